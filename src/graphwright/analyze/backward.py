@@ -12,8 +12,6 @@ op type exists for gradients only (`*Grad`, `*Backprop*`), or on the gradient th
 transposed (`*BackpropInput`) are each the other's gradient: of those that read one filter, the kind that comes first is forward.
 """
 
-from __future__ import annotations
-
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import LOSSES_WITH_GRADIENT
 from graphwright.ir.traits.values import SAME_BUT_FOR_TYPE, is_constant, origin

@@ -5,8 +5,6 @@ them: inference uses those. Two forms are found: `FusedBatchNorm` kernels that a
 `(x - mean) * rsqrt(var + epsilon)` with moments over the first axis, which is that of the batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

@@ -5,8 +5,6 @@ A collection is a list under a key that travels with a graph. TensorFlow and its
 (tensorflow/core/framework/variable.proto), which this file reads.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from graphwright.ir.graph import Graph, Node, Value

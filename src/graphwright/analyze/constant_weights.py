@@ -5,8 +5,6 @@ operation takes a weight (the filter of a convolution, a side of a product, the 
 with data and has more than one element (a bias, a scale).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -22,8 +22,6 @@ small tensors, the code of kernels, and memory that kernels allocate outside
 TensorFlow's allocators.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ Found from its size at some bindings: one that all are compared with, for each s
 one in which all differ, which checks the expression.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction

@@ -19,8 +19,6 @@ Gap: elementwise arithmetic that finishes the gradient of a weight without readi
 optimizer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Literal

@@ -12,8 +12,6 @@ Gaps: a path through a `Merge` of TF1 counts as sure, though a `Merge` does not 
 itself, as in TensorFlow's own rules, whatever the functions of its data set captured.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ They run where oneDNN does not: for float16 and float64, and for every dtype wit
 fewer, and panels for all rows of a large product, of which threads that need not wait for each other write a part, taken from above here.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence

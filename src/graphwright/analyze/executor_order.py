@@ -23,8 +23,6 @@ now and then the parts of the shorter one wait behind those of the longer one, a
 Gaps: short kernels outside of loops count as expensive, as they do in the first ninety steps.
 """
 
-from __future__ import annotations
-
 import heapq
 import random
 from collections import deque

@@ -9,8 +9,6 @@ branches the one that costs more counts, unless the predicate is a constant. The
 count once per element, as a loop that nothing tells the length of.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

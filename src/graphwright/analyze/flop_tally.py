@@ -1,7 +1,5 @@
 """Add up what an execution runs: FLOPs and bytes by direction, op type and layer, and what could not be counted."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -7,8 +7,6 @@ counted becomes large enough) break convexity, so every range is also checked in
 the next, the last size for which it holds is found by bisection.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction

@@ -5,8 +5,6 @@ what runs in `dense_1` in `dense_1_2`. Whether a graph is so is told by its vari
 constants, by whether every layer's scope has such a number. A layer that is called twice is one layer.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

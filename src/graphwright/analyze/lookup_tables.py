@@ -1,7 +1,5 @@
 """Lookup tables of a graph, which hold keys and values beside the parameters."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from graphwright.ir.dtypes import DType

@@ -1,7 +1,5 @@
 """Execute a flat graph, its loops and branches on storages in place of numbers (see `graphwright.analyze.loops`)."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace

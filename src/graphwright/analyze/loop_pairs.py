@@ -11,8 +11,6 @@ borders
     The needed values that change from round to round: with them, and with what does not change, the loop can be run again from any round.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 

@@ -29,8 +29,6 @@ gives `kind="at most"` where a counter limits it as well, else `kind="unknown"`,
 that of a single iteration. An If or Case counts as its largest branch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field

@@ -21,8 +21,6 @@ Gaps: loops of TF1, variables without handles, and operations that write into a 
 with "_", say where and how, not what, and are not compared.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -11,8 +11,6 @@ oneDNN sees matrices by columns, so its first matrix is TensorFlow's second: her
 what is summed over.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from typing import NamedTuple

@@ -8,8 +8,6 @@ The optimizers of TF1 update each weight with one operation, `Apply*` or `Resour
 variables that it writes are slots. That says what is trained where no gradient can be told.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from itertools import islice

@@ -12,8 +12,6 @@ constant
     A weight that lies in the graph as a constant: a frozen graph has no variables.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal

@@ -6,8 +6,6 @@ read is gone; of the rest, `OptimizeCSE` (tensorflow/core/graph/optimizer_cse.cc
 from the first call on, and no schedule can free it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from graphwright.ir.graph import Graph, Node

@@ -1,7 +1,5 @@
 """States on which loops are executed in place of numbers: who holds which bytes (see `graphwright.analyze.loops`)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 

@@ -5,8 +5,6 @@ Only ratios between ops matter to a plan. The rates were read off profiles of Te
 AVX-512 cores.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from graphwright.analyze.flops import node_flops

@@ -5,8 +5,6 @@ compulsory traffic. What moves nothing (views, handles, lists of tensors that ha
 of its input counts that part. Text, handles and variants have no size and count zero.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from graphwright.ir.graph import Node, Value

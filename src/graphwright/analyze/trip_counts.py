@@ -1,7 +1,5 @@
 """How often a loop runs: the scalars that its condition depends on are computed, nothing else."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Which nodes are to blame for shapes that are not known before a step runs."""
 
-from __future__ import annotations
-
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.control_flow import is_control_flow
 from graphwright.ir.traits.values import is_constant

@@ -1,7 +1,5 @@
 """What a training step forgets: updates that do not run, weights that do not learn, writes without order."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass

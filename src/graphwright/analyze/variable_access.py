@@ -11,8 +11,6 @@ A read whose value nobody uses is none: assigning in a `tf.function` leaves such
 handle counts as reading and writing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field

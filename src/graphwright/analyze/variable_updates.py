@@ -9,8 +9,6 @@
 - *assignment*: a value that does not depend on the old one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Bytes that kernels allocate beyond their outputs, as far as they matter. Observed on TensorFlow 2.21, on a CPU with AVX-512."""
 
-from __future__ import annotations
-
 import os
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Writes of one variable that nothing puts in order: which value stays depends on the run."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from itertools import islice, pairwise
 

@@ -1,7 +1,5 @@
 """Collections and signatures of the IR: who is in which, and the protobufs that they are read from and written to."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Dtypes and shapes of outputs, as TensorFlow infers them."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 

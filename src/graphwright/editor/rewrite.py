@@ -4,8 +4,6 @@ The three words for the latter stand for one engine, `graphwright.transform.fold
 and says why something was left.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Attributes, dtypes and shapes as users of the editor see them (TensorFlow's own types) <-> those of the IR."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

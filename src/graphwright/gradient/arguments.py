@@ -1,7 +1,5 @@
 """What the caller of `gradients` and `checkpointed` gave: checked, and in one form."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import math

@@ -14,8 +14,6 @@ framed
     so it is neither repeated nor put in order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager

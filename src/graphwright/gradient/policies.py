@@ -4,8 +4,6 @@ Each policy gives a schedule whose first steps are the forward part as it is, ea
 steps of the backward part.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a checkpointed function returns: taken apart into tensors, and put together again of others."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Sequence
 from typing import Any

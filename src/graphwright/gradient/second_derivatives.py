@@ -4,8 +4,6 @@ How the residuals of a split function depend on its arguments is not known, so t
 tapes. Nothing is saved there, and nothing may be random or stateful, or the derivatives would be those of another function.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ int, float, bool and bytes stand for themselves. What is not decoded (tensors, e
 lists, unknown fields) is kept serialized and survives a round trip byte for byte.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn, cast

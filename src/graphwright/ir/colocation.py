@@ -1,7 +1,5 @@
 """Colocation constraints: `loc:@name` in the attribute `_class` asks for the device of another node."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 
 from graphwright.ir.attributes import Attribute

@@ -1,7 +1,5 @@
 """Constant nodes <-> NumPy arrays, in the wire format of `TensorProto` (tensorflow/core/framework/tensor.proto)."""
 
-from __future__ import annotations
-
 import math
 import struct
 from collections.abc import Callable, Iterable, Mapping

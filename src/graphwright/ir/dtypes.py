@@ -3,8 +3,6 @@
 A `Shape` is a tuple of dimensions, where None is an unknown dimension, or None when even the rank is unknown.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import re

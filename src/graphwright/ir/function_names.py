@@ -4,8 +4,6 @@ A function is named by an op type (the old calling convention), by an attribute,
 (a `NameAttrList` may hold others), and by strings of a definition (`forward_function_name`). The last two are serialized messages.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Iterator, Mapping
 
 from graphwright.ir.attributes import Attribute, FunctionReference, SerializedAttribute

@@ -1,7 +1,5 @@
 """Keep the garbage collector out while many nodes are made."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Generator
 from contextlib import contextmanager

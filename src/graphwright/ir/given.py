@@ -1,7 +1,5 @@
 """What functions of graphs are handed in place of a graph: a path, a model, a function, whatever `graphwright.load` reads."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from functools import wraps

@@ -4,8 +4,6 @@ TensorFlow follows calls by recursion and inlines them all: a function that call
 call the next one twice never end.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Container
 

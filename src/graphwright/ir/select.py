@@ -3,8 +3,6 @@
 Walks go from node to node in breadth, and answer with a list in the order of the walk, each node once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
 
 from graphwright.ir.graph import Graph, Node, Value

@@ -1,7 +1,5 @@
 """How some nodes of a graph are tied to the rest of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 

@@ -28,8 +28,6 @@ serialized `AttrValue`, `0x0a00`. A function whose reference carries attributes 
 The text holds all of a graph but its `package`: parsing what was printed gives a graph that prints the same.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterable, Mapping

@@ -8,8 +8,6 @@ are the same nodes, values and bodies, so that whoever holds one still holds the
 among them, never change in place and are not copied.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache

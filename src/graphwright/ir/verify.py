@@ -1,7 +1,5 @@
 """Check that a graph is well formed. The verbs of `Graph` keep it so; this is the proof, for tests and for doubt."""
 
-from __future__ import annotations
-
 import textwrap
 
 from graphwright.errors import GraphError

@@ -9,8 +9,6 @@ these as plain dictionaries and lists. One clock for all of them is enough: they
 True
 """
 
-from __future__ import annotations
-
 from typing import Any, TypeVar
 
 _K = TypeVar("_K")

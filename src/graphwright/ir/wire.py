@@ -4,8 +4,6 @@ Only tensors and names of functions are looked for there, so no generated classe
 See https://protobuf.dev/programming-guides/encoding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """What a fit is told: arguments checked, bounds as vectors, data as tensors."""
 
-from __future__ import annotations
-
 import importlib
 import math
 import numbers

@@ -1,7 +1,5 @@
 """The covariance of fitted parameters, and what of it the data do not determine."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -11,8 +11,6 @@ the minimum is (`newton_offset`). The gradient alone cannot tell: rounding of th
 (J. E. Dennis, R. B. Schnabel: Numerical methods for unconstrained optimization and nonlinear equations, 1983, sections 5.4 and 7.2).
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple

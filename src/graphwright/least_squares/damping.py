@@ -18,8 +18,6 @@ The numbers below are this project's own, chosen on NIST's regression problems a
 sensitive (0.5 to 0.7, 0.001 to 0.1, 0.001 to 0.1).
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

@@ -8,8 +8,6 @@ A function maps a list of n parameter elements (as tensors) to a vector of m res
   over the samples; the work of one evaluation per residual of *one sample*, whatever the number of samples.
 """
 
-from __future__ import annotations
-
 import importlib
 import math
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Conjugate gradients and LSMR as TensorFlow loops, for matrices that are only known by their products."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple

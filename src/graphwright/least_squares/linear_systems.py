@@ -12,8 +12,6 @@ S is a diagonal scale. Each class is one way to hold what a linearization needs 
 QR sees the condition number of J, the others its square. The first two are folded over chunks of rows: neither holds the Jacobian.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple

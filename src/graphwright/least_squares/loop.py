@@ -9,8 +9,6 @@ the residuals along the step bends it. A step whose correction is longer than `L
 does not hold that far.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass

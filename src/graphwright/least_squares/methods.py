@@ -1,7 +1,5 @@
 """Which linear solver: chosen by sizes, and made for some rows."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from graphwright.least_squares.linear_systems import (

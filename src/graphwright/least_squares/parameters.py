@@ -1,7 +1,5 @@
 """A structure of parameter tensors as one vector, and back; the names of the vector's elements."""
 
-from __future__ import annotations
-
 import importlib
 import math
 from collections.abc import Mapping, Sequence

@@ -8,8 +8,6 @@ root's argument is not positive (beyond the inflection of rho), the second deriv
 The losses and their names are those of `scipy.optimize.least_squares`.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 from typing import Any, Literal, get_args

@@ -7,8 +7,6 @@ no more than one chunk of the Jacobian exists at a time. A chunk is
 - without: `chunk_size` rows, found by as many cotangents; the residuals themselves are evaluated as a whole for each chunk.
 """
 
-from __future__ import annotations
-
 import importlib
 import math
 from collections.abc import Callable, Sequence

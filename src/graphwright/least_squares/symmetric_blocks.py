@@ -6,8 +6,6 @@ Cholesky factor is found block by block (left-looking; G. H. Golub, C. F. Van Lo
 of the size of a block of rows. A matrix of up to `SMALLEST_BLOCK` rows is one block.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple

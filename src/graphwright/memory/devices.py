@@ -1,7 +1,5 @@
 """Which device runs a node, as far as the graph and the places of its inputs tell."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -15,8 +15,6 @@ step's start to its last use there, since nothing says when TensorFlow's copy ar
 in data-parallel training next to nothing else does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Plan one traced step for one budget, and build the function that follows the plan."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

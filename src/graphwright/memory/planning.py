@@ -1,7 +1,5 @@
 """What planning is made of: the model of a step, a schedule for a budget, the function that follows it, and what users see of it."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The steps that running loops in segments makes of a step, which are planned like any other (see `memory.verbs`)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from math import ceil, sqrt

@@ -13,8 +13,6 @@ history
     set. It may be stopped at any time; what every open path needs so far is a valid bound.
 """
 
-from __future__ import annotations
-
 import heapq
 
 from graphwright.plan.model import CostGraph, LowerBound

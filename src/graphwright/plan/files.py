@@ -7,8 +7,6 @@ after its last use; nothing is kept to the end. The lossless format holds every 
 `CostGraph`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

@@ -28,8 +28,6 @@ killed
     it. The producer of a killed buffer must not run after `t` either.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal

@@ -16,8 +16,6 @@ with a queue finds it. A step may wait for more than that: what starts later onl
 that follow each other wait for the same where that leaves them half of what they may overlap with.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 

@@ -7,8 +7,6 @@ Two ways to see the same thing: `simulate` gives bytes per step, `versions` give
 of every version of every buffer (who makes it, who reads it, when it is freed).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

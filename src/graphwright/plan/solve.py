@@ -4,8 +4,6 @@
 live in `graphwright.plan.solvers`; every schedule is judged by `graphwright.plan.simulate`.
 """
 
-from __future__ import annotations
-
 import time as clock
 from collections.abc import Callable, Sequence
 

@@ -5,8 +5,6 @@ work there is room for what their units keep, all of which is gone before the fi
 of streams of the first stage: it grows with the images and the batch, not with the depth.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

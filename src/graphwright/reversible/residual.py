@@ -8,8 +8,6 @@ A *residual function* is a Keras layer (or model), or any other callable of one 
 - Another callable is called as it is. What it assigns or draws cannot be held, so one that does is refused.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 from collections.abc import Mapping

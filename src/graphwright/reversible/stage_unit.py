@@ -1,7 +1,5 @@
 """`StageUnit`: the first unit of a stage, which changes the shape and so is not reversible."""
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

@@ -7,8 +7,6 @@ Deep Residual Networks", 2016, figure 4e). *Bottleneck*: 1x1, 3x3 and 1x1 convol
 # What a Keras layer inherits has no types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

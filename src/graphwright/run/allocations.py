@@ -8,8 +8,6 @@ What kernels ask of malloc themselves (oneDNN's reordered filters, Eigen's panel
 and again each time only where malloc gives freed blocks back.
 """
 
-from __future__ import annotations
-
 import importlib
 import tempfile
 from collections.abc import Callable, Iterable, Mapping

@@ -12,8 +12,6 @@ Also without Grappler, TensorFlow merges stateless nodes that are equal in type,
 when it instantiates a function. A recomputed node is safe from that by a control input of its own.
 """
 
-from __future__ import annotations
-
 import importlib
 import itertools
 from collections.abc import Generator

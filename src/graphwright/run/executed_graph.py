@@ -7,8 +7,6 @@ The order of the nodes is the one in which TensorFlow numbers them, which decide
 (`graphwright.analyze.executor_order`).
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """How much memory this process may still take."""
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Iterator
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """How often loops run, measured: the counters of loops are fetched in one run that changes no variable."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 

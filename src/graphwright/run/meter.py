@@ -16,8 +16,6 @@ The meter checks itself: `check` allocates a known amount and raises when the me
 ignores `clear_refs` can not pass for a step without memory.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 from collections.abc import Callable

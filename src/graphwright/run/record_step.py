@@ -4,8 +4,6 @@ Several steps are recorded, after some that fill caches, and the one whose time 
 timed too, so that the price of recording shows.
 """
 
-from __future__ import annotations
-
 import importlib
 import statistics
 import tempfile

@@ -3,8 +3,6 @@
 They are the roofs of a roofline plot (Williams, Waterman and Patterson, CACM 52, 2009): reached, not read off a data sheet.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

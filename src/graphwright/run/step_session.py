@@ -6,8 +6,6 @@ is copied, what it captures becomes variables and feeds of a session, and the se
 read once and never written.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Iterable, Mapping
 from types import TracebackType

@@ -5,8 +5,6 @@ kernels of a GPU only. The threads of the host come from the profiler (`XPlane`)
 the same order; what has no kernel (constants, switches, merges) ran on the thread whose executor was at work then.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 from collections import defaultdict

@@ -4,8 +4,6 @@ Reads `request.json` and the steps that lie beside it, and writes `result.json` 
 `graphwright.run.measure` with the environment that the measurement needs, and has no other users.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import json

@@ -4,8 +4,6 @@ XLA decides when it compiles which buffer lies where, and takes all of it at onc
 the peak, arguments and variables included; what it does not hold is workspace that libraries (cuDNN, oneDNN) take by themselves.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """`AttrValue` protobufs <-> attributes of the IR."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

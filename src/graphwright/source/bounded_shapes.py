@@ -6,8 +6,6 @@ open size is another matter (`n - tf.size(found)` is largest where nothing is fo
 of them is the largest at any end of theirs, for the ops of which it is known that no number between gives more.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Every node reads what its op takes, and every name stays one: checked before a graph is written, so that the error names the node."""
 
-from __future__ import annotations
-
 from graphwright.errors import GraphError, UnsupportedError
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node, Value

@@ -1,7 +1,5 @@
 """`ConcreteFunction` <-> `ir.Graph`. The `Binding` holds what only TensorFlow can hold: captures and signature."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

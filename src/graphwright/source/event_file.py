@@ -1,7 +1,5 @@
 """Event files for TensorBoard: a graph, and what a run of it took."""
 
-from __future__ import annotations
-
 import tempfile
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files that hold a model: `.keras`, SavedModel folders, frozen graphs."""
 
-from __future__ import annotations
-
 import gc
 import os
 from collections.abc import Generator

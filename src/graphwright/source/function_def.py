@@ -7,8 +7,6 @@ A function whose types follow from each call (a *template*: gradients of TF1, fo
 the IR: its definition is carried through as it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

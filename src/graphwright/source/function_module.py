@@ -1,7 +1,5 @@
 """A graph that was read from a live function -> a SavedModel, with the variables that the function captures."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

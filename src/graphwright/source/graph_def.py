@@ -4,8 +4,6 @@ What the IR does not model (debug info of nodes, signature and attributes of fun
 serialized and written back, so that a graph that nobody edited is written as it was read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

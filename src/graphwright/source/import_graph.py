@@ -1,7 +1,5 @@
 """Shapes by TensorFlow's own inference: a graph, or the body of a function, is imported with other shapes of its inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any

@@ -8,8 +8,6 @@ first, and what it returns then finishes the joined graph.
 `keras_metadata.pb` (Keras 2 numbers the objects in it) is not carried over; TensorFlow does not read it.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

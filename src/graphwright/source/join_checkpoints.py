@@ -3,8 +3,6 @@
 Keys are names of variables (TF1), or paths in the object graph (TF2), which then lies in the checkpoint too, under a key of its own.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Callable, Generator, Iterator, Sequence

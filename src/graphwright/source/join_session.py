@@ -1,7 +1,5 @@
 """One saver and one initializer of two, as a session needs them: a SavedModel names one op that restores, and one that initializes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

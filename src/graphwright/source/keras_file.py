@@ -1,7 +1,5 @@
 """Files of Keras: read with a clear error, and what is checked before Keras opens an archive."""
 
-from __future__ import annotations
-
 import warnings
 import zipfile
 from pathlib import Path

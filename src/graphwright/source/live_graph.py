@@ -4,8 +4,6 @@ The IR's nodes have the names of the operations that they were read from. What w
 where a node of the IR reads or waits for something else than its operation does, the operation follows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager

@@ -8,8 +8,6 @@ Signatures and collections of the IR hold values and nodes, so that edits and re
     graphwright:signatures  signatures that name nodes instead of tensors (`__saved_model_init_op`)
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from graphwright.errors import FileFormatError, GraphError

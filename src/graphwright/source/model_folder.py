@@ -1,7 +1,5 @@
 """What lies in the folder of a SavedModel beside its graph: variables, assets, and whatever else."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Collection

@@ -4,8 +4,6 @@ Such messages stand in collections (`VariableDef`, `WhileContextDef`, ...) and a
 A place in a message is written as a path: `snapshot_name`, `values_def.values[3]`, `values_def.external_values{0}.key`.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Iterator
 from functools import partial

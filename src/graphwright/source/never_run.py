@@ -6,8 +6,6 @@ run. An attribute `_kernel` asks for a kernel of that label. No kernel has this 
 either; the shapes that its registered rule gives are inferred as ever.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -8,8 +8,6 @@ main graph. When a graph is written, both must say the same:
   from the main graph: what lies between its inputs and outputs, where variables, tables, assets and large constants are captured.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Objects for the variables of a TF1 graph, so that it can be part of a TF2 SavedModel."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from typing import Any

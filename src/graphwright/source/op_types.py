@@ -2,8 +2,6 @@
 And what else the registry says of an op type: whether it is stateful, what it changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -10,8 +10,6 @@ The idea of an opaque condition is JAX's, which put what `jax.checkpoint` comput
 predicate (`jax/_src/ad_checkpoint.py`, `_remat_translation_using_cond`) before XLA had a barrier.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

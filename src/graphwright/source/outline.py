@@ -1,7 +1,5 @@
 """Part of a graph as a function: what lies between the inputs and outputs of a signature."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

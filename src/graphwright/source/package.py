@@ -1,7 +1,5 @@
 """`Graph.package`: what a file or object holds beside the graph, kept until the graph is written again."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import weakref

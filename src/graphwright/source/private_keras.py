@@ -3,8 +3,6 @@
 `tests/source/test_private_keras.py` calls each of these functions, so that a Keras that moves one is noticed at once.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping

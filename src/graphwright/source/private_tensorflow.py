@@ -4,8 +4,6 @@ TensorFlow has no public way to make a `ConcreteFunction` of a `GraphDef`, nor t
 `tests/source/test_private_tensorflow.py` calls each of these functions, so that a TensorFlow that moves one is noticed at once.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress

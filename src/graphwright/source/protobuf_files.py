@@ -1,7 +1,5 @@
 """Protobuf files of any origin: read with a clear error where they are damaged, too large, or something else."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from pathlib import Path

@@ -3,8 +3,6 @@
 The package lists them once, as the imports that type checkers see: `from module import name as name`, in its block `if TYPE_CHECKING`.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable, Sequence

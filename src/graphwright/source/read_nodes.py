@@ -4,8 +4,6 @@ Nodes are added in an order in which each input exists. Only a `Merge` may read 
 is how loops of TF1 go round. Such an edge is closed when all nodes are there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

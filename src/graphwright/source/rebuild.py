@@ -12,8 +12,6 @@ What the rebuilt function does not have: registered custom gradients of nested f
 gradients as nodes, so nothing is lost there.
 """
 
-from __future__ import annotations
-
 import importlib
 import itertools
 import re

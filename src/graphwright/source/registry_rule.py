@@ -1,7 +1,5 @@
 """The rule of loaded graphs for ops: TensorFlow's op registry, asked when a node is made or changed rather than when it is written."""
 
-from __future__ import annotations
-
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence

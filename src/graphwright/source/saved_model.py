@@ -4,8 +4,6 @@ The variables and assets are not read: they are copied when the graph is written
 TensorFlow accepts: it says what the file was before, and making another one crashes TensorFlow 2.21 on some graphs.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 from heapq import nlargest

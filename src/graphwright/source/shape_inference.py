@@ -1,7 +1,5 @@
 """The shape rule of loaded graphs: TensorFlow's own inference, asked once for all nodes that an edit touched."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any

@@ -4,8 +4,6 @@ What the second needs of the first, beyond arguments and constants, are the *res
 the second takes them as its first arguments.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Behind the handles of its variables are variables without values. `tf.saved_mode
 runs initializers, restores and the `main_op` of the file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -6,8 +6,6 @@ variable share its file, and share the variable again when they are read. dtypes
 are kept by their bits; strings as serialized tensors.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 from collections.abc import Iterable, Mapping, Sequence

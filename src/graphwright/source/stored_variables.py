@@ -3,8 +3,6 @@
 Handles say dtype and shape. What is trained says the object graph of a TF2 SavedModel, or the live function.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """`StructuredValue` messages: how a SavedModel writes nested arguments and results of functions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

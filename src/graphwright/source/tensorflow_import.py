@@ -1,7 +1,5 @@
 """The import of TensorFlow: one place that says what to install when it is missing."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys

@@ -1,7 +1,5 @@
 """Which lines of Python made the operations of a function that is still there."""
 
-from __future__ import annotations
-
 import sys
 import sysconfig
 from collections.abc import Iterator

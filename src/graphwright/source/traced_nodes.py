@@ -3,8 +3,6 @@
 So opaque gates (`source/opaque_gate.py`) become nodes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Nodes of a graph -> `NodeDef`s, with the attributes that follow from what a node reads and makes now."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

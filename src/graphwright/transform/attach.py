@@ -4,8 +4,6 @@ Two models may use the same names for different things. Names of nodes, of funct
 (`shared_name`) and keys in the checkpoint are all kept apart by the scope.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Protocol, runtime_checkable

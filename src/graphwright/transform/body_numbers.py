@@ -4,8 +4,6 @@ A *class* says what an argument is. Arguments of one class are the same value. T
 ("transposed", class of the matrix): a product that takes the one transposed is a product that takes the other as it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from graphwright.ir.attributes import Attribute, FunctionReference

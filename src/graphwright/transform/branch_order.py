@@ -5,8 +5,6 @@ only the choice of the branch, and one out of it waits for that choice, not for 
 what must run before or behind the branch overlaps with it, and its memory adds up.
 """
 
-from __future__ import annotations
-
 from graphwright.ir.edit.insert import add_identity, insert_before
 from graphwright.ir.graph import Graph
 from graphwright.ir.traits.control_flow import BRANCHES

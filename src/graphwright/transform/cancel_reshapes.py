@@ -1,7 +1,5 @@
 """Take reshapes out of the way that lead back to a shape that a value had before."""
 
-from __future__ import annotations
-
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.values import RESHAPES, before_reshapes
 from graphwright.ir.walk import order_of

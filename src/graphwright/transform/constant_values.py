@@ -1,7 +1,5 @@
 """Values that depend on constants alone, for the few ops of which parameters of batch norms and shapes are made."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any

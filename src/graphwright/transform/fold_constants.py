@@ -4,8 +4,6 @@ Backward passes compute the axes of broadcasts from shapes; as constants they co
 at run time, and shapes that depend on them become known. What asks for a known shape no longer holds the tensor it asks about.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Let the bodies of If, While and Case take tensors where they took variables."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Replace calls of functions by the functions' bodies, in the graph itself or in a new one."""
 
-from __future__ import annotations
-
 from itertools import takewhile
 
 from graphwright.ir.colocation import ATTRIBUTE as COLOCATION

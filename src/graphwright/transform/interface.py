@@ -3,8 +3,6 @@
 A name is a key of a signature (`image`), the name of a node (`serving_default_image`) or of a value (`dense:1`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Literal
 

@@ -4,8 +4,6 @@ Each edge costs time in each run, so what other edges say already gets none: a s
 which neither its inputs nor what it waits for are.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 

@@ -10,8 +10,6 @@ the Exits, longer than the longest path through the body, ends after the body.
 Source: common_runtime/executor.cc, TensorFlow 2.21 (`ExecutorState::ScheduleReady`), lower_while_op.cc.
 """
 
-from __future__ import annotations
-
 from graphwright.ir.edit.insert import insert_after
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.control_flow import LOOPS, called_functions

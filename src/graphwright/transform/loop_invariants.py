@@ -7,8 +7,6 @@ shape where the loop's output has none (the shape of a variable), and does not c
 memory that the loop makes.
 """
 
-from __future__ import annotations
-
 from graphwright.ir.graph import Graph
 from graphwright.ir.traits.control_flow import LOOPS, function_at
 from graphwright.ir.traits.effects import Purity

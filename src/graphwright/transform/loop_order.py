@@ -5,8 +5,6 @@ TensorFlow starts an iteration before the former has ended where data allow it, 
 much memory a loop takes depends on threads. One at a time, it takes what the plan says.
 """
 
-from __future__ import annotations
-
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph
 from graphwright.ir.traits.control_flow import LOOPS

@@ -7,8 +7,6 @@ said otherwise (`shape_invariants`): such a dimension was open inside the body a
 was known before the loop, and stays open.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet

@@ -3,8 +3,6 @@
 It knows nothing of what rewrote the graph: no names of clones, no schedule. See `analyze/meaning.py` for what is compared.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from graphwright.analyze.meaning import Defaults, Meaning, Numbering, first_difference

@@ -6,8 +6,6 @@ whatever the executor's threads do.
 Small nodes and views stay free: they touch next to nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 

@@ -9,8 +9,6 @@ Nodes are ordered by phase (what waits for all parts begins a new one), part, an
 starts from; the graph itself says only what needs what.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise

@@ -5,8 +5,6 @@ node waits for all of its inputs and holds them, so no gradient could be used up
 the last one is there. Each output is nothing but the input, so the readers may read that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from graphwright.ir.graph import Graph, Value

@@ -5,8 +5,6 @@ most of its time on packing the transposed matrix anew: 64 rows by 2048 x 512 ta
 transposed already. The matrix is a value that the loop hands on, or a variable that the forward loop reads and pushes in each round.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

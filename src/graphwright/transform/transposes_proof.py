@@ -13,8 +13,6 @@ For each such loop, against the one of the same name in the original:
 Everything else is compared by `transform.proof`, with the original loops put back.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 
 from graphwright.analyze.loop_pairs import is_first_value, loop_functions, popped_lists, pushed_value, readers_of, same_in_each_round

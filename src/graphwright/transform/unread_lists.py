@@ -4,8 +4,6 @@ TensorFlow makes the gradient of an operation before it knows which of its input
 round, for the gradient of a constant divisor, which nobody reads. Such a list keeps its elements until the gradient loop ends.
 """
 
-from __future__ import annotations
-
 from graphwright.analyze.loop_pairs import popped_lists, pushed_value, readers_of
 from graphwright.ir.edit.prune import remove_unread
 from graphwright.ir.graph import Graph

@@ -4,8 +4,6 @@ A transcendental function counts as one, as in the TensorFlow profiler. Integers
 a loop counter is not a floating-point operation. Comparisons of floats count.
 """
 
-from __future__ import annotations
-
 import math
 
 from graphwright.analyze.flop_rules.rule import (

@@ -1,7 +1,5 @@
 """Matrix products and Einsum: two per multiply-add, eight where the numbers are complex."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from string import ascii_letters

@@ -6,8 +6,6 @@ filter and the smaller of the two images. Dilation changes which elements a wind
 output.
 """
 
-from __future__ import annotations
-
 import math
 
 from graphwright.analyze.flop_rules.contraction import multiply_add

@@ -3,8 +3,6 @@
 A quantized product counts as the same product of floats: the field counts operations whatever their width.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from graphwright.analyze.flop_rules.contraction import batch_matmul, matmul

@@ -3,8 +3,6 @@
 Iterative algorithms (singular values, eigenvalues) have the counts that the book states for them. The lower-order terms are left out.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

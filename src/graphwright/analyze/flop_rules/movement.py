@@ -1,7 +1,5 @@
 """What computes nothing: data movement, integers and bits, variables, text, files, queues, tables, data sets, bookkeeping."""
 
-from __future__ import annotations
-
 import re
 
 from graphwright.analyze.flop_rules.rule import FlopRule, table, zero

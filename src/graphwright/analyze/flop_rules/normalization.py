@@ -1,7 +1,5 @@
 """Batch normalization, softmax and losses, optimizers' kernels: so many per element, read off the kernels' arithmetic."""
 
-from __future__ import annotations
-
 from graphwright.analyze.flop_rules.rule import (
     FlopRule,
     Rule,

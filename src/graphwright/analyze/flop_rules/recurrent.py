@@ -1,7 +1,5 @@
 """Recurrent cells and layers in one op: matrix products, and so many per unit for the gates."""
 
-from __future__ import annotations
-
 import math
 
 from graphwright.analyze.flop_rules.rule import FlopRule, Rule, UnknownSizeError, dims_of, ranked, table, text_attribute

@@ -4,8 +4,6 @@ A rule asks for sizes as if they were known. Where one is not, `UnknownSizeError
 and the count of the node is unknown.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ sums over it, the part makes a term of the output's sum. None stands for a dimen
 So `("m", "k"), ("k", "n") -> ("m", "n")` says of a matrix product that it can be cut into rows, into columns, and into terms.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 

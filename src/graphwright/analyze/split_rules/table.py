@@ -4,8 +4,6 @@ Rules speak of dimensions alone: that an op may be cut along one is a fact about
 holds against TensorFlow's kernels for each op type.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import accumulate

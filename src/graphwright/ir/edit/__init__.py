@@ -1,7 +1,5 @@
 """The verbs that edit a graph beyond what `Graph` itself offers. Each checks everything first."""
 
-from __future__ import annotations
-
 from graphwright.ir.edit.arguments import add_argument as add_argument
 from graphwright.ir.edit.arguments import change_argument as change_argument
 from graphwright.ir.edit.arguments import remove_argument as remove_argument

@@ -10,8 +10,6 @@ If, Case and While with all functions that they name (`ir.edit.call_groups`):
 - Data sets and gradients of TF1 fix the signatures of their functions: an edit of such a function is refused.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ and a While hands its loop variables to its condition and its body, whose result
 that a control-flow node names form a group, with all nodes that call one of them; the whole group follows an edit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

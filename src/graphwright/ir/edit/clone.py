@@ -1,7 +1,5 @@
 """Copies: of nodes into the same graph or another one, with the functions that they call, and of a whole graph."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, cast

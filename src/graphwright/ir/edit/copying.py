@@ -1,7 +1,5 @@
 """The one place that makes nodes after other nodes. It checks nothing: the verbs that use it have."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Put the body of a function in the place of a call, with all that a call promises about order and effects."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from graphwright.errors import GraphError

@@ -1,7 +1,5 @@
 """Put nodes on edges: insert, and add what is often needed."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The library of functions: who calls what, adding, removing and renaming functions, taking them into another library."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 
 from graphwright.errors import GraphError

@@ -1,7 +1,5 @@
 """Outline: move nodes into a new function of the library, with a call in their place."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 
 from graphwright.errors import GraphError, UnsupportedError

@@ -1,7 +1,5 @@
 """Pruning: a graph to what its outputs need, or by what nothing reads any more."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 
 from graphwright.ir.graph import Graph, Node, Value

@@ -1,7 +1,5 @@
 """Let readers read something else: reroute, swap, replace a node, control edges."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 
 from graphwright.errors import GraphError

@@ -4,8 +4,6 @@ All branches of an If or Case return the same: what is edited in one is edited i
 loop variables, which are added and removed as arguments are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from graphwright.errors import GraphError, UnsupportedError

@@ -1,7 +1,5 @@
 """One batch, one step: tried at growing damping until one lowers the loss; and what the next batch says of it. All TensorFlow."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple

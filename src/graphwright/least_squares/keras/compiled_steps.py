@@ -1,7 +1,5 @@
 """Functions of batches, traced for each shape of batch, of which Python keeps no graph."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 from typing import Any

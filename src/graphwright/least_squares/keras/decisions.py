@@ -1,7 +1,5 @@
 """Which solver, which Jacobian, which chunks: decided by sizes, and said why."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from graphwright.errors import ArgumentError, UnsupportedError

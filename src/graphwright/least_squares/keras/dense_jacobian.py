@@ -6,8 +6,6 @@ per-example gradient computations, 2015). Vectorizing a backward pass over sampl
 operations, and makes small products of large ones.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager

@@ -9,8 +9,6 @@ Within a step, a damped problem is linearized at one point and the cost evaluate
 - **samples that depend on each other** (batch normalization in training): the batch is evaluated as a whole.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 from collections.abc import Callable, Sequence

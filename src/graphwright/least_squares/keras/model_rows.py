@@ -4,8 +4,6 @@ Rows are those of `graphwright.least_squares.rows`, whose residuals are the root
 defines it for the whole batch.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

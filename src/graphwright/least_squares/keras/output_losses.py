@@ -20,8 +20,6 @@ For cross-entropies, softmax or sigmoid count as part of the loss, even where th
 Schraudolph, whose H is positive and as exact as any.
 """
 
-from __future__ import annotations
-
 import importlib
 import math
 from collections.abc import Callable

@@ -5,8 +5,6 @@ patches, transposed, with the output's gradient (K. Chellapilla, S. Puri, P. Sim
 document processing, 2006), and products vectorize well.
 """
 
-from __future__ import annotations
-
 import importlib
 import math
 from collections.abc import Generator

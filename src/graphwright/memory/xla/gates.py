@@ -15,8 +15,6 @@ sum of gradients
     keeps the summands of all blocks instead of the one sum. What reads a sum made before the last run reads it through a solid gate.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 

@@ -5,8 +5,6 @@ it uses them. Where windows do not overlap, each element belongs to one window, 
 element of the window that is the largest, as TensorFlow's kernels and XLA have it.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 from typing import Any

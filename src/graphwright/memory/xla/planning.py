@@ -5,8 +5,6 @@ a few schedules, for smaller and larger budgets of the planner's model, are appl
 the budget by XLA's figure, the one with the least work is taken.
 """
 
-from __future__ import annotations
-
 import time as clock
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

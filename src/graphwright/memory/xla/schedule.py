@@ -11,8 +11,6 @@ The gate of a residual opens when the gradient before its first reader in the sc
 it runs early, and the schedule's order holds in the large.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 

@@ -7,8 +7,6 @@ CPU. Then both programs of XLA run, and must agree within the tolerance by dtype
 TensorFlow's kernels.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

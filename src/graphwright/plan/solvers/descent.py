@@ -4,8 +4,6 @@ A plan made for a slightly larger budget is a better start than an order: the se
 that fails, the plan is made cheaper in the memory that it takes (`improve`), which leaves time and ways for the next step down.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 

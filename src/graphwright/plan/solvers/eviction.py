@@ -7,8 +7,6 @@ least recompute time per byte and per step of waiting (the score of Kirisame et 
 dearer than the other solvers, it gets through with very little memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from graphwright.plan.solvers.problem import Problem

@@ -7,8 +7,6 @@ last and is soon read for the last time. They take time linear in the graph, so 
 where the descent, which looks at single tensors, would not come far.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from graphwright.plan.simulate import simulate_unchecked

@@ -6,8 +6,6 @@ recomputations around one place, so that memory overflows there, repair with the
 solver under slightly shuffled prices, fill, and keep the result when it is cheaper.
 """
 
-from __future__ import annotations
-
 import heapq
 import random
 

@@ -11,8 +11,6 @@ A chain that remakes a buffer which a later run would remake as well takes over 
 where memory allows, so the segments of classic checkpointing grow by themselves.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Iterable
 

@@ -17,8 +17,6 @@ The cut knows nothing of how long what is run again waits then: a sum that goes 
 again as a whole. So some values wait for certain, those that cross the cuts that `segments` makes, for several lengths of a segment.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The solvers' parts put together: what is tried, in which order, and what is kept."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 
 from graphwright.plan.model import Buffer, CostGraph, Task

@@ -4,8 +4,6 @@ Solvers touch the same few facts millions of times; plain lists of integers are 
 times faster to read than frozen dataclasses.
 """
 
-from __future__ import annotations
-
 import time as clock
 from collections.abc import Generator
 from contextlib import contextmanager

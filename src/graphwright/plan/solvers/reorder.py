@@ -7,8 +7,6 @@ the end, so that tasks that allocate more than they free (zeros, masks, casts of
 used in turn, and the order with the smallest peak wins; the original order takes part, so the result is never worse.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Sequence
 

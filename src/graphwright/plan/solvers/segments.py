@@ -17,8 +17,6 @@ applied to its own result gives the multi-level schedules that very small budget
 (Griewank & Walther 2000, "revolve"; Chen et al. 2016, "sublinear memory cost").
 """
 
-from __future__ import annotations
-
 import bisect
 import heapq
 import itertools

@@ -6,8 +6,6 @@ stays where it is as `x + t / s` (`fold_factors_before`, graph_def_editor's `fol
 behind it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

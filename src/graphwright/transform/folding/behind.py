@@ -4,8 +4,6 @@ What is folded is a chain of steps per channel. What is left of it is one `BiasA
 there is no offset, the linear op itself takes that name, and its places in signatures and collections.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Convolutions and matrix products: where their channels are, and how their weights take a factor per channel."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

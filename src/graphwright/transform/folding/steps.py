@@ -1,7 +1,5 @@
 """What a node does to each channel of a tensor: a factor and an offset, or nothing at all."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np
