@@ -23,7 +23,7 @@ def conv_step() -> Any:
     layers = keras.layers
     image = keras.Input((24, 24, 3))
     hidden = image
-    for filters in (16, 16, 32):
+    for filters in (16, 32):
         hidden = layers.Conv2D(filters, 3, padding="same", activation="relu")(hidden)
         hidden = layers.BatchNormalization()(hidden)
         hidden = layers.Dropout(0.2)(hidden)

@@ -73,7 +73,7 @@ def test_the_bound_is_below_every_schedule_found(graph: CostGraph) -> None:
 
 
 def test_same_question_same_answer() -> None:
-    graph = nets.resnet((2, 2, 2), batch=1)
+    graph = nets.resnet((2, 2), batch=1)
     budget = at_share(graph, 0.5)
     assert solve(graph, budget).schedule == solve(graph, budget).schedule
 
@@ -336,7 +336,7 @@ def test_a_short_time_limit_makes_no_false_refusal(share: float) -> None:
 
 
 def test_curve_falls() -> None:
-    graph = nets.resnet((2, 2), batch=1)
+    graph = nets.resnet((1, 1), batch=1)
     points = curve(graph, points=5, time_limit_s=1)
     assert len(points) >= 3
     for before, after in itertools.pairwise(points):
@@ -348,7 +348,7 @@ def test_curve_falls() -> None:
 
 def test_progress_is_told() -> None:
     told: list[float] = []
-    graph = nets.resnet((2, 2), batch=1)
+    graph = nets.resnet((1, 1), batch=1)
     solve(graph, at_share(graph, 0.5), progress=lambda share, text: told.append(share) if text else None)
     assert told == sorted(told)
     assert told[0] == 0.0
