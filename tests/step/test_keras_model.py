@@ -53,7 +53,7 @@ def test_fit_gives_the_loss_curve_of_the_plain_model(tmp_path: Path) -> None:
     x, y = _data()  # 40 samples in batches of 16: the last batch of an epoch is smaller
     histories: list[Any] = []
     seen = [_Seen(), _Seen()]
-    models = [_model(3), gw.optimize_memory(_model(3), budget=0.6)]
+    models = [_model(), gw.optimize_memory(_model(), budget=0.6)]
     for model, callback in zip(models, seen, strict=True):
         keras.utils.set_random_seed(1)
         fitted = model.fit(x, y, batch_size=16, epochs=2, validation_data=(x[:16], y[:16]), shuffle=False, verbose=0, callbacks=[callback])
@@ -106,7 +106,7 @@ def test_compiling_anew_keeps_the_budget() -> None:
 
 def test_compiling_anew_takes_the_new_optimizer_and_loss() -> None:
     x, y = _data(16)
-    model = gw.optimize_memory(_model(), budget=0.7)
+    model = gw.optimize_memory(_model(), budget=0.7, time_limit_s=0.5)
     model.fit(x, y, batch_size=16, verbose=0)
     trained = model.layers[-1].get_weights()[0]
     model.compile(keras.optimizers.SGD(0.0), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
