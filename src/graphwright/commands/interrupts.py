@@ -19,6 +19,8 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 
+from graphwright.bound_process import bound
+
 EXIT_INTERRUPTED = 130
 _GRACE_S = 0.6
 _KILL_S = 0.9
@@ -43,7 +45,7 @@ def ends_when_interrupted() -> Generator[None]:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    reader = _behind_a_killer(reader)
+    reader, killer = _behind_a_killer(reader)
     threading.Thread(target=_end_soon, args=(reader,), daemon=True).start()
     try:
         yield
@@ -56,23 +58,25 @@ def ends_when_interrupted() -> Generator[None]:
     finally:
         signal.set_wakeup_fd(before)
         os.close(writer)
+        if killer is not None:
+            killer.wait()  # it ends where nothing more can be heard
 
 
-def _behind_a_killer(reader: int) -> int:
+def _behind_a_killer(reader: int) -> tuple[int, subprocess.Popen[bytes] | None]:
     """Where to hear of signals: from a process that hears of them first, and kills this one if it does not end; it ends with this one."""
     if os.name == "nt":
-        return reader
+        return reader, None
     command = [sys.executable, "-I", "-S", "-c", _KILLER, str(os.getpid()), str(_KILL_S)]
     heard, told = os.pipe()
     try:  # in a session of its own, where Ctrl-C does not reach it
-        subprocess.Popen(command, stdin=reader, stdout=told, stderr=subprocess.DEVNULL, start_new_session=True)
+        killer = subprocess.Popen(bound(command), stdin=reader, stdout=told, stderr=subprocess.DEVNULL, start_new_session=True)
     except OSError:
         os.close(heard)
-        return reader
+        return reader, None
     finally:
         os.close(told)
     os.close(reader)
-    return heard
+    return heard, killer
 
 
 def _end_soon(reader: int) -> None:
