@@ -276,6 +276,7 @@ def plan(
     from graphwright.plan.model import Schedule
     from graphwright.plan.simulate import simulate
     from graphwright.plan.solve import solve
+    from graphwright.plan.time_bound import least_time
 
     costs = read_cost_graph(graph)
     unmodified = simulate(costs, Schedule(costs.order))
@@ -288,6 +289,7 @@ def plan(
         from graphwright.report.units import format_bytes, format_percent, format_time
 
         page, bound = Page(), solution.lower_bound
+        least = least_time(costs, solution.budget_bytes) / sum(task.time for task in costs.tasks) - 1 if solution.overhead > 0 else 0.0
         page.headline(f"{costs.name or graph.stem}: {len(costs.tasks)} tasks")
         page.facts(
             [
@@ -295,7 +297,7 @@ def plan(
                 Fact("budget", format_bytes(solution.budget_bytes)),
                 Fact("unmodified peak", format_bytes(unmodified.peak_bytes)),
                 Fact("planned peak", format_bytes(solution.peak_bytes)),
-                Fact("extra time", format_percent(solution.overhead)),
+                Fact("extra time", format_percent(solution.overhead), f"no schedule takes less than {format_percent(least)}" * (least > 0)),
                 Fact("no schedule below", format_bytes(bound.nbytes), bound.reason),
             ]
         )

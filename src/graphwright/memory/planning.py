@@ -12,6 +12,7 @@ from graphwright.errors import InfeasibleError
 from graphwright.memory.verbs import Candidate
 from graphwright.plan.model import CostGraph, Schedule, Solution
 from graphwright.plan.solve import solve
+from graphwright.plan.time_bound import least_time
 from graphwright.report.progress import Progress
 from graphwright.report.results import MemoryPlan
 from graphwright.report.units import format_bytes
@@ -139,6 +140,7 @@ def make_memory_plan(
     recomputed = len(solution.schedule.steps) - len(costs.tasks)
     unchanged = given is tasks and recomputed == 0 and solution.schedule.steps == before.steps
     bound = solution.lower_bound
+    least = least_time(costs, solution.budget_bytes) / solution.time if recomputed else 1.0
     return MemoryPlan(
         name=target.name,
         status="unchanged" if unchanged else solution.status,
@@ -149,6 +151,7 @@ def make_memory_plan(
         lower_bound_bytes=bound.nbytes,
         lower_bound_reason=f"{bound.reason}: {100 * bound.nbytes / max(original_bytes, 1):.0f} % of the unmodified peak",
         overhead=solution.overhead,
+        least_overhead=(1 + solution.overhead) * least - 1 if recomputed else 0.0,
         recomputed_flops=recomputed_flops_share(tasks, solution.schedule, flops),
         recomputed_count=recomputed,
         planning_time_s=solution.planning_time_s,

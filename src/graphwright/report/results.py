@@ -318,6 +318,8 @@ class MemoryPlan(OnPage, Printed):
         timeline_before: the step in the order in which it was traced, from which the plan starts.
         executor: the peak of the step as it is, in the order of TensorFlow's executor; None where it is not known (`how` says why).
         overhead: planned extra time as a share of the unmodified time.
+        least_overhead: what every plan within the budget takes at least, whatever its order and whatever it recomputes of this graph (after
+            what `rewritten` says), by minimum cuts; 0 where nothing was proved.
         recomputed_flops: FLOPs of recomputations as a share of all FLOPs of the unmodified step.
         curve: other budgets' points, by falling peak; empty when it was not asked for.
         rewritten: what was done to the step before it was planned, in words: loops in segments, the batch in parts; "" for nothing.
@@ -351,6 +353,7 @@ class MemoryPlan(OnPage, Printed):
     device_peaks: Mapping[str, int] = field(default_factory=dict[str, int])
     executor: PeakPrediction | None = None
     rewritten: str = ""
+    least_overhead: float = 0.0
     recipe: PlanRecipe | None = field(default=None, repr=False, compare=False)
 
     def save(self, path: str | Path) -> Path:

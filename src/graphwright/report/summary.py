@@ -137,6 +137,7 @@ def plan_facts(plan: MemoryPlan) -> list[Fact]:
     budget, peak = format_bytes_apart(plan.budget_bytes, plan.peak_bytes)
     found = f"found in {format_time(plan.planning_time_s)}" if plan.planning_time_s else "known before"
     once = len(plan.timeline_after.labels) - plan.recomputed_count
+    least = f"; no plan by recomputing takes less than {format_percent(plan.least_overhead)}" if plan.least_overhead > 0 else ""
     recomputations = f"{format_count(plan.recomputed_count)} recomputations beside {format_count(once)} steps"
     return [
         Fact("peak", peak, _peak_note(plan.timeline_after)),
@@ -144,7 +145,7 @@ def plan_facts(plan: MemoryPlan) -> list[Fact]:
         *_original_facts(plan),
         Fact("resident", format_bytes(plan.resident_bytes), "weights, optimizer state, inputs, constants: no plan changes it"),
         Fact("lower bound", format_bytes(plan.lower_bound_bytes), plan.lower_bound_reason),
-        Fact("extra time", format_percent(plan.overhead), "planned, as a share of the unmodified step"),
+        Fact("extra time", format_percent(plan.overhead), f"planned, as a share of the unmodified step{least}"),
         Fact("recomputed FLOPs", format_percent(plan.recomputed_flops), recomputations),
         Fact("plan", plan.status, "; ".join(filter(None, (found, plan.rewritten)))),
         Fact("verified", "yes" if plan.verification else "not yet", plan.verification),

@@ -11,6 +11,7 @@ from graphwright.plan.solvers.eviction import run_under_cap
 from graphwright.plan.solvers.improve import fill, ruin_and_recreate
 from graphwright.plan.solvers.intervals import reduce_overflow
 from graphwright.plan.solvers.minimum_cut import minimum_cuts
+from graphwright.plan.solvers.nested_cuts import nested_cuts
 from graphwright.plan.solvers.problem import Problem, now
 from graphwright.plan.solvers.reorder import reorder
 from graphwright.plan.solvers.segments import segment_levels
@@ -150,22 +151,24 @@ class Portfolio:
         work = WORK_FIRST
         searched = False
         for place, order in enumerate(orders):
-            until = started + FIRST * (deadline - started) * (place + 1) / len(orders) if place else deadline
+            until = started + FIRST * (deadline - started) * (place + 1) / len(orders)
             if place and now() > self._until(best, budget, until):
                 break
             share = 0.6 / len(orders)
             self.say(share * place, "cutting")
             cuts = minimum_cuts(problem, order, budget, self._until(best, budget, until))
             fit = bool(cuts) and max(simulate_unchecked(problem.graph, cuts[0])) <= budget
-            starts = [(steps, "minimum cut") for steps in cuts[: 2 if fit else 1]]
+            starts = [(steps, "minimum cut") for steps in cuts[:2]] if fit else []
+            if cuts and not fit:
+                self.say(share * (place + 0.1), "cutting again")
+                starts = [(nested_cuts(problem, cuts, budget, self._until(best, budget, until)), "nested minimum cuts")]
             if fit and problem.task_count > LARGE:
                 with self.problem.limited(work):
                     return self._take(best, cuts[0], budget, "minimum cut", until)
             self.say(share * (place + 0.25), "recomputing segments")
             nothing: list[list[int]] = []
             level = next(segment_levels(problem, order, budget, self._until(best, budget, until)), nothing)
-            at = len(starts) if fit else 0
-            starts[at:at] = [(steps, "segments") for steps in level[:2]]
+            starts += [(steps, "segments") for steps in level[:2]]
             for steps, how in starts:
                 with self.problem.limited(work):
                     best = self._take(best, steps, budget, how, self._until(best, budget, until))
@@ -182,9 +185,9 @@ class Portfolio:
                 best = self._take(best, order, budget, "intervals", self._until(best, budget, until))
             work = self._work(best, budget)
             if problem.task_count <= CAPPED:
-                steps = run_under_cap(problem, order, budget, min(until, deadline))
+                steps = run_under_cap(problem, order, budget, deadline if best is None else until)
                 if steps is not None:
-                    best = self._take(best, steps, budget, "eviction", min(until, deadline))
+                    best = self._take(best, steps, budget, "eviction", deadline if best is None else until)
         return best if searched else self._searched(best, budget, *FIRST_SEARCH, self._until(best, budget, deadline))
 
     def _until(self, best: Draft | None, budget: int, deadline: float) -> float:
