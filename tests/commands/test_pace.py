@@ -35,7 +35,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_verbose_keeps_a_line_for_each_thing_and_quiet_none(project: Path) -> None:
     verbose = CliRunner().invoke(app, ["peak", "my_pace:step", "-v"])
     told = [line.split(" s  ")[1] for line in verbose.stderr.splitlines()]
-    assert told == ["starting TensorFlow", "importing my_pace", "tracing the step"]
+    assert told == ["starting TensorFlow", "importing my_pace", "tracing the step", "reading the graph"]
     quiet = CliRunner().invoke(app, ["peak", "my_pace:step", "-q"])
     assert (quiet.stderr, quiet.stdout) == ("", verbose.stdout)
 
