@@ -208,8 +208,13 @@ FAMILIES: dict[str, tuple[Callable[..., tuple[Any, ...]], tuple[tuple[int, ...],
 """What is computed, of what, and the op types that have to gather: `y[0]` reads one example."""
 
 
-@pytest.mark.parametrize("parts", [2, 4])
-@pytest.mark.parametrize("family", list(FAMILIES))
+def _in_parts() -> list[Any]:
+    """Each family in even and in uneven parts; by default one after the other in these and in those."""
+    pairs = [(family, parts, parts == (2, 4)[k % 2]) for k, family in enumerate(FAMILIES) for parts in (2, 4)]
+    return [pytest.param(family, parts, marks=() if quick else pytest.mark.slow) for family, parts, quick in pairs]
+
+
+@pytest.mark.parametrize(("family", "parts"), _in_parts())
 def test_parts_give_what_the_whole_gives(family: str, parts: int) -> None:
     function, shapes, gathered = FAMILIES[family]
     inputs = _arrays(*shapes)

@@ -45,7 +45,7 @@ def costs_are_stated(model: Any, data: Any) -> None:
     assert report.forward_flops > 0
 
 
-@pytest.mark.parametrize("optimizer", ["rmsprop", "adagrad"])
+@pytest.mark.parametrize("optimizer", ["rmsprop", pytest.param("adagrad", marks=pytest.mark.slow)])
 def test_sparse_gradients_through_conditionals(optimizer: str) -> None:
     data = (tf.random.uniform((64, 16), 0, 100, tf.int32), tf.random.normal((64, 1)))
     model = compiled(optimizer, layers.Embedding(100, 40), shape=(16,), dtype="int32")

@@ -142,14 +142,22 @@ def revnet_gradients(kept, remembering, *, plain=False, jit_compile=False, **opt
     return [g.numpy() for g in step(x)] + [v.numpy() for v in model.non_trainable_variables]
 
 
+EVERY_WAY = ((0, 0), (1, None), (1, 2), (0, 9))
+
+
 @pytest.mark.parametrize(
-    "options",
-    [pytest.param({}, marks=pytest.mark.slow), pytest.param({"bottleneck": True}, marks=pytest.mark.slow), {"downsampling": "invertible"}],
-    ids=["basic", "bottleneck", "invertible"],
+    ("options", "ways"),
+    [
+        ({"downsampling": "invertible"}, EVERY_WAY[2:]),
+        pytest.param({}, EVERY_WAY, marks=pytest.mark.slow),
+        pytest.param({"bottleneck": True}, EVERY_WAY, marks=pytest.mark.slow),
+        pytest.param({"downsampling": "invertible"}, EVERY_WAY, marks=pytest.mark.slow),
+    ],
+    ids=["invertible", "basic", "bottleneck", "invertible in every way"],
 )
-def test_units_that_keep_inputs_or_remember_or_are_computed_again(float64, options):
+def test_units_that_keep_inputs_or_remember_or_are_computed_again(float64, options, ways):
     expected = revnet_gradients(0, 0, plain=True, **options)
-    for kept, remembering in ((0, 0), (1, None), (1, 2), (0, 9)):
+    for kept, remembering in ways:
         assert cases.largest_difference(revnet_gradients(kept, remembering, **options), expected) < 1e-10
 
 

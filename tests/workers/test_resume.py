@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -131,15 +132,29 @@ def _fit_small(model: Any, folder: Path, *, stop_at: int | None = None, others: 
         return None
 
 
+@pytest.fixture(scope="module")
+def broken_off(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("broken_off")
+    _fit_small(_small(2, "sgd", ["mae"]), folder, stop_at=3)
+    return folder
+
+
 @pytest.mark.parametrize(
     ("layers", "optimizer", "metrics"),
     [(1, "sgd", ["mae"]), (3, "sgd", ["mae"]), (2, "adam", ["mae"]), (2, "sgd", []), (2, "sgd", ["mae", "cosine_similarity"])],
 )
-def test_a_training_that_changed_is_refused(tmp_path: Path, layers: int, optimizer: str, metrics: list[str]) -> None:
-    _fit_small(_small(2, "sgd", ["mae"]), tmp_path, stop_at=3)
+def test_a_training_that_changed_is_refused(broken_off: Path, layers: int, optimizer: str, metrics: list[str]) -> None:
+    before = {path.name: path.read_bytes() for path in broken_off.rglob("*") if path.is_file()}
     with pytest.raises(ArgumentError, match=r"there is no such variable|does not fit variable"):
-        _fit_small(_small(layers, optimizer, metrics), tmp_path)
-    assert _fit_small(_small(2, "sgd", ["mae"]), tmp_path)
+        _fit_small(_small(layers, optimizer, metrics), broken_off)
+    assert {path.name: path.read_bytes() for path in broken_off.rglob("*") if path.is_file()} == before
+
+
+def test_after_a_refusal_the_training_goes_on(broken_off: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(broken_off, tmp_path / "copy")
+    with pytest.raises(ArgumentError, match=r"does not fit variable|there is no such variable"):
+        _fit_small(_small(1, "sgd", ["mae"]), folder)
+    assert _fit_small(_small(2, "sgd", ["mae"]), folder)
 
 
 def test_two_trainings_in_one_folder_are_noticed(tmp_path: Path) -> None:
