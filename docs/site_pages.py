@@ -27,7 +27,7 @@ _OUTPUT_LINES = 60
 
 def on_config(config: Any) -> Any:
     """Name the examples and notebooks in the navigation."""
-    made = {path: text.partition("\n")[0].lstrip("# ") for path, text in pages().items()}
+    made = {path: text.partition("\n")[0].lstrip("# ").replace("`", "") for path, text in pages().items()}
     for entry in config["nav"]:
         if "Examples" in entry:
             entry["Examples"] = [
