@@ -24,6 +24,7 @@ from graphwright.report.diff import diff as diff_of
 from graphwright.report.diff import print_diff
 from graphwright.report.terminal_layout import Page
 from graphwright.report.units import counted, printable
+from graphwright.source.tensorflow_import import start_quietly
 
 edit = typer.Typer(
     cls=Commands,
@@ -280,6 +281,7 @@ def draw(
 def _load(text: str, out: Path | None = None, overwrite: bool = False, tags: Sequence[str] | None = None) -> Graph:
     """Load a model, once it is known that what is made of it can be written to `out`."""
     if out is not None:
+        start_quietly()
         from graphwright.source.write import check_target
 
         check_target(out, overwrite=overwrite)

@@ -16,6 +16,7 @@ from graphwright.errors import ErrorCode, GraphwrightError, InfeasibleError, pri
 from graphwright.plain import plain
 from graphwright.report.progress import hide, tell
 from graphwright.report.safe_console import SafeConsole
+from graphwright.source.tensorflow_import import missing_is_told
 
 _REMEDIES = {
     ErrorCode.OPEN_INPUT: "give its shape: --feed {}=SIZES",
@@ -68,7 +69,8 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was named, and print what it raises on purpose."""
         try:
-            return super().invoke(ctx)
+            with missing_is_told():
+                return super().invoke(ctx)
         except GraphwrightError as error:
             print_error(error, self.get_command(ctx, ctx.invoked_subcommand or ""))
             raise typer.Exit(EXIT_INFEASIBLE if isinstance(error, InfeasibleError) else EXIT_ERROR) from error

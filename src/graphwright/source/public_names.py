@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
+from graphwright.source.tensorflow_import import missing_is_told
+
 _IMPORT = re.compile(r"^    from (\S+) import (\w+) as \2$", re.MULTILINE)
 
 
@@ -30,15 +32,8 @@ def public_names(package: str, others: Sequence[str] = ()) -> tuple[Callable[[st
     def load(name: str) -> object:
         if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        try:
+        with missing_is_told():
             value: object = import_module(f"{package}.{name}") if home[name] == package else getattr(import_module(home[name]), name)
-        except ModuleNotFoundError as error:
-            if error.name != "tensorflow":
-                raise
-            from graphwright.source.tensorflow_import import import_tensorflow
-
-            import_tensorflow()  # raises the error that says what to install
-            raise
         setattr(module, name, value)
         return value
 

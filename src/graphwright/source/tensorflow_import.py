@@ -4,7 +4,8 @@ import importlib
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from graphwright.errors import MissingDependencyError
@@ -26,6 +27,17 @@ def import_tensorflow() -> Any:
             cause="graphwright keeps TensorFlow out of its core requirements, so that you choose the build",
             remedy='pip install "graphwright[cpu]", or pip install "graphwright[gpu]" for an NVIDIA GPU',
         ) from error
+
+
+@contextmanager
+def missing_is_told() -> Generator[None]:
+    """Where something inside imports TensorFlow by itself and it is missing, raise the error that says what to install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name == "tensorflow":
+            import_tensorflow()
+        raise
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])

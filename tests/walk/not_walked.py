@@ -1,0 +1,13 @@
+"""What the walk of the documentation leaves out, by page: why, or by the first line of a block why."""
+
+NOT_WALKED: dict[str, str | dict[str, str]] = {
+    "README.md": {
+        'pip install "graphwright[cpu]"      # or [gpu] for an NVIDIA GPU': "the walk begins with it, with the wheel of this checkout",
+        "make demo        # a U-Net trained in half its memory: measured, proved equal, report.html written": "minutes, and of a checkout; "
+        "tests/commands/test_demo.py runs the demo on smaller images, continuous integration runs make test",
+    },
+    "docs/index.md": {
+        'pip install "graphwright[cpu]"      # or [gpu] for an NVIDIA GPU': "the walk begins with it, with the wheel of this checkout",
+    },
+    "docs/benchmarks.md": "minutes to hours; tests/bench runs the benchmarks on small models",
+}
