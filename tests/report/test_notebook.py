@@ -82,3 +82,8 @@ def test_a_sweep_tells_what_fits() -> None:
     assert [row[-1].text for row in table.rows] == ["yes, yes", "yes, ", "no, "]
     assert [column.label for column in table.columns][1:3] == ["peak, step", "peak, leaner"]
     assert sweep.to_json()["others"].keys() == {"leaner"}  # type: ignore[attr-defined]
+
+
+def test_in_a_notebook_the_text_is_text_and_not_shown_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert "Memory over the step" in str(sample_plan())
