@@ -88,7 +88,15 @@ def report(name: str, advice: gw.Advice, model: Any, batch: int) -> None:
     traced = trace(model, batch=batch)
     inputs = example_inputs(traced)
     memory = f"{advice.memory_bytes / 2**20:.0f} MiB"
-    row(name, memory, "as it is", advice.peak_bytes, gw.measure(traced.function, inputs, time=False).peak_bytes, math.nan, math.nan)
+    row(
+        name,
+        memory,
+        "as it is",
+        (advice.peak_bytes, advice.high_bytes),
+        gw.measure(traced.function, inputs, time=False).peak_bytes,
+        math.nan,
+        math.nan,
+    )
     for suggestion in advice.suggestions:
         assert suggestion.make is not None
         function, own = suggestion.make()
@@ -98,12 +106,14 @@ def report(name: str, advice: gw.Advice, model: Any, batch: int) -> None:
         times = processor_times(steps, TURNS, grappler=natural)
         examples = own[0][0].shape[0] / batch if isinstance(own[0], tuple) else 1
         ratio = float(np.median(times["advised"] / times["plain"])) / examples
-        row(name, memory, suggestion.what, suggestion.peak_bytes, measured, suggestion.time, ratio)
+        row(name, memory, suggestion.what, (suggestion.peak_bytes, suggestion.high_bytes), measured, suggestion.time, ratio)
 
 
-def row(name: str, memory: str, what: str, peak: int, measured: int, time: float, ratio: float) -> None:
-    """Print a row of the table."""
-    mib = [f"{nbytes / 2**20:.1f} MiB" for nbytes in (peak, measured)]
+def row(name: str, memory: str, what: str, predicted: tuple[int, int], measured: int, time: float, ratio: float) -> None:
+    """Print a row of the table; a peak that hangs on chance is off by what it lies beyond its range."""
+    low, high = predicted[0], max(predicted)
+    peak = min(max(measured, low), high)
+    mib = [f"{low / 2**20:.1f} MiB" + (f" to {high / 2**20:.1f}" if high > 1.01 * low else ""), f"{measured / 2**20:.1f} MiB"]
     times = ["" if math.isnan(t) else f"{t:.2f}" for t in (time, ratio)]
     off = "" if math.isnan(time) or math.isnan(ratio) else f"{ratio / time - 1:+.0%}"
     print(

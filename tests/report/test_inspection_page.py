@@ -19,7 +19,7 @@ from tests.report.samples import long_timeline, sample_inspection, sample_plan
 EVIL = "</script><script>window.pwned = true</script><img src=x onerror='window.pwned = true'>\"&amp;\u2028"
 EMPTY = Timeline((), dict.fromkeys(ROLES, ()), (), (), (), 0, 0, ())
 VOID = {"wbr", "meta", "input", "br", "img", "link", "hr", "col"}
-ROW_LIMIT = 500
+ROW_LIMIT = 200
 
 
 class Page(HTMLParser):

@@ -30,7 +30,7 @@ from graphwright.run.traced_step import TracedStep
 from graphwright.source.rebuild import is_jit_compiled
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.step.example_inputs import example_inputs
-from graphwright.step.executor_peak import inter_op_threads
+from graphwright.step.executor_peak import inter_op_threads, late_peak_bytes
 from graphwright.step.keras_step import is_keras_model
 from graphwright.step.summary import find_roles
 from graphwright.step.targets import Feed, about_a_step, trace
@@ -93,7 +93,8 @@ def advise(
     with shown(progress, title="advice"):
         traced = trace(target, feeds=feeds, inputs=inputs, batch=batch)
         before = unplanned(traced)
-        own = _Own(traced, before, _peak_of(traced, before), budget, _arguments_text(traced, feeds, batch))
+        peak_bytes, high_bytes = _peak_of(traced, before)
+        own = _Own(traced, before, peak_bytes, high_bytes, budget, _arguments_text(traced, feeds, batch))
         found: list[Suggestion] = []
         left_out: dict[str, str] = {}
         asked: list[tuple[str, Callable[[], list[Suggestion]]]] = [
@@ -132,8 +133,12 @@ def advise(
         how={
             "peak": before.executor.how if not own.compiled else "XLA's own buffer assignment",
             "peak of a plan": "simulated in the order of the plan, which is kept when it runs",
-            "time": f"{HOW_TIME}; of one example of the batch, the step as it is being 1",
+            "highest": "simulated with one of the kernels before the peak ending only when another thread is past it: what a kernel reads "
+            "is held until it ends, and how long that takes is the machine's",
+            "time": f"{HOW_TIME}; of one example of the batch, the step as it is being 1; of bfloat16 it hangs on which of its "
+            "kernels the processor has, and is not known",
         },
+        high_bytes=high_bytes,
     )
 
 
@@ -144,6 +149,7 @@ class _Own:
     traced: TracedStep
     before: Unplanned
     peak_bytes: int
+    high_bytes: int
     budget: Budget
     arguments: str
 
@@ -173,17 +179,33 @@ class _Own:
         return ratio if batch is None else ratio * self.batch / batch
 
     def suggest(
-        self, kind: SuggestionKind, what: str, peak_bytes: int, time: float, results: str, call: str, command: str = ""
+        self,
+        kind: SuggestionKind,
+        what: str,
+        peak_bytes: int,
+        time: float,
+        results: str,
+        call: str,
+        command: str = "",
+        high_bytes: int = 0,
     ) -> Suggestion:
-        return Suggestion(kind, what, peak_bytes, time, peak_bytes <= self.memory_bytes, results, call, command)
+        fits = max(peak_bytes, high_bytes) <= self.memory_bytes
+        return Suggestion(kind, what, peak_bytes, time, fits, results, call, command, high_bytes)
 
 
 def _seconds(tasks: TaskMap) -> float:
     return sum(task.time for task in tasks.costs.tasks)
 
 
-def _peak_of(traced: TracedStep, before: Unplanned) -> int:
-    return xla_peak(traced, threads=inter_op_threads()).peak_bytes if is_jit_compiled(traced.function) else before.peak_bytes
+def _peak_of(traced: TracedStep, before: Unplanned) -> tuple[int, int]:
+    """The peak, and what it may be where a kernel ends late; 0 where the order is kept or not known."""
+    if is_jit_compiled(traced.function):
+        return xla_peak(traced, threads=inter_op_threads()).peak_bytes, 0
+    records, executor = before.records.found, before.executor.found
+    if records is None or executor is None:
+        return before.peak_bytes, 0
+    late = late_peak_bytes(records, before.flat.graph, before.tasks, threads=inter_op_threads())
+    return before.peak_bytes, max(late, executor.high_bytes)
 
 
 def _arguments_text(traced: TracedStep, feeds: Mapping[str, Feed] | None, batch: int | None) -> str:
@@ -240,22 +262,24 @@ def _other_batch(own: _Own, target: Any, feeds: Mapping[str, Feed] | None) -> li
     keras = is_keras_model(own.traced.owner)
     sized = SizedStep(own.traced.owner if keras else target, feeds if keras or feeds else _feeds_of(own.traced), "train")
     tasks: dict[int, TaskMap] = {}
+    peaks: dict[int, tuple[int, int]] = {}
 
     def peak_at(size: int) -> int:
         tell(f"a batch of {size}")
         traced = sized.traced(size)
         found = unplanned(traced)
         tasks[size] = found.tasks
-        return _peak_of(traced, found)
+        peaks[size] = _peak_of(traced, found)
+        return max(peaks[size])
 
-    size, peak_bytes = batch_by_growth(peak_at, {own.batch: own.peak_bytes}, own.memory_bytes)
+    size, _ = batch_by_growth(peak_at, {own.batch: max(own.peak_bytes, own.high_bytes)}, own.memory_bytes)
     if size in (0, own.batch):
         raise UnsupportedError(f"{'no other batch' if size else 'no batch'} was found to fit better")
     time = own.time_of(tasks[size], size)
     words = "a smaller batch trains otherwise: choose the learning rate anew" if size < own.batch else "a larger batch trains otherwise"
     call = f"model.fit(..., batch_size={size})" if keras else f"a batch of {size} in the data"
     command = f"graphwright max-batch TARGET --budget {own.budget.given if not own.budget.is_share else own.memory_bytes} --order executor"
-    made = own.suggest("batch", f"a batch of {size} instead of {own.batch}", peak_bytes, time, words, call, command)
+    made = own.suggest("batch", f"a batch of {size} instead of {own.batch}", peaks[size][0], time, words, call, command, peaks[size][1])
     return [replace(made, make=_as_traced(sized.traced(size)))]
 
 
@@ -281,6 +305,7 @@ def _bfloat16(own: _Own) -> list[Suggestion]:
                 math.nan,  # how fast bfloat16 is, hangs on the processor and on which kernels there are
                 "activations are rounded to 8 bits of mantissa",
                 f'keras.config.set_dtype_policy("{BFLOAT16}")  # before the model is made',
+                high_bytes=found.high_bytes,
             ),
             make=found.make,
         )
@@ -303,6 +328,7 @@ def _optimizers(own: _Own) -> list[Suggestion]:
             own.time_of(variant.tasks),
             "it trains otherwise: choose the learning rate anew",
             f"model.compile(keras.optimizers.{text}, loss=...)",
+            high_bytes=variant.high_bytes,
         )
         found.append(replace(made, make=variant.make))
     return found
@@ -311,6 +337,7 @@ def _optimizers(own: _Own) -> list[Suggestion]:
 @dataclass(frozen=True)
 class _Variant:
     peak_bytes: int
+    high_bytes: int
     tasks: TaskMap
     make: Callable[[], tuple[Any, Any]]
 
@@ -327,4 +354,4 @@ def _variant(own: _Own, changed: Any, words: str, *held: Any) -> _Variant:
         traced = trace(own.traced.owner, batch=batch)
         traced = replace(traced, owner=(traced.owner, *held))
     before = unplanned(traced)
-    return _Variant(_peak_of(traced, before), before.tasks, _as_traced(traced))
+    return _Variant(*_peak_of(traced, before), before.tasks, _as_traced(traced))

@@ -24,10 +24,11 @@ class Suggestion:
         what: the same in words.
         peak_bytes: predicted, resident bytes included.
         time: predicted time of one example of the batch, as a share of what it takes in the step as it is; nan where that is not known.
-        fits: whether the peak is within the memory.
+        fits: whether the peak is within the memory, however late kernels end.
         results: what becomes of the results of the step.
         call: what to write in Python.
         command: what to run in a shell; "" where nothing does it there.
+        high_bytes: what the peak may be where a kernel on another thread ends late; 0 where the order is kept.
         make: gives the step that was suggested and example arguments, as `graphwright.measure` takes them.
     """
 
@@ -39,6 +40,7 @@ class Suggestion:
     results: str
     call: str
     command: str = ""
+    high_bytes: int = 0
     make: Callable[[], tuple[Any, Any]] | None = field(default=None, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, object]:
@@ -49,6 +51,7 @@ class Suggestion:
         return fields_json(self, "make")
 
 
+_APART = 1.01
 _BY_RESULTS: tuple[SuggestionKind, ...] = get_args(SuggestionKind)
 
 
@@ -66,6 +69,7 @@ class Advice(Printed):
         lint: what is likely a mistake.
         left_out: what was not looked at, or cannot be done, and why.
         how: by figure, how it was obtained.
+        high_bytes: what the peak of the step as it is may be, as in `Suggestion`.
     """
 
     name: str
@@ -76,24 +80,25 @@ class Advice(Printed):
     lint: tuple[Finding, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict[str, str])
     how: Mapping[str, str] = field(default_factory=dict[str, str])
+    high_bytes: int = 0
 
     @property
     def fits(self) -> bool:
         """Whether the step fits as it is."""
-        return self.peak_bytes <= self.memory_bytes
+        return max(self.peak_bytes, self.high_bytes) <= self.memory_bytes
 
     @property
     def verdict(self) -> str:
         """One sentence: whether it fits, and what to do first."""
-        need, have = format_bytes(self.peak_bytes), format_bytes(self.memory_bytes)
+        need, have = peak_text(self.peak_bytes, self.high_bytes), format_bytes(self.memory_bytes)
         if self.fits:
-            return f"It fits as it is: {need} of {have}."
+            return f"It fits as it is: {need}, of {have}."
         fitting = [s for s in self.suggestions if s.fits]
         if not fitting:
-            return f"It needs {need} of {have}, and nothing of what was looked at makes it fit by itself."
+            return f"It needs {need}, of {have}, and nothing of what was looked at makes it fit by itself."
         first = fitting[0]
         price = "" if math.isnan(first.time) else f", {price_text(first.time)}"
-        return f"It needs {need} of {have}. Do this first: {first.what} ({format_bytes(first.peak_bytes)}{price})."
+        return f"It needs {need}, of {have}. Do this first: {first.what} ({peak_text(first.peak_bytes, first.high_bytes)}{price})."
 
     def to_json(self) -> dict[str, object]:
         """Plain numbers and text, as docs/json.md lists them."""
@@ -112,6 +117,16 @@ def ranked(suggestions: list[Suggestion]) -> tuple[Suggestion, ...]:
         return not s.fits, 0 if s.fits else s.peak_bytes, math.floor(10 * max(time - 1, 0.0)), _BY_RESULTS.index(s.kind), s.peak_bytes
 
     return tuple(sorted(suggestions, key=rank))
+
+
+def peak_text(peak_bytes: int, high_bytes: int) -> str:
+    """A peak, and how high it may be.
+
+    >>> peak_text(5 << 20, 0), peak_text(5 << 20, 6 << 20)
+    ('5.00 MiB', '5.00 MiB, up to 6.00 MiB where a kernel ends late')
+    """
+    peak = format_bytes(peak_bytes)
+    return f"{peak}, up to {format_bytes(high_bytes)} where a kernel ends late" if high_bytes > _APART * peak_bytes else peak
 
 
 def price_text(time: float) -> str:

@@ -7,7 +7,7 @@ of the tree has more parts than a picture can show.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
@@ -49,10 +49,7 @@ def served_tree(graph: Graph, picture: ServedPicture) -> tuple[Part, dict[Node, 
         parent = _scope(scopes, root, "", place)
         leaves[node] = Part(picture.names[node].rpartition("/")[2], picture.names[node], node, parent)
         parent.parts.append(leaves[node])
-    for part in reversed(root.all_parts()):
-        if part.parent is not None and len(part.parts) == 1 and (only := part.parts[0]).node is not None:
-            only.label, only.parent = part.label, part.parent
-            part.parent.parts[part.parent.parts.index(part)] = only
+    _unwrap(root, lambda scope, _: scope.label)
     return _finished(root), leaves
 
 
@@ -78,7 +75,16 @@ def scope_tree(graph: Graph, *, scope: str = "") -> tuple[Part, dict[Node, Part]
         leaf = Part(label, node.name, node, parent)
         parent.parts.append(leaf)
         leaves[node] = leaf
+    _unwrap(root, lambda part, only: f"{part.label}/{only.label}")
     return _finished(root), leaves
+
+
+def _unwrap(root: Part, label: Callable[[Part, Part], str]) -> None:
+    """Put the node in the place of a scope that holds nothing else."""
+    for part in reversed(root.all_parts()):
+        if part.parent is not None and len(part.parts) == 1 and (only := part.parts[0]).node is not None:
+            only.label, only.parent = label(part, only), part.parent
+            part.parent.parts[part.parent.parts.index(part)] = only
 
 
 def _finished(root: Part) -> Part:

@@ -65,7 +65,7 @@ def profile_tracks(profile: StepProfile) -> list[Track]:
     found: list[Track] = []
     for k, track in enumerate(t for t in profile.memory if t.times_ns):
         before = f"{format_bytes(track.resident_bytes)} were there before" if track.resident_bytes else "what was there before is not known"
-        note = f"Given out by {track.allocator}; {before}."
+        note = f"Given out by the allocator {track.allocator}; {before}."
         times_s = [when * 1e-9 for when in track.times_ns]
         found.append(Track(f"measured-{k}", f"Measured, {track.device}", times_s, track.bytes_in_use, max(end_s, times_s[-1]), note, spans))
     return found

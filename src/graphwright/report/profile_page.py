@@ -13,7 +13,7 @@ from graphwright.report.tables import Column, Table, chosen, largest, profile_co
 from graphwright.report.terminal_profile import profile_facts, profile_verdict
 from graphwright.report.units import format_count, format_time
 
-_COLUMNS = ("time", "share", "forward", "backward", "FLOPs", "FLOP/s", "allocated=bytes", "params", "runs")
+_COLUMNS = ("time", "share", "forward", "backward", "optimizer", "FLOPs", "FLOP/s", "allocated=bytes", "params", "runs")
 
 
 def profile_page(profile: StepProfile, feeds: Mapping[str, tuple[int, ...]], how: Mapping[str, str]) -> str:

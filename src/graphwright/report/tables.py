@@ -21,7 +21,7 @@ from graphwright.report.results import BufferDecision, LayerCost, LiveBuffer, Op
 from graphwright.report.summary import NO_LAYER, LiveGroup
 from graphwright.report.units import format_bytes, format_count, format_flops, format_percent, format_time
 
-ROW_LIMIT = 500
+ROW_LIMIT = 200
 """More rows of a table are left out of a page, and the table says so."""
 
 Kind = Literal["name", "layer", "text", "role", "decision", "number"]
@@ -350,6 +350,7 @@ def profile_columns(heading: str) -> list[Column[ProfileRow]]:
         Column(heading, lambda r: r.name or NO_LAYER, kind="name"),
         Column("forward", lambda r: r.forward_time_s, format_time),
         Column("backward", lambda r: r.backward_time_s, format_time),
+        Column("optimizer", lambda r: r.optimizer_time_s, format_time),
         Column("back, opt.", lambda r: r.backward_time_s + r.optimizer_time_s, format_time),
         *figures.values(),
     ]

@@ -41,6 +41,9 @@ HOW_EXECUTOR = (
     "each thread, buffers freed when the last reader is done; tensors rounded as malloc does, whole pages from 32 KiB on; known kernel "
     "workspace; for the CPU"
 )
+_LATE = 50.0
+_MOST_LATE = 8
+_LARGE = 0.02
 _HOW_RANGE = "the order hangs on numbers that TensorFlow gives the nodes each time it prepares a function; {numberings} of them taken"
 
 
@@ -117,7 +120,9 @@ def executor_peak(
     if graphs is None:
         step, shapes = runnable(traced), dict[str, Shape]()
         graphs = [executed_graph(step, like=like, shapes=shapes) for _ in range(simulations)]
-    states = [state for k, graph in enumerate(graphs) for state in _simulate(graph, tasks, threads, range(k * draws, (k + 1) * draws))]
+    states: list[PeakState] = []
+    for k, graph in enumerate(graphs):
+        states += _simulate(graph, tasks, threads, [(seed, None) for seed in range(k * draws, (k + 1) * draws)])
     peaks = [state.peak_bytes for state in states]
     median = statistics.median_low(peaks)
     chosen = states[peaks.index(median)]
@@ -146,6 +151,30 @@ def executor_peak(
     )
 
 
+def late_peak_bytes(records: Sequence[bytes], like: Graph, tasks: TaskMap, *, threads: int) -> int:
+    """The largest peak where one of the kernels that run before the peak ends only when another thread has gone on past it.
+
+    What a kernel reads is held until it ends, and how long that takes is the machine's: one that broadcasts, or whose output needs fresh
+    pages, may take several times as long as estimated, and longer where others work too.
+
+    Args:
+        records: what TensorFlow recorded when it prepared the step.
+        like, tasks, threads: see `executor_peak`.
+    """
+    graph = read_executed_graph(records, like=like)
+    (state,) = _simulate(graph, tasks, threads, [(0, None)])
+    if threads == 1 or state.peak_node is None:
+        return state.peak_bytes
+    before = state.order[: state.order.index(state.peak_node.name)]
+    large = [graph[name] for name in before if name in graph and _reads_bytes(graph[name]) > _LARGE * state.peak_bytes]
+    late = _simulate(graph, tasks, threads, [(0, node) for node in large[-_MOST_LATE:]])
+    return max(found.peak_bytes for found in [state, *late])
+
+
+def _reads_bytes(node: Node) -> int:
+    return max((value.nbytes or 0 for value in node.inputs), default=0)
+
+
 def inter_op_threads(threads: int | None = None) -> int:
     """A number of threads, or the one that TensorFlow is set to in this process."""
     if threads is not None:
@@ -153,14 +182,19 @@ def inter_op_threads(threads: int | None = None) -> int:
     return int(import_tensorflow().config.threading.get_inter_op_parallelism_threads()) or os.cpu_count() or 1
 
 
-def _simulate(graph: Graph, tasks: TaskMap, threads: int, seeds: Iterable[int]) -> list[PeakState]:
+def _simulate(graph: Graph, tasks: TaskMap, threads: int, cases: Iterable[tuple[int, Node | None]]) -> list[PeakState]:
+    """A simulation for each case: the seed of what is drawn, and a node whose kernel takes several times as long as estimated."""
     numbered, computed_once = number_nodes(graph), runtime_constants(graph, Purity(graph, stateful_op_types(graph)))
     states: list[PeakState] = []
     runs: dict[int, int] = {}
-    for seed in seeds:
+    for seed, late in cases:
+
+        def time_of(node: Node, late: Node | None = late) -> float:
+            return _time_of(node) * (_LATE if node is late else 1)
+
         state = simulate_executor(
             graph,
-            time_of=_time_of,
+            time_of=time_of,
             workspace_of=workspace_bytes,
             constant=constant_array,
             resident_bytes=tasks.costs.resident_bytes,

@@ -18,7 +18,10 @@
       return Array.from({ length: Math.floor((last - first) / by) + 1 }, (_, k) => 10 ** (first + k * by));
     }
     const rough = (to - from) / count || 1, power = 10 ** Math.floor(Math.log10(rough));
-    let by = bytes ? 2 ** Math.ceil(Math.log2(rough)) : [1, 2, 5, 10].map((m) => m * power).find((step) => step >= rough * 0.999);
+    const steps = bytes ? [0.5, 1].map((m) => m * 2 ** Math.ceil(Math.log2(rough))) : [0.5, 1, 2, 5, 10].map((m) => m * power);
+    let at = steps.findIndex((step) => step >= rough * 0.999);
+    while (at > 0 && (to - from) / steps[at] < 1.5) at -= 1;  // one figure alone says nothing of the scale
+    let by = steps[at];
     if (whole || bytes) by = Math.max(1, by);
     const found = [];
     for (let k = Math.ceil(from / by - 1e-9); k * by <= to * (1 + 1e-9); k += 1) found.push(k * by + 0);  // no -0
