@@ -130,8 +130,15 @@ def rendered(print_function: Callable[[*_Values, Page], None], *values: *_Values
 
 def plain_console() -> Console:
     """A console that keeps its text, in a notebook too: 80 columns, no color."""
-    no = {"force_terminal": False, "force_jupyter": False, "legacy_windows": False}
-    return SafeConsole(file=io.StringIO(), width=PLAIN_WIDTH, color_system=None, _environ={}, **no)
+    return SafeConsole(
+        file=io.StringIO(),
+        width=PLAIN_WIDTH,
+        color_system=None,
+        force_terminal=False,
+        force_jupyter=False,
+        legacy_windows=False,
+        _environ={},
+    )
 
 
 def plain_text(console: Console) -> str:
