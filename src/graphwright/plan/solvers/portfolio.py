@@ -26,6 +26,7 @@ PROOF_SEARCH, WIDE_SEARCH = (8_000, 100_000), (1_600, 1_000_000)  # the same whe
 HALVING_SEARCH = (400, 200_000)  # the same on the way to the smallest peak ...
 HALVINGS = 6  # ... for so many budgets
 FIRST = 0.75  # share of the time for the first round of solvers
+NESTED = 0.5  # share of the time for cuts of cuts, where there is no answer yet
 FOREVER = float("inf")
 WORK_FIRST = 250_000  # units of work for one solver in the first round
 WORK_LATER = 100_000  # the same where one has failed and the way to the smallest peak has an answer ...
@@ -161,7 +162,8 @@ class Portfolio:
             starts = [(steps, "minimum cut") for steps in cuts[:2]] if fit else []
             if cuts and not fit:
                 self.say(share * (place + 0.1), "cutting again")
-                starts = [(nested_cuts(problem, cuts, budget, self._until(best, budget, until)), "nested minimum cuts")]
+                nested = nested_cuts(problem, cuts, budget, started + NESTED * (deadline - started) if best is None else until)
+                starts = [(nested, "nested minimum cuts")]
             if fit and problem.task_count > LARGE:
                 with self.problem.limited(work):
                     return self._take(best, cuts[0], budget, "minimum cut", until)
