@@ -232,6 +232,22 @@ class TestInputs:
         with pytest.raises(gw.ArgumentError, match="both inputs and a batch size"):
             gw.optimize_memory(load_target("my_targets:untraced"), "100%", inputs=(1.0,), batch=4)
 
+    def test_of_what_is_run(self):
+        import tensorflow as tf
+
+        data = tf.data.Dataset.from_tensors((tf.ones((4, 6)),)).concatenate(tf.data.Dataset.from_tensors((tf.zeros((4, 6)),)))
+        step = load_target("my_targets:untraced")
+        assert gw.verify(step, step, iter(data))
+        with pytest.raises(gw.ArgumentError, match=r"graphwright.inspect\(\.\.\., measure=True\)"):
+            gw.measure(load_target("my_targets:functional"), data)
+
+    @pytest.mark.slow
+    def test_of_what_is_measured(self):
+        import tensorflow as tf
+
+        data = tf.data.Dataset.from_tensors((tf.ones((512, 6)),))
+        assert gw.measure(load_target("my_targets:untraced"), data, steps=1, warmup=0, time=False).peak_bytes > 512 * 6 * 4
+
     def test_an_empty_dataset_is_an_error(self):
         import tensorflow as tf
 

@@ -24,12 +24,11 @@ from graphwright.report.results import MemoryPlan
 from graphwright.report.units import format_bytes
 from graphwright.run.call_options import grappler_disabled
 from graphwright.run.free_memory import free_bytes
-from graphwright.run.traced_step import TracedStep, bind, split_inputs
+from graphwright.run.traced_step import TracedStep, bind, first_batch, split_inputs
 from graphwright.run.verify import verify as verify_steps
 from graphwright.source.concrete_function import meets_other_processes
 from graphwright.source.rebuild import is_jit_compiled
 from graphwright.source.tensorflow_import import import_tensorflow
-from graphwright.step.example_inputs import first_batch
 from graphwright.step.keras_step import is_keras_model, keras_data, keras_step, train_with
 from graphwright.step.signatures import as_inputs, signature_of, signature_of_shapes
 from graphwright.step.targets import Feed, read_target, trace

@@ -38,7 +38,7 @@ from graphwright.errors import ArgumentError, ErrorCode, MeasurementError
 from graphwright.ir.traits.arithmetic import CONVOLUTIONS, MATRIX_PRODUCTS
 from graphwright.ir.traits.values import VIEWS
 from graphwright.run.meter import COUNTING_ENVIRONMENT, MEMORY_ENVIRONMENT
-from graphwright.run.traced_step import TracedStep, resolve
+from graphwright.run.traced_step import TracedStep, first_batch, resolve
 from graphwright.source.rebuild import is_jit_compiled, variable_behind
 from graphwright.source.step_file import write_steps
 
@@ -83,7 +83,8 @@ def measure(
     Args:
         function: a `tf.function`, a `ConcreteFunction`, or an object whose method `concrete_function(*inputs)` gives one
             (and whose attribute `grappler_disabled` says that it runs without Grappler).
-        inputs: the arguments of one call: a tuple of positional ones, a mapping of keyword ones, or one tensor.
+        inputs: the arguments of one call: a tuple of positional ones, a mapping of keyword ones, or one tensor; or a `tf.data.Dataset`, a
+            generator, or a `PyDataset`, whose first batch they are.
         steps: how many steps are measured; the median counts.
         warmup: how many steps run before, to fill caches.
         time: whether time is measured too, in a second process.
@@ -105,7 +106,7 @@ def measure(
         ArgumentError: not a step, or inputs that do not fit it.
     """
     check_counts(steps, warmup)
-    step = resolve(function, inputs)
+    step = resolve(function, first_batch(inputs))
     options = step_options(step, grappler=grappler, executor=executor)
     request = request_of([step.name], [options], steps, warmup, inter_op_threads) | {"graphs": graphs is not None}
     with tempfile.TemporaryDirectory(prefix="graphwright_") as directory:
@@ -181,6 +182,7 @@ def measure_many(
     check_counts(steps, warmup)
     if not functions:
         raise ArgumentError("no functions were given", argument="functions", remedy="give at least one, by name")
+    inputs = first_batch(inputs)
     resolved = {name: resolve(function, inputs) for name, function in functions.items()}
     options = {name: step_options(step, grappler=grappler, executor="") for name, step in resolved.items()}
     request = request_of(list(resolved), list(options.values()), steps, warmup, inter_op_threads)

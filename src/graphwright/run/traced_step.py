@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -12,6 +12,7 @@ from graphwright.errors import ArgumentError
 from graphwright.source.concrete_function import argument_names, arguments_of, plain_name
 from graphwright.source.private_tensorflow import bind_arguments, call_flat
 from graphwright.source.rebuild import variable_behind
+from graphwright.source.tensorflow_import import import_keras
 
 tf: Any = importlib.import_module("tensorflow")
 
@@ -161,7 +162,8 @@ def resolve(function: Any, inputs: Any) -> TracedStep:
         raise ArgumentError(
             f"{type(function).__name__} is not a step that TensorFlow can trace",
             where=f"step {name!r}",
-            remedy="give a tf.function (decorate it with @tf.function), a ConcreteFunction, or what optimize_memory returned",
+            remedy="give a tf.function (decorate it with @tf.function), a ConcreteFunction, or what optimize_memory returned; models and "
+            "files are measured by graphwright.inspect(..., measure=True)",
         )
     try:
         arguments = _flat_arguments(concrete, positional, keyword)
@@ -184,6 +186,29 @@ def name_of(target: Any) -> str:
     ('scores', 'scores', 'int')
     """
     return plain_name(str(getattr(target, "__name__", None) or getattr(target, "name", None) or type(target).__name__))
+
+
+def first_batch(inputs: Any) -> Any:
+    """Example arguments of one call: of a dataset, a generator or a `keras.utils.PyDataset` its first batch, anything else as it is.
+
+    A generator gives that batch once, and goes on with the next.
+
+    Raises:
+        ArgumentError: it holds none.
+
+    >>> import tensorflow as tf
+    >>> [part.shape for part in first_batch(tf.data.Dataset.from_tensors((tf.zeros((8, 3)), tf.zeros((8,)))))]
+    [TensorShape([8, 3]), TensorShape([8])]
+    """
+    if isinstance(inputs, tf.data.Dataset | Iterator):
+        batch: Any = next(iter(cast("Iterable[Any]", inputs)), None)
+    elif isinstance(inputs, import_keras().utils.PyDataset):
+        batch = inputs[0] if len(inputs) else None
+    else:
+        return inputs
+    if batch is None:
+        raise ArgumentError(f"{type(inputs).__name__} holds no batch", argument="inputs", remedy="give one that is not empty, or one batch")
+    return batch
 
 
 def split_inputs(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -31,7 +31,7 @@ from graphwright.ir.traits.values import OPTIMIZED, RECOMPUTED_FROM
 from graphwright.ir.traits.variables import READS_OF_TABLES
 from graphwright.plain import Result
 from graphwright.run.call_options import grappler_disabled, grappler_enabled
-from graphwright.run.traced_step import TracedStep, resolve
+from graphwright.run.traced_step import TracedStep, first_batch, resolve
 from graphwright.source.concrete_function import meets_other_processes
 from graphwright.source.graph_def import nodes_of
 from graphwright.source.rebuild import is_jit_compiled, rebuild_concrete_function, variable_behind
@@ -93,7 +93,8 @@ def verify(
     Args:
         original: a `tf.function`, a `ConcreteFunction`, or an object whose method `concrete_function(*inputs)` gives one.
         rewritten: what should compute the same; it must capture the same variables, by identity.
-        inputs: the arguments of one call: a tuple of positional ones, a mapping of keyword ones, or one tensor.
+        inputs: the arguments of one call: a tuple of positional ones, a mapping of keyword ones, or one tensor; or a `tf.data.Dataset`, a
+            generator, or a `PyDataset`, whose first batch they are.
         steps: how many steps in a row both run on the inputs.
         rtol: relative tolerance. Without it and `atol`, bitwise equality is asked for where both run the same kernels
             (without Grappler, on the CPU, not compiled by XLA), and a tolerance by dtype elsewhere. When the original does not
@@ -125,6 +126,7 @@ def verify(
     """
     if steps < 1:
         raise ArgumentError(f"steps={steps} was given", argument="steps", remedy="give 1 or more")
+    inputs = first_batch(inputs)
     left, right = resolve(original, inputs), resolve(rewritten, inputs)
     for step in (left, right):
         _check_restorable(step)

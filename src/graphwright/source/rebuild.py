@@ -12,7 +12,6 @@ What the rebuilt function does not have: registered custom gradients of nested f
 gradients as nodes, so nothing is lost there.
 """
 
-import importlib
 import itertools
 import re
 from collections import Counter
@@ -23,8 +22,9 @@ from graphwright.errors import ArgumentError, GraphError
 from graphwright.ir.select import free_name
 from graphwright.ir.traits.values import PLACEHOLDERS
 from graphwright.source import private_tensorflow as private
+from graphwright.source.tensorflow_import import import_tensorflow
 
-tf: Any = importlib.import_module("tensorflow")
+tf: Any = import_tensorflow()
 
 _SUFFIX = "__graphwright_"
 _serial = itertools.count(1)

@@ -19,8 +19,9 @@ from graphwright.errors import FileFormatError, GraphError, UnsupportedError
 from graphwright.ir.traits.effects import CALLS_PYTHON
 from graphwright.source.graph_def import nodes_of
 from graphwright.source.rebuild import is_jit_compiled, rebuild_concrete_function, variable_behind
+from graphwright.source.tensorflow_import import import_tensorflow
 
-tf: Any = importlib.import_module("tensorflow")
+tf: Any = import_tensorflow()
 _DecodeError: Any = importlib.import_module("google.protobuf.message").DecodeError
 
 _FORMAT = "graphwright steps"

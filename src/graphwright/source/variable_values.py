@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from graphwright.errors import FileFormatError
-from graphwright.ir.graph import Graph, Node
+from graphwright.ir.given import as_graph
+from graphwright.ir.graph import Node
 from graphwright.ir.traits.variables import VARIABLES, shared_name
 from graphwright.source.join_checkpoints import OBJECT_GRAPH, has_checkpoint, readable
 from graphwright.source.named_refs import parsed
@@ -17,11 +18,11 @@ from graphwright.source.private_tensorflow import message_class
 _VALUE = "VARIABLE_VALUE"
 
 
-def variable_values(graph: Graph) -> dict[str, np.ndarray[Any, Any]]:
+def variable_values(graph: Any) -> dict[str, np.ndarray[Any, Any]]:
     """The value of each variable of a graph that `load` read, by the name of its node (or of the input that stands for it).
 
     Args:
-        graph: of a SavedModel of TF1 or TF2, a Keras model or a live function.
+        graph: of a SavedModel of TF1 or TF2, a Keras model or a live function; or one of these itself, as `load` takes it.
 
     Returns:
         The values; variables that are not saved (local ones of TF1) are left out, and graphs without variables give nothing.
@@ -36,6 +37,7 @@ def variable_values(graph: Graph) -> dict[str, np.ndarray[Any, Any]]:
     >>> [value.tolist() for value in variable_values(graph).values()]
     [[2.0, 3.0]]
     """
+    graph = as_graph(graph)
     package = graph.package
     if not isinstance(package, Package):
         return {}

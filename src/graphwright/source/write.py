@@ -8,6 +8,7 @@ from typing import Any
 
 from graphwright.errors import ArgumentError, ErrorCode
 from graphwright.files import put_back, replaced_file, replaced_folder
+from graphwright.ir.given import as_graph
 from graphwright.ir.graph import Graph
 from graphwright.source.check_types import check_types
 from graphwright.source.function_module import save_function
@@ -18,7 +19,7 @@ from graphwright.source.saved_model import fill_graph_def, write_saved_model
 from graphwright.source.tensorflow_import import import_tensorflow
 
 
-def write(graph: Graph, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+def write(graph: Any, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
     """Write a graph as its path says: `.pb` a `GraphDef`, `.pbtxt` one as text, anything else a SavedModel folder.
 
     A SavedModel gets the signatures and collections of the graph, and the variables and assets of the one that it was read from.
@@ -27,7 +28,7 @@ def write(graph: Graph, path: str | os.PathLike[str], *, overwrite: bool = False
     is there, whole, whatever ends the process (see `graphwright.files` for file systems that cannot exchange folders).
 
     Args:
-        graph: is not changed.
+        graph: a `Graph`, or whatever `load` reads; is not changed.
         path: of the file or folder.
         overwrite: replace what is there.
 
@@ -48,6 +49,7 @@ def write(graph: Graph, path: str | os.PathLike[str], *, overwrite: bool = False
     """
     target = Path(path)
     check_target(target, overwrite=overwrite)
+    graph = as_graph(graph)
     check_types(graph)
     package = graph.package
     try:

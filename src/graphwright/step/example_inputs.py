@@ -2,36 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, cast
+from typing import Any
 
-from graphwright.errors import ArgumentError
 from graphwright.run.traced_step import Call, TracedStep, resolve
 from graphwright.source.concrete_function import traced_arguments
-from graphwright.source.tensorflow_import import import_keras, import_tensorflow
-
-
-def first_batch(inputs: Any) -> Any:
-    """Example arguments of one call: of a dataset, a generator or a `keras.utils.PyDataset` its first batch, anything else as it is.
-
-    A generator gives that batch once, and goes on with the next.
-
-    Raises:
-        ArgumentError: it holds none.
-
-    >>> import tensorflow as tf
-    >>> [part.shape for part in first_batch(tf.data.Dataset.from_tensors((tf.zeros((8, 3)), tf.zeros((8,)))))]
-    [TensorShape([8, 3]), TensorShape([8])]
-    """
-    if isinstance(inputs, import_tensorflow().data.Dataset | Iterator):
-        batch: Any = next(iter(cast("Iterable[Any]", inputs)), None)
-    elif isinstance(inputs, import_keras().utils.PyDataset):
-        batch = inputs[0] if len(inputs) else None
-    else:
-        return inputs
-    if batch is None:
-        raise ArgumentError(f"{type(inputs).__name__} holds no batch", argument="inputs", remedy="give one that is not empty, or one batch")
-    return batch
+from graphwright.source.tensorflow_import import import_tensorflow
 
 
 def runnable(traced: TracedStep) -> TracedStep:

@@ -13,14 +13,13 @@ from typing import Any, Literal, TypeVar, get_args
 from graphwright.errors import ArgumentError, ErrorCode, GraphwrightError, UnknownShapeError
 from graphwright.ir.dtypes import agree, format_shape
 from graphwright.report.progress import tell
-from graphwright.run.traced_step import TracedStep, name_of, resolve, split_inputs
+from graphwright.run.traced_step import TracedStep, first_batch, name_of, resolve, split_inputs
 from graphwright.source.concrete_function import argument_names, argument_shapes, arguments_of, traced_arguments
 from graphwright.source.files import load_callable
 from graphwright.source.load import made_by
 from graphwright.source.private_tensorflow import traces_of
 from graphwright.source.tensorflow_import import import_keras, import_tensorflow
 from graphwright.source.trust import as_path
-from graphwright.step.example_inputs import first_batch
 from graphwright.step.feeds import (
     Feed,
     as_shape,
