@@ -6,6 +6,9 @@ EXTRAS ?= cpu,demo,dev,docs
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Models for the slow tests. keras-hub asks for tensorflow-text, and that for the whole of TensorFlow over tensorflow-cpu; basic-pitch, of which
+# only the SavedModel is read, asks for an old TensorFlow. So they come without what they ask for, but for these two, which keras-hub imports.
+ALONE := keras-hub tokenizers regex basic-pitch
 # Each worker imports TensorFlow and runs whole files, since fixtures are made per file.
 PARALLEL := -n auto --maxprocesses 4 --dist loadfile
 
@@ -37,6 +40,7 @@ $(STAMP): pyproject.toml constraints.txt
 	if ! $(BIN)/python -c 'import pip' >/dev/null 2>&1; then echo "creating $(VENV) with $$python"; "$$python" -m venv --clear $(VENV); fi
 	@echo "installing graphwright[$(EXTRAS)] into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[$(EXTRAS)]"
+	@$(if $(findstring dev,$(EXTRAS)),$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps $(ALONE))
 	@touch $@
 
 demo: $(STAMP)
