@@ -70,6 +70,34 @@ def test_layers_of_a_training_step_are_those_of_the_model(make: Any) -> None:
     }
 
 
+class Tagger(keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru = keras.layers.GRU(64, return_sequences=True)
+        self.head = keras.layers.Dense(5)
+
+    def call(self, x: Any) -> Any:
+        return self.head(self.gru(x))
+
+
+@pytest.mark.parametrize("plans", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_what_runs_at_the_peak_is_told_by_the_layer_of_a_subclassed_model(plans: bool) -> None:
+    keras.utils.clear_session()
+    Tagger()
+    model = Tagger()
+    model.compile("sgd", "mse")
+    data = tf.zeros((16, 64, 32)), tf.zeros((16, 64, 5))
+    found: Any = gw.inspect(model, inputs=data)
+    assert found.lower_bound_reason.startswith("task gru_1/while_grad ")
+    if plans:
+        found = gw.optimize_memory(model, 0.6, inputs=data, cache_dir=None).memory_plan()
+        assert "loop gru_1/while in segments" in " ".join(str(found).split())
+    text = " ".join(str(found).split())
+    assert f"of {len((found.timeline_before if plans else found.timeline).labels)}, gru_1/while_grad" in text
+    assert "_1_1" not in text
+    assert "_1_1" not in gw.predict_peak(model, inputs=data).peak_op
+
+
 def test_layers_of_a_saved_model_too(tmp_path: Any) -> None:
     model = functional()
     model.export(tmp_path / "saved", verbose=False)

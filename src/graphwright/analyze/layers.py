@@ -53,8 +53,17 @@ class Layers:
 
     def words(self, name: str) -> str:
         """The name of a node with its layer as the user knows it: `lstm/while` of `net_1/lstm_1/while`."""
-        layer, label = self.of(name), name.rpartition("/")[2]
-        return f"{layer}/{label}" if layer else label
+        return in_layer(self.of(name), name)
+
+
+def in_layer(layer: str, name: str) -> str:
+    """The name of a node or value with its layer in front instead of its scopes.
+
+    >>> in_layer("lstm", "net_1/lstm_1/while:0"), in_layer("", "loss:0")
+    ('lstm/while:0', 'loss:0')
+    """
+    label = name.rpartition("/")[2]
+    return f"{layer}/{label}" if layer else label
 
 
 def find_layers(graph: Graph) -> Layers:

@@ -13,7 +13,7 @@ from graphwright.costs.xla_peak import by_operation, xla_peak
 from graphwright.errors import ArgumentError, UnsupportedError, first_line
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph
-from graphwright.memory.planning import HOW_PEAK_TRACED, map_tasks
+from graphwright.memory.planning import HOW_PEAK_TRACED, bound_reason, map_tasks
 from graphwright.plan.model import Schedule
 from graphwright.plan.solve import lower_bound
 from graphwright.report.obtained import Obtained
@@ -126,7 +126,8 @@ def _inspect(traced: TracedStep, measured: Any) -> Inspection:
         peak_bytes=timeline.peak_bytes,
         resident_bytes=tasks.costs.resident_bytes,
         lower_bound_bytes=bound.nbytes,
-        lower_bound_reason=f"{bound.reason}: {100 * bound.nbytes / max(timeline.peak_bytes, 1):.0f} % of the peak",
+        lower_bound_reason=f"{bound_reason(tasks, bound, roles.layers)}: "
+        f"{100 * bound.nbytes / max(timeline.peak_bytes, 1):.0f} % of the peak",
         how=how,
         measured=measured,
         executor=executor,

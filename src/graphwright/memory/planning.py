@@ -4,13 +4,14 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from graphwright.analyze.cost import TaskMap, build_cost_graph
+from graphwright.analyze.layers import Layers, find_layers
 from graphwright.analyze.loops import LoopCosts
 from graphwright.analyze.onednn_workspace import onednn_workspace_bytes
 from graphwright.analyze.time_model import estimated_time_s
 from graphwright.analyze.workspace import onednn_enabled, workspace_bytes
 from graphwright.errors import InfeasibleError
 from graphwright.memory.verbs import Candidate
-from graphwright.plan.model import CostGraph, Schedule, Solution
+from graphwright.plan.model import CostGraph, LowerBound, Schedule, Solution
 from graphwright.plan.solve import solve
 from graphwright.plan.time_bound import least_time
 from graphwright.report.progress import Progress
@@ -102,11 +103,17 @@ def infeasible(
     return InfeasibleError(
         f"no plan fits {format_bytes(budget_bytes)}: the smallest budget known to work is {format_bytes(smallest)}",
         where=f"step {tasks.costs.name!r}, unmodified {format_bytes(original_bytes)}",
-        cause=f"{bound.reason}: {format_bytes(bound.nbytes)}, {share} of the unmodified peak; "
+        cause=f"{bound_reason(tasks, bound, find_layers(tasks.graph))}: {format_bytes(bound.nbytes)}, {share} of the unmodified peak; "
         f"{format_bytes(tasks.costs.resident_bytes)} are weights, optimizer state, inputs and constants",
         remedy=f"give a budget of {smallest} bytes or more{as_it_is}{parts}, or a smaller batch",
         smallest_budget_bytes=smallest,
     )
+
+
+def bound_reason(tasks: TaskMap, bound: LowerBound, layers: Layers) -> str:
+    """Why no schedule needs less, with the task by its layer."""
+    name = tasks.costs.tasks[bound.task].name if bound.task >= 0 else ""
+    return bound.reason.replace(name, layers.words(name)) if name else bound.reason
 
 
 def reach(in_parts: Candidate) -> str:
@@ -149,7 +156,8 @@ def make_memory_plan(
         resident_bytes=costs.resident_bytes,
         original_peak_bytes=original_bytes,
         lower_bound_bytes=bound.nbytes,
-        lower_bound_reason=f"{bound.reason}: {100 * bound.nbytes / max(original_bytes, 1):.0f} % of the unmodified peak",
+        lower_bound_reason=f"{bound_reason(tasks, bound, roles.layers)}: "
+        f"{100 * bound.nbytes / max(original_bytes, 1):.0f} % of the unmodified peak",
         overhead=solution.overhead,
         least_overhead=(1 + solution.overhead) * least - 1 if recomputed else 0.0,
         recomputed_flops=recomputed_flops_share(tasks, solution.schedule, flops),

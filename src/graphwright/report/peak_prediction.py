@@ -29,7 +29,7 @@ class PeakPrediction(Printed):
         high_bytes: the largest.
         simulations: how many; 1 where nothing is left to chance.
         resident_bytes: variables, inputs and constants.
-        peak_op: the operation at which the peak is reached.
+        peak_op: the operation at which the peak is reached, by its layer.
         live: what is held there, largest first.
         by_role: bytes at the peak; they add up to `peak_bytes`.
         how: by figure, how it was obtained.

@@ -64,7 +64,7 @@ class Timeline(Printed):
     `bytes_by_role[role][k]` are the bytes of the role at step `k`; they add up to
     `total_bytes[k]`. `labels[k]` is the node executed at step `k`. With `lifetimes`
     a report can say what is live at every step, without them at the peak only; a
-    buffer that is computed twice has two.
+    buffer that is computed twice has two. `peak_words` is what runs at the peak, by its layer.
     """
 
     labels: tuple[str, ...]
@@ -77,6 +77,7 @@ class Timeline(Printed):
     live_at_peak: tuple[LiveBuffer, ...]  # largest first
     lifetimes: tuple[BufferLifetime, ...] = ()
     is_optimizer: tuple[bool, ...] = ()  # of the steps that are backward, those that update variables; empty where it was not asked
+    peak_words: str = ""
 
 
 class _ByDirection:

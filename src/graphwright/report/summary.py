@@ -229,7 +229,7 @@ def timeline_summary(timeline: Timeline) -> str:
     text = (
         f"{format_count(steps)} steps. Memory starts at {format_bytes(timeline.total_bytes[0])}, "
         f"peaks at {format_bytes(timeline.peak_bytes)} in step {format_count(timeline.peak_step + 1)} "
-        f"({timeline.labels[timeline.peak_step]}) and ends at {format_bytes(timeline.total_bytes[-1])}."
+        f"({_at_peak(timeline)}) and ends at {format_bytes(timeline.total_bytes[-1])}."
     )
     parts = sorted(((row[timeline.peak_step], role) for role, row in timeline.bytes_by_role.items()), reverse=True)
     named = [f"{role} {format_bytes(nbytes)}" for nbytes, role in parts if nbytes]
@@ -264,7 +264,11 @@ def step_phase(timeline: Timeline, step: int) -> Phase:
 def _peak_note(timeline: Timeline) -> str:
     if not timeline.labels:
         return ""
-    return f"at step {format_count(timeline.peak_step + 1)} of {format_count(len(timeline.labels))}, {timeline.labels[timeline.peak_step]}"
+    return f"at step {format_count(timeline.peak_step + 1)} of {format_count(len(timeline.labels))}, {_at_peak(timeline)}"
+
+
+def _at_peak(timeline: Timeline) -> str:
+    return timeline.peak_words or timeline.labels[timeline.peak_step]
 
 
 def _executor_facts(inspection: Inspection) -> list[Fact]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeVar
 from urllib.parse import quote
 
+from graphwright.analyze.layers import in_layer
 from graphwright.analyze.parameters import ParameterSums
 from graphwright.analyze.profile_tree import Column as TreeColumn
 from graphwright.analyze.profile_tree import column_value
@@ -262,7 +263,7 @@ def live_group_table(groups: Sequence[LiveGroup], peak_bytes: int) -> Table:
 
 
 DECISIONS: Sequence[Column[BufferDecision]] = (
-    Column("value", lambda d: d.name, kind="name"),
+    Column("value", lambda d: in_layer(d.layer, d.name), kind="name"),
     Column("op type", lambda d: d.op_type, kind="text"),
     Column("layer", lambda d: d.layer, kind="layer"),
     Column("decision", lambda d: d.decision, kind="decision"),

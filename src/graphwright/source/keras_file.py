@@ -36,6 +36,8 @@ def read_keras_file(path: Path, *, compiled: bool) -> Any:
         with warnings.catch_warnings():
             # An optimizer that was saved before its first step has no values yet.
             warnings.filterwarnings("ignore", "Skipping variable loading for optimizer", UserWarning)
+            # A model with a `compile` of its own is not compiled then; what needs it compiled says so.
+            warnings.filterwarnings("ignore", r"`compile\(\)` was not called as part of model loading", UserWarning)
             model = import_keras().saving.load_model(path, compile=compiled, safe_mode=not trusted)
             if compiled and getattr(model, "optimizer", None) is not None:
                 forget_empty_build(model.optimizer)

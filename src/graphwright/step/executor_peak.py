@@ -126,7 +126,8 @@ def executor_peak(
     peaks = [state.peak_bytes for state in states]
     median = statistics.median_low(peaks)
     chosen = states[peaks.index(median)]
-    live, by_role = _live_at(chosen, tasks, find_roles(tasks))
+    roles = find_roles(tasks)
+    live, by_role = _live_at(chosen, tasks, roles)
     how = {"peak": HOW_EXECUTOR}
     if len(states) > 1:
         how["range"] = _HOW_RANGE.format(numberings=len(set(map(id, graphs))))
@@ -144,7 +145,7 @@ def executor_peak(
         high_bytes=max(peaks),
         simulations=len(peaks),
         resident_bytes=tasks.costs.resident_bytes,
-        peak_op=chosen.peak_node.name if chosen.peak_node is not None else "",
+        peak_op=roles.layers.words(chosen.peak_node.name) if chosen.peak_node is not None else "",
         live=live,
         by_role=by_role,
         how=how,

@@ -142,6 +142,7 @@ def make_timeline(tasks: TaskMap, schedule: Schedule, roles: Roles) -> Timeline:
         peak_bytes=int(total[peak]) if count else costs.resident_bytes,
         live_at_peak=_live(tasks, schedule, roles, peak) if count else (),
         lifetimes=tuple(lifetimes),
+        peak_words=roles.layers.words(costs.tasks[schedule.steps[peak]].name) if count else "",
     )
 
 

@@ -207,6 +207,8 @@ def _trace_model(model: Any, mode: Literal["train", "infer"], inputs: Any, feeds
             cause="they are not what its inputs, its loss or its metrics take",
             remedy=f"give the data as fit takes it: inputs={wanted}",
         ) from error
+    for variable in model.variables:  # one that was made while tracing has lost its layer's name
+        variable.value.path = variable.path
     return replace(traced, name=name, owner=model)
 
 
