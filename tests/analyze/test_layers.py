@@ -80,6 +80,9 @@ class Tagger(keras.Model):
         return self.head(self.gru(x))
 
 
+CALL = Tagger.call.__code__.co_firstlineno + 1
+
+
 @pytest.mark.parametrize("plans", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_what_runs_at_the_peak_is_told_by_the_layer_of_a_subclassed_model(plans: bool) -> None:
     keras.utils.clear_session()
@@ -89,6 +92,10 @@ def test_what_runs_at_the_peak_is_told_by_the_layer_of_a_subclassed_model(plans:
     data = tf.zeros((16, 64, 32)), tf.zeros((16, 64, 5))
     found: Any = gw.inspect(model, inputs=data)
     assert found.lower_bound_reason.startswith("task gru_1/while_grad ")
+    if not plans:
+        table = str(found.with_table(columns=("class", "source"))).partition("Layers")[2]
+        assert table.split()[:5] == ["layer", "class", "source", "gru_1", "GRU"]
+        assert f"test_layers.py:{CALL} call" in table
     if plans:
         found = gw.optimize_memory(model, 0.6, inputs=data, cache_dir=None).memory_plan()
         assert "loop gru_1/while in segments" in " ".join(str(found).split())

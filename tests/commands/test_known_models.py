@@ -53,8 +53,8 @@ def application(name, size):
     return lambda: compiled(make(weights=None, input_shape=(size, size, 3), classifier_activation=None))
 
 
-mobile_net, efficient_net = application("MobileNetV3Small", 32), application("EfficientNetV2B0", 32)
-dense_net, conv_next, inception = application("DenseNet121", 32), application("ConvNeXtTiny", 32), application("InceptionV3", 75)
+mobile_net, efficient_net = application("MobileNetV3Small", 64), application("EfficientNetV2B0", 64)
+dense_net, conv_next, inception = application("DenseNet121", 64), application("ConvNeXtTiny", 64), application("InceptionV3", 75)
 """
 
 
@@ -109,7 +109,11 @@ def products_of(model):
     for layer in model._flatten_layers(include_self=False):
         if type(layer).__name__ in ("Conv2D", "DepthwiseConv2D", "Dense"):
             shape, kernel = layer.output.shape, layer.kernel.shape
-            per_place = kernel[0] * kernel[1] * kernel[2] if type(layer).__name__ == "DepthwiseConv2D" else math.prod(kernel) / layer.groups
+            per_place = (
+                kernel[0] * kernel[1] * kernel[2]
+                if type(layer).__name__ == "DepthwiseConv2D"
+                else math.prod(kernel) / getattr(layer, "groups", 1)
+            )
             total += 2 * BATCH * math.prod(shape[1:-1]) * per_place
     return total
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from graphwright.errors import ArgumentError
-from graphwright.report.layer_tree import layer_rows
+from graphwright.report.layer_tree import layer_rows, total_row
 from graphwright.report.results import Inspection, LayerCost
 from tests.report.samples import full_inspection
 
@@ -37,6 +37,25 @@ def test_a_flat_model_of_many_layers_is_folded_by_its_blocks() -> None:
     assert len(layer_rows(inspection, depth=2)) == 82
 
 
+def test_blocks_that_are_alike_have_one_row_with_the_figures_of_each() -> None:
+    names = [f"{block}_{k}/{part}" for block in ("block", "other") for k in range(12) for part in ("conv", f"norm_{k}")]
+    inspection = replace(made("stem", *names, "head"), output_shapes=dict.fromkeys(("stem", *names, "head"), (1,)))
+    odd = [replace(row, parameter_count=5) if row.layer == "block_3/conv" else row for row in inspection.layers]
+    rows = layer_rows(replace(inspection, layers=tuple(odd)))
+    assert [row.label for row in rows if row.depth == 1] == [
+        "stem",
+        "3 × block_0…2",
+        "block_3",
+        "8 × block_4…11",
+        "12 × other_0…11",
+        "head",
+    ]
+    assert [row.path[-1] for row in rows if row.depth == 2] == [part for k in (0, 3, 4, 0) for part in ("conv", f"norm_{k}")]
+    assert [row.cost.parameter_count for row in rows if row.alike] == [2, 2, 2]
+    assert total_row(rows)[0].cost.parameter_count == 2 + 2 * 24 + 4
+    assert len(layer_rows(inspection, depth=1)) == 4
+
+
 def test_depth_and_columns_are_chosen() -> None:
     inspection = made("stem", "encoder/a", "encoder/b")
     text = str(inspection.with_table(depth=1, columns=("shape", "flops"))).split("\n\n")[1].splitlines()
@@ -45,6 +64,7 @@ def test_depth_and_columns_are_chosen() -> None:
         ["layer", "output", "shape", "FLOPs"],
         ["stem", "0", "2", "FLOP"],
         ["encoder", "4", "FLOP"],
+        ["total", "6", "FLOP"],
     ]
     for wrong in ({"depth": 0}, {"columns": ("shape", "bogus")}):
         with pytest.raises(ArgumentError):

@@ -24,11 +24,13 @@ from graphwright.report.results import Inspection
 from graphwright.run.measure import measure as measure_step
 from graphwright.run.roofs import measure_roofs
 from graphwright.run.traced_step import TracedStep
+from graphwright.source.private_keras import layer_classes
 from graphwright.source.rebuild import is_jit_compiled
 from graphwright.source.tracebacks import innermost_lines
 from graphwright.step.executor_peak import inter_op_threads, plain_peak
 from graphwright.step.flatten import flat_step
-from graphwright.step.summary import count_executed, count_parameters, find_roles, make_layers, make_timeline, output_shapes
+from graphwright.step.keras_step import is_keras_model
+from graphwright.step.summary import Roles, count_executed, count_parameters, find_roles, make_layers, make_timeline, output_shapes
 from graphwright.step.targets import Feed, Mode, about_a_step, trace
 
 _EXECUTOR_SIMULATIONS = 3
@@ -137,7 +139,18 @@ def _inspect(traced: TracedStep, measured: Any) -> Inspection:
         roofs=ASSUMED_ROOFS,
         graph=flat.graph,
         output_shapes=output_shapes(tasks, roles),
+        layer_origins=_origins(traced, flat.graph, roles),
     )
+
+
+def _origins(traced: TracedStep, graph: Graph, roles: Roles) -> dict[str, tuple[str, str]]:
+    """By layer its class, of a Keras model, and the line of Python that made its first operation: later ones may be a gradient's."""
+    classes = layer_classes(traced.owner) if is_keras_model(traced.owner) else {}
+    lines: dict[str, str] = {}
+    for node in graph.nodes:
+        if node not in roles.backward and (line := roles.line(node.name)):
+            lines.setdefault(roles.layers.of(node.name), line)
+    return {layer: (classes.get(layer, ""), lines.get(layer, "")) for layer in {**classes, **lines}}
 
 
 def _own_peak(traced: TracedStep, graph: Graph, tasks: TaskMap) -> Obtained[PeakPrediction | None]:

@@ -21,7 +21,7 @@ def inspection_json(inspection: Inspection) -> dict[str, Any]:
     return {
         "schema": INSPECTION_SCHEMA,
         "verdict": inspection.verdict,
-        **fields_json(inspection, "nodes", "graph", "profile", "table", "advice"),
+        **fields_json(inspection, "nodes", "graph", "profile", "table", "advice", "layer_origins"),
         "layers": [_with_total(layer) for layer in inspection.layers],
         "op_types": [_with_total(op_type) for op_type in inspection.op_types],
         "timeline": timeline_json(inspection.timeline),

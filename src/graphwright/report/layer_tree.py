@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import operator
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -15,27 +17,47 @@ from graphwright.report.units import format_bytes, format_count, format_flops, f
 
 _FEW = 40  # rows: the tree is shown as deep as it has so many
 _SHOWN: tuple[LayerColumn, ...] = ("shape", "parameters", "flops", "activations", "time")
+_ALIKE = ("op_count", "parameter_count", "forward_flops")
 _SUMMED = tuple(f.name for f in fields(LayerCost) if f.name not in ("layer", "verbs"))
 
 
 @dataclass(frozen=True, slots=True)
 class LayerRow:
-    """A layer, or what lies in one scope, or in one block of layers, at its depth of the tree; the figures are with all that lies in it."""
+    """A layer, or what lies in one scope, or in one block of layers, at its depth of the tree; the figures are with all that lies in it.
+
+    Attributes:
+        alike: itself and the layers behind it that are made of the same with the same figures, which are those of each; they have no rows.
+    """
 
     path: tuple[str, ...]
     shape: tuple[int, ...] | None
     cost: LayerCost
+    alike: tuple[str, ...] = ()
 
     @property
     def depth(self) -> int:
         """1 for the uppermost."""
         return len(self.path)
 
+    @property
+    def label(self) -> str:
+        """What it is called in the table.
+
+        >>> cost = LayerCost("block_2", 1, 1, 2.0, 0.0, 0, 0)
+        >>> LayerRow(("block_2",), None, cost, ("block_2", "block_3", "block_4")).label
+        '3 × block_2…4'
+        """
+        if len(self.alike) < 2:
+            return self.path[-1]
+        number = re.search(r"\d+\D*$", self.alike[-1])
+        return f"{len(self.alike)} × {self.alike[0]}…{number[0] if number else self.alike[-1]}"
+
 
 def layer_rows(inspection: Inspection, depth: int | None = None) -> list[LayerRow]:
     """The rows of the tree, in the order in which the layers run; what no forward pass runs, such as the optimizer, stands last.
 
-    A functional model of many layers has no tree but in their names: `block_1_expand` and `block_1_project` make a block there.
+    A functional model of many layers has no tree but in their names: `block_1_expand` and `block_1_project` make a block there. Blocks that
+    follow each other and are alike, but for numbers in their names, have one row.
 
     Args:
         depth: levels; as many as make a table of about 40 rows where it is None.
@@ -51,14 +73,48 @@ def layer_rows(inspection: Inspection, depth: int | None = None) -> list[LayerRo
             sums.setdefault(path[:end], LayerCost("/".join(parts[: end - (path != parts)]), 0, 0, 0.0, 0.0, 0, 0))
             if layer in costs:
                 sums[path[:end]] = _sum(sums[path[:end]], costs[layer])
-    if depth is None:
-        counts = [sum(len(path) <= level for path in sums) for level in range(1, max(map(len, sums), default=1) + 1)]
-        depth = max((level for level, count in enumerate(counts, 1) if count <= _FEW), default=1)
     rank = {path: k for k, path in enumerate(sums)}
-    paths = sorted((p for p in sums if len(p) <= depth), key=lambda path: [rank[path[:end]] for end in range(1, len(path) + 1)])
+    paths = sorted(sums, key=lambda path: [rank[path[:end]] for end in range(1, len(path) + 1)])
     last = {group.get(layer, layer): layer for layer in order}  # whose output a block has
     shapes = inspection.output_shapes
-    return [LayerRow(p, shapes.get(sums[p].layer, shapes.get(last.get(p[0], ""))) if p[0] != NO_LAYER else None, sums[p]) for p in paths]
+    rows = [LayerRow(p, shapes.get(sums[p].layer, shapes.get(last.get(p[0], ""))) if p[0] != NO_LAYER else None, sums[p]) for p in paths]
+    rows = _folded(rows)
+    if depth is None:
+        counts = [sum(row.depth <= level for row in rows) for level in range(1, max((row.depth for row in rows), default=1) + 1)]
+        depth = max((level for level, count in enumerate(counts, 1) if count <= _FEW), default=1)
+    return [row for row in rows if row.depth <= depth]
+
+
+def _folded(rows: Sequence[LayerRow]) -> list[LayerRow]:
+    """The rows without those of blocks that are like the one before: with the same figures, and the same names but for numbers."""
+    found: list[LayerRow] = []
+    before: tuple[tuple[str, ...], list[object]] | None = None  # of the block before its place, and what it is made of
+    k = 0
+    while k < len(rows):
+        row = rows[k]
+        end = next((n for n in range(k + 1, len(rows)) if rows[n].depth <= row.depth), len(rows))
+        inner = _folded(rows[k + 1 : end])
+        made_of: list[object] = [
+            (re.sub(r"\d+", "", part.path[-1]), part.depth, len(part.alike), part.shape, *(getattr(part.cost, name) for name in _ALIKE))
+            for part in (row, *inner)
+        ]
+        if inner and before == (row.path[:-1], made_of):
+            first = next(n for n in range(len(found) - 1, -1, -1) if found[n].depth == row.depth)
+            found[first] = replace(found[first], alike=(*(found[first].alike or (found[first].path[-1],)), row.path[-1]))
+        else:
+            found += [row, *inner]
+        before, k = (row.path[:-1], made_of), end
+    return found
+
+
+def total_row(rows: Sequence[LayerRow]) -> list[LayerRow]:
+    """What the uppermost of the rows add up to, where there are several."""
+    cost = LayerCost("", 0, 0, 0.0, 0.0, 0, 0)
+    upper = [row for row in rows if row.depth == 1]
+    for row in upper:
+        for _ in row.alike or (row,):
+            cost = _sum(cost, row.cost)
+    return [LayerRow(("total",), None, cost)] if len(upper) > 1 or len(rows) > 1 else []
 
 
 def _sum(a: LayerCost, b: LayerCost) -> LayerCost:
@@ -86,9 +142,12 @@ def layer_columns(inspection: Inspection, table: LayerTable) -> list[Column[Laye
         "time": ("time", lambda c: c.measured_time_s, format_time),
         "ops": ("ops", lambda c: c.op_count, format_count),
     }
-    columns: list[Column[LayerRow]] = [Column("layer", lambda row: "  " * (row.depth - 1) + row.path[-1], kind="name")]
+    columns: list[Column[LayerRow]] = [Column("layer", lambda row: "  " * (row.depth - 1) + row.label, kind="name")]
     for name in names:
-        if name == "shape":
+        if name in ("class", "source"):
+            origin = operator.itemgetter(("class", "source").index(name))
+            columns.append(Column(name, lambda row, of=origin: of(inspection.layer_origins.get(row.cost.layer, ("", ""))), kind="text"))
+        elif name == "shape":
             columns.append(Column("output shape", lambda row: "" if row.shape is None else _shape(row.shape), kind="text"))
         else:
             label, of, form = figures[name]

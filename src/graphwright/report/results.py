@@ -29,7 +29,20 @@ ROLES: tuple[Role, ...] = ("weights", "optimizer state", "inputs", "residuals", 
 """In the order in which charts stack them, from the bottom."""
 
 LayerColumn = Literal[
-    "shape", "parameters", "flops", "forward", "backward", "activations", "residuals", "peak", "moved", "estimated", "time", "ops"
+    "class",
+    "shape",
+    "parameters",
+    "flops",
+    "forward",
+    "backward",
+    "activations",
+    "residuals",
+    "peak",
+    "moved",
+    "estimated",
+    "time",
+    "ops",
+    "source",
 ]
 
 Decision = Literal["save", "recompute", "offload"]
@@ -217,6 +230,7 @@ class Inspection(OnPage, Printed):
     output_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]], repr=False)
     table: LayerTable | None = field(default=None, repr=False, compare=False)
     advice: Advice | None = field(default=None, repr=False, compare=False)
+    layer_origins: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]], repr=False)  # its class, and its line
 
     def __getstate__(self) -> dict[str, object]:
         # Nodes lead to nodes without end: pickling a graph would go as deep as it is long.
@@ -255,8 +269,8 @@ class Inspection(OnPage, Printed):
 
         Args:
             depth: levels of layers in layers; as many as make a table of about 40 rows where it is None.
-            columns: some of "shape", "parameters", "flops", "forward", "backward", "activations", "residuals", "peak", "moved",
-                "estimated", "time" (measured), "ops".
+            columns: some of "class" (of a Keras model), "shape", "parameters", "flops", "forward", "backward", "activations", "residuals",
+                "peak", "moved", "estimated", "time" (measured), "ops", "source" (the line of Python that made it).
 
         Raises:
             ArgumentError: there is no such column, or the depth is less than 1.

@@ -15,7 +15,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from graphwright.report.layer_tree import layer_columns as layer_tree_columns
-from graphwright.report.layer_tree import layer_rows
+from graphwright.report.layer_tree import layer_rows, total_row
 from graphwright.report.results import ROLES, Inspection, LayerCost, LayerTable, MemoryPlan, Role, Timeline
 from graphwright.report.summary import (
     NOT_MEASURED,
@@ -52,7 +52,8 @@ _DECISION_ORDER = ("save", "recompute", "offload")
 def print_inspection(inspection: Inspection, page: Page) -> None:
     page.headline(inspection_verdict(inspection))
     table = inspection.table or LayerTable()
-    page.table("Layers", layer_rows(inspection, table.depth), layer_tree_columns(inspection, table), empty="no layers are known")
+    rows = layer_rows(inspection, table.depth)
+    page.table("Layers", [*rows, *total_row(rows)], layer_tree_columns(inspection, table), empty="no layers are known")
     page.facts(inspection_facts(inspection))
     page.section("Memory over the step", *_chart(inspection.timeline, page.body_width, inspection.timeline.peak_bytes, None))
     _print_live("Live at the peak", inspection.timeline, page)

@@ -37,6 +37,15 @@ def input_structure(model: Any) -> Any:
     return getattr(model, "_inputs_struct", model.inputs)
 
 
+def layer_classes(model: Any, prefix: str = "") -> dict[str, str]:
+    """By layer, with the names of those around it but not of the model, the name of its class."""
+    found: dict[str, str] = {}
+    for layer in model._flatten_layers(include_self=False, recursive=False):
+        name = prefix + layer.name
+        found |= {name: type(layer).__name__} | layer_classes(layer, f"{name}/")
+    return found
+
+
 def input_name(tensor: Any) -> str:
     """What `model.summary()` calls an input; Keras names the tensor of one that its user gave no name `keras_tensor_181`."""
     history = getattr(tensor, "_keras_history", None)

@@ -53,6 +53,10 @@ class Roles:
         """Of every node, whether it is forward, backward or the optimizer's; found when it is first asked for, which takes long."""
         return find_directions(self.graph)
 
+    def line(self, name: str) -> str:
+        """The line of Python that made the node, "" where it is not known."""
+        return next((self.lines[scope] for scope in scopes(name) if scope in self.lines), "") if self.lines else ""
+
 
 def find_roles(tasks: TaskMap, lines: Mapping[str, str] | None = None) -> Roles:
     """Tell the roles apart by dataflow.
@@ -181,8 +185,7 @@ def _layer_of_variable(value: Value, graph: Graph, roles: Roles) -> str:
 
 def _live_buffer(value: Value, role: Role, nbytes: int, roles: Roles) -> LiveBuffer:
     name, kind = value.producer.name, f"{value.dtype}{format_shape(value.shape)}"
-    line = next((roles.lines[scope] for scope in scopes(name) if scope in roles.lines), "") if roles.lines else ""
-    return LiveBuffer(value.name, value.producer.op_type, roles.layers.of(name), role, nbytes, kind, line)
+    return LiveBuffer(value.name, value.producer.op_type, roles.layers.of(name), role, nbytes, kind, roles.line(name))
 
 
 def make_layers(
