@@ -95,12 +95,14 @@ def test_what_runs_at_the_peak_is_told_by_the_layer_of_a_subclassed_model(plans:
     if not plans:
         table = str(found.with_table(columns=("class", "source"))).partition("Layers")[2]
         assert table.split()[:5] == ["layer", "class", "source", "gru_1", "GRU"]
-        assert f"test_layers.py:{CALL} call" in table
+        assert f"layers.py:{CALL} call" in table
     if plans:
         found = gw.optimize_memory(model, 0.6, inputs=data, cache_dir=None).memory_plan()
         assert "loop gru_1/while in segments" in " ".join(str(found).split())
     text = " ".join(str(found).split())
-    assert f"of {len((found.timeline_before if plans else found.timeline).labels)}, gru_1/while_grad" in text
+    timeline = found.timeline_before if plans else found.timeline
+    assert timeline.peak_words.startswith(("gru_1/", "dense_1/"))
+    assert f"of {len(timeline.labels)}, {timeline.peak_words}" in text
     assert "_1_1" not in text
     assert "_1_1" not in gw.predict_peak(model, inputs=data).peak_op
 

@@ -163,3 +163,10 @@ class TestWhatAModelTakes:
         optimizer.build([weight])
         private.forget_empty_build(optimizer)
         assert optimizer.built
+
+
+def test_layers_have_classes_by_their_names():
+    inner = keras.Sequential([keras.layers.Dense(2, name="scores")], name="inner")
+    model = keras.Sequential([keras.Input((3,)), keras.layers.ReLU(name="relu"), inner])
+    classes = {layer: kind for layer, kind in private.layer_classes(model).items() if kind != "InputLayer"}
+    assert classes == {"relu": "ReLU", "inner": "Sequential", "inner/scores": "Dense"}
