@@ -6,6 +6,7 @@ Parameters are those of the papers or of Keras's own count, FLOPs are worked out
 import json
 import math
 from dataclasses import dataclass
+from importlib.metadata import distribution
 
 import pytest
 
@@ -182,3 +183,15 @@ def test_a_model_is_compared_with_itself_on_twice_the_batch(place):
     assert found.ratio("forward_flops") == pytest.approx(2, rel=1e-6)
     told = asked("compare", "known_models:vit", "known_models:vit", f"--batch={BATCH}", f"--batch-b={2 * BATCH}")
     assert told["figures"]["forward_flops"] == found.to_json()["figures"]["forward_flops"]
+
+
+def test_a_saved_model_that_a_package_ships(place):
+    """Basic Pitch, a TF2 SavedModel of Keras 2; its paper says 16,782 parameters."""
+    folder = str(distribution("basic-pitch").locate_file("basic_pitch/saved_models/icassp_2022/nmp"))
+    counted = gw.count_parameters(folder).to_json()["parameters"]
+    assert sum(p["elements"] for p in counted if p["kind"] == "trainable") == 16_782
+    flops = gw.count_flops(folder, batch=1)
+    assert asked("flops", folder, "--batch=1")["total_flops"] == flops.total > 1e9
+    assert not flops.unknown
+    assert len(gw.fold_batch_norms(folder, out="folded").folded) == 2
+    assert gw.count_flops("folded", batch=1).total < flops.total
