@@ -38,7 +38,7 @@ def commands(group: typer.main.TyperGroup, before: tuple[str, ...] = ()):
             yield (*before, name), command
 
 
-GIVEN = {"budget": "1GiB", "memory": "1GiB", "trace": "trace.json", "names": "a=b", "renames": "a=b", "out": "out"}
+GIVEN = {"budget": "1GiB", "memory": "1GiB", "trace": "trace.json", "names": "a=b", "renames": "a=b", "out": "out", "size": "2"}
 
 
 def answers_of_commands() -> dict[str, tuple[int, str]]:
@@ -47,7 +47,7 @@ def answers_of_commands() -> dict[str, tuple[int, str]]:
     for names, command in commands(typer.main.get_command(app)):
         arguments = []
         for parameter in command.params:
-            text = GIVEN.get(parameter.name, "2" if parameter.type.name.startswith("integer") else "model.keras")
+            text = GIVEN.get(parameter.name, "model.keras")
             if parameter.param_type_name == "argument":
                 arguments += [text] if parameter.required or names[-1] in ("rename-inputs", "rename-outputs") else []
             elif parameter.required or parameter.name == "trace" or (names[0] == "optimize" and parameter.name == "budget"):
