@@ -122,6 +122,24 @@ def test_reshapes_there_and_back_inside_a_loop_are_proved_too() -> None:
     assert "1 loops run in segments" in plan.verification
 
 
+def test_a_segment_with_as_many_values_as_its_gradient_is_told_from_it() -> None:
+    """A loop that reads its variable in each round has as many as its gradient loop and two more."""
+    weight = tf.Variable(np.full((16, 16), 0.05, np.float32))
+
+    @tf.function
+    def step(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            h = tf.zeros_like(x[0])
+            for k in tf.range(64):
+                h = tf.tanh((h + x[k]) @ weight)
+            loss = tf.reduce_mean(h**2)
+        weight.assign_sub(0.1 * tape.gradient(loss, weight))
+        return loss
+
+    plan = gw.optimize_memory(step, 0.6, inputs=(tf.ones((64, 256, 16)),), **OPTIONS).plan
+    assert "1 loops run in segments" in plan.verification
+
+
 def test_a_loop_that_may_end_early_is_counted_with_all_its_rounds() -> None:
     plans = [gw.optimize_memory(step, 0.7, inputs=inputs, **OPTIONS).plan for step, inputs in (recurrent(), recurrent(ends_early=True))]
     assert plans[0].original_peak_bytes == pytest.approx(plans[1].original_peak_bytes, rel=0.1)

@@ -197,11 +197,12 @@ class _Scheme:
             is_empty = self.back.inputs[p] is self.outer.inputs[k] and is_empty_list(self.back.inputs[p].producer)
             require(is_empty and origin(body.outputs[p]) is body.inputs[p], "a list is not empty at the start of a segment")
             known[body.inputs[p]] = self.classes[k], k
-        gradient = next((n for n in body.nodes if n.op_type in LOOPS and len(n.inputs) == self.back_count + 2), None)
-        again = gradient.inputs[1].producer if gradient is not None else None
-        require(again is not None and again.op_type in LOOPS and is_number(again.inputs[0], 0), "no segment is run again")
-        assert again is not None
+        # The segment that is run again may have as many values as its gradient; it says after how many rounds it ended.
+        inner = (n for n in body.nodes if n.op_type in LOOPS and len(n.inputs) == self.back_count + 2)
+        gradient = next((n for n in inner if n.inputs[1].producer.op_type in LOOPS), None)
+        require(gradient is not None and is_number(gradient.inputs[1].producer.inputs[0], 0), "no segment is run again")
         assert gradient is not None
+        again = gradient.inputs[1].producer
         require(gradient.inputs[1].index == 0, "the gradient takes another number of rounds than the segment had")
         missing = [v.name for v in again.inputs[1:] if origin(v) not in known]
         require(not missing, f"a segment is run again from something else: {', '.join(missing)}")
