@@ -59,5 +59,6 @@ def answers_of_commands() -> dict[str, tuple[int, str]]:
     return found
 
 
-Path("model.keras").write_bytes(b"")
-print(json.dumps({"names": answers_of_names(), "commands": answers_of_commands()}))  # noqa: T201
+if __name__ == "__main__":
+    Path("model.keras").write_bytes(b"")
+    print(json.dumps({"names": answers_of_names(), "commands": answers_of_commands()}))  # noqa: T201
