@@ -185,3 +185,18 @@ def test_a_training_step_is_traced_once() -> None:
     model.compile("adam", "mse", metrics=["mae"])  # whose variables the first trace would make
     trace(model, batch=2)
     assert model.traced == 1
+
+
+def test_several_targets_have_names_by_which_they_can_be_fed() -> None:
+    x = keras.Input((8,))
+    model = keras.Model(x, [keras.layers.Dense(3)(x), keras.layers.Dense(4)(x)])
+    model.compile("sgd", "mse")
+    feeds = trace(model, batch=4).feeds
+    assert list(feeds.values()) == [(4, 8), (4, 3), (4, 4)]
+    assert list(feeds)[1:] == ["y_0", "y_1"]
+    ((_, (_, second)),) = keras_specs(model, "train", {"y_1": (6, 4)}, 6)
+    assert second.name == "y_1"
+    assert second.shape.as_list() == [6, 4]
+    assert trace(model, feeds=feeds).feeds == feeds
+    with pytest.raises(gw.ArgumentError, match="no input 'y_2'"):
+        keras_specs(model, "train", {"y_2": (6, 4)}, 6)

@@ -16,7 +16,7 @@ from graphwright.plan.json_file import read_json, write_json
 from graphwright.plan.model import CostGraph, Schedule, Solution
 from graphwright.plan.solve import known_solution
 
-_FORMAT = 5  # raise it when the meaning of a schedule changes, or the planner makes better ones
+_FORMAT = 6  # raise it when the meaning of a schedule changes, or the planner makes better ones
 _NAMES = frozenset({"shared_name", "container", "debug_name"})  # attributes that name something
 _FUNCTION = f"{FunctionReference.__name__}("  # in the text of an attribute
 _MOST = 15  # other plans of one graph that are looked at

@@ -92,6 +92,9 @@ def unplanned(target: TracedStep) -> Unplanned:
     return Unplanned(flat, tasks, records, found)
 
 
+_SAVED = "; as the saved plan says"
+
+
 def plan_step(
     target: TracedStep,
     budget: Budget | None,
@@ -136,7 +139,10 @@ def plan_step(
         pin(placement, (node for nodes in given.tasks.nodes for node in nodes))
     parts = split(given.tasks, placement)
     originals = [simulate(part.tasks.costs, Schedule(part.tasks.costs.order)).peak_bytes for part in parts]
-    executor, plain_how = _plain_peak(target, traced, given.tasks, parts, earlier, records) if before is None else before.executor
+    if saved is not None and saved.executor is not None:
+        executor, plain_how = saved.executor, saved.how["original peak"].removesuffix(_SAVED) + _SAVED
+    else:
+        executor, plain_how = _plain_peak(target, traced, given.tasks, parts, earlier, records) if before is None else before.executor
     how = {"peak": HOW_PEAK, "overhead": HOW_TIME, "original peak": plain_how, "graph": graph_how, **flat.loops.how}
     if executor is not None:
         originals = [executor.peak_bytes]

@@ -41,7 +41,7 @@ def least_time(graph: CostGraph, budget_bytes: int) -> float:
     >>> tasks = (Task("a", 2, (), (0,)), Task("b", 1, (0,), (1,)), Task("c", 1, (1,), (2,)), Task("d", 1, (0, 2), (3,)))
     >>> graph = CostGraph(tasks, buffers, (0, 1, 2, 3))
     >>> least_time(graph, 9), round(least_time(graph, 8), 2)
-    (5.0, 5.5)
+    (5, 5.5)
     """
     problem = Problem(graph)
     order_bytes = simulate(graph, Schedule(graph.order)).step_bytes

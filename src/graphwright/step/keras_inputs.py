@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, cast
 
 from graphwright.errors import ArgumentError, ErrorCode
@@ -43,7 +43,7 @@ def keras_specs(model: Any, mode: Literal["train", "infer"], feeds: Mapping[str,
             return tf.TensorSpec([first[0], *spec.shape[1:]] if spec.shape.rank else spec.shape, spec.dtype)
 
         rest: Any = tf.nest.map_structure(resized, before[1:])
-        return ((x, *map(_as_target, rest[:1]), *rest[1:]),)
+        return ((x, *(_targets_fed(target, feeds) for target in rest[:1]), *rest[1:]),)
     sparse = "sparse" in _loss_name(model)
 
     def target_spec(_: str, given: Any) -> Any:
@@ -57,13 +57,27 @@ def keras_specs(model: Any, mode: Literal["train", "infer"], feeds: Mapping[str,
 
     nested = is_nested(feeds.get("y"))
     y: Any = map_feeds(target_spec, {"y": feeds["y"]})["y"] if nested else tf.nest.map_structure(target, _outputs(model, x))
-    return ((x, _as_target(y)),)
+    return ((x, _targets_fed(y, feeds)),)
 
 
-def _as_target(y: Any) -> Any:
-    """With the name that feeds know it by, so that what a result says of its feeds can be fed again."""
+def _targets_fed(targets: Any, feeds: Mapping[str, Any]) -> Any:
+    """With the names that feeds know them by: `y`; of several `y_0`, `y_1` or `y_KEY`. So what a result says of its feeds can be fed again.
+
+    Raises:
+        ArgumentError: a feed names none of them.
+    """
     tf = import_tensorflow()
-    return tf.TensorSpec(y.shape, y.dtype, "y") if isinstance(y, tf.TensorSpec) else y
+
+    def fed(name: str, part: Any) -> Any:
+        given = feeds.get(name) if name != "y" else None
+        spec: Any = given if isinstance(given, tf.TensorSpec) else tf.TensorSpec(part.shape if given is None else given, part.dtype)
+        names.append(name)
+        return tf.TensorSpec(spec.shape, spec.dtype, name)
+
+    names: list[str] = []
+    result = _named("y", targets, "y_", fed)
+    check_known({key: feed for key, feed in feeds.items() if key.startswith("y_")}, names, "the model's targets are")
+    return result
 
 
 def declared_inputs(model: Any, feeds: Mapping[str, Any]) -> Any:
@@ -85,7 +99,7 @@ def declared_inputs(model: Any, feeds: Mapping[str, Any]) -> Any:
     before, called = trained_on(model), called_specs(model)
     if before is not None or called is not None:
         return _named(name, called if before is None else before[0])
-    data = {key: feed for key, feed in feeds.items() if key != "y"}
+    data = {key: feed for key, feed in feeds.items() if key != "y" and not key.startswith("y_")}
     if not data:
         raise ArgumentError(
             "the model's inputs are not known",
@@ -114,7 +128,7 @@ def inputs_fed(model: Any, structure: Any, feeds: Mapping[str, Any]) -> dict[str
     """
     tensors: list[Any] = import_tensorflow().nest.flatten(structure)
     names = [str(t.name) for t in tensors]
-    check_known(feeds, [*names, *(n for n in ("x", _argument(model), "y") if n in feeds)], "the model has")
+    check_known(feeds, [*names, *(n for n in feeds if n in ("x", _argument(model), "y") or n.startswith("y_"))], "the model has")
     data: Any = next((feeds[key] for key in ("x", _argument(model)) if key in feeds and key not in names), None)
     if isinstance(data, Mapping):
         check_known(cast("Mapping[str, Any]", data), names, "the model has")
@@ -133,14 +147,22 @@ def _argument(model: Any) -> str:
     return next(iter(inspect.signature(model.call).parameters), "x")
 
 
-def _named(name: str, structure: Any) -> Any:
-    """The specs with names: the key where the model takes a mapping, else that of its argument."""
+def _named(name: str, structure: Any, before_keys: str = "", of: Callable[[str, Any], Any] | None = None) -> Any:
+    """The specs with names: the key where the model takes a mapping, else that of its argument.
+
+    Args:
+        before_keys: what stands before each key.
+        of: what is made of a name and a spec; the spec with that name without it.
+    """
     tf = import_tensorflow()
     if isinstance(structure, tf.TensorSpec):
-        return tf.TensorSpec(structure.shape, structure.dtype, name)
+        return of(name, structure) if of is not None else tf.TensorSpec(structure.shape, structure.dtype, name)
     if isinstance(structure, Mapping):
-        return {key: _named(str(key), part) for key, part in cast("Mapping[str, Any]", structure).items()}
-    return type(structure)(_named(f"{name}_{k}", part) for k, part in enumerate(structure))
+        parts = cast("Mapping[str, Any]", structure)
+        return {key: _named(f"{before_keys}{key}", part, before_keys, of) for key, part in parts.items()}
+    if not is_nested(structure):
+        return structure
+    return type(structure)(_named(f"{name}_{k}", part, before_keys, of) for k, part in enumerate(structure))
 
 
 def _outputs(model: Any, x: Any) -> Any:

@@ -49,6 +49,6 @@ def _cheapest_way(start: Draft, offers: Sequence[list[int]]) -> list[int] | None
         left = int((step_bytes - start.budget).clip(min=0).sum())
         if left < overflow:
             slower = max(sum(problem.time[task] for task in steps) - start.time, 0.0)
-            price = (slower + FREE * problem.base_time) / math.log(overflow / max(left, 1))
+            price = (slower + FREE * problem.base_time) / math.log((overflow + 1) / (left + 1))
             least, found = min((least, found), (price, steps), key=lambda pair: pair[0])
     return found
