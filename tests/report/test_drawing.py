@@ -155,6 +155,33 @@ def test_a_graph_that_trains_shows_its_forward_pass_first():
     assert [node[0] for node in data_of(page(graph))["views"][0]["nodes"]] == ["x", "fc/MatMul", "loss"]
 
 
+def test_a_traced_step_shows_its_layers_and_its_loss_first():
+    """Variables are arguments there, updates hang on gradients, a metric is assigned what the loss is, and one scope holds the model."""
+    layers = "".join(
+        f"""
+    %"net_1/fc{k}_1/read" = ReadVariableOp(%w:0) : float32[3, 3]
+    %"net_1/fc{k}_1/MatMul" = MatMul(%{f'"net_1/fc{k - 1}_1/MatMul"' if k else "x"}:0, %"net_1/fc{k}_1/read":0) : float32[?, 3]"""
+        for k in range(30)
+    )
+    graph = from_text(f"""
+    graph "step"
+    %x = Placeholder() : float32[?, 3]
+    %w = Placeholder() : resource[]
+    %total = Placeholder() : resource[]{layers}
+    %loss = Square(%"net_1/fc29_1/MatMul":0) : float32[?, 3]
+    %add = AssignAddVariableOp(%total:0, %loss:0)
+    %"gradient_tape/loss/Mul" = Mul(%loss:0, %loss:0) : float32[?, 3]
+    %"adam/Mul" = Mul(%"gradient_tape/loss/Mul":0, %"net_1/fc0_1/read":0) : float32[3, 3]
+    %"adam/Assign" = AssignSubVariableOp(%w:0, %"adam/Mul":0)
+    %new = ReadVariableOp(%w:0) ^"adam/Assign" : float32[3, 3]
+    %out = Identity(%new:0) : float32[3, 3]
+    """)
+    view = data_of(page(graph))["views"][0]
+    assert len(view["nodes"]) == 32
+    assert [part if isinstance(part, int) else part[0] for part in view["tree"][2]] == [0, *(f"fc{k}" for k in range(30)), 31]
+    assert view["nodes"][1][7] == ["w float32[3,3]"]
+
+
 def test_blocks_of_a_flat_model_are_folded():
     graph = Graph("net")
     value = graph.add_node("Placeholder", "x", output_types=F32).outputs[0]

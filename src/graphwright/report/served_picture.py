@@ -6,7 +6,8 @@ left out: variables, initializers, what saves and restores. Values that are only
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from graphwright.analyze.layers import GRADIENT_SCOPES, Layers, blocks, find_layers, layers_by_names
@@ -22,6 +23,7 @@ from graphwright.ir.traits.variables import VARIABLES
 from graphwright.ir.walk import topological_order
 
 _MOST_NODES = 50_000  # of a larger graph the whole is drawn
+_WHOLE = 0.9  # share of the nodes that lie in one scope, from which on it is the model's
 _MANY = 40  # layers beside each other: more are folded by the blocks that their names tell
 
 
@@ -94,23 +96,29 @@ def served_picture(graph: Graph) -> ServedPicture | None:
 
 
 def _placeholders(graph: Graph) -> list[Value]:
-    return [node.outputs[0] for node in graph.nodes if node.op_type in INPUTS and not node.inputs and node.outputs]
+    return [node.outputs[0] for node in graph.nodes if node.op_type in INPUTS and not (node.inputs or _is_variable(node)) and node.outputs]
+
+
+def _is_variable(node: Node) -> bool:
+    """Whether it stands for a variable: as one, or as the argument by which a traced function was given it."""
+    return node.op_type in VARIABLES or (node.op_type in INPUTS and any(value.dtype.name == "resource" for value in node.outputs))
 
 
 def _ends(fed: Iterable[Node]) -> list[Value]:
-    """What is computed of what is fed, and read by nobody, or by gradients and updates alone."""
-    forward = {node: None for node in _reached(fed, forward=True) if node.inputs and not GRADIENT_SCOPES.intersection(node.name.split("/"))}
-    return [node.outputs[0] for node in forward if node.outputs and not any(n in forward for v in node.outputs for n in v.consumers)]
+    """What is computed of what is fed, and read by nobody, or by gradients alone; updates hang on these."""
+    forward = _reached(fed, forward=True, unless=lambda node: bool(GRADIENT_SCOPES.intersection(node.name.split("/"))))
+    made = {node: None for node in forward if node.outputs}  # what is assigned is no output
+    return [node.outputs[0] for node in made if node.inputs and not any(n in made for v in node.outputs for n in v.consumers)]
 
 
-def _reached(nodes: Iterable[Node], *, forward: bool) -> dict[Node, None]:
-    """These nodes and what lies behind or before them along values."""
+def _reached(nodes: Iterable[Node], *, forward: bool, unless: Callable[[Node], bool] = lambda _: False) -> dict[Node, None]:
+    """These nodes and what lies behind or before them along values, on ways on which `unless` is false."""
     found = dict.fromkeys(nodes)
     waiting = list(found)
     for node in waiting:  # grows while it is walked
         near = [n for v in node.outputs for n in v.consumers] if forward else [v.producer for v in node.inputs]
         for other in near:
-            if other not in found:
+            if other not in found and not unless(other):
                 found[other] = None
                 waiting.append(other)
     return found
@@ -147,7 +155,7 @@ def _seen_through(value: Value, shown: set[Node]) -> Value:
 def _weights(value: Value) -> list[str]:
     """The variables, and where there are none the constants, that a value is computed of."""
     sources = list(_reached([value.producer], forward=False))
-    variables = [node for node in sources if node.op_type in VARIABLES]
+    variables = [node for node in sources if _is_variable(node)]
     found: list[str] = []
     for node in variables or [node for node in sources if not node.inputs]:
         read = next((v for n in [node, *node.outputs[0].consumers] for v in n.outputs if v.dtype.name != "resource"), None)
@@ -170,6 +178,9 @@ def _layers(graph: Graph, names: Mapping[Node, str]) -> Layers:
 def _places(layers: Layers, names: Mapping[Node, str], labels: Mapping[Node, str]) -> dict[Node, str]:
     """Where each node is drawn."""
     place = {node: "" if node in labels else layers.of(name) for node, name in names.items()}
+    for whole, count in Counter(layer.partition("/")[0] for layer in place.values() if "/" in layer).most_common(1):
+        if count > _WHOLE * len(place):  # one scope around the model: its layers are shown
+            place = {node: layer.removeprefix(f"{whole}/") for node, layer in place.items()}
     top = list(dict.fromkeys(layer.partition("/")[0] for layer in place.values() if layer))
     block = blocks(top) if len(top) > _MANY else {}
     return {node: f"{block[top]}/{layer}" if (top := layer.partition("/")[0]) in block else layer for node, layer in place.items()}
