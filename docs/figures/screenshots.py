@@ -16,6 +16,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,9 @@ PAGES = {
     "advise": f"advise {MODEL} --batch 8 --memory 300MiB --html advise.html",
 }
 """By page the command that writes it."""
+README = f"optimize {MODEL} --batch 16 --budget 50% --html plan.html"
+LINES = 39  # of the terminal's picture
+COLORS = 128  # of the report's, which keeps it small
 
 
 def make_models(folder: Path) -> None:
@@ -73,7 +77,8 @@ def terminal_picture(command: str, printed: str, path: Path, columns: int = 80) 
 
     console = Console(width=columns, record=True, file=io.StringIO(), force_terminal=True)
     console.print(Text(f"$ graphwright {command}", style="bold"))
-    console.print(Text.from_ansi(printed.rstrip()))
+    lines = printed.rstrip().splitlines()
+    console.print(Text.from_ansi("\n".join([*lines[:LINES], "..."] if len(lines) > LINES else lines)))
     path.write_text(console.export_svg(title="graphwright", unique_id="terminal"), encoding="utf-8")
 
 
@@ -108,25 +113,28 @@ def main() -> None:
     parser.add_argument("--all", type=Path, metavar="FOLDER", help="pictures of all pages; pages and models are kept there")
     parser.add_argument("--only", nargs="*", choices=PAGES, default=list(PAGES), help="of all pages these")
     chosen = parser.parse_args()
+    from PIL import Image
     from playwright.sync_api import sync_playwright
 
-    folder: Path = (chosen.all or HERE / "pages").resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-    make_models(folder)
     program = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
-    with sync_playwright() as driver:
+    with tempfile.TemporaryDirectory() as scratch, sync_playwright() as driver:
+        folder: Path = (chosen.all or Path(scratch)).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        make_models(folder)
         browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"])
-        for name in chosen.only if chosen.all else ["report"]:
-            page, printed = folder / f"{name}.html", folder / f"{name}.txt"
+        if not chosen.all:
+            terminal_picture(README, run(README, folder), HERE / "terminal.svg")
+            shoot(browser, folder / "plan.html", HERE / "report.png", width=1280, scheme="light", height=900)
+            with Image.open(HERE / "report.png") as picture:
+                small = picture.convert("RGB").quantize(COLORS, method=Image.Quantize.MAXCOVERAGE)
+            small.save(HERE / "report.png", optimize=True)
+        for name in chosen.only if chosen.all else []:
+            page = folder / f"{name}.html"
             if not page.exists():
-                printed.write_text(run(PAGES[name], folder), encoding="utf-8")
-            if chosen.all:
-                for width in WIDTHS:
-                    for scheme in ("light", "dark"):
-                        shoot(browser, page, folder, width=width, scheme=scheme)
-            else:
-                shoot(browser, page, HERE / "report.png", width=1280, scheme="light", height=900)
-                terminal_picture(PAGES[name], printed.read_text(encoding="utf-8"), HERE / "terminal.svg")
+                run(PAGES[name], folder)
+            for width in WIDTHS:
+                for scheme in ("light", "dark"):
+                    shoot(browser, page, folder, width=width, scheme=scheme)
         browser.close()
 
 
