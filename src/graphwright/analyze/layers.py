@@ -157,3 +157,15 @@ def blocks(layers: Sequence[str]) -> dict[str, str]:
     found = {layer: match[0] for layer in layers if (match := re.match(r"\D*\d+[a-z]?(?=_)|\D*\d+[a-z]?$", layer))}
     sizes = Counter(found.values())
     return {layer: block for layer, block in found.items() if sizes[block] > 2}
+
+
+def several(names: Sequence[str]) -> str:
+    """What layers that are alike and follow each other are called together.
+
+    >>> several(["block_2", "block_3", "block_4"]), several(["block_5"])
+    ('3 × block_2…4', 'block_5')
+    """
+    if len(names) < 2:
+        return names[0]
+    number = re.search(r"\d+\D*$", names[-1])
+    return f"{len(names)} × {names[0]}…{number[0] if number else names[-1]}"

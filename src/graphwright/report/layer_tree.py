@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from graphwright.analyze.layers import blocks
+from graphwright.analyze.layers import blocks, several
 from graphwright.report.results import Inspection, LayerColumn, LayerCost, LayerTable
 from graphwright.report.summary import NO_LAYER
 from graphwright.report.tables import Column, nothing_of_zero
@@ -47,10 +47,7 @@ class LayerRow:
         >>> LayerRow(("block_2",), None, cost, ("block_2", "block_3", "block_4")).label
         '3 × block_2…4'
         """
-        if len(self.alike) < 2:
-            return self.path[-1]
-        number = re.search(r"\d+\D*$", self.alike[-1])
-        return f"{len(self.alike)} × {self.alike[0]}…{number[0] if number else self.alike[-1]}"
+        return several(self.alike or self.path[-1:])
 
 
 def layer_rows(inspection: Inspection, depth: int | None = None) -> list[LayerRow]:

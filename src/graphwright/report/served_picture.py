@@ -6,11 +6,13 @@ left out: variables, initializers, what saves and restores. Values that are only
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 
-from graphwright.analyze.layers import GRADIENT_SCOPES, Layers, blocks, find_layers, layers_by_names
+from graphwright.analyze.layers import GRADIENT_SCOPES, Layers, blocks, find_layers, layers_by_names, several
 from graphwright.errors import GraphwrightError
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.edit.clone import copy_graph
@@ -183,4 +185,18 @@ def _places(layers: Layers, names: Mapping[Node, str], labels: Mapping[Node, str
             place = {node: layer.removeprefix(f"{whole}/") for node, layer in place.items()}
     top = list(dict.fromkeys(layer.partition("/")[0] for layer in place.values() if layer))
     block = blocks(top) if len(top) > _MANY else {}
-    return {node: f"{block[top]}/{layer}" if (top := layer.partition("/")[0]) in block else layer for node, layer in place.items()}
+    place = {node: f"{block[top]}/{layer}" if (top := layer.partition("/")[0]) in block else layer for node, layer in place.items()}
+    group = _alike(place)
+    return {node: f"{group[top]}/{layer}" if (top := layer.partition("/")[0]) in group else layer for node, layer in place.items()}
+
+
+def _alike(place: Mapping[Node, str]) -> dict[str, str]:
+    """The box for layers that follow each other and are made of the same, with the same shapes and the same names but for numbers."""
+    made_of: dict[str, list[object]] = {}
+    for node, layer in place.items():
+        top, *inside = re.sub(r"\d+", "", layer).split("/")
+        if layer:
+            own = node.op_type, inside, [value.shape for value in node.outputs]
+            made_of.setdefault(layer.partition("/")[0], [top]).append(own)
+    runs = [list(run) for _, run in groupby(made_of, key=made_of.__getitem__)]
+    return {top: several(run) for run in runs if len(run) > 1 and len(made_of[run[0]]) > 2 for top in run}
