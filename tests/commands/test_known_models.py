@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import graphwright as gw
 from graphwright.commands.cli import app
+from tests.report.browser import data_of
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 BATCH, TOKENS, WIDTH, HIDDEN, BLOCKS, CLASSES, WORDS = 16, 16, 64, 128, 2, 3, 1000
@@ -73,7 +74,7 @@ class Known:
     layer: str
     flops: int = 0
     feeds: tuple[str, ...] = ()
-    plans: bool = True  # it has a plan for 70 %: a search takes long where weights, not activations, make the peak
+    plans: bool = True  # it is planned for 70 % too, here where that takes some seconds
 
 
 # Parameters by hand: four projections and two layers with biases, two normalizations.
@@ -98,8 +99,8 @@ MODELS = {
         transformer(PATCHES + 1, 2 * PATCHES * 8 * 8 * 3 * WIDTH + 2 * WIDTH * CLASSES),
     ),
     "mobile_net": Known(2_554_968, "expanded_conv_3_project"),
-    "efficient_net": Known(7_200_312, "block6h_se_reduce"),
-    "dense_net": Known(8_062_504, "conv5_block16_2_conv"),
+    "efficient_net": Known(7_200_312, "block6h_se_reduce", plans=False),
+    "dense_net": Known(8_062_504, "conv5_block16_2_conv", plans=False),
     "conv_next": Known(28_589_128, "convnext_tiny_stage_2_block_8_pointwise_conv_1", plans=False),
     "inception": Known(23_851_784, "conv2d_93", plans=False),
 }
@@ -148,7 +149,10 @@ def test_a_known_model(name, place):
     assert sum(p["elements"] for p in counted["parameters"] if p["kind"] in ("trainable", "non-trainable")) == known.parameters
     target = f"known_models:{name}" if feeds or name == "vit" else f"{name}.keras"  # keras-hub's models come back uncompiled
     read = asked("params", f"{name}.keras")["parameters"]
-    weights = [[p for p in given if p["kind"] == "trainable"] for given in (read, counted["parameters"])]
+    # A model that Keras reads builds some layers outside of the models they are in, whose names are then in no path.
+    weights = [
+        [(p["name"].split("/")[-2:], p["shape"]) for p in given if p["kind"] == "trainable"] for given in (read, counted["parameters"])
+    ]
     assert weights[0] == weights[1] != []
 
     flops = gw.count_flops(model, mode="infer", **shapes)
@@ -172,8 +176,8 @@ def test_a_known_model(name, place):
         assert (followed["peak_bytes"], followed["budget_bytes"]) == (plan.peak_bytes, plan.budget_bytes)
         assert followed["verification"].startswith("equal")
 
-    drawn = gw.draw(model, f"{name}.html").read_text(encoding="utf-8")
-    assert known.layer.rpartition("/")[2] in drawn
+    drawn = data_of(gw.draw(model, f"{name}.html").read_text(encoding="utf-8"))
+    assert known.layer.rpartition("/")[2] in json.dumps(drawn["views"][0])
     assert CliRunner().invoke(app, ["draw", f"{name}.keras", f"{name}.svg"]).exit_code == 0
 
 
