@@ -149,11 +149,11 @@ def test_a_known_model(name, place):
     assert sum(p["elements"] for p in counted["parameters"] if p["kind"] in ("trainable", "non-trainable")) == known.parameters
     target = f"known_models:{name}" if feeds or name == "vit" else f"{name}.keras"  # keras-hub's models come back uncompiled
     read = asked("params", f"{name}.keras")["parameters"]
-    # A model that Keras reads builds some layers outside of the models they are in, whose names are then in no path.
-    weights = [
-        [(p["name"].split("/")[-2:], p["shape"]) for p in given if p["kind"] == "trainable"] for given in (read, counted["parameters"])
+    # Keras builds some layers of a model that it reads outside of the models they are in, out of their paths, and numbers weights.
+    layers = [
+        [(p["name"].split("/")[-2], p["shape"]) for p in given if p["kind"] == "trainable"] for given in (read, counted["parameters"])
     ]
-    assert weights[0] == weights[1] != []
+    assert layers[0] == layers[1] != []
 
     flops = gw.count_flops(model, mode="infer", **shapes)
     assert sum(flops.per_op_type[op].forward for op in PRODUCTS if op in flops.per_op_type) == (known.flops or products_of(model))

@@ -84,7 +84,7 @@ def step_costs(
         return read_costs(target)
     if outputs is None and not is_graph(target):
         traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch)
-        flat = flat_step(traced)
+        flat = flat_step(traced, uncompiled=True)
         found = _figures(traced.name, traced.feeds, flat.graph, map_tasks(flat))
         return _by_xla(found, traced) if is_jit_compiled(traced.function) else found
     read, counted = countable(Countable(target, feeds, inputs, outputs, mode, batch))

@@ -28,7 +28,7 @@ from graphwright.source.private_keras import layer_classes
 from graphwright.source.rebuild import is_jit_compiled
 from graphwright.source.tracebacks import innermost_lines
 from graphwright.step.executor_peak import inter_op_threads, plain_peak
-from graphwright.step.flatten import flat_step
+from graphwright.step.flatten import FlatStep, flat_step
 from graphwright.step.keras_step import is_keras_model
 from graphwright.step.summary import Roles, count_executed, count_parameters, find_roles, make_layers, make_timeline, output_shapes
 from graphwright.step.targets import Feed, Mode, about_a_step, trace
@@ -105,7 +105,7 @@ def inspect(
 
 @garbage_collection_paused()
 def _inspect(traced: TracedStep, measured: Any) -> Inspection:
-    flat = flat_step(traced)
+    flat = flat_step(traced, uncompiled=True)
     tasks = map_tasks(flat)
     roles = find_roles(tasks, innermost_lines(traced.function))
     timeline = make_timeline(tasks, Schedule(tasks.costs.order), roles)
@@ -113,9 +113,9 @@ def _inspect(traced: TracedStep, measured: Any) -> Inspection:
     execution, counted = count_executed(flat.graph, layers=roles.layers)
     nodes, time_by_op_type = node_costs(execution, roles.layers)
     layers = make_layers(tasks, roles, timeline, None)
-    executor, reason = _own_peak(traced, flat.graph, tasks)
+    executor, reason = _own_peak(traced, flat, tasks)
     how = by_operation(_HOW, traced, "peak", "lower bound", "bytes moved")
-    how |= {"compiled by XLA" if is_jit_compiled(traced.function) else "executor's order": reason, **flat.loops.how}
+    how |= {"compiled by XLA" if is_jit_compiled(traced.function) else "executor's order": reason, **flat.how}
     return Inspection(
         name=traced.name,
         feeds=traced.feeds,
@@ -153,7 +153,7 @@ def _origins(traced: TracedStep, graph: Graph, roles: Roles) -> dict[str, tuple[
     return {layer: (classes.get(layer, ""), lines.get(layer, "")) for layer in {**classes, **lines}}
 
 
-def _own_peak(traced: TracedStep, graph: Graph, tasks: TaskMap) -> Obtained[PeakPrediction | None]:
+def _own_peak(traced: TracedStep, flat: FlatStep, tasks: TaskMap) -> Obtained[PeakPrediction | None]:
     """The peak in the executor's order, or in XLA's, and how it was obtained, or why there is none."""
     if is_jit_compiled(traced.function):
         try:
@@ -161,5 +161,7 @@ def _own_peak(traced: TracedStep, graph: Graph, tasks: TaskMap) -> Obtained[Peak
         except UnsupportedError as error:
             return Obtained(None, f"not known: {first_line(error)}")
         return Obtained(compiled, compiled.how["peak"])
-    simulations = _EXECUTOR_SIMULATIONS if len(graph) <= _RANGE_NODES else 1
-    return plain_peak(traced, graph, tasks, simulations=simulations)
+    if flat.uncompiled:
+        return Obtained(None, "not known, since convolutions in it are compiled by XLA")
+    simulations = _EXECUTOR_SIMULATIONS if len(flat.graph) <= _RANGE_NODES else 1
+    return plain_peak(traced, flat.graph, tasks, simulations=simulations)

@@ -71,12 +71,13 @@ def predict_peak(
     traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch)
     if is_jit_compiled(traced.function):
         return xla_peak(traced, threads=inter_op_threads(threads))
-    flat = flat_step(traced)
+    flat = flat_step(traced, uncompiled=order == "traced")
     tasks = map_tasks(flat)
     if order == "traced" and flat.loops.trip_counts:
         return traced_loops_peak(traced, threads=inter_op_threads(threads), simulations=simulations)
     if order == "traced":
-        return _traced(traced, tasks, inter_op_threads(threads))
+        found = _traced(traced, tasks, inter_op_threads(threads))
+        return replace(found, how={**found.how, **flat.how})
     return executor_peak(traced, flat.graph, tasks, threads=inter_op_threads(threads), simulations=simulations)
 
 

@@ -143,7 +143,7 @@ def plan_step(
         executor, plain_how = saved.executor, saved.how["original peak"].removesuffix(_SAVED) + _SAVED
     else:
         executor, plain_how = _plain_peak(target, traced, given.tasks, parts, earlier, records) if before is None else before.executor
-    how = {"peak": HOW_PEAK, "overhead": HOW_TIME, "original peak": plain_how, "graph": graph_how, **flat.loops.how}
+    how = {"peak": HOW_PEAK, "overhead": HOW_TIME, "original peak": plain_how, "graph": graph_how, **flat.how}
     if executor is not None:
         originals = [executor.peak_bytes]
     original_bytes = max(nbytes for part, nbytes in zip(parts, originals, strict=True) if part.budgeted)

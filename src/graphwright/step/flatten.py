@@ -49,6 +49,12 @@ class FlatStep:
     loops: LoopCosts
     uncompiled: int = 0
 
+    @property
+    def how(self) -> dict[str, str]:
+        """How figures of loops are obtained, and of what runs by other kernels in the given step."""
+        said = f"of {self.uncompiled} that the step has XLA compile by themselves, those of TensorFlow's own kernels"
+        return {**self.loops.how, **({"convolutions": said} if self.uncompiled else {})}
+
     def located(self, arguments: Sequence[Any] | None = None) -> dict[Value, str]:
         """The devices of the graph's inputs, as TensorFlow names them: of captures, and of the arguments of an example call."""
         tensors = (*(arguments or ()), *([None] * (self.binding.argument_count - len(arguments or ()))), *self.binding.captures)

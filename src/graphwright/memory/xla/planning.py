@@ -151,7 +151,7 @@ def plan_xla_step(
         budget_bytes = max(budget_bytes, earlier.plan.budget_bytes)  # a share is one of the largest batch
     search = _Search(target, flat, time_limit_s / _ROUNDS, progress)
     costs = search.tasks.costs
-    how = {"peak": HOW_PEAK, "order": HOW_ORDER, "overhead": f"{HOW_TIME}; XLA's fusions are not in it", **flat.loops.how}
+    how = {"peak": HOW_PEAK, "order": HOW_ORDER, "overhead": f"{HOW_TIME}; XLA's fusions are not in it", **flat.how}
     if original.peak_bytes <= budget_bytes:
         same = known_solution(costs, Schedule(costs.order), search.model_bytes)
         assert same is not None
