@@ -102,7 +102,7 @@ MODELS = {
     "efficient_net": Known(7_200_312, "block6h_se_reduce", plans=False),
     "dense_net": Known(8_062_504, "conv5_block16_2_conv", plans=False),
     "conv_next": Known(28_589_128, "convnext_tiny_stage_2_block_8_pointwise_conv_1", plans=False),
-    "inception": Known(23_851_784, "conv2d_93", plans=False),
+    "inception": Known(23_851_784, "predictions", plans=False),
 }
 
 

@@ -250,8 +250,10 @@ def test_what_cannot_be_drawn(tmp_path, monkeypatch):
 @needs_chromium
 def test_a_browser_opens_scopes_and_breaks_wide_layers(tmp_path):
     graph = Graph("wide")
-    weights = [graph.add_node("Const", f"layer_{k}/weight", output_types=F32).outputs[0] for k in range(140)]
-    graph.add_node("AddN", "sum", inputs=weights, output_types=F32)
+    for k in range(140):  # a scope of one node would be drawn as that node
+        weight = graph.add_node("Const", f"layer_{k}/weight", output_types=F32).outputs[0]
+        graph.add_node("Relu", f"layer_{k}/relu", inputs=[weight], output_types=F32)
+    graph.add_node("AddN", "sum", inputs=[node.outputs[0] for node in graph.nodes if node.op_type == "Relu"], output_types=F32)
     probe = """
     const boxes = () => [...document.querySelectorAll(".box")];
     const size = (id) => document.getElementById(id).getBoundingClientRect();
@@ -265,4 +267,4 @@ def test_a_browser_opens_scopes_and_breaks_wide_layers(tmp_path):
     return {before, opened, closed: boxes().length - 1, fits, heading: document.querySelector("#details h2").textContent};
     """
     _, seen = open_in_browser(page(graph), tmp_path, probe)
-    assert seen == {"errors": [], "refused": [], "before": 141, "opened": 142, "closed": 141, "fits": True, "heading": "layer_7/weight"}
+    assert seen == {"errors": [], "refused": [], "before": 141, "opened": 143, "closed": 142, "fits": True, "heading": "layer_7/weight"}

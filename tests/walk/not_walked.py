@@ -9,5 +9,8 @@ NOT_WALKED: dict[str, str | dict[str, str]] = {
     "docs/index.md": {
         'pip install "graphwright[cpu]"      # or [gpu] for an NVIDIA GPU': "the walk begins with it, with the wheel of this checkout",
     },
+    "docs/costs.md": {
+        "$ graphwright max-batch plain.keras --trust --budget 65MiB --measure": "TensorFlow's own order is partly chance",
+    },
     "docs/benchmarks.md": "minutes to hours; tests/bench runs the benchmarks on small models",
 }

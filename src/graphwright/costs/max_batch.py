@@ -162,9 +162,10 @@ def batch_by_growth(peak_at: Callable[[int], int], known: dict[int, int], budget
     for _ in range(tries):
         near = sorted(sorted(known, key=lambda size: abs(known[size] - budget_bytes))[:2])
         growth = (known[near[1]] - known[near[0]]) / (near[1] - near[0])
-        if growth <= 0:
-            break
-        size = max(int(near[0] + (budget_bytes - known[near[0]]) / growth), 1)
+        if growth > 0:
+            size = max(int(near[0] + (budget_bytes - known[near[0]]) / growth), 1)
+        else:  # peaks that are partly chance: the smaller size's share of the budget
+            size = max(int(near[0] * budget_bytes / known[near[0]]), 1)
         if size in known:
             break
         known[size] = peak_at(size)
