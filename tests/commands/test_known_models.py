@@ -173,7 +173,8 @@ def test_a_known_model(name, place):
         assert plan.peak_bytes <= plan.budget_bytes == int(0.7 * plan.original_peak_bytes)
         assert plan.verification.startswith("equal")
         followed = asked("optimize", target, "--budget=70%", *words)
-        assert (followed["peak_bytes"], followed["budget_bytes"]) == (plan.peak_bytes, plan.budget_bytes)
+        # The share is one of a peak that is partly chance, drawn anew by the command.
+        assert followed["peak_bytes"] <= followed["budget_bytes"] == pytest.approx(plan.budget_bytes, rel=0.05)
         assert followed["verification"].startswith("equal")
 
     drawn = data_of(gw.draw(model, f"{name}.html").read_text(encoding="utf-8"))
