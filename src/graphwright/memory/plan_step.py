@@ -37,6 +37,7 @@ from graphwright.transform.transposes_proof import transposes_difference
 
 _DEAR = 0.25  # extra time as a share, beyond which it is said what verbs that are not allowed would reach
 _DRAWS = 3  # of what TensorFlow's executor leaves to chance; the median counts
+_SAVED = "; as the saved plan says"
 
 
 @dataclass(frozen=True)
@@ -90,9 +91,6 @@ def unplanned(target: TracedStep) -> Unplanned:
     tasks, records = map_tasks(flat), prepared(target, flat.graph)
     found = _plain_peak(target, flat, tasks, split(tasks, None), None, records)
     return Unplanned(flat, tasks, records, found)
-
-
-_SAVED = "; as the saved plan says"
 
 
 def plan_step(

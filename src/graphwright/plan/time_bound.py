@@ -14,21 +14,17 @@ everything that is recomputed, so the distance to it limits what a better plan c
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from scipy import sparse
-from scipy.sparse import csgraph
 
 from graphwright.plan.model import CostGraph, Schedule
 from graphwright.plan.simulate import simulate
+from graphwright.plan.solvers.minimum_cut import ENDLESS, LARGEST, source_side
 from graphwright.plan.solvers.problem import Problem
 
 MOMENTS = 24  # tasks that are looked at, those where the order needs most memory ...
 WORK = 120_000  # ... and the tasks of the graph times these
 PRICES = 14  # halvings of the range of prices
-_LARGEST = 1 << 27  # capacity
-_ENDLESS = 1 << 30
 
 
 def least_time(graph: CostGraph, budget_bytes: int) -> float:
@@ -90,19 +86,12 @@ def _extra(problem: Problem, task: int, before: list[list[int]], after: list[lis
     def cut(price: float) -> tuple[float, float]:
         """The bound at a price, and the bytes that are live there."""
         costs = np.concatenate([time, price * nbytes])
-        scale = _LARGEST / max(float(costs.max(initial=0.0)), 1e-300)
-        capacities = np.full(len(rows), _ENDLESS, dtype=np.int32)
+        scale = LARGEST / max(float(costs.max(initial=0.0)), 1e-300)
+        capacities = np.full(len(rows), ENDLESS, dtype=np.int32)
         capacities[: len(costs)] = np.floor(costs * scale)  # rounded down, it is a bound still
-        network: Any = sparse.csr_matrix((capacities, (rows, columns)), shape=(sink + 1, sink + 1))
-        graphs: Any = csgraph  # SciPy has no complete types
-        flow = graphs.maximum_flow(network, source, sink)
-        left = network - flow.flow
-        left.data = np.maximum(left.data, 0)
-        left.eliminate_zeros()
-        held = np.zeros(sink + 1, dtype=bool)
-        held[graphs.breadth_first_order(left, source, return_predecessors=False)] = True
-        waiting = held[list(place_of.values())] & ~held[[maker for _, maker in waits]]
-        return float(flow.flow_value) / scale - price * room, float(nbytes[waiting].sum())
+        flow, held = source_side(capacities, rows, columns, (source, sink))
+        waiting = held[len(runs) : source] & ~held[[maker for _, maker in waits]]
+        return flow / scale - price * room, float(nbytes[waiting].sum())
 
     if not waits or nbytes[np.array(needed, dtype=np.int64) - len(runs)].sum() <= room:
         return 0.0

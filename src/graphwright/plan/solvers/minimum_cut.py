@@ -37,8 +37,8 @@ HIGHER = 6  # prices above the one at which what waits fits, where what is run a
 MIXED = 3  # segmentations, those that promise most, for which two choices are mixed ...
 HALVINGS = 12  # ... so finely
 WORSE = 4  # segmentations in a row that promise less than the best one, after which to stop
-_LARGEST = 1 << 27  # capacity; what flows into a node stays below 2**31
-_ENDLESS = 1 << 30
+LARGEST = 1 << 27  # capacity; what flows into a node stays below 2**31
+ENDLESS = 1 << 30
 _ENDLESS_BYTES = 1 << 62
 
 Booleans = NDArray[np.bool_]
@@ -112,6 +112,26 @@ def minimum_cuts(problem: Problem, steps: Sequence[int], budget: int, deadline: 
     return [schedule for _, _, _, schedule in sorted(judged)]
 
 
+def source_side(
+    capacities: NDArray[np.int32], rows: NDArray[np.int64], columns: NDArray[np.int64], ends: tuple[int, int]
+) -> tuple[int, Booleans]:
+    """The capacity of a minimum cut of a network with these edges, and per node whether it is on the source's side of one.
+
+    Args:
+        ends: the source, and the sink, which is the last node.
+    """
+    source, sink = ends
+    graphs: Any = csgraph  # SciPy has no complete types
+    network: Any = sparse.csr_matrix((capacities, (rows, columns)), shape=(sink + 1, sink + 1))
+    flow = graphs.maximum_flow(network, source, sink)
+    left = network - flow.flow
+    left.data = np.maximum(left.data, 0)
+    left.eliminate_zeros()
+    side = np.zeros(sink + 1, dtype=bool)
+    side[graphs.breadth_first_order(left, source, return_predecessors=False)] = True
+    return int(flow.flow_value), side
+
+
 class Network:
     """The network of a schedule: nodes are the steps before its peak, its versions, a source and a sink.
 
@@ -176,18 +196,10 @@ class Network:
         """What is best where a byte that waits costs as much as `price` units of time, and some versions wait for certain."""
         waiting = np.where(certain[self.waiting], 0.0, price * self.nbytes[self.waiting])
         costs = np.concatenate([self.time[self.timed], waiting])
-        capacities = np.full(len(self.rows), _ENDLESS, dtype=np.int32)
-        capacities[: len(costs)] = np.rint(costs * (_LARGEST / max(float(costs.max(initial=0.0)), 1e-300)))
-        source, sink = self.ends
-        # SciPy has no complete types.
-        network: Any = sparse.csr_matrix((capacities, (self.rows, self.columns)), shape=(sink + 1, sink + 1))
-        graphs: Any = csgraph
-        left = network - graphs.maximum_flow(network, source, sink).flow
-        left.data = np.maximum(left.data, 0)
-        left.eliminate_zeros()
-        reached = np.zeros(sink + 1, dtype=bool)
-        reached[graphs.breadth_first_order(left, source, return_predecessors=False)] = True
-        again = reached[: self.peak]
+        capacities = np.full(len(self.rows), ENDLESS, dtype=np.int32)
+        capacities[: len(costs)] = np.rint(costs * (LARGEST / max(float(costs.max(initial=0.0)), 1e-300)))
+        _, side = source_side(capacities, self.rows, self.columns, self.ends)
+        again = side[: self.peak]
         return Choice(again, self.always + int(self.nbytes[self.saved(again, certain)].sum()), float(self.time[again].sum()))
 
     def saved(self, again: Booleans, certain: Booleans) -> Booleans:
