@@ -31,6 +31,7 @@ TABLE: dict[str, frozenset[str]] = {
     "costs": _BELOW | {"step", "memory.planning"},
     "advice": _BELOW | {"step", "memory", "costs"},
     "gradient": _BELOW | {"step", "memory"},
+    "reuse": _BELOW | {"step", "memory"},
     "least_squares": frozenset({"errors", "plain", "source", "step"}),
     "workers": frozenset({"errors", "files", "source", "step"}),
     "reversible": frozenset({"errors", "plain", "source", "report"}),
@@ -38,9 +39,9 @@ TABLE: dict[str, frozenset[str]] = {
     "train": frozenset({"source", "least_squares", "workers", "reversible"}),
     "commands": _BELOW | {"step", "memory", "costs", "advice", "__init__"},
     "__main__": frozenset({"commands.cli"}),
-    "__init__": _BELOW | {"step", "memory", "costs", "advice", "gradient", "reversible", "train"},
+    "__init__": _BELOW | {"step", "memory", "costs", "advice", "gradient", "reuse", "reversible", "train"},
 }
-TENSORFLOW_LAYERS = frozenset({"source", "run", "gradient", "least_squares", "reversible", "memory", "advice"})
+TENSORFLOW_LAYERS = frozenset({"source", "run", "gradient", "reuse", "least_squares", "reversible", "memory", "advice"})
 TENSORFLOW_NAMES = frozenset({"tensorflow", "keras", "tf_keras"})
 
 

@@ -74,6 +74,9 @@ if TYPE_CHECKING:
     from graphwright.report.results import MemoryPlan as MemoryPlan
     from graphwright.report.shape_report import ShapeReport as ShapeReport
     from graphwright.report.sweep import SweepResult as SweepResult
+    from graphwright.reuse.rewrite import RewriteReport as RewriteReport
+    from graphwright.reuse.rewrite import rewrite as rewrite
+    from graphwright.reuse.rule import Rule as Rule
     from graphwright.reversible.block import ReversibleBlock as ReversibleBlock
     from graphwright.reversible.check import check_inverse as check_inverse
     from graphwright.reversible.sequence import ReversibleSequence as ReversibleSequence

@@ -26,6 +26,10 @@ CHOOSES_ELEMENTS = frozenset({"Select", "SelectV2", "Maximum", "Minimum"})
 """Each element is that of one of the inputs."""
 COMBINES_TWO = ADDITIONS | frozenset("Sub Mul Div RealDiv Maximum Minimum SquaredDifference".split())
 """Cheap arithmetic on two inputs, element by element."""
+COMMUTES = SUMS | frozenset(
+    "Mul Maximum Minimum Equal NotEqual LogicalAnd LogicalOr BitwiseAnd BitwiseOr BitwiseXor SquaredDifference".split()
+)
+"""What gives the same result, bit for bit, when its two inputs change places. Not so where `Add` joins text: ask `commutes`."""
 CONVOLUTIONS = frozenset({"Conv2D", "Conv3D"})
 """Convolutions of images and volumes, of all channels or of groups of them."""
 MATRIX_PRODUCTS = frozenset({"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"})
@@ -98,6 +102,11 @@ def in_place_pairs(node: Node) -> tuple[tuple[int, int], ...]:
             return ((0, 0),)
         case _:
             return ()
+
+
+def commutes(node: Node) -> bool:
+    """Whether the node gives the same result, bit for bit, when its two inputs change places."""
+    return node.op_type in COMMUTES and len(node.inputs) == 2 and node.inputs[0].dtype.name != "string"
 
 
 def is_batch_norm(node: Node) -> bool:
