@@ -17,6 +17,7 @@ pytest.importorskip("tensorflow")
 
 import tensorflow as tf
 
+import graphwright as gw
 from graphwright.ir.edit.prune import prune
 from graphwright.ir.graph import Graph
 from graphwright.ir.text import from_text, to_text
@@ -30,10 +31,15 @@ from graphwright.transform.split_identities import split_identities
 
 pytestmark = pytest.mark.tensorflow
 
+RULES = [
+    gw.Rule(lambda x, y: x + -y, lambda x, y: x - y, name="subtract"),
+    gw.Rule(lambda x: x * 1.0, lambda x: x, name="times one"),
+]
 TRANSFORMS: dict[str, Callable[[Graph], int]] = {
     "dead_code": prune,
     "fold_constants": lambda graph: fold_constants(graph, Purity(graph, stateful_op_types(graph)), evaluate_constants(graph)),
     "fold_shapes": fold_shapes,
+    "rewrite": lambda graph: len(gw.rewrite(graph, RULES).applied),
     "split_identities": split_identities,
 }
 CASES_FOLDER = Path(__file__).parent.parent / "cases"

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from graphwright.errors import ArgumentError, GraphwrightError, first_line
+from graphwright.errors import ArgumentError, first_line
 from graphwright.ir.dtypes import DTYPES, DType, Shape, as_dtype, as_shape, common_shape
-from graphwright.ir.graph import Graph
-from graphwright.ir.traits.arithmetic import ASKS_FOR_SHAPE
-from graphwright.ir.traits.values import origin
+from graphwright.ir.graph import Graph, Value
+from graphwright.ir.traits.arithmetic import ASKS_FOR_SHAPE, MATRIX_PRODUCTS
+from graphwright.ir.traits.values import is_constant, origin
 from graphwright.source.op_types import is_stateful
 from graphwright.source.registry_rule import default_attributes
 from graphwright.source.trace_rule import trace_side
-from graphwright.transform.match import Match, Pattern
+from graphwright.transform.match import Captured, Match, Pattern
 from graphwright.transform.rewrite import GraphRule
 
 _GUESSES = ("float32", "int32", "bool", "complex64", "string")
@@ -29,9 +29,9 @@ class Rule:
     """What `rewrite` looks for, and what it puts there.
 
     Both sides are traced by TensorFlow as a `tf.function` is. Parameters of `pattern` are what it *captures*: each stands for any
-    tensor of any dtype. Where `pattern` asks for the rank or the shape of one (`tf.reduce_mean(x)` does), it is traced for ranks 0 to 5,
-    the same for all parameters. `replacement` is traced for each combination of dtypes that it is needed for, and, where it asks for
-    shapes or cannot be traced without them, of static shapes.
+    tensor of any dtype. Where `pattern` depends on ranks (`tf.reduce_mean(x)` does, and `x @ w`), it is traced for ranks 0 to 5, the
+    same for all parameters, and then for those of what it finds. `replacement` is traced for each combination of dtypes that it is
+    needed for, and, where it asks for shapes or cannot be traced without them, of static shapes.
 
     Args:
         pattern: a function of tensors; returns a tensor, or a nest of several, which are all replaced.
@@ -134,6 +134,7 @@ class _Traced:
         self._takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
         self._chosen: dict[int, Mapping[str, Any]] = {}  # by pattern, what it was made for
         self._shapes: dict[int, tuple[Shape, ...]] = {}
+        self._ranked: set[int] = set()  # patterns that depend on ranks
 
     def rule(self) -> GraphRule:
         rule = self._rule
@@ -145,26 +146,25 @@ class _Traced:
         return GraphRule(rule.title, patterns, self._replacement, self._typed, rule.keep_shared, rule.effects)
 
     def _patterns(self, chosen: Mapping[str, Any]) -> list[Pattern]:
-        """For all shapes, or where the pattern depends on the rank, for each rank."""
+        """For all shapes, and where the pattern depends on ranks, for each rank."""
         stated = tuple(shape for _, shape in self._specs)
-        errors: list[GraphwrightError] = []
-        try:
-            pattern = self._guessed(stated, chosen)
-            if not _asks(pattern.graph):
-                return [pattern]
-        except ArgumentError as error:
-            errors.append(error)
-        found: list[Pattern] = []
-        for rank in _RANKS if None in stated else ():
+        found: dict[str, Pattern] = {}
+        first: ArgumentError | None = None
+        for rank in (None, *_RANKS):
             try:
-                found.append(self._guessed(tuple((None,) * rank if shape is None else shape for shape in stated), chosen))
+                pattern = self._guessed(tuple(shape if shape is not None or rank is None else (None,) * rank for shape in stated), chosen)
             except ArgumentError as error:
-                errors.append(error)
-        if not errors or not found:
-            found.extend([] if errors else [self._guessed(stated, chosen)])
-        if not found:
-            raise errors[0]
-        return found
+                first = first or error
+                if None not in stated:
+                    break
+                continue
+            if rank is None and not (None in stated and _depends_on_rank(pattern.graph)):
+                return [pattern]
+            if found.setdefault(_structure(pattern), pattern) is pattern:
+                self._ranked.add(id(pattern))
+        if first is not None and not found:
+            raise first
+        return list(found.values())
 
     def _guessed(self, shapes: tuple[Shape, ...], chosen: Mapping[str, Any]) -> Pattern:
         """The pattern for the first dtypes with which it can be traced."""
@@ -193,15 +193,20 @@ class _Traced:
         self._known[id(pattern)] = pattern  # keeps it: its id stands for it
         return pattern
 
-    def _typed(self, pattern: Pattern, dtypes: tuple[DType, ...]) -> Pattern | None:
-        if pattern.dtypes == dtypes:
+    def _typed(self, pattern: Pattern, captured: tuple[Value, ...]) -> Pattern | None:
+        dtypes = tuple([value.dtype for value in captured])
+        shapes = self._shapes[id(pattern)]
+        if id(pattern) in self._ranked:
+            pairs = zip(self._specs, (Captured(value).shape for value in captured), strict=True)
+            shapes = tuple(shape if shape is not None or found is None else (None,) * len(found) for (_, shape), found in pairs)
+        if pattern.dtypes == dtypes and shapes == self._shapes[id(pattern)]:
             return pattern
         if any(wanted is not None and wanted != found for (wanted, _), found in zip(self._specs, dtypes, strict=True)):
             return None
-        key = id(pattern), dtypes
+        key = id(pattern), dtypes, shapes
         if key not in self._known:
             try:
-                self._known[key] = self._traced(dtypes, self._shapes[id(pattern)], self._chosen[id(pattern)])
+                self._known[key] = self._traced(dtypes, shapes, self._chosen[id(pattern)])
             except ArgumentError:
                 self._known[key] = None  # there is no such pattern for these dtypes
         return self._known[key]
@@ -209,7 +214,8 @@ class _Traced:
     def _replacement(self, match: Match) -> Graph | None:
         rule = self._rule
         shapes = self._shapes[id(match.pattern)]
-        for wanted, captured in zip(shapes, match.values(), strict=True):
+        stated = (shape for _, shape in self._specs)
+        for wanted, captured in zip(stated, match.values(), strict=True):
             if wanted is not None and ((shape := captured.shape) is None or common_shape(wanted, shape) != wanted):
                 return None
         if rule.condition is not None:
@@ -272,6 +278,17 @@ def _taken(function: Callable[..., Any], chosen: Mapping[str, Any]) -> dict[str,
 def _alike_first(guesses: Sequence[Sequence[str]]) -> Iterable[tuple[str, ...]]:
     """Combinations, those first in which all are of the first type, or as near to it as is stated."""
     return sorted(product(*guesses), key=lambda names: (len(set(names)), [_GUESSES.index(n) if n in _GUESSES else 0 for n in names]))
+
+
+def _depends_on_rank(graph: Graph) -> bool:
+    """Whether TensorFlow may trace other operations where ranks are known."""
+    return _asks(graph) or any(node.op_type in MATRIX_PRODUCTS for node in graph)
+
+
+def _structure(pattern: Pattern) -> str:
+    """What a pattern looks for, in words."""
+    constants = (v.producer for node in pattern.nodes for v in node.inputs if is_constant(v.producer))
+    return "\n".join(f"{node!r} {dict(node.attrs)}" for node in (*pattern.nodes, *constants))
 
 
 def _asks(graph: Graph) -> bool:

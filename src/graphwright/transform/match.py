@@ -14,7 +14,7 @@ loosely
     Without regard to dtypes: a pattern that was made for one dtype says where it is worth to make it for another one.
 
 Constants of a pattern match by value, inputs of operations that commute in either order. Two nodes of a pattern may be one node of the
-graph. Where a pattern fits in several ways at one place, the first one is taken that the caller accepts.
+graph, unless both make results. Where a pattern fits in several ways at one place, the first one is taken that the caller accepts.
 """
 
 from __future__ import annotations
@@ -220,7 +220,10 @@ class Pattern:
         """The ways in which it fits where a node of a graph is its root."""
         plan = self._plan
         for nodes, values in self._node(plan[0], node, {}, {}, loosely):
-            yield from (Match(self, *found) for found in self._rest(plan, 1, nodes, values, loosely))
+            for found in self._rest(plan, 1, nodes, values, loosely):
+                match = Match(self, *found)
+                if len(self.graph.outputs) == 1 or len({*match.replaced}) == len({*self.graph.outputs}):
+                    yield match
 
     def _check(self, fed: set[Node]) -> None:
         where = f"pattern {self.graph.name!r}"

@@ -17,7 +17,7 @@ from itertools import chain
 from operator import itemgetter
 
 from graphwright.errors import GraphError
-from graphwright.ir.dtypes import DType, agree, filled, format_shape
+from graphwright.ir.dtypes import agree, filled, format_shape
 from graphwright.ir.edit.copying import CloneResult, copy_nodes
 from graphwright.ir.edit.insert import add_identity
 from graphwright.ir.edit.library import bodies, import_functions
@@ -37,8 +37,8 @@ Check = Callable[[Match, Graph], None]
 """Raises where a replacement does not compute what a match does."""
 
 
-def _as_made(pattern: Pattern, dtypes: tuple[DType, ...]) -> Pattern | None:
-    return pattern if pattern.dtypes == dtypes else None
+def _as_made(pattern: Pattern, captured: tuple[Value, ...]) -> Pattern | None:
+    return pattern if pattern.dtypes == tuple(value.dtype for value in captured) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class GraphRule:
         name: in reports and errors.
         patterns: what is looked for, any of them.
         replacement: for a match, a graph with as many inputs and outputs as the pattern; None leaves the match as it is.
-        typed: a pattern for other dtypes of the captured values; None where there is none.
+        typed: the pattern for these captured values, with their dtypes; None where there is none.
         keep_shared: whether a match counts too of which others read values in between; the nodes that make those stay.
         effects: whether what has effects may be replaced.
     """
@@ -57,7 +57,7 @@ class GraphRule:
     name: str
     patterns: Sequence[Pattern]
     replacement: Callable[[Match], Graph | None]
-    typed: Callable[[Pattern, tuple[DType, ...]], Pattern | None] = _as_made
+    typed: Callable[[Pattern, tuple[Value, ...]], Pattern | None] = _as_made
     keep_shared: bool = False
     effects: bool = False
 
@@ -196,7 +196,7 @@ class _Rewriter:
 
     def _try(self, rule: GraphRule, pattern: Pattern, node: Node) -> None:
         for loose in pattern.matches_at(node, loosely=True):
-            typed = rule.typed(pattern, tuple([value.dtype for value in loose.captured]))
+            typed = rule.typed(pattern, loose.captured)
             for match in typed.matches_at(node) if typed is not None else ():
                 reason = self._blocked(rule, match)
                 made = None if reason else rule.replacement(match)
