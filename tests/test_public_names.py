@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import inspect
 import json
-import os
 import re
 import subprocess
 import sys
@@ -15,72 +14,9 @@ from pathlib import Path
 import pytest
 
 import graphwright as gw
+from tests.walk import without_tensorflow
 
 PACKAGES = ("graphwright", "graphwright.train")
-WITHOUT_TENSORFLOW = """
-import importlib, inspect, json, sys
-from importlib.machinery import PathFinder
-
-class Path(PathFinder):
-    @classmethod
-    def find_spec(cls, name, *others):
-        missing = name.split(".")[0] in ("tensorflow", "keras", "tensorboard")
-        return None if missing else super().find_spec(name, *others)
-
-sys.meta_path = [Path if finder is PathFinder else finder for finder in sys.meta_path]
-
-import typer
-from typer.testing import CliRunner
-import graphwright as gw
-from graphwright.commands.cli import app
-
-told = {}
-
-def ask(name, question):
-    try:
-        question()
-        told[name] = "done"
-    except gw.MissingDependencyError as error:
-        told[name] = str(error)
-    except Exception as error:
-        told[name] = f"{type(error).__name__}: {error}"
-
-def call(package, name):
-    function = getattr(package, name)
-    parameters = inspect.signature(function).parameters.values()
-    needed = {p.name: "model.pb" for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
-    if "out" in inspect.signature(function).parameters:
-        needed["out"] = "changed"
-    function(**{name: {"a": "b"} if name == "names" else value for name, value in needed.items()})
-
-for package in (gw, gw.train):
-    for name in dir(package):
-        if not name.startswith("_") and name[:1].islower() and name != "train":
-            ask(f"{package.__name__}.{name}", lambda: call(package, name))
-ask("editor", lambda: importlib.import_module("graphwright.editor"))
-
-def commands(command, path=()):
-    for name, inner in getattr(command, "commands", {}).items():
-        yield from commands(inner, (*path, name))
-    if not hasattr(command, "commands"):
-        yield path, command
-
-VALUES = {"OLD=NEW...": "a=b", "SIZE": "2", "OUT": "changed"}
-for path, command in commands(typer.main.get_command(app)):
-    given = list(path)
-    for p in command.params:
-        if p.required:
-            given += [VALUES.get(p.metavar, "model.pb")] if p.param_type_name == "argument" else [p.opts[0], "1GiB"]
-    given += ["--trust"] * any(p.name == "trust" for p in command.params)
-    given += ["--budget", "1GiB"] * (path == ("optimize",))
-    done = CliRunner().invoke(app, given)
-    told[" ".join(path)] = f"{done.exit_code} {done.output} {done.exception!r}"
-print(json.dumps(told))
-"""
-INSTALL = 'pip install "graphwright[cpu]"'
-FOUND = re.compile(r"TensorFlow is not installed|pip install \"graphwright\[cpu\]\"")
-WORK_WITHOUT = {"graphwright.trust", "graphwright.load_plan", "graphwright.read_costs", "graphwright.write_costs", "plan"}
-OF_MODELS = {"graphwright.train.repair_for_workers"}  # which nobody can have
 
 
 def checked_names(package: str) -> set[str]:
@@ -108,17 +44,10 @@ def test_every_name_is_there_and_is_kept(package: str) -> None:
 
 
 def test_without_tensorflow_every_call_and_command_says_what_to_install(tmp_path: Path) -> None:
-    (tmp_path / "model.pb").touch()
-    environment = {**os.environ, "COLUMNS": "300"}
-    command = [sys.executable, "-c", WITHOUT_TENSORFLOW]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
-    told = json.loads(done.stdout) if not done.returncode else {"": done.stderr}
-    assert "TensorFlow" in told["doctor"]
-    assert INSTALL in told.pop("doctor")  # which says what else there is, too
-    silent = {name: words for name, words in told.items() if not {"TensorFlow is not installed", INSTALL} <= set(FOUND.findall(words))}
-    assert silent.keys() == WORK_WITHOUT | OF_MODELS, silent
-    assert len(told) > 80
-    assert not any("Traceback" in words for words in told.values())
+    command = [sys.executable, without_tensorflow.__file__, "--hide"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    without_tensorflow.check(json.loads(done.stdout))
 
 
 @pytest.mark.parametrize("argument", ["target", "feeds", "inputs", "outputs", "mode", "batch"])

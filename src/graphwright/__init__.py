@@ -80,14 +80,14 @@ if TYPE_CHECKING:
     from graphwright.reversible.block import ReversibleBlock as ReversibleBlock
     from graphwright.reversible.check import check_inverse as check_inverse
     from graphwright.reversible.sequence import ReversibleSequence as ReversibleSequence
-    from graphwright.run.measure import measure as measure
-    from graphwright.run.measure import measure_many as measure_many
     from graphwright.run.verify import Verification as Verification
-    from graphwright.run.verify import verify as verify
     from graphwright.source.load import load as load
     from graphwright.source.trust import trust as trust
     from graphwright.source.variable_values import variable_values as variable_values
     from graphwright.source.write import write as write
+    from graphwright.step.running import measure as measure
+    from graphwright.step.running import measure_many as measure_many
+    from graphwright.step.running import verify as verify
     from graphwright.transform.batch_size import change_batch_size as change_batch_size
     from graphwright.transform.convert_dtype import convert_weights as convert_weights
     from graphwright.transform.extract_submodel import extract_submodel as extract_submodel

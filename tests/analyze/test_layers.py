@@ -134,6 +134,33 @@ def test_scopes_of_tf1_stay_as_written(variables: tuple[str, ...]) -> None:
     assert [layers.of(name) for name in names] == ["unit_1/conv_1", "unit_1/conv_2", "unit_1/conv_2", "unit_1/conv_1"]
 
 
+KERAS_2 = [
+    "model_1/dense/MatMul",
+    "model_1/dense/MatMul/ReadVariableOp",
+    "model_1/dense_1/MatMul",
+    "gradient_tape/model_1/dense_1/MatMul/MatMul",
+    "StatefulPartitionedCall/model_1/norm/moments/mean",
+    "model_1/tf.nn.relu/Relu",
+]
+
+
+@pytest.mark.parametrize(
+    ("variables", "second"),
+    [(("dense/kernel", "dense_1/kernel", "norm/gamma"), "dense_1"), ((), "dense_1"), (("dense/kernel", "norm/gamma"), "dense")],
+    ids=["with its weights", "with weights that are constants", "with a layer that is called twice"],
+)
+def test_what_keras_2_exported_has_its_layers_without_the_model(variables: tuple[str, ...], second: str) -> None:
+    layers = layers_by_names(KERAS_2, variables)
+    assert [layers.of(name) for name in KERAS_2] == ["dense", "dense", second, second, "norm/moments", "tf.nn.relu"]
+
+
+def test_a_layer_with_a_number_beside_one_without_is_a_layer_of_its_own() -> None:
+    names = ["dense/MatMul", "dense_1/MatMul", "net/conv/Conv2D", "net/conv_1/Conv2D"]
+    for variables in ((), ("dense/kernel", "dense_1/kernel", "net/conv/weights", "net/conv_1/weights")):
+        layers = layers_by_names(names, variables)
+        assert [layers.of(name) for name in names] == ["dense", "dense_1", "net/conv", "net/conv_1"]
+
+
 def test_a_loop_is_named_by_its_layer() -> None:
     layers = layers_by_names(["net_1/lstm_1/while", "net_1/lstm_1_2/while"], ["lstm/kernel", "lstm_1/kernel"])
     assert [layers.words(f"net_1/{scope}/while") for scope in ("lstm_1", "lstm_1_2")] == ["lstm/while", "lstm_1/while"]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.walk import without_tensorflow
 from tests.walk.installed import ROOT, Environment, build
 from tests.walk.not_walked import NOT_WALKED
 from tests.walk.pages import SHELL, Page, pages, walk
@@ -61,17 +62,7 @@ def test_the_sdist_holds_what_makes_the_wheel_and_runs_the_tests(built: tuple[Pa
 
 
 def test_without_tensorflow_all_that_needs_it_says_so_alike(bare: Environment, tmp_path: Path) -> None:
-    told = json.loads(bare.run(["python", str(Path(__file__).with_name("without_tensorflow.py"))], tmp_path))
-    missing = 'MissingDependencyError: TensorFlow is not installed; pip install "graphwright[cpu]"'
-    needing = {name for name, answer in told["names"].items() if answer.startswith(missing)}
-    assert {"gw.inspect", "gw.optimize_memory", "gw.load", "gw.write", "gw.draw", "gw.diff", "gw.train.LMModel"} <= needing
-    others = {name: answer for name, answer in told["names"].items() if answer and name not in needing}
-    assert {name for name, answer in others.items() if "TensorFlow" in answer or "tensorflow" in answer} == set()
-    works = {name for name, (code, said) in told["commands"].items() if "TensorFlow is not installed" not in said}
-    assert works == {"plan", "doctor"}
-    wrong = {name: answer for name, answer in told["commands"].items() if name not in works and answer[0] != 2}
-    assert wrong == {}
-    assert all('pip install "graphwright[cpu]"' in said for name, (_, said) in told["commands"].items() if name != "plan")
+    without_tensorflow.check(json.loads(bare.run(["python", str(without_tensorflow.__file__)], tmp_path)))
 
 
 def test_without_tensorflow_the_planner_works(bare: Environment, tmp_path: Path) -> None:

@@ -3,6 +3,10 @@
 Keras 3 opens the scope of a layer twice per call, once to build it and once to run it, so what runs in `dense` lies in `dense_1`, and
 what runs in `dense_1` in `dense_1_2`. Whether a graph is so is told by its variables, whose names are the layers' own; where weights are
 constants, by whether every layer's scope has such a number. A layer that is called twice is one layer.
+
+Keras 2 opens the scope of a layer once, below that of the model (`model_1/dense`), and names the weights without the model
+(`dense/kernel`): that tells it. Where weights are constants, the one scope around all has a name that Keras gives to models, and something
+in it reads a variable.
 """
 
 import re
@@ -22,6 +26,7 @@ _OPERATOR_SCOPE = re.compile(
 )
 _CALL = re.compile(r"(Stateful)?PartitionedCall(_\d+)?")
 _NUMBER = re.compile(r"_\d+$")
+_KERAS_2_MODEL = re.compile(r"(model|functional|sequential)(_\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +91,13 @@ def layers_by_names(names: Iterable[str], variables: Sequence[str], weights: Seq
     nodes = {"/".join(path) for path in paths}
     scopes = {tuple(path[:end]) for path in paths for end in range(1, len(path))}
     known, trained = ({part for name in given for part in name.split("/")[:-1]} for given in (variables, weights or variables))
-    operators = {scope for scope in scopes if _is_operator(scope, scopes, nodes)}
+    opened = {scope for scope in scopes if _OPERATOR_SCOPE.fullmatch(scope[-1]) or "/".join(scope) in nodes}
+    operators = opened | {scope for scope in scopes if _is_another(scope, scopes)}
     if _numbered(scopes - operators, trained):
         return Layers(_keras_names(scopes, operators, known, trained))
-    return Layers({"/".join(scope): "/".join(_outermost(scope, operators)) for scope in scopes})
+    tops = {name.partition("/")[0] for name in variables if "/" in name}
+    model = _keras_2_model(paths, scopes - opened, tops)
+    return Layers({"/".join(scope): "/".join(_as_written(_outermost(scope, opened), model, tops)) for scope in scopes})
 
 
 def _scopes(name: str) -> list[str]:
@@ -99,12 +107,33 @@ def _scopes(name: str) -> list[str]:
     return parts[calls:]
 
 
-def _is_operator(scope: tuple[str, ...], scopes: set[tuple[str, ...]], nodes: set[str]) -> bool:
-    """Whether TensorFlow opened it around the operands of one operation, or as another of a series ("moments", "moments_1")."""
-    if _OPERATOR_SCOPE.fullmatch(scope[-1]) or "/".join(scope) in nodes:
-        return True
+def _is_another(scope: tuple[str, ...], scopes: set[tuple[str, ...]]) -> bool:
+    """Whether TensorFlow opened it as another of a series ("moments", "moments_1")."""
     first = _NUMBER.sub("", scope[-1])
     return first != scope[-1] and not _NUMBER.search(first) and (*scope[:-1], first) in scopes
+
+
+def _keras_2_model(paths: Sequence[Sequence[str]], scopes: set[tuple[str, ...]], tops: set[str]) -> str:
+    """The scope of the model that Keras 2 wrote around its layers; "" where there is none.
+
+    Args:
+        tops: the first parts of the names of variables.
+    """
+    if tops:
+        around = {scope[0] for scope in scopes if len(scope) > 1 and scope[1] in tops} - tops
+    else:
+        around = {scope[0] for scope in scopes}
+        reads = any(path[-1].startswith("ReadVariableOp") for path in paths)
+        around = around if reads and all(_KERAS_2_MODEL.fullmatch(name) for name in around) else set[str]()
+    return next(iter(around)) if len(around) == 1 else ""
+
+
+def _as_written(scope: tuple[str, ...], model: str, tops: set[str]) -> tuple[str, ...]:
+    """The scope without that of the model; of a layer that is called again, which Keras 2 numbers, as that layer's."""
+    if not model or len(scope) < 2 or scope[0] != model:
+        return scope
+    first = _NUMBER.sub("", scope[1])
+    return (first if scope[1] not in tops and first in tops else scope[1], *scope[2:])
 
 
 def _numbered(scopes: Iterable[tuple[str, ...]], known: set[str]) -> bool:

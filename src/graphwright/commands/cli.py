@@ -1,12 +1,14 @@
 """The command line: parse, call the library, print. Nothing is computed here.
 
-Exit codes: 0 done; 1 two models differ (`diff`); 2 an error that the message explains; 3 nothing fits the budget; 4 a check failed, or
-`doctor` found something broken; 130 interrupted.
+Exit codes: 0 done; 1 two models differ (`diff`, `verify`); 2 an error that the message explains; 3 nothing fits the budget; 4 a check
+failed, or `doctor` found something broken; 130 interrupted.
 """
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
+import gc
 import shlex
 import sys
 import traceback
@@ -70,6 +72,7 @@ Budget = Annotated[str, typer.Option("--budget", help='Bytes, text such as "2.5G
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line with these arguments, or with those of the process."""
+    atexit.register(gc.freeze)  # or Python looks for garbage among all of TensorFlow's objects before it ends, which takes a second
     formatted = warnings.formatwarning
 
     def safe(*args: Any, **words: Any) -> str:
@@ -128,11 +131,6 @@ def inspect(
     amount = None if memory is None else parse_amount(memory)
     loaded = load_target(target, runs=measure or profile)
     advised = None if amount is None else gw.advise(loaded, amount, feeds, batch=batch)
-    if measure:
-        from graphwright.step.example_inputs import runnable
-        from graphwright.step.targets import trace
-
-        loaded, feeds, batch = runnable(trace(loaded, feeds=feeds, mode=mode, batch=batch, runs=True)), None, None
     report = gw.inspect(loaded, feeds=feeds, mode=mode, batch=batch, measure=measure, profile=profile)
     if advised is not None:
         report = report.with_advice(advised.for_command(shlex.quote(target)))
@@ -305,6 +303,38 @@ def plan(
         if not as_json:
             SafeConsole(stderr=True).print(Panel(escape(solution.reason), title="no plan fits the budget", border_style="red"))
         raise typer.Exit(EXIT_INFEASIBLE)
+
+
+@app.command(rich_help_panel=_EDITING)
+def verify(
+    original: Annotated[str, typer.Argument(metavar="ORIGINAL", help="What inspect takes as TARGET.", show_default=False)],
+    changed: Annotated[str, typer.Argument(metavar="CHANGED", help="What should compute the same.", show_default=False)],
+    batch: Batch = None,
+    feed: Feeds = None,
+    mode: ModeOption = "auto",
+    steps: Annotated[int, typer.Option(min=1, help="Steps in a row that both run.")] = 1,
+    rtol: Annotated[float | None, unset("Relative tolerance; by dtype by default.", min=0.0)] = None,
+    atol: Annotated[float | None, unset("Absolute tolerance; by dtype by default.", min=0.0)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run two models on the same made-up inputs and compare what they leave; exit code 1 where that differs.
+
+    Each has its own variables, and runs from its own values.
+    """
+    feeds = parse_feeds(feed)
+    first, second = (load_target(target, runs=True) for target in (original, changed))
+    found = gw.verify(first, second, feeds=feeds, mode=mode, batch=batch, steps=steps, rtol=rtol, atol=atol)
+    if as_json:
+        echo_json(found.to_json())
+    else:
+        from graphwright.report.terminal_layout import Page
+
+        verdict, _, how = str(found).partition("; ")
+        page = Page()
+        page.headline(f"{changed}, held against {original}: {verdict}.")
+        page.origins([("compared", how)])
+    if not found:
+        raise typer.Exit(1)
 
 
 app.command("diff", rich_help_panel=_EDITING)(edit.diff)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
+from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -17,7 +18,6 @@ from graphwright.costs.baseline import is_costs_file, read_costs
 from graphwright.costs.counted_graph import Countable, countable, is_graph
 from graphwright.costs.parameters import count_parameters as count_parameters_of
 from graphwright.costs.xla_peak import by_operation, xla_peak
-from graphwright.errors import ArgumentError, ErrorCode
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph, Variable
 from graphwright.ir.traits.effects import Purity
@@ -33,7 +33,7 @@ from graphwright.source.load import made_by
 from graphwright.source.rebuild import is_jit_compiled
 from graphwright.source.stored_variables import of_node
 from graphwright.step.executor_peak import inter_op_threads
-from graphwright.step.feeds import open_input
+from graphwright.step.feeds import ask_each, open_input
 from graphwright.step.flatten import flat_step, stateful_op_types
 from graphwright.step.summary import count_executed, count_parameters, find_roles, make_layers, make_timeline
 from graphwright.step.targets import Feed, Mode, about_a_step, trace
@@ -217,24 +217,13 @@ def both_costs(
     Raises:
         ArgumentError: a feed names an input of none of them.
     """
-    found: list[StepCosts] = []
-    refused: list[ArgumentError] = []
-    for target, mode, batch in targets:
-        own = dict(feeds or {})
-        while True:
-            try:
-                found.append(step_costs(target, own or None, inputs, outputs, mode=mode, batch=batch))
-                break
-            except ArgumentError as error:
-                if error.code is not ErrorCode.UNKNOWN_INPUT or error.item not in own:
-                    raise refused[0] if refused and not own else error from None
-                del own[error.item]
-                refused.append(error)
-    items = [error.item for error in refused]
-    for error in refused:
-        if items.count(error.item) == len(targets):
-            raise error
+    questions = [partial(_asked, target, inputs, outputs, mode, batch) for target, mode, batch in targets]
+    found = ask_each(questions, feeds)
     return [of_file(target, costs) for (target, _, _), costs in zip(targets, found, strict=True)]
+
+
+def _asked(target: Any, inputs: Any, outputs: Any, mode: Mode, batch: int | None, feeds: Mapping[str, Feed] | None) -> StepCosts:
+    return step_costs(target, feeds, inputs, outputs, mode=mode, batch=batch)
 
 
 def of_file(target: Any, costs: StepCosts) -> StepCosts:

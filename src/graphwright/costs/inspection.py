@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from graphwright.analyze.cost import TaskMap
@@ -10,7 +11,7 @@ from graphwright.analyze.time_model import ASSUMED_ROOFS
 from graphwright.costs.cost_rows import complete_layers, node_costs, op_type_rows
 from graphwright.costs.profile import profile_traced
 from graphwright.costs.xla_peak import by_operation, xla_peak
-from graphwright.errors import ArgumentError, UnsupportedError, first_line
+from graphwright.errors import UnsupportedError, first_line
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph
 from graphwright.memory.planning import HOW_PEAK_TRACED, bound_reason, map_tasks
@@ -27,6 +28,7 @@ from graphwright.run.traced_step import TracedStep
 from graphwright.source.private_keras import layer_classes
 from graphwright.source.rebuild import is_jit_compiled
 from graphwright.source.tracebacks import innermost_lines
+from graphwright.step.example_inputs import MADE_UP, runnable
 from graphwright.step.executor_peak import inter_op_threads, plain_peak
 from graphwright.step.flatten import FlatStep, flat_step
 from graphwright.step.keras_step import is_keras_model
@@ -66,7 +68,7 @@ def inspect(
     assignment, and all else is for the graph that XLA is given, operation by operation.
 
     Args:
-        measure: whether to run the step in a fresh process and measure its peak; needs inputs.
+        measure: whether to run the step in a fresh process and measure its peak, on the inputs or on made-up ones.
         profile: whether to run it there and measure the time of each operation too, as `graphwright.profile` does, and the roofs
             of this machine. Both run what is in the file, where the target is one, and ask for `trust(path)`.
 
@@ -88,13 +90,13 @@ def inspect(
       (no layer)                524 kFLOP
     """
     traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch, runs=measure or profile)
-    if measure and not traced.is_runnable:
-        raise ArgumentError(
-            "measuring needs the values of the inputs", argument="measure", remedy="give inputs=(...) instead of feeds or batch"
-        )
+    made_up = measure and not traced.is_runnable
     if measure:
+        traced = runnable(traced)
         tell("measuring the step in processes of its own")
     found = _inspect(traced, measured=measure_step(traced, None) if measure else None)
+    if made_up:
+        found = replace(found, how={**found.how, "inputs": MADE_UP})
     if not profile:
         return found
     tell("measuring the time of each operation")

@@ -36,7 +36,7 @@ from graphwright.source.load import load
 from graphwright.source.rebuild import rebuild_concrete_function
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.source.trust import check_trusted
-from graphwright.step.example_inputs import runnable
+from graphwright.step.example_inputs import MADE_UP, runnable
 from graphwright.step.feeds import check_known
 from graphwright.step.targets import Feed, Mode, about_a_step, trace
 
@@ -224,7 +224,7 @@ def profile(
 def profile_traced(traced: TracedStep, **options: Any) -> Profile:
     """The profile of a step that is traced already; the options are those of `record_step`."""
     recorded = record_step(runnable(traced), **options)
-    made_up = {} if traced.is_runnable else {"inputs": "made up: numbers between 0 and 1, zeros where they are whole"}
+    made_up = {} if traced.is_runnable else {"inputs": MADE_UP}
     return Profile(traced.name, traced.feeds, join_records(traced, recorded), {"run": recorded.how} | _HOW | made_up, recorded)
 
 

@@ -78,32 +78,12 @@ def measure(
     timeout_s: float | None = None,
     graphs: list[bytes] | None = None,
 ) -> Measurement:
-    """Peak memory and time of a step.
+    """Peak memory and time of a step; see `graphwright.measure`, which takes more than functions, for the options and errors.
 
     Args:
         function: a `tf.function`, a `ConcreteFunction`, or an object whose method `concrete_function(*inputs)` gives one
-            (and whose attribute `grappler_disabled` says that it runs without Grappler).
-        inputs: the arguments of one call: a tuple of positional ones, a mapping of keyword ones, or one tensor; or a `tf.data.Dataset`, a
-            generator, or a `PyDataset`, whose first batch they are.
-        steps: how many steps are measured; the median counts.
-        warmup: how many steps run before, to fill caches.
-        time: whether time is measured too, in a second process.
-        inter_op_threads: how many nodes may run at once; `None` for the setting of this process. The peak of a step
-            whose order is left to the executor depends on it.
-        grappler: whether Grappler rewrites the graph, as it does by default in TensorFlow. Off also where the owner of
-            the step runs it without.
-        executor: name of TensorFlow's executor; only without Grappler.
-        timeout_s: give up after this many seconds.
-        graphs: is filled with TensorFlow's records of the graphs that ran in the process that the peak comes from (see
-            `graphwright.run.executed_graph`): their order differs a little from process to process, and the peak with it.
-
-    Returns:
-        The measurement; `how` says under which conditions.
-
-    Raises:
-        MeasurementError: the process died (killed for memory, for one), or its figures cannot be trusted.
-        UnsupportedError: the step cannot be taken to another process.
-        ArgumentError: not a step, or inputs that do not fit it.
+            (and whose attribute `grappler_disabled` says that it runs without Grappler); or a `TracedStep`.
+        inputs: the arguments of one call, or what has them as its first batch; None for those that a `TracedStep` has.
     """
     check_counts(steps, warmup)
     step = resolve(function, first_batch(inputs))
@@ -162,23 +142,7 @@ def measure_many(
     grappler: bool = True,
     timeout_s: float | None = None,
 ) -> dict[str, Timing]:
-    """Times of several steps side by side: one process, in which they take turns (A B C A B C ...).
-
-    Machines are noisy, so ratios are formed within a round; compare times of different calls only when you must. Steps
-    that capture the same variables share them there too.
-
-    Args:
-        functions: by name; see `measure`. The first is what the others are compared with.
-        inputs: the arguments of one call, the same for all.
-        steps: how many rounds.
-        warmup: how many steps of each run before.
-        inter_op_threads: how many nodes may run at once; `None` for the setting of this process.
-        grappler: whether Grappler rewrites the graphs; off also where the owner of a step runs it without.
-        timeout_s: give up after this many seconds.
-
-    Raises:
-        MeasurementError, UnsupportedError, ArgumentError: see `measure`.
-    """
+    """Times of several steps side by side, by name; see `graphwright.measure_many`, and `measure` for what they are."""
     check_counts(steps, warmup)
     if not functions:
         raise ArgumentError("no functions were given", argument="functions", remedy="give at least one, by name")

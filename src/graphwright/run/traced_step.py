@@ -162,8 +162,7 @@ def resolve(function: Any, inputs: Any) -> TracedStep:
         raise ArgumentError(
             f"{type(function).__name__} is not a step that TensorFlow can trace",
             where=f"step {name!r}",
-            remedy="give a tf.function (decorate it with @tf.function), a ConcreteFunction, or what optimize_memory returned; models and "
-            "files are measured by graphwright.inspect(..., measure=True)",
+            remedy="give a tf.function (decorate it with @tf.function), a ConcreteFunction, or what optimize_memory returned",
         )
     try:
         arguments = _flat_arguments(concrete, positional, keyword)
@@ -234,6 +233,12 @@ def _flat_arguments(concrete: Any, positional: Sequence[Any], keyword: Mapping[s
         if len(positional) != len(placeholders):
             raise TypeError(f"{len(positional)} given, {len(placeholders)} needed")
         return [tf.convert_to_tensor(value, placeholder.dtype) for value, placeholder in zip(positional, placeholders, strict=True)]
+    parameters = list(function_type.parameters.values())
+    if positional and all(parameter.kind is parameter.KEYWORD_ONLY for parameter in parameters):  # the signature of a file
+        if len(parameters) > 1 or len(positional) > 1:
+            names = ", ".join(repr(parameter.name) for parameter in parameters)
+            raise TypeError(f"it takes them by name, inputs={{...}}: {names}")
+        positional, keyword = (), {parameters[0].name: positional[0]}
     literals = {
         parameter.name: parameter.type_constraint.value
         for parameter in function_type.parameters.values()

@@ -87,42 +87,17 @@ def verify(
     atol: float | None = None,
     grappler: bool = False,
     other_sums: bool = False,
+    apart: bool = False,
 ) -> Verification:
-    """Run two steps from the same variables on the same inputs, compare all they leave, and put the variables back.
+    """Run two steps and compare all they leave; see `graphwright.verify`, which takes more than functions, for the options and errors.
 
     Args:
-        original: a `tf.function`, a `ConcreteFunction`, or an object whose method `concrete_function(*inputs)` gives one.
+        original: a `tf.function`, a `ConcreteFunction`, or an object whose method `concrete_function(*inputs)` gives one; or a
+            `TracedStep`.
         rewritten: what should compute the same; it must capture the same variables, by identity.
-        inputs: the arguments of one call: a tuple of positional ones, a mapping of keyword ones, or one tensor; or a `tf.data.Dataset`, a
-            generator, or a `PyDataset`, whose first batch they are.
-        steps: how many steps in a row both run on the inputs.
-        rtol: relative tolerance. Without it and `atol`, bitwise equality is asked for where both run the same kernels
-            (without Grappler, on the CPU, not compiled by XLA), and a tolerance by dtype elsewhere. When the original does not
-            agree bit for bit with *itself*, or holds sums of three and more terms (`AddN`, whose kernel adds first what it may
-            overwrite), the tolerance by dtype holds too, or else the measure of `other_sums`.
-        atol: absolute tolerance.
-        grappler: whether Grappler rewrites both graphs. Its fusions differ between the two, so results do too, slightly. Where the
-            rewritten step was made of what Grappler makes of the original, it rewrites the original, and that alone, in any case.
-        other_sums: whether the rewritten step may add in another order, as one in parts of its batch does. Then the roundings of the
-            original are the measure: it also runs from variables that are moved by one rounding each, twice, and where results move by
-            `d` then, they may differ by 16 `d` besides the tolerance by dtype; a variable, as a whole, by 5 % of its change, since a
-            rounding decides on which side of a kink (ReLU, max pooling) an element falls, and so over what it adds to a gradient.
-
-    Returns:
-        What was found. Numbers count as equal when both are NaN, or the same infinity, at the same place.
-
-    Raises:
-        UnsupportedError: a step captures state that cannot be put back.
-        ArgumentError: not a step, inputs that do not fit, `steps` below 1, or a variable without a value.
-        Exception: what a step raises; the variables are put back before.
-
-    >>> import tensorflow as tf
-    >>> total = tf.Variable(0.0)
-    >>> once, twice = tf.function(lambda x: total.assign_add(x)), tf.function(lambda x: total.assign_add(2 * x))
-    >>> print(verify(once, twice, tf.constant(1.0)).first_difference)
-    output (step 1) differs by 1 (relative 0.5)
-    >>> float(total)
-    0.0
+        inputs: the arguments of one call, or what has them as its first batch; None for those that a `TracedStep` has.
+        apart: whether the two may have variables of their own. Each runs from its own values then; compared are the outputs, in their
+            order where they have other names, and what the steps change in variables of one name. Roundings may differ: `other_sums`.
     """
     if steps < 1:
         raise ArgumentError(f"steps={steps} was given", argument="steps", remedy="give 1 or more")
@@ -144,26 +119,34 @@ def verify(
 
     handles = left.variable_handles()
     known = {id(handle) for handle in handles.values()}
-    foreign = [name for name, handle in right.variable_handles().items() if id(handle) not in known]
-    if foreign:
+    theirs = right.variable_handles()
+    foreign = [name for name, handle in theirs.items() if id(handle) not in known]
+    apart = apart and (bool(foreign) or not theirs)
+    if foreign and not apart:
         return Verification(False, False, np.inf, np.inf, f"variable {foreign[0]} is used by the rewritten step only", ", ".join(how))
 
-    how.append(f"{len(handles)} variables and all outputs compared")
+    if apart:
+        how.append("each with variables and values of its own, all outputs compared, and what was changed in variables of one name")
+    else:
+        how.append(f"{len(handles)} variables and all outputs compared")
+        theirs = handles
     devices = [str(tensor.device) for tensor in [*handles.values(), *left.arguments]]
     on_accelerator = any(device and "CPU" not in device for device in devices) or bool(tf.config.list_logical_devices("GPU"))
-    exact = rtol is None and atol is None and not ((grappler and not done) or other_sums or on_accelerator)
+    exact = rtol is None and atol is None and not ((grappler and not done) or other_sums or on_accelerator or apart)
     exact = exact and not (is_jit_compiled(left.function) or is_jit_compiled(right.function))  # XLA fuses each in its own way
     # All processes must run the same steps, so none may run one more because of what it alone has found.
     exact = exact and not meets_other_processes(left.function)
-    start = {name: _read(name, handle) for name, handle in handles.items()}
+    start, their_start = (_read_all(side) for side in (handles, theirs))
 
     def compare(rerun: TracedStep, *, bitwise: bool, free: _Free | None = None, nudged: int = 0) -> _Difference:
         difference = _Difference(rtol, atol, bitwise, free or _Free())
-        _restore(handles, _nudged(start, nudged) if nudged else start)
-        for number, (ours, theirs) in enumerate(zip(outputs, run(rerun), strict=True), start=1):
-            difference.add_structure(f"(step {number})", ours, theirs)
-        for name, handle in handles.items():
-            difference.add(f"variable {name}", end[name], _read(name, handle))
+        own, before = (handles, start) if rerun is left else (theirs, their_start)
+        _restore(own, _nudged(before, nudged) if nudged else before)
+        for number, (ours, found) in enumerate(zip(outputs, run(rerun), strict=True), start=1):
+            difference.add_structure(f"(step {number})", ours, _in_order(ours, found) if apart else found)
+        for name, after in _read_all(own).items():
+            if own is handles or (name in handles and _changed(start[name], end[name], before[name], after)):
+                difference.add(f"variable {name}", end[name], after)
         return difference
 
     def roundings() -> _Free:
@@ -176,9 +159,9 @@ def verify(
 
     try:
         outputs = list(run(left))
-        end = {name: _read(name, handle) for name, handle in handles.items()}
+        end = _read_all(handles)
         free = roundings() if other_sums else _Free()
-        difference = compare(right, bitwise=exact, free=free)
+        difference, was_exact = compare(right, bitwise=exact, free=free), exact
         if exact and not difference.equal:
             # Bitwise equality cannot be asked of a step that need not give the same bits twice.
             if not compare(left, bitwise=True).equal:
@@ -189,10 +172,12 @@ def verify(
                 exact = False
             if not exact:
                 difference = compare(right, bitwise=False)
-            if not exact and not difference.equal:  # Adam divides by a gradient's size, and makes a step of a rounding
-                other_sums, difference = True, compare(right, bitwise=False, free=roundings())
+        if not exact and not difference.equal and not other_sums and (was_exact or (apart and (rtol, atol) == (None, None))):
+            # Adam divides by a gradient's size, and makes a step of a rounding.
+            other_sums, difference = True, compare(right, bitwise=False, free=roundings())
     finally:
         _restore(handles, start)
+        _restore(theirs, their_start)
     if other_sums:
         how.append(
             "sums may be added in another order: results may move as far as by 16 roundings of the original's variables, a variable by 5 % "
@@ -326,6 +311,25 @@ def _read(name: str, handle: Any) -> NDArray[Any]:
             f"variable {name} has no value", cause="it was created and never initialized", remedy="initialize it, or run the step once"
         )
     return np.array(tf.raw_ops.ReadVariableOp(resource=handle, dtype=_dtype(handle)).numpy())
+
+
+def _read_all(handles: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    return {name: _read(name, handle) for name, handle in handles.items()}
+
+
+def _changed(*values: NDArray[Any]) -> bool:
+    """Whether any of the steps left another value than it found: ours before and after, theirs before and after."""
+    return any(before.tobytes() != after.tobytes() for before, after in (values[:2], values[2:]))
+
+
+def _in_order(ours: list[tuple[str, NDArray[Any]]], theirs: list[tuple[str, NDArray[Any]]]) -> list[tuple[str, NDArray[Any]]]:
+    """Outputs under our names where they have others, and as many, in their order."""
+    if len(ours) != len(theirs):
+        return theirs
+    named = dict(theirs)
+    if named.keys() == dict(ours).keys():
+        return [(path, named[path]) for path, _ in ours]
+    return [(path, value) for (path, _), (_, value) in zip(ours, theirs, strict=True)]
 
 
 def _restore(handles: Mapping[str, Any], values: Mapping[str, NDArray[Any]]) -> None:

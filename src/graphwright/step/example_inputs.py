@@ -8,6 +8,8 @@ from graphwright.run.traced_step import Call, TracedStep, resolve
 from graphwright.source.concrete_function import traced_arguments
 from graphwright.source.tensorflow_import import import_tensorflow
 
+MADE_UP = "made up: numbers between 0 and 1, zeros where they are whole"
+
 
 def runnable(traced: TracedStep) -> TracedStep:
     """The step with tensors to be called with: its own, or made-up ones.
@@ -22,7 +24,7 @@ def runnable(traced: TracedStep) -> TracedStep:
 
 
 def example_inputs(target: TracedStep) -> Any:
-    """Made-up arguments for one call: numbers between 0 and 1 for floating point, zeros for all else.
+    """The arguments of one call: those that the step has, or made-up ones: numbers between 0 and 1 for floating point, zeros for all else.
 
     Zeros are valid class labels and valid rows of an embedding whatever their number is. The same target always gives
     the same values.
@@ -40,11 +42,13 @@ def example_inputs(target: TracedStep) -> Any:
     """
     tf = import_tensorflow()
     seeds = iter(range(len(target.shapes)))
-    shapes = iter(target.shapes)
+    shapes, given = iter(target.shapes), iter(target.arguments if target.is_runnable else ())
 
     def filled(leaf: Any) -> Any:
         if not isinstance(leaf, tf.TensorSpec):
             return leaf
+        if target.is_runnable:
+            return next(given)
         shape = next(shapes)
         if leaf.dtype.is_floating:
             return tf.cast(tf.random.stateless_uniform(shape, (0, next(seeds))), leaf.dtype)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
-from graphwright.errors import ArgumentError, ErrorCode, UnknownShapeError
+from graphwright.errors import ArgumentError, ErrorCode, GraphwrightError, UnknownShapeError
 from graphwright.ir.dtypes import Shape
 from graphwright.source.tensorflow_import import import_tensorflow
 
+Answer = TypeVar("Answer")
 Feed = Any
 """A shape as a tuple; a `tf.TensorSpec` where the dtype is not the one of the signature, or float32; a tensor; True, False, None, a float
 or a text for what is not a tensor; or a list, a tuple or a mapping of feeds, where the argument is one."""
@@ -42,6 +43,32 @@ def _mapped(change: Callable[[str, Feed], Any], path: str, feed: Feed) -> Any:
         return change(path, feed)
     parts = [_mapped(change, f"{path}[{k}]", part) for k, part in enumerate(feed)]
     return type(feed)(*parts) if hasattr(feed, "_fields") else type(feed)(parts)
+
+
+def ask_each(questions: Sequence[Callable[[dict[str, Feed] | None], Answer]], feeds: Mapping[str, Feed] | None) -> list[Answer]:
+    """The answers to questions about several targets, each asked with the feeds of its own inputs, which may have other names in another.
+
+    Raises:
+        ArgumentError: a feed names an input of none of them; or what a question raises.
+    """
+    found: list[Answer] = []
+    refused: list[GraphwrightError] = []
+    for question in questions:
+        own = dict(feeds or {})
+        while True:
+            try:
+                found.append(question(own or None))
+                break
+            except GraphwrightError as error:
+                if error.code is not ErrorCode.UNKNOWN_INPUT or error.item not in own:
+                    raise refused[0] if refused and not own else error from None
+                del own[error.item]
+                refused.append(error)
+    items = [error.item for error in refused]
+    for error in refused:
+        if items.count(error.item) == len(questions):
+            raise error
+    return found
 
 
 def is_nested(feed: Feed) -> bool:
