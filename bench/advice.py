@@ -92,7 +92,7 @@ def report(name: str, advice: gw.Advice, model: Any, batch: int) -> None:
         name,
         memory,
         "as it is",
-        (advice.peak_bytes, advice.high_bytes),
+        (advice.peak_bytes, advice.high_bytes, advice.low_bytes),
         gw.measure(traced.function, inputs, time=False).peak_bytes,
         math.nan,
         math.nan,
@@ -106,12 +106,20 @@ def report(name: str, advice: gw.Advice, model: Any, batch: int) -> None:
         times = processor_times(steps, TURNS, grappler=natural)
         examples = own[0][0].shape[0] / batch if isinstance(own[0], tuple) else 1
         ratio = float(np.median(times["advised"] / times["plain"])) / examples
-        row(name, memory, suggestion.what, (suggestion.peak_bytes, suggestion.high_bytes), measured, suggestion.time, ratio)
+        row(
+            name,
+            memory,
+            suggestion.what,
+            (suggestion.peak_bytes, suggestion.high_bytes, suggestion.low_bytes),
+            measured,
+            suggestion.time,
+            ratio,
+        )
 
 
-def row(name: str, memory: str, what: str, predicted: tuple[int, int], measured: int, time: float, ratio: float) -> None:
+def row(name: str, memory: str, what: str, predicted: tuple[int, int, int], measured: int, time: float, ratio: float) -> None:
     """Print a row of the table; a peak that hangs on chance is off by what it lies beyond its range."""
-    low, high = predicted[0], max(predicted)
+    low, high = predicted[2] or predicted[0], max(predicted)
     peak = min(max(measured, low), high)
     mib = [f"{low / 2**20:.1f} MiB" + (f" to {high / 2**20:.1f}" if high > 1.01 * low else ""), f"{measured / 2**20:.1f} MiB"]
     times = ["" if math.isnan(t) else f"{t:.2f}" for t in (time, ratio)]

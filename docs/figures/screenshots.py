@@ -31,7 +31,7 @@ PAGES = {
     "compare": f"compare {MODEL} narrow.keras --batch 8 --html compare.html",
     "sweep": f"sweep {MODEL} --batch 1,2,4,8 --budget 1GiB --optimized 50% --html sweep.html",
     "profile": f"profile {MODEL} --batch 8 --trust --html profile.html",
-    "advise": f"advise {MODEL} --batch 8 --memory 300MiB --html advise.html",
+    "advise": f"advise {MODEL} --batch 32 --memory 1GiB --html advise.html",
 }
 """By page the command that writes it."""
 README = f"optimize {MODEL} --batch 16 --budget 50% --html plan.html"

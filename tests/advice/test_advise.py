@@ -16,7 +16,7 @@ from graphwright.costs.max_batch import batch_by_growth
 from graphwright.errors import ArgumentError
 from graphwright.memory.plan_step import unplanned
 from graphwright.report.advice import Suggestion, peak_text, ranked
-from graphwright.step.executor_peak import late_peak_bytes
+from graphwright.step.executor_peak import peak_range
 from graphwright.step.flatten import flat_step
 from graphwright.step.targets import trace
 
@@ -166,7 +166,7 @@ def test_a_kernel_that_ends_late_raises_the_peak_of_a_step_whose_order_is_free()
     model = keras.Sequential([layers.Input((32, 32, 3)), *(layer for pair in inside for layer in pair), *ends])
     model.compile("adam", "mse")
     before = unplanned(trace(model, batch=8))
-    one, two = (late_peak_bytes(before.records.found, before.flat.graph, before.tasks, threads=n) for n in (1, 2))
+    (_, one), (_, two) = (peak_range(before.records.found, before.flat.graph, before.tasks, threads=n) for n in (1, 2))
     activation = 8 * 32 * 32 * 64 * 4
     assert one == pytest.approx(before.peak_bytes, rel=0.01)
     assert two - one == pytest.approx(activation, rel=0.1)

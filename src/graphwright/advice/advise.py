@@ -30,7 +30,7 @@ from graphwright.run.traced_step import TracedStep
 from graphwright.source.rebuild import is_jit_compiled
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.step.example_inputs import example_inputs
-from graphwright.step.executor_peak import inter_op_threads, late_peak_bytes
+from graphwright.step.executor_peak import inter_op_threads, peak_range
 from graphwright.step.keras_step import is_keras_model
 from graphwright.step.summary import find_roles
 from graphwright.step.targets import Feed, about_a_step, trace
@@ -93,8 +93,7 @@ def advise(
     with shown(progress, title="advice"):
         traced = trace(target, feeds=feeds, inputs=inputs, batch=batch)
         before = unplanned(traced)
-        peak_bytes, high_bytes = _peak_of(traced, before)
-        own = _Own(traced, before, peak_bytes, high_bytes, budget, _arguments_text(traced, feeds, batch))
+        own = _Own(traced, before, _peak_of(traced, before), budget, _arguments_text(traced, feeds, batch))
         found: list[Suggestion] = []
         left_out: dict[str, str] = {}
         asked: list[tuple[str, Callable[[], list[Suggestion]]]] = [
@@ -116,7 +115,7 @@ def advise(
                 left_out[name] = first_line(error)
                 continue
             for suggestion in suggestions:
-                if suggestion.fits or suggestion.peak_bytes < own.peak_bytes:
+                if suggestion.fits or suggestion.peak_bytes < own.peak.peak_bytes:
                     found.append(suggestion)
                 else:
                     left_out[suggestion.kind] = f"{suggestion.what}: {format_bytes(suggestion.peak_bytes)}, no less than as it is"
@@ -126,20 +125,35 @@ def advise(
         name=traced.name,
         feeds=traced.feeds,
         memory_bytes=own.memory_bytes,
-        peak_bytes=own.peak_bytes,
+        peak_bytes=own.peak.peak_bytes,
         suggestions=ranked(found),
         lint=mistakes,
         left_out=left_out,
         how={
             "peak": before.executor.how if not own.compiled else "XLA's own buffer assignment",
             "peak of a plan": "simulated in the order of the plan, which is kept when it runs",
-            "highest": "simulated with one of the kernels before the peak ending only when another thread is past it: what a kernel reads "
-            "is held until it ends, and how long that takes is the machine's",
+            "lowest, highest": "simulated with other draws of what is left to chance, with one of the kernels before the peak ending only "
+            "when another thread is past it, and with products taking twice their time: what a kernel reads is held until it ends, and how "
+            "long that takes is the machine's",
             "time": f"{HOW_TIME}; of one example of the batch, the step as it is being 1; of bfloat16 it hangs on which of its "
             "kernels the processor has, and is not known",
         },
-        high_bytes=high_bytes,
+        high_bytes=own.peak.high_bytes,
+        low_bytes=own.peak.low_bytes,
     )
+
+
+@dataclass(frozen=True)
+class _Peak:
+    """A peak, and the least and the most that it may be, by when kernels end; 0 where the order is kept or not known."""
+
+    peak_bytes: int
+    low_bytes: int = 0
+    high_bytes: int = 0
+
+    @property
+    def most_bytes(self) -> int:
+        return max(self.peak_bytes, self.high_bytes)
 
 
 @dataclass(frozen=True)
@@ -148,8 +162,7 @@ class _Own:
 
     traced: TracedStep
     before: Unplanned
-    peak_bytes: int
-    high_bytes: int
+    peak: _Peak
     budget: Budget
     arguments: str
 
@@ -159,7 +172,7 @@ class _Own:
 
     @property
     def memory_bytes(self) -> int:
-        return self.budget.of(self.peak_bytes)
+        return self.budget.of(self.peak.peak_bytes)
 
     @property
     def batch(self) -> int:
@@ -182,30 +195,28 @@ class _Own:
         self,
         kind: SuggestionKind,
         what: str,
-        peak_bytes: int,
+        peak: _Peak,
         time: float,
         results: str,
         call: str,
         command: str = "",
-        high_bytes: int = 0,
     ) -> Suggestion:
-        fits = max(peak_bytes, high_bytes) <= self.memory_bytes
-        return Suggestion(kind, what, peak_bytes, time, fits, results, call, command, high_bytes)
+        fits = peak.most_bytes <= self.memory_bytes
+        return Suggestion(kind, what, peak.peak_bytes, time, fits, results, call, command, peak.high_bytes, low_bytes=peak.low_bytes)
 
 
 def _seconds(tasks: TaskMap) -> float:
     return sum(task.time for task in tasks.costs.tasks)
 
 
-def _peak_of(traced: TracedStep, before: Unplanned) -> tuple[int, int]:
-    """The peak, and what it may be where a kernel ends late; 0 where the order is kept or not known."""
+def _peak_of(traced: TracedStep, before: Unplanned) -> _Peak:
     if is_jit_compiled(traced.function):
-        return xla_peak(traced, threads=inter_op_threads()).peak_bytes, 0
+        return _Peak(xla_peak(traced, threads=inter_op_threads()).peak_bytes)
     records, executor = before.records.found, before.executor.found
     if records is None or executor is None:
-        return before.peak_bytes, 0
-    late = late_peak_bytes(records, before.flat.graph, before.tasks, threads=inter_op_threads())
-    return before.peak_bytes, max(late, executor.high_bytes)
+        return _Peak(before.peak_bytes)
+    low, high = peak_range(records, before.flat.graph, before.tasks, threads=inter_op_threads())
+    return _Peak(before.peak_bytes, min(low, executor.low_bytes, before.peak_bytes), max(high, executor.high_bytes))
 
 
 def _arguments_text(traced: TracedStep, feeds: Mapping[str, Feed] | None, batch: int | None) -> str:
@@ -237,7 +248,7 @@ def _plans(
     what += f", and recomputes {100 * plan.recomputed_flops:.2g} % of the FLOPs" * bool(plan.recomputed_count)
     call = f"gw.optimize_memory({subject}, {own.budget.given!r}{allow})"
     command = f"graphwright optimize TARGET{own.arguments} --budget {own.budget.given}{option}"
-    suggestion = own.suggest(kind, what, plan.peak_bytes, 1 + plan.overhead, results, call, command)
+    suggestion = own.suggest(kind, what, _Peak(plan.peak_bytes), 1 + plan.overhead, results, call, command)
     return [replace(suggestion, make=_optimized(own, verbs, time_limit_s, cache_dir))]
 
 
@@ -262,7 +273,7 @@ def _other_batch(own: _Own, target: Any, feeds: Mapping[str, Feed] | None) -> li
     keras = is_keras_model(own.traced.owner)
     sized = SizedStep(own.traced.owner if keras else target, feeds if keras or feeds else _feeds_of(own.traced), "train")
     tasks: dict[int, TaskMap] = {}
-    peaks: dict[int, tuple[int, int]] = {}
+    peaks: dict[int, _Peak] = {}
 
     def peak_at(size: int) -> int:
         tell(f"a batch of {size}")
@@ -270,16 +281,16 @@ def _other_batch(own: _Own, target: Any, feeds: Mapping[str, Feed] | None) -> li
         found = unplanned(traced)
         tasks[size] = found.tasks
         peaks[size] = _peak_of(traced, found)
-        return max(peaks[size])
+        return peaks[size].most_bytes
 
-    size, _ = batch_by_growth(peak_at, {own.batch: max(own.peak_bytes, own.high_bytes)}, own.memory_bytes)
+    size, _ = batch_by_growth(peak_at, {own.batch: own.peak.most_bytes}, own.memory_bytes)
     if size in (0, own.batch):
         raise UnsupportedError(f"{'no other batch' if size else 'no batch'} was found to fit better")
     time = own.time_of(tasks[size], size)
     words = "a smaller batch trains otherwise: choose the learning rate anew" if size < own.batch else "a larger batch trains otherwise"
     call = f"model.fit(..., batch_size={size})" if keras else f"a batch of {size} in the data"
     command = f"graphwright max-batch TARGET --budget {own.budget.given if not own.budget.is_share else own.memory_bytes} --order executor"
-    made = own.suggest("batch", f"a batch of {size} instead of {own.batch}", peaks[size][0], time, words, call, command, peaks[size][1])
+    made = own.suggest("batch", f"a batch of {size} instead of {own.batch}", peaks[size], time, words, call, command)
     return [replace(made, make=_as_traced(sized.traced(size)))]
 
 
@@ -301,11 +312,10 @@ def _bfloat16(own: _Own) -> list[Suggestion]:
             own.suggest(
                 "bfloat16",
                 "compute in bfloat16, with variables in float32",
-                found.peak_bytes,
-                math.nan,  # how fast bfloat16 is, hangs on the processor and on which kernels there are
-                "activations are rounded to 8 bits of mantissa",
+                found.peak,
+                math.nan,
+                "how long it takes hangs on the processor's kernels for bfloat16; activations are rounded to 8 bits of mantissa",
                 f'keras.config.set_dtype_policy("{BFLOAT16}")  # before the model is made',
-                high_bytes=found.high_bytes,
             ),
             make=found.make,
         )
@@ -316,7 +326,7 @@ def _optimizers(own: _Own) -> list[Suggestion]:
     """Optimizers that keep less of each weight."""
     roles, tasks = find_roles(own.before.tasks), own.before.tasks
     kept = sum(nbytes for value, nbytes in tasks.resident.items() if roles.resident[value] == "optimizer state")
-    if kept < _WORTH * own.peak_bytes:
+    if kept < _WORTH * own.peak.peak_bytes:
         raise UnsupportedError(f"the optimizer keeps {format_bytes(kept)}, which is little of the peak")
     found: list[Suggestion] = []
     for text, optimizer in leaner_optimizers(own.traced.owner):
@@ -324,11 +334,10 @@ def _optimizers(own: _Own) -> list[Suggestion]:
         made = own.suggest(
             "optimizer",
             f"train with {text} instead of {type(own.traced.owner.optimizer).__name__}",
-            variant.peak_bytes,
+            variant.peak,
             own.time_of(variant.tasks),
             "it trains otherwise: choose the learning rate anew",
             f"model.compile(keras.optimizers.{text}, loss=...)",
-            high_bytes=variant.high_bytes,
         )
         found.append(replace(made, make=variant.make))
     return found
@@ -336,8 +345,7 @@ def _optimizers(own: _Own) -> list[Suggestion]:
 
 @dataclass(frozen=True)
 class _Variant:
-    peak_bytes: int
-    high_bytes: int
+    peak: _Peak
     tasks: TaskMap
     make: Callable[[], tuple[Any, Any]]
 
@@ -354,4 +362,4 @@ def _variant(own: _Own, changed: Any, words: str, *held: Any) -> _Variant:
         traced = trace(own.traced.owner, batch=batch)
         traced = replace(traced, owner=(traced.owner, *held))
     before = unplanned(traced)
-    return _Variant(*_peak_of(traced, before), before.tasks, _as_traced(traced))
+    return _Variant(_peak_of(traced, before), before.tasks, _as_traced(traced))

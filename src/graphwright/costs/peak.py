@@ -116,7 +116,7 @@ def _traced(traced: TracedStep, tasks: TaskMap, threads: int) -> PeakPrediction:
         high_bytes=timeline.peak_bytes,
         simulations=1,
         resident_bytes=tasks.costs.resident_bytes,
-        peak_op=timeline.peak_words,
+        peak_op=timeline.words(at) if timeline.labels else "",
         live=timeline.live_at_peak,
         by_role={role: timeline.bytes_by_role[role][at] if timeline.labels else 0 for role in ROLES},
         how={"peak": HOW_PEAK_TRACED},

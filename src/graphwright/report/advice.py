@@ -29,6 +29,7 @@ class Suggestion:
         call: what to write in Python.
         command: what to run in a shell; "" where nothing does it there.
         high_bytes: what the peak may be where a kernel on another thread ends late; 0 where the order is kept.
+        low_bytes: what it may be where kernels end otherwise than estimated; 0 where the order is kept.
         make: gives the step that was suggested and example arguments, as `graphwright.measure` takes them.
     """
 
@@ -42,6 +43,12 @@ class Suggestion:
     command: str = ""
     high_bytes: int = 0
     make: Callable[[], tuple[Any, Any]] | None = field(default=None, repr=False, compare=False)
+    low_bytes: int = 0
+
+    @property
+    def peak_words(self) -> str:
+        """Its peak, and between what it may lie."""
+        return peak_text(self.peak_bytes, self.high_bytes, self.low_bytes)
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "make": None}  # it holds the step
@@ -69,7 +76,7 @@ class Advice(Printed):
         lint: what is likely a mistake.
         left_out: what was not looked at, or cannot be done, and why.
         how: by figure, how it was obtained.
-        high_bytes: what the peak of the step as it is may be, as in `Suggestion`.
+        high_bytes, low_bytes: what the peak of the step as it is may be, as in `Suggestion`.
     """
 
     name: str
@@ -81,6 +88,12 @@ class Advice(Printed):
     left_out: Mapping[str, str] = field(default_factory=dict[str, str])
     how: Mapping[str, str] = field(default_factory=dict[str, str])
     high_bytes: int = 0
+    low_bytes: int = 0
+
+    @property
+    def peak_words(self) -> str:
+        """Its peak, and between what it may lie."""
+        return peak_text(self.peak_bytes, self.high_bytes, self.low_bytes)
 
     @property
     def fits(self) -> bool:
@@ -90,7 +103,7 @@ class Advice(Printed):
     @property
     def verdict(self) -> str:
         """One sentence: whether it fits, and what to do first."""
-        need, have = peak_text(self.peak_bytes, self.high_bytes), format_bytes(self.memory_bytes)
+        need, have = self.peak_words, format_bytes(self.memory_bytes)
         if self.fits:
             return f"It fits as it is: it needs {need}, and has {have}."
         fitting = [s for s in self.suggestions if s.fits]
@@ -98,7 +111,7 @@ class Advice(Printed):
             return f"It needs {need} and has {have}, and nothing of what was looked at makes it fit by itself."
         first = fitting[0]
         price = "" if math.isnan(first.time) else f", {price_text(first.time)}"
-        return f"It needs {need}, and has {have}. Do this first: {first.what} ({peak_text(first.peak_bytes, first.high_bytes)}{price})."
+        return f"It needs {need}, and has {have}. Do this first: {first.what} ({first.peak_words}{price})."
 
     def to_json(self) -> dict[str, object]:
         """Plain numbers and text, as docs/json.md lists them."""
@@ -119,14 +132,17 @@ def ranked(suggestions: list[Suggestion]) -> tuple[Suggestion, ...]:
     return tuple(sorted(suggestions, key=rank))
 
 
-def peak_text(peak_bytes: int, high_bytes: int) -> str:
-    """A peak, and how high it may be.
+def peak_text(peak_bytes: int, high_bytes: int, low_bytes: int = 0) -> str:
+    """A peak, and between what it may lie where that is not the same.
 
-    >>> peak_text(5 << 20, 0), peak_text(5 << 20, 6 << 20)
-    ('5.00 MiB', '5.00 MiB, up to 6.00 MiB where a kernel ends late')
+    >>> peak_text(5 << 20, 0), peak_text(5 << 20, 6 << 20), peak_text(5 << 20, 6 << 20, 4 << 20)
+    ('5.00 MiB', '5.00 MiB, up to 6.00 MiB where a kernel ends late', '5.00 MiB, 4.00 to 6.00 MiB by when kernels end')
     """
-    peak = format_bytes(peak_bytes)
-    return f"{peak}, up to {format_bytes(high_bytes)} where a kernel ends late" if high_bytes > _APART * peak_bytes else peak
+    peak, high = format_bytes(peak_bytes), max(high_bytes, peak_bytes)
+    if 0 < low_bytes * _APART < peak_bytes:
+        (low, unit), (most, of) = (format_bytes(nbytes).split() for nbytes in (low_bytes, high))
+        return f"{peak}, {low}{'' if unit == of else f' {unit}'} to {most} {of} by when kernels end"
+    return f"{peak}, up to {format_bytes(high)} where a kernel ends late" if high > _APART * peak_bytes else peak
 
 
 def price_text(time: float) -> str:

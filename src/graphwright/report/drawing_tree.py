@@ -53,8 +53,11 @@ def served_tree(graph: Graph, picture: ServedPicture) -> tuple[Part, dict[Node, 
     return _finished(root), leaves
 
 
-def scope_tree(graph: Graph, *, scope: str = "") -> tuple[Part, dict[Node, Part]]:
+def scope_tree(graph: Graph, *, scope: str = "", name_of: Callable[[Node], str] = lambda node: node.name) -> tuple[Part, dict[Node, Part]]:
     """The root of the tree and the leaf of each node; only nodes below `scope`, where it is given.
+
+    Args:
+        name_of: what a node is shown as.
 
     >>> from graphwright.ir.graph import Graph
     >>> g = Graph("g")
@@ -68,11 +71,12 @@ def scope_tree(graph: Graph, *, scope: str = "") -> tuple[Part, dict[Node, Part]
     leaves: dict[Node, Part] = {}
     prefix = f"{scope}/" if scope else ""
     for node in topological_order(graph):
-        if not node.name.startswith(prefix):
+        name = name_of(node)
+        if not name.startswith(prefix):
             continue
-        place, _, label = node.name.removeprefix(prefix).rpartition("/")
+        place, _, label = name.removeprefix(prefix).rpartition("/")
         parent = _scope(scopes, root, prefix, place)
-        leaf = Part(label, node.name, node, parent)
+        leaf = Part(label, name, node, parent)
         parent.parts.append(leaf)
         leaves[node] = leaf
     _unwrap(root, lambda part, only: f"{part.label}/{only.label}")

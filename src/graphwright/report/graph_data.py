@@ -7,11 +7,13 @@ size has a bound, and it still shows the whole graph.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any
 
+from graphwright.analyze.layers import GRADIENT_SCOPES, blocks
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Node
@@ -27,6 +29,7 @@ REPORT_NODES = 15_000
 """A report's graph has at most about so many boxes; a drawing of its own (`graphwright.draw`) has all."""
 
 _MOST_NODES = 200_000
+_APART = GRADIENT_SCOPES | {"recomputed"}
 _SUMMED = "(scope)"
 _NO_COST = NodeCost("", 0.0, 0.0, 0.0)
 
@@ -56,7 +59,8 @@ def inspected_view(inspection: Inspection, *, node_limit: int = REPORT_NODES) ->
     graph = inspection.graph
     if graph is None or not len(graph) or len(graph) > _MOST_NODES:
         return None
-    root, leaves = scope_tree(graph)
+    names = _shown_names(graph, inspection)
+    root, leaves = scope_tree(graph, name_of=names.__getitem__)
     whole = len(leaves) <= node_limit
     closed: dict[Node, Part] = {}
     if not whole:
@@ -85,6 +89,26 @@ def inspected_view(inspection: Inspection, *, node_limit: int = REPORT_NODES) ->
     view |= {"costs": {name: [int(f) if f == int(f) else f for f in row] for name, row in figures.items()}}
     view |= {"layers": list(layers), "layerOf": number_of_layer, "nodeCount": len(leaves), "boxCount": len(boxes)}
     return view
+
+
+def _shown_names(graph: Graph, inspection: Inspection) -> dict[Node, str]:
+    """Each node behind its layer, and that behind its block where layers are many; what is made for gradients stays apart."""
+    layer = {node: cost.layer for node in graph.nodes if (cost := inspection.nodes.get(node.name)) is not None and cost.layer}
+    block = blocks(list(dict.fromkeys(of.partition("/")[0] for of in layer.values())))
+    names: dict[Node, str] = {}
+    for node in graph.nodes:
+        parts = [node.name]
+        if node in layer and "/" in node.name:
+            first, within = node.name.partition("/")[0], block.get(layer[node].partition("/")[0])
+            parts = [*[first] * (first in _APART), *([within] if within else []), layer[node], *_inside(layer[node], node.name)]
+        names[node] = "/".join(parts)
+    return names
+
+
+def _inside(layer: str, name: str) -> list[str]:
+    """The end of a name, from the layer on that it lies in."""
+    parts, scope = name.split("/"), re.compile(re.escape(layer.rpartition("/")[2]) + r"(_\d+)?")
+    return parts[next((k for k in range(len(parts) - 1, 0, -1) if scope.fullmatch(parts[k - 1])), -1) :]
 
 
 def checked_tree(graph: Graph, scope: str) -> tuple[Part, dict[Node, Part]]:
@@ -128,7 +152,9 @@ def _view(
     for node in leaves:
         inputs = [numbers.get(v.producer, v.name) for v in node.inputs]
         controls = [numbers[c] for c in node.control_inputs if c in numbers]
-        nodes.append([node.name, node.op_type, kind_of(node), inputs, controls, types_text(node), attributes(node)])
+        name, own = leaves[node].path, attributes(node)
+        own = own if name == node.name else own | {"node": node.name}
+        nodes.append([name, node.op_type, kind_of(node), inputs, controls, types_text(node), own])
     return _numbered(title, nodes, _tree_data(root, {leaf: numbers[node] for node, leaf in leaves.items()}, open_parts))
 
 
@@ -142,7 +168,7 @@ def _view_of_boxes(title: str, root: Part, leaves: dict[Node, Part], open_parts:
         if node is None:
             nodes.append([box.path, _SUMMED, 4, [], [], f"{format_count(box.node_count)} nodes", {}])
         else:
-            nodes.append([node.name, node.op_type, kind_of(node), [], [], types_text(node), {}])
+            nodes.append([box.path, node.op_type, kind_of(node), [], [], types_text(node), {}])
     for (before, after), (_, only_control) in edges_between(list(leaves), leaves, open_parts).items():
         nodes[numbers[after]][4 if only_control else 3].append(numbers[before])
     return _numbered(title, nodes, _tree_data(root, numbers, {root}))

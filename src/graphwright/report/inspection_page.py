@@ -8,7 +8,7 @@ from typing import Any
 
 from graphwright.analyze.measurement import Measurement
 from graphwright.plain import fields_json
-from graphwright.report.advice import Advice, peak_text, price_text
+from graphwright.report.advice import Advice, price_text
 from graphwright.report.graph_data import inspected_view
 from graphwright.report.measured_chart import measured_tracks, profile_tracks
 from graphwright.report.page import page_data, render_page
@@ -156,7 +156,7 @@ def _advice_data(advice: Advice) -> dict[str, Any]:
     rows: list[dict[str, Any]] = [
         {
             "what": s.what[:1].upper() + s.what[1:],
-            "peak": peak_text(s.peak_bytes, s.high_bytes),
+            "peak": s.peak_words,
             "share": s.peak_bytes / longest,
             "fits": s.fits,
             "price": "its time is not known" if math.isnan(s.time) else f"{price_text(s.time)} for each example",
@@ -165,7 +165,7 @@ def _advice_data(advice: Advice) -> dict[str, Any]:
         }
         for s in advice.suggestions
     ]
-    as_it_is = {"peak": peak_text(advice.peak_bytes, advice.high_bytes), "share": advice.peak_bytes / longest, "fits": advice.fits}
+    as_it_is = {"peak": advice.peak_words, "share": advice.peak_bytes / longest, "fits": advice.fits}
     return {
         "rows": rows,
         "as_it_is": as_it_is,

@@ -42,7 +42,7 @@ def plan_json(plan: MemoryPlan) -> dict[str, Any]:
 def timeline_json(timeline: Timeline) -> dict[str, Any]:
     """Memory over a step. Lists with an entry per step have the same length; buffers and lifetimes are objects."""
     lifetimes = [{**plain(life.buffer), "first_step": life.first_step, "last_step": life.last_step} for life in timeline.lifetimes]
-    return {"step_count": len(timeline.labels), **fields_json(timeline, "lifetimes", "peak_words"), "lifetimes": lifetimes}
+    return {"step_count": len(timeline.labels), **fields_json(timeline, "lifetimes", "layers"), "lifetimes": lifetimes}
 
 
 def json_schema(name: str) -> dict[str, Any]:

@@ -108,12 +108,12 @@ def environment() -> jinja2.Environment:
 
 
 def breakable(name: str) -> Markup:
-    """A name that may go on in the next line behind each slash.
+    """A name that may go on in the next line behind each slash and underscore.
 
-    >>> breakable("net/<b>/conv")
-    Markup('net/<wbr>&lt;b&gt;/<wbr>conv')
+    >>> breakable("net/<b>/conv_1")
+    Markup('net/<wbr>&lt;b&gt;/<wbr>conv_<wbr>1')
     """
-    return Markup("/<wbr>").join(name.split("/"))
+    return Markup("/<wbr>").join(Markup("_<wbr>").join(part.split("_")) for part in name.split("/"))
 
 
 def source(name: str) -> str:

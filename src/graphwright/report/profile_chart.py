@@ -43,7 +43,7 @@ def profile_data(profile: StepProfile) -> dict[str, Any]:
     return {
         "lanes": list(lanes),
         "runs": rows,
-        "names": list(names),
+        "names": [profile.layers.words(name) for name in names],
         "opTypes": list(op_types),
         "layers": list(layers),
         "layerOf": layer_numbers,
@@ -63,7 +63,7 @@ def profile_summary(profile: StepProfile) -> str:
     text += format_time(profile.step_time_s) + (f"; busy: {shares}." if shares else ".")
     if profile.runs:
         longest = max(profile.runs, key=lambda run: run.end_ns - run.start_ns)
-        text += f" The longest is {longest.name} ({longest.op_type}) with {format_time(longest.time_s)}."
+        text += f" The longest is {profile.layers.words(longest.name)} ({longest.op_type}) with {format_time(longest.time_s)}."
     left_out = len(profile.runs) - RUN_LIMIT
     return text + (f" The shortest {format_count(left_out)} are not drawn." if left_out > 0 else "")
 
@@ -72,7 +72,7 @@ def run_table(profile: StepProfile) -> Table:
     """The longest runs."""
     longest = sorted(profile.runs, key=lambda run: (run.start_ns - run.end_ns, run.start_ns))
     columns: tuple[Column[OpRun], ...] = (
-        Column("operation", lambda run: run.name, kind="name"),
+        Column("operation", lambda run: profile.layers.words(run.name), kind="name"),
         Column("op type", lambda run: run.op_type, kind="text"),
         Column("layer", lambda run: profile.layers.of(run.name), kind="layer"),
         Column("direction", lambda run: run.direction, kind="text", optional=True),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
+from graphwright.analyze.layers import in_layer
 from graphwright.analyze.measurement import Measurement
 from graphwright.analyze.step_profile import StepProfile, by_layer, by_op_type
 from graphwright.analyze.time_model import Roofs
@@ -60,6 +61,15 @@ class LiveBuffer:
     type: str = ""  # dtype and shape, for example "float32[32,64]"
     source: str = ""  # the line of the user's that made it: file, line and function; "" where the trace does not know it
 
+    @property
+    def words(self) -> str:
+        """Its name as the user knows it: behind its layer, which `name` says in the words of the trace.
+
+        >>> LiveBuffer("net_1/conv_1/Conv2D:0", "Conv2D", "conv", "residuals", 4).words
+        'conv/Conv2D:0'
+        """
+        return in_layer(self.layer, self.name)
+
 
 @dataclass(frozen=True, slots=True)
 class BufferLifetime:
@@ -77,7 +87,7 @@ class Timeline(Printed):
     `bytes_by_role[role][k]` are the bytes of the role at step `k`; they add up to
     `total_bytes[k]`. `labels[k]` is the node executed at step `k`. With `lifetimes`
     a report can say what is live at every step, without them at the peak only; a
-    buffer that is computed twice has two. `peak_words` is what runs at the peak, by its layer.
+    buffer that is computed twice has two. `layers[k]` is the layer that step `k` runs for; empty where it is not known.
     """
 
     labels: tuple[str, ...]
@@ -90,7 +100,11 @@ class Timeline(Printed):
     live_at_peak: tuple[LiveBuffer, ...]  # largest first
     lifetimes: tuple[BufferLifetime, ...] = ()
     is_optimizer: tuple[bool, ...] = ()  # of the steps that are backward, those that update variables; empty where it was not asked
-    peak_words: str = ""
+    layers: tuple[str, ...] = ()
+
+    def words(self, step: int) -> str:
+        """What runs at a step, as the user knows it."""
+        return in_layer(self.layers[step], self.labels[step]) if self.layers else self.labels[step]
 
 
 class _ByDirection:
@@ -300,6 +314,7 @@ class BufferDecision:
     nbytes: int
     decision: Decision
     recompute_flops: float  # of the node itself, 0 when saved
+    source: str = ""  # as of a `LiveBuffer`
 
 
 @dataclass(frozen=True, slots=True)

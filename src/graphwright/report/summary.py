@@ -268,7 +268,7 @@ def _peak_note(timeline: Timeline) -> str:
 
 
 def _at_peak(timeline: Timeline) -> str:
-    return timeline.peak_words or timeline.labels[timeline.peak_step]
+    return timeline.words(timeline.peak_step)
 
 
 def _executor_facts(inspection: Inspection) -> list[Fact]:

@@ -211,9 +211,9 @@ def op_type_table(op_types: Sequence[OpTypeCost]) -> Table:
     columns: list[Column[OpTypeCost]] = [
         Column("op type", lambda r: r.op_type, kind="name"),
         Column("ops", lambda r: r.op_count, note="operations; those in loops once"),
-        Column("forward", lambda r: r.forward_flops, format_flops, bar=True, note="FLOPs of the forward pass"),
-        Column("backward", lambda r: r.backward_flops, format_flops, bar=True, note="FLOPs of the gradients"),
-        Column("optimizer", lambda r: r.optimizer_flops, format_flops, optional=True, note="FLOPs of the updates"),
+        Column("forward", lambda r: r.forward_flops, nothing_of_zero(format_flops), bar=True, note="FLOPs of the forward pass"),
+        Column("backward", lambda r: r.backward_flops, nothing_of_zero(format_flops), bar=True, note="FLOPs of the gradients"),
+        Column("optimizer", lambda r: r.optimizer_flops, nothing_of_zero(format_flops), optional=True, note="FLOPs of the updates"),
         Column("moved", lambda r: r.bytes_moved, format_bytes, bar=True, note="bytes read and written"),
         Column("FLOP/B", lambda r: ratio(r.flops, r.bytes_moved), format_ratio, note="arithmetic intensity"),
         Column("estimated", lambda r: r.estimated_time_s, format_time, bar=True, note="time by assumed rates"),
@@ -230,7 +230,7 @@ def live_table(identity: str, title: str, timeline: Timeline) -> Table:
     """The buffers that are live at the peak."""
     live, peak = timeline.live_at_peak, timeline.peak_bytes
     columns: list[Column[LiveBuffer]] = [
-        Column("value", lambda b: b.name, kind="name"),
+        Column("value", lambda b: b.words, kind="name"),
         Column("op type", lambda b: b.op_type, kind="text"),
         Column("layer", lambda b: b.layer, kind="layer"),
         Column("role", lambda b: b.role, kind="role"),
@@ -269,6 +269,7 @@ DECISIONS: Sequence[Column[BufferDecision]] = (
     Column("decision", lambda d: d.decision, kind="decision"),
     Column("bytes", lambda d: d.nbytes, format_bytes, bar=True),
     Column("FLOPs of the op", lambda d: d.recompute_flops if d.decision == "recompute" else math.nan, format_flops),
+    Column("source", lambda d: d.source, kind="text", note="the line of Python that made it"),
 )
 
 

@@ -6,7 +6,7 @@ import math
 
 from rich.text import Text
 
-from graphwright.report.advice import Advice, Suggestion, peak_text, price_text
+from graphwright.report.advice import Advice, Suggestion, price_text
 from graphwright.report.out_of_memory import OutOfMemory
 from graphwright.report.terminal_layout import Page, wrapped
 from graphwright.report.terminal_peak import print_live
@@ -47,7 +47,6 @@ def _body(suggestion: Suggestion, width: int) -> list[Text]:
     fits = "fits" if suggestion.fits else "does not fit by itself"
     time = "time not predicted" if math.isnan(suggestion.time) else price_text(suggestion.time)
     style = "" if suggestion.fits else "dim"
-    peak = peak_text(suggestion.peak_bytes, suggestion.high_bytes)
-    lines = [Text(wrapped(f"{peak}; {fits}; {time} for each example; {suggestion.results}", width), style=style)]
+    lines = [Text(wrapped(f"{suggestion.peak_words}; {fits}; {time} for each example; {suggestion.results}", width), style=style)]
     # A call is copied: it is not broken into lines.
     return [*lines, *(Text(printable(text), style="bold") for text in (suggestion.call, suggestion.command) if text)]

@@ -39,7 +39,7 @@ def timeline_data(timeline: Timeline, words: Words, time_of: Mapping[str, float]
     return {
         "stepCount": len(timeline.labels),
         "steps": steps,
-        "labels": [words.number(timeline.labels[step]) for step in steps],
+        "labels": [words.number(timeline.words(step)) for step in steps],
         "total": [timeline.total_bytes[step] for step in steps],
         # Of the very step, where spans say what most of them do.
         "phase": [PHASES.index(step_phase(timeline, step)) for step in steps],
@@ -50,7 +50,7 @@ def timeline_data(timeline: Timeline, words: Words, time_of: Mapping[str, float]
         "peakBytes": timeline.peak_bytes,
         "liveAtPeak": [_buffer_data(buffer, words, None, None, "") for buffer in timeline.live_at_peak[:50]],
         "lifetimes": [
-            _buffer_data(life.buffer, words, life.first_step, life.last_step, timeline.labels[life.last_step])
+            _buffer_data(life.buffer, words, life.first_step, life.last_step, timeline.words(life.last_step))
             for life in lifetimes[:_LIFETIMES]
         ],
         "lifetimesLeftOut": max(len(lifetimes) - _LIFETIMES, 0),
@@ -76,6 +76,6 @@ def _picked(rows: Mapping[Any, Sequence[int]], role: str, steps: Sequence[int]) 
 
 def _buffer_data(buffer: LiveBuffer, words: Words, first: int | None, last: int | None, keeper: str) -> list[int | None]:
     name, op_type, layer, kind, source = (
-        words.number(text) for text in (buffer.name, buffer.op_type, buffer.layer, buffer.type, buffer.source)
+        words.number(text) for text in (buffer.words, buffer.op_type, buffer.layer, buffer.type, buffer.source)
     )
     return [name, op_type, layer, ROLES.index(buffer.role), buffer.nbytes, first, last, kind, source, words.number(keeper)]

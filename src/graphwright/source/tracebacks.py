@@ -12,8 +12,8 @@ _LIBRARIES = ("tensorflow", "keras", "tf_keras", "graphwright")
 def creation_lines(function: Any) -> dict[str, tuple[tuple[str, int, str], ...]]:
     """File, line and function of the calls that made each operation, the outermost first.
 
-    Frames of TensorFlow, Keras, graphwright and of what runs Python itself are left out. What was read from a file, or made in C++,
-    has no lines. Operations of functions that it calls are not listed; the call is.
+    Frames of TensorFlow, Keras, graphwright and of what runs Python itself are left out, and those that asked graphwright to trace. What
+    was read from a file, or made in C++, has no lines. Operations of functions that it calls are not listed; the call is.
 
     >>> import tensorflow as tf
     >>> def double(x):
@@ -23,6 +23,7 @@ def creation_lines(function: Any) -> dict[str, tuple[tuple[str, int, str], ...]]
     (2, 'double')
     """
     inner, python = _folders(), f"{sysconfig.get_paths()['stdlib']}/"
+    tracing = tuple(f"{Path(__file__).parent.parent / room}/" for room in ("source", "step"))
     kept: dict[str, bool] = {}
     found: dict[str, tuple[tuple[str, int, str], ...]] = {}
     for operation in function.graph.get_operations():
@@ -31,6 +32,8 @@ def creation_lines(function: Any) -> dict[str, tuple[tuple[str, int, str], ...]]
             file = str(frame.filename)
             if file not in kept:
                 kept[file] = not file.startswith(inner) and (not file.startswith(python) or "-packages/" in file)
+            if file.startswith(tracing):
+                lines.clear()
             if kept[file]:
                 lines.append((file, int(frame.lineno), str(frame.name)))
         if lines:

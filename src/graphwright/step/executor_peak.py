@@ -12,7 +12,7 @@ from graphwright.analyze.executor import simulate_executor
 from graphwright.analyze.executor_memory import PeakState
 from graphwright.analyze.executor_order import number_nodes
 from graphwright.analyze.runtime_constants import runtime_constants
-from graphwright.analyze.time_model import ASSUMED_ROOFS, EXECUTION_S, estimated_time_s
+from graphwright.analyze.time_model import ASSUMED_ROOFS, EXECUTION_S, estimated_time_s, is_product
 from graphwright.analyze.traffic import bytes_moved
 from graphwright.analyze.workspace import workspace_bytes
 from graphwright.errors import GraphwrightError, first_line, in_words
@@ -33,6 +33,7 @@ from graphwright.step.flatten import stateful_op_types
 from graphwright.step.summary import Roles, find_roles
 
 Found = TypeVar("Found")
+Slower = Callable[[Node], float]
 _MOST_NODES = 20_000
 _MANY_RUNS = 200_000  # of nodes in loops, which draw often enough within one simulation
 _TRANSPOSED_BYTES_PER_S = 1.5e9  # read off profiles, as the rates of `analyze.time_model`
@@ -42,6 +43,7 @@ HOW_EXECUTOR = (
     "workspace; for the CPU"
 )
 _LATE = 50.0
+_SHARED, _DRAWS = 2.0, 4
 _MOST_LATE = 8
 _LARGE = 0.02
 _HOW_RANGE = "the order hangs on numbers that TensorFlow gives the nodes each time it prepares a function; {numberings} of them taken"
@@ -122,7 +124,7 @@ def executor_peak(
         graphs = [executed_graph(step, like=like, shapes=shapes) for _ in range(simulations)]
     states: list[PeakState] = []
     for k, graph in enumerate(graphs):
-        states += _simulate(graph, tasks, threads, [(seed, None) for seed in range(k * draws, (k + 1) * draws)])
+        states += _simulate(graph, tasks, threads, [(seed, _as_estimated) for seed in range(k * draws, (k + 1) * draws)])
     peaks = [state.peak_bytes for state in states]
     median = statistics.median_low(peaks)
     chosen = states[peaks.index(median)]
@@ -152,24 +154,39 @@ def executor_peak(
     )
 
 
-def late_peak_bytes(records: Sequence[bytes], like: Graph, tasks: TaskMap, *, threads: int) -> int:
-    """The largest peak where one of the kernels that run before the peak ends only when another thread has gone on past it.
+def peak_range(records: Sequence[bytes], like: Graph, tasks: TaskMap, *, threads: int) -> tuple[int, int]:
+    """The least and the largest peak that the machine may make of a step, by how long its kernels take.
 
-    What a kernel reads is held until it ends, and how long that takes is the machine's: one that broadcasts, or whose output needs fresh
-    pages, may take several times as long as estimated, and longer where others work too.
+    What a kernel reads is held until it ends: one that broadcasts, or whose output needs fresh pages, may take several times as long as
+    estimated, so that another thread goes on past it; each of those before the peak is simulated so. And products are estimated as if
+    they had all cores: where the other thread works too they take twice as long, and more gradients wait for their update, or fewer.
 
     Args:
         records: what TensorFlow recorded when it prepared the step.
         like, tasks, threads: see `executor_peak`.
     """
     graph = read_executed_graph(records, like=like)
-    (state,) = _simulate(graph, tasks, threads, [(0, None)])
+    (state,) = _simulate(graph, tasks, threads, [(0, _as_estimated)])
     if threads == 1 or state.peak_node is None:
-        return state.peak_bytes
+        return state.peak_bytes, state.peak_bytes
     before = state.order[: state.order.index(state.peak_node.name)]
     large = [graph[name] for name in before if name in graph and _reads_bytes(graph[name]) > _LARGE * state.peak_bytes]
-    late = _simulate(graph, tasks, threads, [(0, node) for node in large[-_MOST_LATE:]])
-    return max(found.peak_bytes for found in [state, *late])
+    cases = [(0, _late(node)) for node in large[-_MOST_LATE:]]
+    found = _simulate(graph, tasks, threads, cases) + _simulate(graph, tasks, threads, [(seed, _shared) for seed in range(_DRAWS)])
+    peaks = [state.peak_bytes, *(other.peak_bytes for other in found)]
+    return min(peaks), max(peaks)
+
+
+def _late(late: Node) -> Slower:
+    return lambda node: _LATE if node is late else 1.0
+
+
+def _as_estimated(_: Node) -> float:
+    return 1.0
+
+
+def _shared(node: Node) -> float:
+    return _SHARED if is_product(node) else 1.0
 
 
 def _reads_bytes(node: Node) -> int:
@@ -183,15 +200,15 @@ def inter_op_threads(threads: int | None = None) -> int:
     return int(import_tensorflow().config.threading.get_inter_op_parallelism_threads()) or os.cpu_count() or 1
 
 
-def _simulate(graph: Graph, tasks: TaskMap, threads: int, cases: Iterable[tuple[int, Node | None]]) -> list[PeakState]:
-    """A simulation for each case: the seed of what is drawn, and a node whose kernel takes several times as long as estimated."""
+def _simulate(graph: Graph, tasks: TaskMap, threads: int, cases: Iterable[tuple[int, Slower]]) -> list[PeakState]:
+    """A simulation for each case: the seed of what is drawn, and how many times as long as estimated each kernel takes."""
     numbered, computed_once = number_nodes(graph), runtime_constants(graph, Purity(graph, stateful_op_types(graph)))
     states: list[PeakState] = []
     runs: dict[int, int] = {}
-    for seed, late in cases:
+    for seed, slower in cases:
 
-        def time_of(node: Node, late: Node | None = late) -> float:
-            return _time_of(node) * (_LATE if node is late else 1)
+        def time_of(node: Node, slower: Slower = slower) -> float:
+            return _time_of(node) * slower(node)
 
         state = simulate_executor(
             graph,

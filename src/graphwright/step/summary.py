@@ -146,7 +146,7 @@ def make_timeline(tasks: TaskMap, schedule: Schedule, roles: Roles) -> Timeline:
         peak_bytes=int(total[peak]) if count else costs.resident_bytes,
         live_at_peak=_live(tasks, schedule, roles, peak) if count else (),
         lifetimes=tuple(lifetimes),
-        peak_words=roles.layers.words(costs.tasks[schedule.steps[peak]].name) if count else "",
+        layers=tuple(roles.layers.of(costs.tasks[t].name) for t in schedule.steps),
     )
 
 
@@ -260,7 +260,9 @@ def make_decisions(tasks: TaskMap, schedule: Schedule, roles: Roles, flops: Flop
         value, again = tasks.values[b], buffer.producer in repeated
         cost = sum(flops(n) or 0.0 for n in tasks.nodes[buffer.producer]) if again else 0.0
         layer, decision = roles.layers.of(value.producer.name), "recompute" if again else "save"
-        decisions.append(BufferDecision(value.name, value.producer.op_type, layer, buffer.nbytes, decision, cost))
+        decisions.append(
+            BufferDecision(value.name, value.producer.op_type, layer, buffer.nbytes, decision, cost, roles.line(value.producer.name))
+        )
     return tuple(sorted(decisions, key=lambda d: (-d.nbytes, d.name)))
 
 

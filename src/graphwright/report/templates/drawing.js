@@ -282,18 +282,20 @@ graphwright.drawing = (data) => {
   // The box of a layer: the scope of its name, or else its first node.
   function revealLayer(layer) {
     const stack = [root];
-    while (stack.length) { const part = stack.pop(); if (part !== root && part.path === layer) { revealPart(part); return true; } stack.push(...(part.parts ?? [])); }
+    let found = null;  // itself, or the one in the block of layers that it is part of
+    while (stack.length) { const part = stack.pop(); if (part !== root && (part.path === layer || (part.path.endsWith(`/${layer}`) && part.path.length < (found?.path.length ?? Infinity)))) found = part; if (found?.path === layer) break; stack.push(...(part.parts ?? [])); }
+    if (found) { revealPart(found); return true; }
     const number = view.layers?.indexOf(layer) ?? -1, first = number < 0 ? -1 : view.layerOf.indexOf(number);
     if (first >= 0) reveal(first);
     return first >= 0;
   }
   const element = (tag, text) => { const made = document.createElement(tag); if (text !== undefined) made.textContent = text; return made; };
-  function links(title, numbers) {
+  function links(title, numbers, more) {
     if (!numbers.length) return [];
     const list = element("ul");
     for (const number of numbers.slice(0, 200)) {
       const item = element("li");
-      if (typeof number === "number") { const button = element("button", view.nodes[number][0]); button.type = "button"; button.addEventListener("click", () => reveal(number)); item.append(button); }
+      if (typeof number === "number") { const button = element("button", view.nodes[number][0]); button.type = "button"; button.addEventListener("click", () => reveal(number)); item.append(button, more ? ` ${more(number)}` : ""); }
       else item.textContent = number;
       list.append(item);
     }
@@ -320,7 +322,7 @@ graphwright.drawing = (data) => {
       let inside = part;
       while (inside.node < 0) inside = inside.parts[0];
       const layer = layerOf(inside);
-      details.replaceChildren(element("h2", part.path || part.label), ...layerLine(layer && (part.path === layer || part.path.startsWith(`${layer}/`)) ? layer : null), button, ...weights(within(part)), pairs);
+      details.replaceChildren(element("h2", part.path || part.label), ...layerLine(layer && (part.path === layer || part.path.endsWith(`/${layer}`) || part.path.startsWith(`${layer}/`)) ? layer : null), button, ...weights(within(part)), pairs);
       return;
     }
     const [name, op, , inputs, controls, types, attributes] = view.nodes[part.node];
@@ -336,6 +338,9 @@ graphwright.drawing = (data) => {
     distribute();
     draw();
     fit();
+    if (!view.served) return;
+    const ends = (kind) => view.nodes.flatMap((node, k) => node[2] === kind ? [k] : []), hint = details.querySelector("p");
+    details.replaceChildren(...[["inputs", 1], ["outputs", 3]].flatMap(([title, kind]) => links(title, ends(kind), (k) => view.nodes[k][5])), ...(hint ? [hint] : []));
   }
 
   picture.addEventListener("wheel", (event) => { event.preventDefault(); const frame = picture.getBoundingClientRect(); zoom(Math.exp(-event.deltaY / 500), event.clientX - frame.left, event.clientY - frame.top); }, { passive: false });
@@ -359,9 +364,9 @@ graphwright.drawing = (data) => {
   document.getElementById("close-all").addEventListener("click", () => { const close = (p) => { if (p.node < 0) { p.open = !p.parent; p.parts.forEach(close); } }; close(root); draw(); fit(); });
   document.getElementById("view").addEventListener("change", (event) => show(Number(event.target.value)));
   const query = document.getElementById("query"), matches = document.getElementById("matches");
-  const found = (text) => { const hits = []; for (let k = 0; k < view.nodes.length && hits.length < 30; k += 1) if (view.nodes[k][0].includes(text)) hits.push(k); return hits; };
+  const found = (text) => { const hits = []; for (let k = 0; k < view.nodes.length && hits.length < 30; k += 1) if (view.nodes[k][0].includes(text) || view.nodes[k][6]?.node?.includes(text)) hits.push(k); return hits; };
   query.addEventListener("input", () => matches.replaceChildren(...found(query.value).map((k) => { const option = element("option"); option.value = view.nodes[k][0]; return option; })));
-  document.getElementById("search").addEventListener("submit", (event) => { event.preventDefault(); const exact = view.nodes.findIndex((node) => node[0] === query.value); const hit = exact >= 0 ? exact : found(query.value)[0]; if (hit !== undefined && query.value) reveal(hit); });
+  document.getElementById("search").addEventListener("submit", (event) => { event.preventDefault(); const exact = view.nodes.findIndex((node) => node[0] === query.value || node[6]?.node === query.value); const hit = exact >= 0 ? exact : found(query.value)[0]; if (hit !== undefined && query.value) reveal(hit); });
   metric?.addEventListener("change", draw);
   return { show, revealLayer };
 };

@@ -137,8 +137,8 @@
         const strip = (first, last, name) => drawStrip(now, make, now.px(start(firstSample(timeline, first))), now.px(start(sampleOf(timeline, last) + 1)), name);
         for (const [first, last, phase] of timeline.spans) strip(first, last, PHASES[phase]);
         for (const [first, last] of timeline.recomputation) strip(first, last, "recomputation");
-        drawLimits(now, make, now.px(middle(peakIndex)), timeline.peakBytes);
         line = make(now.over, "line", { y1: now.box.top, y2: now.box.bottom, class: "cursor-line" });
+        drawLimits(now, make, now.px(middle(peakIndex)), timeline.peakBytes);
         moveLine();
       },
       hover(value, target) { show(indexAt(value), bands[target.dataset.band]); },
