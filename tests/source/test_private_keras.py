@@ -60,6 +60,14 @@ def test_layers_and_variables_of_a_model():
     assert private.layer_module(type("Own", (keras.layers.Dense,), {})(1)) == ""
 
 
+def test_losses_that_a_call_adds():
+    kept = keras.layers.Dense(2, activity_regularizer="l2", kernel_regularizer="l2")
+    model = keras.Sequential([keras.Input((3,)), kept])
+    model(np.ones((2, 3), np.float32))
+    assert len(private.added_losses(model)) == 1
+    assert len(model.losses) == 2
+
+
 def test_the_structure_of_inputs():
     x, y = keras.Input((2,), name="x"), keras.Input((2,), name="y")
     model = keras.Model({"y": y, "x": x}, x + y)

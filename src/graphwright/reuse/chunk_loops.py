@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from graphwright.errors import ArgumentError
@@ -110,7 +111,7 @@ class ChunkedEncoder:
         return list(carried), reached
 
     def _chunk(self, run: _Run, i: Any) -> Any:
-        return tf.nest.map_structure(lambda leaf: self._rows(run, i, leaf), self._inputs)
+        return tf.nest.map_structure(partial(self._rows, run, i), self._inputs)
 
     def _rows(self, run: _Run, i: Any, tensor: Any) -> Any:
         first = run.first + i * run.size
@@ -123,7 +124,7 @@ def samples_of(leaves: Sequence[Any], where: str) -> int | None:
     Raises:
         ArgumentError: there are none, or not as many in each.
     """
-    wrong = next((leaf for leaf in leaves if not isinstance(leaf, tf.Tensor) or leaf.shape.rank in (0, None)), None)
+    wrong: Any = next((leaf for leaf in leaves if not isinstance(leaf, tf.Tensor) or leaf.shape.rank in (0, None)), None)
     if not leaves or wrong is not None:
         got = "nothing" if not leaves else f"shape {wrong.shape}" if isinstance(wrong, tf.Tensor) else f"a {type(wrong).__name__}"
         raise ArgumentError(
@@ -173,7 +174,10 @@ def loop(count: Any, body: Callable[[Any, Carried], Carried], carried: Carried, 
         def following(i: Any, *carried: Any) -> Carried:
             return (i + 1, *body(i, carried))
 
-        return tf.while_loop(lambda i, *_: i < count, following, (tf.constant(0), *carried), parallel_iterations=1)[1:]
+        def goes_on(i: Any, *_: Any) -> Any:
+            return i < count
+
+        return tf.while_loop(goes_on, following, (tf.constant(0), *carried), parallel_iterations=1)[1:]
 
 
 def _added(total: Any, gradient: Any) -> Any:

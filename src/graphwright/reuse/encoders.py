@@ -18,11 +18,13 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from graphwright.analyze.in_parts import InParts
 from graphwright.analyze.splitting import find_splitting
 from graphwright.analyze.variable_access import find_accesses
 from graphwright.errors import ArgumentError, UnsupportedError
@@ -71,7 +73,7 @@ def with_training(encoder: Any, training: bool) -> Callable[[Any], Any]:
     with suppress(TypeError, ValueError):
         parameters = inspect.signature(encoder.call if is_layer else encoder).parameters
     told = "training" in parameters or (is_layer and any(p.kind is p.VAR_KEYWORD for p in parameters.values()))
-    return (lambda inputs: encoder(inputs, training=training)) if told else encoder
+    return partial(encoder, training=training) if told else encoder
 
 
 def examine(encoder: Any, specs: Any, *, training: bool, assume_independent: bool, where: str) -> Encoder:
@@ -97,7 +99,7 @@ def examine(encoder: Any, specs: Any, *, training: bool, assume_independent: boo
             remedy="leave them out, or make them part of the representations and of the loss",
         )
     size = tf.nest.flatten(specs)[0].shape[0]
-    outputs = tf.nest.map_structure(lambda leaf: _without_samples(leaf, size, where), concrete.structured_outputs)
+    outputs = tf.nest.map_structure(partial(_without_samples, size=size, where=where), concrete.structured_outputs)
     graph, binding = from_concrete_function(concrete, planned=False)
     handles = dict(zip(graph.inputs[binding.argument_count :], binding.captures, strict=True))
     states = _random_states(graph, {value.name: _named(concrete.graph.variables, handle) for value, handle in handles.items()}, where)
@@ -164,7 +166,8 @@ def _show_independent(graph: Graph, purity: Purity, argument_count: int, where: 
     """Raise where a representation of one sample may depend on another sample."""
     given = graph.inputs[:argument_count]
     found = find_splitting(graph, purity, given)
-    nodes, phases = (found.nodes, found.phases) if found is not None else ({}, {})
+    nodes: Mapping[Node, InParts] = {} if found is None else found.nodes
+    phases: Mapping[Node, int] = {} if found is None else found.phases
 
     def apart(node: Node, index: int) -> bool:
         return node in nodes and nodes[node].outputs[index] == 0 and phases[node] == 0
@@ -173,10 +176,11 @@ def _show_independent(graph: Graph, purity: Purity, argument_count: int, where: 
         return
     needed = backward_reachable(value.producer for value in graph.outputs)
     order = [node for node in topological_order(graph) if node in needed and node not in {value.producer for value in given}]
-    culprit = next((node for node in order if phases.get(node, 0) > 0), None)
-    if culprit is not None:  # it reads what is made of all samples; who made that?
-        makers = [value.producer for value in culprit.inputs if value.producer in nodes]
-        culprit = next((node for node in makers if nodes[node].makes_terms), culprit)
+    split = {value for node in nodes for value in node.outputs} | {*given}
+    mixes = (node for node in order if phases.get(node, 0) > 0 or (node not in nodes and not split.isdisjoint(node.inputs)))
+    culprit = next(mixes, None)
+    if culprit is not None:  # where it reads a sum over samples, who made that?
+        culprit = next((n for n in (value.producer for value in culprit.inputs) if n in nodes and nodes[n].makes_terms), culprit)
     at = f", node {culprit.name!r} ({culprit.op_type})" if culprit is not None else ""
     raise UnsupportedError(
         "it cannot be shown that the representation of a sample depends on that sample alone",

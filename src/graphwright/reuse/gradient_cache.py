@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from graphwright.errors import ArgumentError, UnsupportedError
@@ -182,7 +183,7 @@ class GradientCache:
         with tf.GradientTape() as tape:
             tape.watch([*floats, *map(_plain, self._given or ())])
             loss = self._loss_of(gathered, replicas.gather(others), training)
-            total = loss if extra is None else loss + extra()
+            total = loss if extra is None else loss + tf.cast(extra(), loss.dtype)
             total = total if scale_loss is None else scale_loss(total)
         states = {id(state): state for tower in towers for state in tower.encoder.states}
         after = [(state, state.read_value()) for state in states.values()]  # an encoder and the loss may share one
@@ -245,13 +246,13 @@ class GradientCache:
             part = inputs if key is None else inputs[key]
             known = samples_of(tf.nest.flatten(part), where)
             size = self._sizes[key] if known is None else min(self._sizes[key], known)
-            specs = tf.nest.map_structure(lambda leaf, size=size: tf.TensorSpec([max(size, 2), *leaf.shape[1:]], leaf.dtype), part)
+            specs = tf.nest.map_structure(partial(_chunk_spec, size=max(size, 2)), part)
             encoder = examine(_part(self.encoders, key), specs, training=training, assume_independent=self._assume_independent, where=where)
             towers.append(_Tower(encoder, ChunkedEncoder(encoder, part, size, where)))
         return towers
 
     def _own_variables(self) -> list[Any]:
-        layers = [*(_part(self.encoders, key) for key in self._keys), self.loss]
+        layers: list[Any] = [*(_part(self.encoders, key) for key in self._keys), self.loss]
         return [v for layer in layers if isinstance(layer, import_keras().layers.Layer) for v in layer.trainable_variables]
 
     def _loss_of(self, representations: Sequence[Any], others: Sequence[Any], training: bool) -> Any:
@@ -277,7 +278,7 @@ class _Replicas:
     """The replicas of the strategy within which a function is traced; without one, a single one."""
 
     def __init__(self) -> None:
-        self._context = tf.distribute.get_replica_context() if tf.distribute.has_strategy() else None
+        self._context: Any = tf.distribute.get_replica_context() if tf.distribute.has_strategy() else None
         if tf.distribute.has_strategy() and self._context is None:
             raise UnsupportedError(
                 "it was called outside of the replicas of a strategy",
@@ -290,7 +291,11 @@ class _Replicas:
         """The tensors of all replicas, one after another along their first axis; numbers stay as they are."""
         if self.count == 1:
             return structure
-        return tf.nest.map_structure(lambda leaf: self._context.all_gather(leaf, axis=0) if leaf.shape.rank else leaf, structure)
+
+        def gathered(leaf: Any) -> Any:
+            return self._context.all_gather(leaf, axis=0) if leaf.shape.rank else leaf
+
+        return tf.nest.map_structure(gathered, structure)
 
     def first(self, samples: Any) -> Any:
         """Where the own samples begin among those of all replicas."""
@@ -356,6 +361,10 @@ def _keys_of(structure: Any) -> tuple[Any, ...]:
     if isinstance(structure, tuple | list):
         return tuple(range(len(cast("Sequence[Any]", structure))))
     return (None,)
+
+
+def _chunk_spec(leaf: Any, size: int) -> Any:
+    return tf.TensorSpec([size, *leaf.shape[1:]], leaf.dtype)
 
 
 def _part(structure: Any, key: Any) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.source.private_keras import loss_tracker_of
@@ -41,38 +42,38 @@ class GradientCacheModel(keras.Model):
                 remedy="make it a layer, so that Keras finds its variables; or call the cache in a training loop of your own",
             )
 
+        self.built = all(encoder.built for encoder in keras.tree.flatten(cache.encoders))
+
+    def build(self, input_shape: Any) -> None:  # noqa: ARG002
+        """Nothing: encoders build themselves when they are called."""
+        self.built = True
+
     def call(self, inputs: Any, training: Any = None) -> Any:
-        encoders = self.cache.encoders
+        encoders: Any = self.cache.encoders
         if isinstance(encoders, keras.layers.Layer):
             return encoders(inputs, training=training)
-        if isinstance(encoders, dict):
-            return {key: encoder(inputs[key], training=training) for key, encoder in encoders.items()}
+        if isinstance(encoders, Mapping):
+            return {key: encoder(inputs[key], training=training) for key, encoder in cast("Mapping[str, Any]", encoders).items()}
         return tuple(encoder(inputs[k], training=training) for k, encoder in enumerate(encoders))
 
     def train_step(self, data: Any) -> Any:
         x, others = self._of_batch(data)
         variables = list(self.trainable_variables)
-
-        def regularization() -> Any:
-            return sum((v.regularizer(v) for v in variables if v.regularizer is not None), tf.constant(0.0))
-
-        is_regularized = any(v.regularizer is not None for v in variables)
-        extra = regularization if is_regularized else None
-        found = self.cache.trace(x, others, True, self.optimizer.scale_loss, extra)
+        found = self.cache.trace(x, others, True, self.optimizer.scale_loss, self._regularization)
         of = {id(variable): gradient for variable, gradient in zip(self.cache.variables, found.gradients, strict=True)}
         unknown = [v for v in self.cache.variables if id(v) not in {id(own) for own in variables}]
         if unknown:
             raise UnsupportedError(
                 f"the loss or an encoder reads the trainable variable {unknown[0].name!r}, which is not among the model's",
                 where=f"model {self.name!r}",
-                remedy="make the loss a Keras layer that holds it",
+                remedy="make the loss a Keras layer that holds it, and that is built before fit",
             )
         self.optimizer.apply_gradients([(of[id(v)], v) for v in variables if of.get(id(v)) is not None])
-        return self._told(x, others, found, regularization() if is_regularized else 0.0)
+        return self._told(x, others, found)
 
     def test_step(self, data: Any) -> Any:
         x, others = self._of_batch(data)
-        return self._told(x, others, self.cache.forward(x, *others), 0.0)
+        return self._told(x, others, self.cache.forward(x, *others))
 
     def get_config(self) -> dict[str, Any]:
         """Closed: a loss is a function, which no file holds.
@@ -95,6 +96,10 @@ class GradientCacheModel(keras.Model):
             )
         return x, () if y is None else (y,)
 
-    def _told(self, x: Any, others: tuple[Any, ...], found: GradientCacheResult, regularization: Any) -> Any:
-        loss_tracker_of(self).update_state(found.loss + regularization, sample_weight=tf.shape(tf.nest.flatten(x)[0])[0])
+    def _regularization(self) -> Any:
+        return sum(variable.regularizer(variable) for variable in self.trainable_variables if variable.regularizer is not None)
+
+    def _told(self, x: Any, others: tuple[Any, ...], found: GradientCacheResult) -> Any:
+        loss = found.loss + tf.cast(self._regularization(), found.loss.dtype)
+        loss_tracker_of(self).update_state(loss, sample_weight=tf.shape(tf.nest.flatten(x)[0])[0])
         return self.compute_metrics(x, others[0] if others else None, found.representations)

@@ -28,7 +28,7 @@ def own_variables(layer: Any) -> list[Any]:
 
 
 def added_losses(layer: Any) -> list[Any]:
-    """What the last call of a layer added by `add_loss`, in itself and in the layers within it; regularizers of weights are not among it."""
+    """What the last call of a layer added by `add_loss`, with the layers within it; regularizers of weights are not among it."""
     return [loss for part in layer._flatten_layers() for loss in part._get_own_losses()]
 
 
