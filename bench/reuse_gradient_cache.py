@@ -1,8 +1,8 @@
 """`gw.GradientCache` beside the plain step: peaks, times and differences of loss and gradients of a contrastive loss.
 
-Two encoders, dropout included, and InfoNCE. The plain step at a batch of 16 stands for what fits; then 32 times as many samples, plainly and
-through the cache. Each peak is measured in a fresh process; all steps take turns in one process for the times. Differences are those from
-the plain step on the same chunks with the same draws, by the largest entry of all gradients.
+Two encoders, dropout included, and InfoNCE. The plain step at a batch of 16 stands for what fits; then 32 times as many samples, plainly
+and through the cache. Each peak is measured in a fresh process; all steps take turns in one process for the times. Differences are those
+from the plain step on the same chunks with the same draws, by the largest entry of all gradients.
 """
 
 from __future__ import annotations

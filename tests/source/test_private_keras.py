@@ -63,7 +63,7 @@ def test_layers_and_variables_of_a_model():
 def test_losses_that_a_call_adds():
     kept = keras.layers.Dense(2, activity_regularizer="l2", kernel_regularizer="l2")
     model = keras.Sequential([keras.Input((3,)), kept])
-    model(np.ones((2, 3), np.float32))
+    model(keras.ops.ones((2, 3)))
     assert len(private.added_losses(model)) == 1
     assert len(model.losses) == 2
 
