@@ -160,3 +160,14 @@ def test_buffers_say_what_they_are_where_they_come_from_and_steps_which_phase_th
     assert optimizer
     assert timeline.is_backward[timeline.labels.index(optimizer[0])]
     assert not timeline.is_optimizer[timeline.labels.index(tanh.name.removesuffix(":0"))]
+
+
+def test_output_shapes_in_inference_are_those_of_the_model() -> None:
+    import keras
+
+    x = keras.Input((8, 8, 3))
+    h = keras.layers.BatchNormalization(name="inner")(keras.layers.Conv2D(4, 3, name="conv")(x))
+    model = keras.Model(x, keras.layers.BatchNormalization(name="last")(keras.layers.ReLU(name="relu")(h)))
+    found = gw.inspect(model, batch=2, mode="infer").output_shapes
+    for layer in model.layers[1:]:
+        assert found[layer.name] == (2, *layer.output.shape[1:])

@@ -5,11 +5,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
 import graphwright as gw
 from graphwright.errors import InfeasibleError
-from graphwright.memory import search
+from graphwright.memory import plan_step, search
 from graphwright.memory.plan_cache import PlanCache
 from graphwright.memory.planning import map_tasks
 from graphwright.plan.solve import solve
@@ -73,3 +75,42 @@ def test_a_plan_for_less_is_a_plan_for_more(conv_step: Any, tmp_path: Path, monk
     assert second.overhead == first.overhead
     with pytest.raises(InfeasibleError):
         gw.optimize_memory(step, budget=0.6, **options)
+
+
+def test_a_second_run_finds_the_figures_of_the_step_and_proves_the_plan_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = tf.Variable(np.full((512, 512), 0.01, np.float32))
+
+    @tf.function
+    def step(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            y = tf.tanh(x @ weight)
+            loss = tf.add_n([tf.reduce_sum(tf.sin(y * factor)) for factor in (1.0, 2.0, 3.0)])
+        weight.assign_sub(tape.gradient(loss, weight))
+        return loss
+
+    def planned(batch: int = 16384) -> Any:
+        return gw.optimize_memory(step, 0.9, feeds={"x": (batch, 512)}, cache_dir=tmp_path).plan
+
+    first = planned()
+    simulated: list[object] = []
+    asked: list[bool] = []
+    simulate, prepare = plan_step.plain_peak, plan_step.prepared
+    monkeypatch.setattr(plan_step, "plain_peak", lambda *a, **w: simulated.append(a) or simulate(*a, **w))
+    monkeypatch.setattr(
+        plan_step, "prepared", lambda *a, memory_optimizer: asked.append(memory_optimizer) or prepare(*a, memory_optimizer=memory_optimizer)
+    )
+    second = planned()
+    assert (simulated, asked) == ([], [False])  # what Grappler makes of it is asked of TensorFlow each time
+    assert second.how["original peak"] == f"{first.how['original peak']}; as found in an earlier run"
+    assert second.how["graph"] == first.how["graph"]
+    assert second.executor == first.executor
+    assert (second.original_peak_bytes, second.least_overhead) == (first.original_peak_bytes, first.least_overhead)
+    assert second.verification == first.verification
+    assert second.verification.startswith("equal by structure: ")
+    assert planned(8192).original_peak_bytes < first.original_peak_bytes
+    assert (len(simulated), asked) == (1, [False, True])
+    for damage in ("", "{", '{"peak": 3}', '{"peak": {}, "least_time": {"x": "y"}}'):
+        for file in tmp_path.glob("*.step"):
+            file.write_text(damage)
+        assert planned().original_peak_bytes >= first.executor.low_bytes
+    assert len(simulated) == 5

@@ -47,7 +47,8 @@ def bytes_moved(node: Node) -> int | None:
     if op.startswith(_REFERENCE_UPDATES):
         inputs = _total(node.inputs)
         return None if inputs is None else inputs + (_bytes(node.inputs[0]) or 0)
-    outputs = _total(node.outputs)
+    # What else a kernel may hand on (batch norms, for their gradient) is written where something reads it.
+    outputs = _total(value for value in node.outputs if value is node.outputs[0] or value.consumers or _bytes(value) is not None)
     if outputs is None or op in _OUTPUTS_ONLY:
         return outputs
     if op in _PARTS or op.startswith(_TABLES_OF_ROWS):

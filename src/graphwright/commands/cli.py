@@ -327,12 +327,14 @@ def verify(
     if as_json:
         echo_json(found.to_json())
     else:
-        from graphwright.report.terminal_layout import Page
+        from graphwright.report.terminal_layout import Page, rendered
+
+        def page(verdict: str, how: str, page: Page) -> None:
+            page.headline(f"{changed}, held against {original}: {verdict}.")
+            page.origins([("compared", how)])
 
         verdict, _, how = str(found).partition("; ")
-        page = Page()
-        page.headline(f"{changed}, held against {original}: {verdict}.")
-        page.origins([("compared", how)])
+        echo(rendered(page, verdict, how))
     if not found:
         raise typer.Exit(1)
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from graphwright.commands.inputs import AsJson, load_target, unset
+from graphwright.commands.inputs import AsJson, Batch, Feeds, Mode, ModeOption, load_target, parse_feeds, unset
 from graphwright.commands.output import Commands, echo, echo_json
 from graphwright.errors import ArgumentError
 from graphwright.ir.dtypes import format_shape
@@ -220,13 +220,19 @@ def show(
     nodes: Annotated[str | None, unset("List the nodes whose names it is found in; '' lists all.", metavar="REGEX")] = None,
     tags: Annotated[list[str] | None, unset("Of the graph of a SavedModel with several, once per tag.", "--tag")] = None,
     rows: Rows = 20,
+    batch: Batch = None,
+    feed: Feeds = None,
+    mode: ModeOption = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """What a model has: inputs, outputs, signatures, functions, op types; or the names of its nodes."""
+    """What a model has: inputs, outputs, signatures, functions, op types; or the names of its nodes.
+
+    With --batch or --feed it is a step of module:name that is shown, traced for these shapes.
+    """
     from graphwright.report.listing import listing
     from graphwright.transform.interface import described, input_values, output_values
 
-    graph = _load(model, tags=tags)
+    graph = _load(model, tags=tags, **_shapes(feed, batch, mode))
     if nodes is not None:
         found = [node for node in graph if _regex(nodes).search(node.name)]
         if as_json:
@@ -243,9 +249,21 @@ def show(
 
 
 @edit.command("diff")
-def diff(before: First, after: Second, rows: Rows = 40, as_json: AsJson = False) -> None:
-    """What changed between two models, by name and by structure; exit code 1 where anything did."""
-    result = diff_of(_load(before), _load(after))
+def diff(
+    before: First,
+    after: Second,
+    rows: Rows = 40,
+    batch: Batch = None,
+    feed: Feeds = None,
+    mode: ModeOption = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """What changed between two models, by name and by structure; exit code 1 where anything did.
+
+    With --batch or --feed it is steps of module:name that are compared, traced for these shapes.
+    """
+    shapes = _shapes(feed, batch, mode)
+    result = diff_of(_load(before, **shapes), _load(after, **shapes))
     if as_json:
         echo_json(plain(result))
     else:
@@ -264,31 +282,50 @@ def draw(
     scope: Annotated[str, typer.Option(help="Draw only this scope.")] = "",
     open_scopes: Annotated[list[str] | None, unset("A scope to show open.", "--open")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is at PICTURE.")] = False,
+    batch: Batch = None,
+    feed: Feeds = None,
+    mode: ModeOption = "auto",
 ) -> None:
-    """Draw a model; in HTML scopes open and close. Without PICTURE, into a file named after the model."""
+    """Draw a model; in HTML scopes open and close. Without PICTURE, into a file named after the model.
+
+    With --batch or --feed it is a step of module:name that is drawn, traced for these shapes.
+    """
     from graphwright.report.drawing import check_target, default_path
     from graphwright.report.drawing import draw as job
 
     if out is not None:
         check_target(out, kind=kind, overwrite=overwrite)
-    graph = _load(model)
+    graph = _load(model, **_shapes(feed, batch, mode))
     if out is None and not overwrite:
         check_target(default_path(graph, kind), kind=kind)
     written = job(graph, out, kind=kind, scope=scope, open_scopes=tuple(open_scopes or ()))
     echo(f"picture written to {written}")
 
 
-def _load(text: str, out: Path | None = None, overwrite: bool = False, tags: Sequence[str] | None = None) -> Graph:
-    """Load a model, once it is known that what is made of it can be written to `out`."""
+def _load(text: str, out: Path | None = None, overwrite: bool = False, tags: Sequence[str] | None = None, **shapes: Any) -> Graph:
+    """Load a model, once it is known that what is made of it can be written to `out`; with shapes, the step that it is with these."""
     if out is not None:
         start_quietly()
         from graphwright.source.write import check_target
 
         check_target(out, overwrite=overwrite)
     found = load_target(text)
+    if shapes and isinstance(found, Path):
+        raise ArgumentError(
+            "a file was given with shapes of inputs",
+            where=f"options --feed and --batch, {text!r}",
+            cause="what it holds is read as it is written; nothing of it is traced",
+            remedy="leave them out",
+        )
     from graphwright.source.load import load
+    from graphwright.step.targets import trace
 
-    return load(found, tags=tags)
+    return load(trace(found, **shapes).function if shapes else found, tags=tags)
+
+
+def _shapes(feed: list[str] | None, batch: int | None, mode: Mode) -> dict[str, Any]:
+    """What a step is traced with; nothing where no shapes are given."""
+    return {} if feed is None and batch is None else {"feeds": parse_feeds(feed), "batch": batch, "mode": mode}
 
 
 def _write(graph: Graph, out: Path, done: str) -> None:

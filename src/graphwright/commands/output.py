@@ -80,6 +80,8 @@ def print_error(error: GraphwrightError, command: Any) -> None:
     """Print an error on standard error: what happened, where, the likely cause and the remedy, in the words of a command."""
     where = ", ".join(filter(None, (_parameter(error, command), *error.places)))
     known = _REMEDIES.get(error.code) if error.code is not None else None
+    if known is not None and "--feed" in known and all(parameter.name != "feed" for parameter in command.params):
+        known = None
     remedy = error.remedy if known is None else known.format(error.item or "NAME")
     told = (("where", where), ("likely cause", error.cause), ("remedy", remedy))
     body = [escape(error.what), *(f"[bold]{label}:[/bold] {escape(text)}" for label, text in told if text)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from platformdirs import user_cache_path
@@ -12,9 +13,12 @@ from platformdirs import user_cache_path
 from graphwright.errors import ArgumentError, FileFormatError
 from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.graph import Graph
-from graphwright.plan.json_file import read_json, write_json
+from graphwright.plain import from_plain, plain
+from graphwright.plan.json_file import Record, read_json, write_json
 from graphwright.plan.model import CostGraph, Schedule, Solution
 from graphwright.plan.solve import known_solution
+from graphwright.plan.time_bound import least_time
+from graphwright.report.peak_prediction import PeakPrediction
 
 _FORMAT = 6  # raise it when the meaning of a schedule changes, or the planner makes better ones
 _NAMES = frozenset({"shared_name", "container", "debug_name"})  # attributes that name something
@@ -115,6 +119,62 @@ class PlanCache:
 
     def write(self, key: str, solution: Solution) -> None:
         data = {"status": solution.status, "schedule": list(solution.schedule.steps)}
-        with contextlib.suppress(OSError):
-            self.directory.mkdir(parents=True, exist_ok=True)
-            write_json(self.path(key), data)
+        _write(self.path(key), data)
+
+
+class KeptFigures:
+    """What was found of a step in an earlier run: figures alone, none of which decides what a planned step computes.
+
+    Args:
+        cache: where they are kept; None for nowhere.
+        graph: the step as it was traced.
+        asked: all else that they depend on, in words.
+
+    Attributes:
+        without_memory_optimizer: whether what Grappler makes of the step can be planned only without its memory optimizer.
+        peak: the peak of the step as it is.
+    """
+
+    def __init__(self, cache: PlanCache | None, graph: Graph, asked: str) -> None:
+        self._path = None if cache is None else cache.directory / f"{fingerprint(graph, asked, 0.0)}.step"
+        self._least: dict[str, float] = {}
+        self.peak: PeakPrediction | None = None
+        self.without_memory_optimizer = False
+        with contextlib.suppress(FileFormatError, TypeError, ValueError, OverflowError):
+            if self._path is not None:
+                self._read(read_json(self._path))
+        self._known = self._data()
+
+    def _read(self, file: Record) -> None:
+        least = {key: float(value) for key, value in file.record("least_time").data.items()}
+        self.peak = from_plain(PeakPrediction, file.value("peak"), "peak")
+        self._least, self.without_memory_optimizer = least, file.value("without_memory_optimizer") is True
+
+    def _data(self) -> dict[str, object]:
+        return {
+            "peak": plain(self.peak, whole=True),
+            "without_memory_optimizer": self.without_memory_optimizer,
+            "least_time": {**self._least},
+        }
+
+    def least_time(self, costs: CostGraph, budget_bytes: int) -> float:
+        """As `graphwright.plan.time_bound.least_time`."""
+        digest = hashlib.sha256(repr((costs.tasks, costs.buffers, costs.order, costs.resident_bytes, budget_bytes)).encode()).hexdigest()[
+            :32
+        ]
+        if digest not in self._least:
+            self._least[digest] = least_time(costs, budget_bytes)
+        return self._least[digest]
+
+    def keep(self) -> None:
+        """Write what was found since it was read."""
+        data = self._data()
+        if self._path is not None and self.peak is not None and data != self._known:
+            _write(self._path, data)
+            self._known = data
+
+
+def _write(path: Path, data: Mapping[str, object]) -> None:
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, data)

@@ -6,11 +6,12 @@ from typing import Any
 
 from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.loops import LoopCosts
+from graphwright.analyze.workspace import onednn_enabled
 from graphwright.ir.traits.effects import Purity
 from graphwright.ir.traits.values import OPTIMIZED
 from graphwright.memory.devices import find_placement, pin
 from graphwright.memory.parts import Part, join, lanes, split
-from graphwright.memory.plan_cache import PlanCache
+from graphwright.memory.plan_cache import KeptFigures, PlanCache
 from graphwright.memory.planning import HOW_PEAK, HOW_TIME, Progress, follow_schedule, infeasible, make_memory_plan, map_tasks, reach
 from graphwright.memory.search import Search, reach_of_parts, reused_schedule
 from graphwright.memory.verbs import BIT_FOR_BIT, Candidate, Verb
@@ -27,9 +28,10 @@ from graphwright.report.units import format_bytes
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.concrete_function import Binding, from_concrete_function, process_among_others
 from graphwright.source.registry_rule import default_attributes
-from graphwright.step.executor_peak import ask_tensorflow, plain_peak, prepared
+from graphwright.source.tensorflow_import import import_tensorflow
+from graphwright.step.executor_peak import ask_tensorflow, inter_op_threads, plain_peak, prepared
 from graphwright.step.flatten import FlatStep, flat_step, stateful_op_types
-from graphwright.step.grappler_step import grappler_step
+from graphwright.step.grappler_step import HOW_ADDED, grappler_step
 from graphwright.step.summary import flops_rule
 from graphwright.transform.proof import Original, Proof
 from graphwright.transform.segments_proof import segments_difference
@@ -128,8 +130,13 @@ def plan_step(
         UnsupportedError, UnknownShapeError: see `flatten` and `build_cost_graph`.
     """
     flat = traced = flat_step(target, uncompiled="split" in allow) if before is None else before.flat
-    records = prepared(target, flat.graph) if before is None else before.records
-    flat, graph_how = _as_grappler_leaves_it(target, flat, records, allow)
+    asked = f"{import_tensorflow().__version__} {onednn_enabled()} {inter_op_threads()} {target.grappler_disabled} {sorted(allow)}"
+    kept = KeptFigures(cache, flat.graph, asked)
+    # What the step's own peak is simulated on is not asked for again.
+    whole = kept.peak is None or earlier is not None or not kept.without_memory_optimizer
+    records = prepared(target, flat.graph, memory_optimizer=whole) if before is None else before.records
+    flat, graph_how = _as_grappler_leaves_it(target, flat, records, allow, memory_optimizer=whole or before is not None)
+    kept.without_memory_optimizer = graph_how == HOW_ADDED
     map_allowed = map_tasks if "recompute" in allow else _map_without_recomputation
     given = Candidate(flat, map_allowed(flat))
     placement = find_placement(flat.graph, flat.located(target.arguments))
@@ -139,8 +146,12 @@ def plan_step(
     originals = [simulate(part.tasks.costs, Schedule(part.tasks.costs.order)).peak_bytes for part in parts]
     if saved is not None and saved.executor is not None:
         executor, plain_how = saved.executor, saved.how["original peak"].removesuffix(_SAVED) + _SAVED
+    elif before is None and earlier is None and kept.peak is not None and records.found is not None:
+        executor, plain_how = kept.peak, f"{'; '.join(kept.peak.how.values())}; as found in an earlier run"
     else:
         executor, plain_how = _plain_peak(target, traced, given.tasks, parts, earlier, records) if before is None else before.executor
+        kept.peak = executor if earlier is None else None
+    kept.keep()
     how = {"peak": HOW_PEAK, "overhead": HOW_TIME, "original peak": plain_how, "graph": graph_how, **flat.how}
     if executor is not None:
         originals = [executor.peak_bytes]
@@ -177,7 +188,8 @@ def plan_step(
         if others is not None and others.peak_bytes <= budget_bytes and others.slower < solutions[0].overhead:
             how["for less time"] = reach(others)
     worst = max((k for k, part in enumerate(parts) if part.budgeted), key=lambda k: (originals[k], -k))
-    plan = _describe(target, given, chosen, parts[worst].tasks, solutions[worst], originals[worst], how)
+    plan = _describe(target, given, chosen, parts[worst].tasks, solutions[worst], originals[worst], how, kept)
+    kept.keep()
     process = process_among_others(target.function)
     names = [f"{process} {part.device}".strip() or "one device" for part in parts]
     peaks = [solution.peak_bytes for solution in solutions]
@@ -201,14 +213,14 @@ def plan_step(
 
 
 def _as_grappler_leaves_it(
-    target: TracedStep, flat: FlatStep, records: Obtained[list[bytes] | None], allow: Collection[Verb]
+    target: TracedStep, flat: FlatStep, records: Obtained[list[bytes] | None], allow: Collection[Verb], *, memory_optimizer: bool
 ) -> Obtained[FlatStep]:
     """The step as Grappler leaves it, where that can be planned; else as it was traced, and why."""
     graphs, why = records
     if "split" in allow:
         why = ", since the rules for parts of the batch are those of the operations that were traced"
     elif graphs is not None:
-        found, why = ask_tensorflow(target, flat.graph, lambda: grappler_step(target, flat, graphs))
+        found, why = ask_tensorflow(target, flat.graph, lambda: grappler_step(target, flat, graphs, memory_optimizer=memory_optimizer))
         if found is not None:
             return found
     return Obtained(flat, f"of the graph that was traced, without Grappler's rewrites; what Grappler makes of it is not planned{why}")
@@ -236,11 +248,12 @@ def _describe(
     solution: Solution,
     original_bytes: int,
     how: Mapping[str, str],
+    kept: KeptFigures,
 ) -> MemoryPlan:
     """What users see of the plan of the device that needs most; call it before the schedule is applied."""
     is_given = chosen is given
     plan = make_memory_plan(
-        target, tasks, solution, original_bytes, how, chosen.flat.loops, None if is_given else given.tasks, chosen.loops
+        target, tasks, solution, original_bytes, how, chosen.flat.loops, None if is_given else given.tasks, chosen.loops, kept.least_time
     )
     plan = replace(plan, rewritten=chosen.how)
     if not chosen.loops:

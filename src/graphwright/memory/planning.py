@@ -1,6 +1,6 @@
 """What planning is made of: the model of a step, a schedule for a budget, the function that follows it, and what users see of it."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from graphwright.analyze.cost import TaskMap, build_cost_graph
@@ -130,12 +130,14 @@ def make_memory_plan(
     loops: LoopCosts,
     given: TaskMap | None = None,
     segmented: Collection[str] = (),
+    least_time: Callable[[CostGraph, int], float] = least_time,
 ) -> MemoryPlan:
     """What users see of a solution; call it before the schedule is applied.
 
     Args:
         given: the tasks of the step as it was given, where it was rewritten before it was planned.
         segmented: the loops that run in segments, by name.
+        least_time: what says how long every schedule takes.
     """
     costs = tasks.costs
     given = given or tasks

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FunctionType, MethodType
 from typing import Any
 
-from graphwright.errors import ArgumentError, GraphwrightError, first_line
+from graphwright.errors import ArgumentError, ErrorCode, GraphwrightError, first_line
 from graphwright.files import path_before
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph
@@ -144,10 +144,12 @@ def _load_keras_model(model: Any) -> Graph:
         with contextlib.redirect_stdout(io.StringIO()):
             model.export(folder, format="tf_saved_model", verbose=False)
 
-    return _load_saved(export, model.name or "model", "Keras cannot export the model", "build it (call it once), or export it yourself")
+    code = None if model.built else ErrorCode.OPEN_INPUT
+    remedy = "build it (call it once), or export it yourself"
+    return _load_saved(export, model.name or "model", "Keras cannot export the model", remedy, code)
 
 
-def _load_saved(save: Callable[[Path], None], name: str, failure: str, remedy: str) -> Graph:
+def _load_saved(save: Callable[[Path], None], name: str, failure: str, remedy: str, code: ErrorCode | None = None) -> Graph:
     """Read the SavedModel that `save` makes in a folder which lives as long as the graph."""
     keep = TemporaryFolder()
     folder = keep.path / re.sub(r"[^\w-]", "_", name)  # the name may come from a file, and must not lead out of the folder
@@ -155,7 +157,7 @@ def _load_saved(save: Callable[[Path], None], name: str, failure: str, remedy: s
         save(folder)
     except Exception as error:  # Keras and TensorFlow raise anything
         what = first_line(error)
-        raise ArgumentError(f"{failure}: {what}", where=f"{name!r}", remedy=f"{remedy}, and hand in the folder") from error
+        raise ArgumentError(f"{failure}: {what}", where=f"{name!r}", remedy=f"{remedy}, and hand in the folder", code=code) from error
     return read_saved_model(folder, None, keep=keep)
 
 
@@ -200,6 +202,7 @@ def _only_trace(function: Any) -> Any:
         f"the function has {len(traces)} traces, and one is needed",
         argument="x",
         remedy="give function.get_concrete_function(tf.TensorSpec(...), ...)",
+        code=ErrorCode.OPEN_INPUT,
     )
 
 

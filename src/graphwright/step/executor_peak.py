@@ -70,10 +70,14 @@ def plain_peak(
     return Obtained(found, "; ".join(found.how.values()) if found is not None else f"not simulated{why}")
 
 
-def prepared(traced: TracedStep, like: Graph) -> Obtained[list[bytes] | None]:
-    """TensorFlow's record of how it prepares a step; or None, and why there is none. The step does not run."""
+def prepared(traced: TracedStep, like: Graph, *, memory_optimizer: bool = True) -> Obtained[list[bytes] | None]:
+    """TensorFlow's record of how it prepares a step; or None, and why there is none. The step does not run.
+
+    Args:
+        memory_optimizer: whether Grappler's memory optimizer takes part, as it does by default.
+    """
     tell("asking TensorFlow what it would run")
-    return ask_tensorflow(traced, like, lambda: recorded_graphs(runnable(traced), like=like))
+    return ask_tensorflow(traced, like, lambda: recorded_graphs(runnable(traced), like=like, memory_optimizer=memory_optimizer))
 
 
 def ask_tensorflow(traced: TracedStep, like: Graph, question: Callable[[], Found]) -> Obtained[Found | None]:

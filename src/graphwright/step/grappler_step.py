@@ -29,13 +29,13 @@ HOW_OPTIMIZED = (
     "of the graph that TensorFlow runs for the step: what Grappler made of it, taken from TensorFlow's own preparation of the step, so "
     "that results are bit for bit those of the step as it is"
 )
-_HOW_ADDED = (
+HOW_ADDED = (
     f"{HOW_OPTIMIZED}, but for sums of three large gradients and more, which stay sums: Grappler's memory optimizer, which was left out, "
     "has them added to a temporary variable as they come"
 )
 
 
-def grappler_step(traced: TracedStep, flat: FlatStep, records: Sequence[bytes]) -> Obtained[FlatStep]:
+def grappler_step(traced: TracedStep, flat: FlatStep, records: Sequence[bytes], *, memory_optimizer: bool = True) -> Obtained[FlatStep]:
     """What Grappler makes of a step, with the shapes, inputs, outputs and effects of the step, and how it was obtained.
 
     Its memory optimizer turns sums of large tensors into updates of temporary variables, effects that the step does not have. TensorFlow
@@ -44,6 +44,7 @@ def grappler_step(traced: TracedStep, flat: FlatStep, records: Sequence[bytes]) 
     Args:
         flat: the step as it was traced.
         records: what TensorFlow recorded when it prepared the step (`graphwright.run.executed_graph`).
+        memory_optimizer: whether Grappler's memory optimizer took part then.
 
     Raises:
         UnsupportedError: the step runs without Grappler or not on one CPU; it has loops, branches, calls or collectives, or sizes that
@@ -54,10 +55,10 @@ def grappler_step(traced: TracedStep, flat: FlatStep, records: Sequence[bytes]) 
         raise UnsupportedError("the step runs without Grappler", where=where)
     if flat.graph.at_most or any(is_collective(node) for node in flat.graph.nodes):
         raise UnsupportedError("it takes part in collectives, or has sizes that depend on data", where=where)
-    graph, how = read_optimized_graph(records, like=flat.graph), HOW_OPTIMIZED
+    graph, how = read_optimized_graph(records, like=flat.graph), HOW_OPTIMIZED if memory_optimizer else HOW_ADDED
     if MAKES_BY_REFERENCE & ({node.op_type for node in graph.nodes} - {node.op_type for node in flat.graph.nodes}):
         records = recorded_graphs(runnable(traced), like=flat.graph, memory_optimizer=False)
-        graph, how = read_optimized_graph(records, like=flat.graph), _HOW_ADDED
+        graph, how = read_optimized_graph(records, like=flat.graph), HOW_ADDED
     purity = Purity(graph, stateful_op_types(graph))
     graph.control_outputs = [node for node in graph.nodes if not purity.is_pure(node)]
     graph, purity = flatten_graph(graph, infer=True)

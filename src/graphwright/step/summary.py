@@ -234,14 +234,17 @@ def output_shapes(tasks: TaskMap, roles: Roles) -> dict[str, tuple[int, ...]]:
     """By layer, and by what layers lie in, the shape of what it hands on last in the forward pass, in the order in which they run."""
     found: dict[str, tuple[int, ...]] = {}
     layer = {node: roles.layers.of(node.name) for node in tasks.graph.nodes if node not in roles.backward}
+    given_back = set(tasks.graph.outputs)
     for node in topological_order(tasks.graph):
         parts = layer.get(node, "").split("/")
+        unread = node.outputs[:1] if not any(value.consumers for value in node.outputs) else ()
         if node.op_type in STANDS_FOR_SOMETHING or not parts[0]:
             continue
         for scope in ("/".join(parts[:end]) for end in range(1, len(parts) + 1)):
             for value in node.outputs:
                 outside = [n for n in value.consumers if n in layer and f"{layer[n]}/".startswith(f"{scope}/") is False]
-                if value.shape is not None and None not in value.shape and (outside or not value.consumers or scope not in found):
+                is_last = outside or value in given_back or value in unread or scope not in found
+                if value.shape is not None and None not in value.shape and is_last:
                     found[scope] = tuple(d for d in value.shape if d is not None)
     return found
 
