@@ -27,8 +27,9 @@ def test_a_budget_that_one_cut_does_not_keep(graph: CostGraph, share: float, mos
     budget, problem = half(graph, share), Problem(graph)
     first = minimum_cuts(problem, graph.order, budget, FOREVER)
     assert min(simulate(graph, Schedule(tuple(steps))).peak_bytes for steps in first) > budget
-    steps = nested_cuts(problem, first, budget, FOREVER)
+    steps, *others = nested_cuts(problem, [first, first], budget, FOREVER)
     trace = simulate(graph, Schedule(tuple(steps)))
     assert reference_is_valid(graph, steps)
     assert trace.peak_bytes <= budget
     assert trace.time <= (1 + most) * problem.base_time
+    assert [len(other) > 0 for other in others] == [True]  # every order's way is given back

@@ -10,7 +10,7 @@ serve no more are taken back.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -25,19 +25,54 @@ OFFERS = 32  # schedules of one level that are looked at
 FREE = 1e-4  # share of the whole time below which one is as cheap as another
 
 
-def nested_cuts(problem: Problem, cuts: Sequence[list[int]], budget: int, deadline: float) -> list[int]:
-    """The last schedule on that way, from the cuts of the first level on; it may still be above the budget."""
-    best = Draft(problem, problem.graph.order, budget)
-    for _ in range(LEVELS):
-        steps = _cheapest_way(best, cuts)
-        if steps is None:
+class NestedCuts:
+    """One way of cuts of cuts, a level at a time.
+
+    Args:
+        cuts: those of the first level.
+
+    Attributes:
+        draft: the schedule so far; it may still be above the budget.
+    """
+
+    def __init__(self, problem: Problem, cuts: Sequence[list[int]], budget: int) -> None:
+        self.draft = Draft(problem, problem.graph.order, budget)
+        self._problem, self._cuts, self._levels = problem, cuts, 0
+
+    @property
+    def is_at_its_end(self) -> bool:
+        """Whether the budget is kept, or no further level gets nearer to it."""
+        return self._levels == LEVELS or self.draft.overflow() == 0
+
+    def go_on(self, deadline: float) -> None:
+        """The next level."""
+        draft = self.draft
+        if self._levels:
+            self._cuts = minimum_cuts(self._problem, draft.steps(), draft.budget, deadline)
+        steps = _cheapest_way(draft, self._cuts)
+        self._levels = LEVELS if steps is None else self._levels + 1
+        if steps is not None:
+            draft.load(steps)
+            fill(draft, deadline)
+
+
+def nested_cuts(problem: Problem, firsts: Iterable[Sequence[list[int]]], budget: int, deadline: float) -> list[list[int]]:
+    """Schedules of several such ways, the nearest to the budget first: each level goes on with that whose schedule takes the least time.
+
+    Time only grows from level to level, and some orders lead to twice the repeats of others, which is seen after a few levels.
+
+    Args:
+        firsts: for each order, the cuts of the first level.
+    """
+    ways = [NestedCuts(problem, cuts, budget) for cuts in firsts]
+    while not problem.stop(deadline):
+        cheapest = min(ways, key=lambda way: way.draft.time if not way.is_at_its_end else math.inf, default=None)
+        kept = min((way.draft.time for way in ways if way.draft.overflow() == 0), default=math.inf)
+        if cheapest is None or cheapest.is_at_its_end or cheapest.draft.time >= kept:
             break
-        best.load(steps)
-        fill(best, deadline)
-        if best.overflow() == 0 or problem.stop(deadline):
-            break
-        cuts = minimum_cuts(problem, best.steps(), budget, deadline)
-    return best.steps()
+        cheapest.go_on(deadline)
+    ways.sort(key=lambda way: (way.draft.overflow(), way.draft.time))
+    return [way.draft.steps() for way in ways]
 
 
 def _cheapest_way(start: Draft, offers: Sequence[list[int]]) -> list[int] | None:

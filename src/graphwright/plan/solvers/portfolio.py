@@ -160,10 +160,11 @@ class Portfolio:
             cuts = minimum_cuts(problem, order, budget, self._until(best, budget, until))
             fit = bool(cuts) and max(simulate_unchecked(problem.graph, cuts[0])) <= budget
             starts = [(steps, "minimum cut") for steps in cuts[:2]] if fit else []
-            if cuts and not fit:
-                self.say(share * (place + 0.1), "cutting again")
-                nested = nested_cuts(problem, cuts, budget, started + NESTED * (deadline - started) if best is None else until)
-                starts = [(nested, "nested minimum cuts")]
+            if cuts and not fit and not place:
+                self.say(share * 0.1, "cutting again")
+                last = started + NESTED * (deadline - started)
+                others = (minimum_cuts(problem, other, budget, last) for other in orders[1:])
+                starts = [(steps, "nested minimum cuts") for steps in nested_cuts(problem, (cuts, *others), budget, last)]
             if fit and problem.task_count > LARGE:
                 with self.problem.limited(work):
                     return self._take(best, cuts[0], budget, "minimum cut", until)
