@@ -194,3 +194,62 @@ def training_in(frames: Iterable[FrameType]) -> tuple[Any, Any] | None:
             batch = next(iter(batches.data_adapter.get_tf_dataset()), None)
             return None if batch is None else (given["self"], tuple(part for part in batch if part is not None))
     return None
+
+
+def is_functional(layer: Any) -> bool:
+    """Whether a layer is a model that does nothing but run its graph of layers: a functional one, or a built Sequential."""
+    functional: Any = importlib.import_module("keras.src.models.functional").Functional
+    sequential: Any = importlib.import_module("keras").Sequential
+    if isinstance(layer, sequential):
+        return layer._functional is not None and type(layer).call is sequential.call
+    return isinstance(layer, functional) and type(layer).call is functional.call
+
+
+def graph_calls(model: Any) -> list[tuple[Any, Callable[[dict[int, Any]], tuple[tuple[Any, ...], dict[str, Any]]], list[Any], list[Any]]]:
+    """What a functional model calls, in an order that it can be called in, inputs left out.
+
+    Returns:
+        For each call the operation, a function that fills values, by the `id` of the symbolic tensor that each stands for, into the
+        arguments of the call, the symbolic tensors that it takes, and those that it gives.
+    """
+    graph = getattr(model, "_functional", None) or model
+    by_depth = graph._nodes_by_depth
+    nodes = (node for depth in sorted(by_depth, reverse=True) for node in by_depth[depth] if node.operation and not node.is_input)
+    return [(node.operation, node.arguments.fill_in, list(node.input_tensors), list(node.outputs)) for node in nodes]
+
+
+def as_called_in(training: bool, operation: Any) -> Callable[..., Any]:
+    """An operation of a functional model, called as the model calls it when it is called in training, or not in training."""
+    return importlib.import_module("keras.src.models.functional").operation_fn(operation, training=training)
+
+
+def inputs_of_graph(model: Any, x: Any) -> list[Any]:
+    """What a functional model makes of what it is called with: tensors in the order of `model.inputs`, cast and with the rank of these."""
+    return (getattr(model, "_functional", None) or model)._standardize_inputs(x)
+
+
+def output_structure(model: Any) -> Any:
+    """The structure of symbolic tensors that a functional model returns."""
+    return (getattr(model, "_functional", None) or model)._outputs_struct
+
+
+def added_losses(layer: Any) -> list[Any]:
+    """Losses that the last call of a layer has added; penalties of its weights are not among them."""
+    return [loss for part in all_layers(layer) for loss in part._losses]
+
+
+def forget_added_losses(layer: Any) -> None:
+    """Let the losses go that the last call of a layer has added."""
+    layer._clear_losses()
+
+
+def is_from_fit(arguments: dict[str, Any]) -> bool:
+    """Whether `evaluate` was called by `fit`, with these keyword arguments."""
+    return bool(arguments.get("_use_cached_eval_dataset"))
+
+
+def what_is_overridden(model: Any) -> list[str]:
+    """The methods of Keras's training that the class of a model, or the model itself, replaces by its own."""
+    plain: Any = importlib.import_module("keras").Model
+    names = ("train_step", "test_step", "compute_loss", "compute_metrics", "make_train_function", "make_test_function")
+    return [name for name in names if name in vars(model) or getattr(type(model), name, None) is not getattr(plain, name, None)]

@@ -1,0 +1,236 @@
+"""The frozen prefix of a Keras model: what training does not change, and computes anew for every sample in every epoch.
+
+A functional model is a list of calls of layers; functional models among its layers are opened. A call belongs to the prefix where
+nothing trained is called before it, its layer has no trainable weight, and it does the same in training whenever it is called: it
+draws nothing at random and changes no variable, which is read off its traced graph.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphwright.errors import UnsupportedError
+from graphwright.ir.graph import Node
+from graphwright.ir.traits.effects import Purity, draws_by_counter
+from graphwright.ir.traits.values import ARGUMENTS, only_orders
+from graphwright.ir.traits.variables import written_resources
+from graphwright.source.concrete_function import from_concrete_function
+from graphwright.source.private_keras import added_losses, as_called_in, forget_added_losses, graph_calls, is_functional, mask_of
+from graphwright.step.flatten import stateful_op_types
+
+Key = tuple[str, int]
+"""A value of the model: where in it, as a path of models, and the number of a symbolic tensor there."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a layer or operation.
+
+    Attributes:
+        operation: what is called.
+        fill: from values by the `id` of symbolic tensors to the arguments of the call.
+        takes, gives: those `id`s, and what values they stand for.
+    """
+
+    operation: Any
+    fill: Callable[[dict[int, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
+    takes: dict[int, Key]
+    gives: list[Key]
+    specs: dict[Key, Any] = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """The name of the layer."""
+        return str(self.operation.name)
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether the layer has weights, trained or not."""
+        return bool(getattr(self.operation, "weights", []))
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether training changes a weight of the layer."""
+        return bool(getattr(self.operation, "trainable_variables", []))
+
+
+@dataclass(frozen=True)
+class FrozenPrefix:
+    """A model in two: what is computed once for each sample, and what is trained.
+
+    Attributes:
+        inputs: the model's inputs.
+        outputs: the model's outputs.
+        prefix: the calls that are made once.
+        head: all others.
+        features: the values that go from the prefix to the head, or out of the model.
+        passed_on: the inputs of the model that the head takes itself.
+        specs: for each feature its symbolic tensor.
+    """
+
+    inputs: list[Key]
+    outputs: list[Key]
+    prefix: list[Call]
+    head: list[Call]
+    features: list[Key]
+    passed_on: list[Key]
+    specs: list[Any]
+
+    @property
+    def read(self) -> list[int]:
+        """Which of the model's inputs the prefix takes."""
+        taken = {key for call in self.prefix for key in call.takes.values()}
+        return [place for place, key in enumerate(self.inputs) if key in taken]
+
+    @property
+    def variables(self) -> list[Any]:
+        """The variables of the prefix."""
+        found = {id(variable): variable for call in self.prefix for variable in getattr(call.operation, "variables", [])}
+        return list(found.values())
+
+    def compute(self, inputs: Sequence[Any]) -> list[Any]:
+        """The features of a batch of what the prefix reads; in training, since that is where they are used."""
+        values = run(self.prefix, {self.inputs[place]: x for place, x in zip(self.read, inputs, strict=True)}, training=True)
+        return [values[key] for key in self.features]
+
+    def finish(self, features: Sequence[Any], passed_on: Sequence[Any], *, training: bool) -> list[Any]:
+        """The outputs of the model."""
+        given = dict(zip((*self.features, *self.passed_on), (*features, *passed_on), strict=True))
+        values = run(self.head, given, training=training)
+        return [values[key] for key in self.outputs]
+
+
+def find_prefix(model: Any) -> FrozenPrefix:
+    """The frozen prefix of a functional model.
+
+    Raises:
+        UnsupportedError: it has none, or frozen layers stand behind what draws at random, updates statistics or adds a loss.
+    """
+    if not is_functional(model):
+        raise UnsupportedError(
+            f"{type(model).__name__} {model.name!r} does not say which layer takes what",
+            cause="its class has a call method of its own, or it is not built yet",
+            remedy="give a functional model or a Sequential that has an Input",
+        )
+    inputs: list[Key] = [("", id(x)) for x in model.inputs]
+    specs: dict[Key, Any] = dict(zip(inputs, model.inputs, strict=True))
+    calls, local = _opened(model, "", dict(zip(map(id, model.inputs), inputs, strict=True)), specs)
+    outputs = [local[id(x)] for x in model.outputs]
+    why: dict[int, str] = {}
+    prefix = _without_the_trained(calls, inputs, why)
+    found = _effects(prefix, inputs, specs)
+    if found:
+        for call in prefix:
+            reason = "; ".join(sorted(_effects([call], call.takes.values(), specs)))
+            if reason:
+                why[id(call)] = f"layer {call.name!r} {reason}"
+        frozen = _without_the_trained(calls, inputs, why)
+        lost = next((call for call in prefix if call.has_weights and all(call is not other for other in frozen)), None)
+        if lost is not None:
+            raise UnsupportedError(
+                f"the features of frozen layer {lost.name!r} are not the same in every epoch: {next(iter(why.values()))}",
+                cause="that layer stands in front of it, or is it"
+                if len(why) == 1
+                else f"{len(why)} layers of that kind stand in front of it",
+                remedy="put random augmentation behind the frozen layers or into the data; freeze batch norms, and leave dropout out of "
+                "what is frozen",
+            )
+        prefix = frozen
+    if not any(call.has_weights for call in prefix):
+        first = next((call.name for call in calls if call.is_trained), "")
+        raise UnsupportedError(
+            f"model {model.name!r} has no frozen layer with weights in front of what is trained",
+            cause=f"layer {first!r} is the first that is trained" if first else "nothing in it is trained, and nothing has weights",
+            remedy="set `layer.trainable = False` for the first layers, before `compile`",
+        )
+    return _cut(calls, prefix, inputs, outputs, specs)
+
+
+def _cut(calls: list[Call], prefix: list[Call], inputs: list[Key], outputs: list[Key], specs: dict[Key, Any]) -> FrozenPrefix:
+    inside = {id(call) for call in prefix}
+    head = [call for call in calls if id(call) not in inside]
+    made = {key for call in prefix for key in call.gives}
+    needed = dict.fromkeys([*(key for call in head for key in call.takes.values()), *outputs])
+    features = [key for key in needed if key in made]
+    for key in features:
+        if specs[key].shape[0] is not None or len(specs[key].shape) == 0:
+            raise UnsupportedError(
+                f"value {specs[key].name!r}, made by frozen layers, has the shape {specs[key].shape}, without an open batch in front",
+                remedy="let its first dimension be the batch",
+            )
+    return FrozenPrefix(inputs, outputs, prefix, head, features, [key for key in needed if key in inputs], [specs[key] for key in features])
+
+
+def run(calls: Iterable[Call], given: Mapping[Key, Any], *, training: bool) -> dict[Key, Any]:
+    """All values, from some of them, by calls in order."""
+    keras: Any = importlib.import_module("keras")
+    values = dict(given)
+    for call in calls:
+        args, kwargs = call.fill({number: values[key] for number, key in call.takes.items()})
+        outputs = as_called_in(training, call.operation)(*args, **kwargs)
+        values.update(zip(call.gives, keras.tree.flatten(outputs), strict=True))
+    return values
+
+
+def _opened(model: Any, path: str, local: dict[int, Key], specs: dict[Key, Any]) -> tuple[list[Call], dict[int, Key]]:
+    """The calls of a model, those of functional models inside it in place of a call of that model; and what its tensors stand for."""
+    calls: list[Call] = []
+    for number, (operation, fill, takes, gives) in enumerate(graph_calls(model)):
+        where = f"{path}/{number}"
+        keys = [local[id(x)] for x in takes]
+        if is_functional(operation) and len(operation.inputs) == len(takes) == 1 and type(operation).__call__ is type(model).__call__:
+            inner = {id(operation.inputs[0]): keys[0]}
+            inside, names = _opened(operation, where, inner, specs)
+            calls += inside
+            made = [names[id(x)] for x in operation.outputs]
+        else:
+            made: list[Key] = [(where, id(x)) for x in gives]
+            specs.update(zip(made, gives, strict=True))
+            calls.append(Call(operation, fill, {id(x): key for x, key in zip(takes, keys, strict=True)}, made, specs))
+        local.update(zip(map(id, gives), made, strict=True))
+    return calls, local
+
+
+def _without_the_trained(calls: Iterable[Call], inputs: Iterable[Key], refused: Mapping[int, str]) -> list[Call]:
+    """The calls that take nothing but the inputs and one another, of layers that are not trained."""
+    known, found = set(inputs), list[Call]()
+    for call in calls:
+        if not call.is_trained and id(call) not in refused and known.issuperset(call.takes.values()):
+            known.update(call.gives)
+            found.append(call)
+    return found
+
+
+def _effects(calls: list[Call], takes: Iterable[Key], specs: Mapping[Key, Any]) -> set[str]:
+    """What calls do in training besides making their outputs, in words."""
+    tf: Any = importlib.import_module("tensorflow")
+    keys, found = list(dict.fromkeys(takes)), set[str]()
+
+    def trace(*given: Any) -> list[Any]:
+        values = run(calls, dict(zip(keys, given, strict=True)), training=True)
+        for call in calls:
+            if hasattr(call.operation, "_losses") and added_losses(call.operation):
+                found.add("adds a loss of its own, which would be left out")
+                forget_added_losses(call.operation)
+        last = [values[key] for call in calls for key in call.gives]
+        if any(mask_of(value) is not None for value in last):
+            found.add("gives a mask to later layers, which would be left out")
+        return last
+
+    given = [tf.TensorSpec(specs[key].shape, specs[key].dtype) for key in keys]
+    concrete = tf.function(trace, autograph=False).get_concrete_function(*given)
+    graph = from_concrete_function(concrete, planned=False)[0]
+    purity = Purity(graph, stateful_op_types(graph))
+    impure = (node for node in graph if node.op_type not in ARGUMENTS and not only_orders(node) and not purity.is_pure(node))
+    return found | {_in_words(node) for node in impure if node.outputs or node.op_type != "NoOp"}
+
+
+def _in_words(node: Node) -> str:
+    if written_resources(node):
+        return f"changes a variable in training ({node.op_type}), as a batch norm its statistics or a dropout its random state"
+    if draws_by_counter(node):
+        return f"draws at random ({node.op_type})"
+    return f"has effects, or is unknown ({node.op_type})"
