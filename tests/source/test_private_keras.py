@@ -4,6 +4,7 @@ import tempfile
 from traceback import walk_stack
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from graphwright.source import private_keras as private
@@ -178,3 +179,49 @@ def test_layers_have_classes_by_their_names():
     model = keras.Sequential([keras.Input((3,)), keras.layers.ReLU(name="relu"), inner])
     classes = {layer: kind for layer, kind in private.layer_classes(model).items() if kind != "InputLayer"}
     assert classes == {"relu": "ReLU", "inner": "Sequential", "inner/scores": "Dense"}
+
+
+def test_the_graph_of_a_functional_model_is_called_call_by_call():
+    inputs = keras.Input((3,), name="x")
+    drop, penalized = keras.layers.Dropout(0.999), keras.layers.Dense(2, activity_regularizer="l2")
+    model = keras.Model(inputs, penalized(drop(inputs)))
+    sequential = keras.Sequential([keras.layers.Dense(1)])
+    assert [private.is_functional(layer) for layer in (model, sequential, drop)] == [True, False, False]
+    sequential.build((None, 3))
+    assert private.is_functional(sequential)
+    assert not private.is_functional(type("Own", (keras.Sequential,), {"call": lambda self, x: x})([keras.Input((3,))]))
+    (x,) = private.inputs_of_graph(model, np.ones([4, 3]))
+    assert x.dtype == tf.float32
+    values = {id(model.inputs[0]): x}
+    for operation, fill, takes, gives in private.graph_calls(model):
+        assert all(id(value) in values for value in takes)
+        args, kwargs = fill(values)
+        values[id(gives[0])] = private.as_called_in(training=False, operation=operation)(*args, **kwargs)
+    assert tf.reduce_all(values[id(private.output_structure(model))] == model(x))
+    assert tf.reduce_any(private.as_called_in(training=True, operation=drop)(x) == 0.0)
+    assert len(private.added_losses(penalized)) == 1
+    private.forget_added_losses(penalized)
+    assert private.added_losses(penalized) == []
+
+
+def test_fit_calls_evaluate_in_a_way_that_is_seen():
+    model, seen = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)]), []
+    model.compile("sgd", "mse")
+    plain = model.evaluate
+    model.evaluate = lambda *args, **kwargs: seen.append(private.is_from_fit(kwargs)) or plain(*args, **kwargs)
+    data = tf.ones([4, 3]), tf.ones([4, 1])
+    model.fit(*data, validation_data=data, verbose=0)
+    model.evaluate(*data, verbose=0)
+    assert seen == [True, False]
+
+
+def test_which_methods_of_training_a_model_replaces():
+    class Own(keras.Sequential):
+        def compute_loss(self, *args, **kwargs):
+            return super().compute_loss(*args, **kwargs)
+
+    model = Own([keras.layers.Dense(1)])
+    assert private.what_is_overridden(model) == ["compute_loss"]
+    model.train_step = model.train_step
+    assert private.what_is_overridden(model) == ["train_step", "compute_loss"]
+    assert private.what_is_overridden(keras.Sequential()) == []

@@ -10,8 +10,9 @@ import importlib
 import inspect
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -86,8 +87,8 @@ class FrozenCache:
         self.found = self.computed = 0
         self._model, self._folder, self._max_bytes = model, folder, max_bytes
         self._parts = find_prefix(model)
-        self._compute = self._traced()
-        self._layers, self._weights, self._compiled = self._layer_state(), b"", compile_arguments(model)
+        self._layers, self._compiled = self._layer_state(), compile_arguments(model)
+        self._weights: bytes = b""
         self._functions: tuple[Any, Any] = (None, None)
         self._store = FeatureStore(max_bytes)
         self._alike = False
@@ -157,9 +158,8 @@ class FrozenCache:
         plain = model.train_function, model.test_function
         if self._compiled is not (now := compile_arguments(model)):
             self._compiled, self._functions = now, (None, None)
-        part = _Trained(model, self._parts)
-        model.train_step = lambda data: type(model).train_step(part, data)
-        model.test_step = lambda data: type(model).test_step(part, data)
+        part, kind = _Trained(model, self._parts), cast("Any", type(model))
+        model.train_step, model.test_step = partial(kind.train_step, part), partial(kind.test_step, part)
         model.train_function, model.test_function = self._functions
         try:
             yield
@@ -175,8 +175,7 @@ class FrozenCache:
         if isinstance(callbacks, keras.callbacks.CallbackList):
             callbacks.append(watch)
             return callbacks
-        given = [] if callbacks is None else list(callbacks) if isinstance(callbacks, Sequence) else [callbacks]
-        return [*given, watch]
+        return [*([] if callbacks is None else _listed(callbacks)), watch]
 
     # What is frozen
 
@@ -187,7 +186,7 @@ class FrozenCache:
         """Find the frozen prefix again where layers were frozen or released."""
         if (now := self._layer_state()) != self._layers:
             self._parts = find_prefix(self._model)
-            self._compute, self._functions, self._layers = self._traced(), (None, None), now
+            self._functions, self._layers = (None, None), now
             self._weights = b""
 
     def _follow_weights(self) -> None:
@@ -206,7 +205,7 @@ class FrozenCache:
         serialize: Any = importlib.import_module("keras").saving.serialize_keras_object
         operations = {id(call.operation): call.operation for call in self._parts.prefix}
         order = {key: place for place, call in enumerate(self._parts.prefix) for key in call.gives}
-        settings = [repr(serialize(operation)) for operation in operations.values()] if self._folder else []
+        settings = [_nameless(serialize(operation)) for operation in operations.values()] if self._folder else []
         wired = [[order.get(key, -1) for key in call.takes.values()] for call in self._parts.prefix]
         words = repr((settings, wired, [order[key] for key in self._parts.features]))
         return digest([np.frombuffer(words.encode(), np.uint8), *(np.asarray(variable) for variable in self._parts.variables)])
@@ -222,9 +221,9 @@ class FrozenCache:
 
     # Features
 
-    def _traced(self) -> Callable[..., Any]:
+    def _computed(self, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
         tf: Any = importlib.import_module("tensorflow")
-        return tf.function(self._parts.compute, autograph=False, reduce_retracing=True)
+        return [feature.numpy() for feature in self._parts.compute(*map(tf.constant, inputs))]
 
     def _features(self, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
         """The features of a batch of what the prefix reads."""
@@ -234,7 +233,7 @@ class FrozenCache:
         missing = {key: place for place, key in reversed(list(enumerate(keys))) if key not in rows}
         if missing:
             places = sorted(missing.values())
-            made = [feature.numpy() for feature in self._compute([array[places] for array in inputs])]
+            made = self._computed([array[places] for array in inputs])
             self._check_samples(inputs, places, made)
             for row, place in enumerate(places):
                 rows[keys[place]] = tuple(feature[row] for feature in made)
@@ -247,7 +246,7 @@ class FrozenCache:
         """Refuse layers that make a sample's features of other samples too; by running the first batch, whose first sample goes alone."""
         if self._alike or len(places) == 1:
             return
-        alone = [feature.numpy() for feature in self._compute([array[places[:1]] for array in inputs])]
+        alone = self._computed([array[places[:1]] for array in inputs])
         for name, one, all_of_them in zip(self._parts.specs, alone, made, strict=True):
             if not np.issubdtype(one.dtype, np.floating):
                 same = np.array_equal(one[0], all_of_them[0])
@@ -284,11 +283,12 @@ class FrozenCache:
         keras: Any = importlib.import_module("keras")
         tf: Any = importlib.import_module("tensorflow")
         if isinstance(data, tf.data.Dataset):
-            return data.map(left_alone(self._of_element))
+            mapped: Any = data.map(left_alone(self._of_element))
+            return mapped
         if isinstance(data, keras.utils.PyDataset):
             return _sequence_of(data, self._of_tuple)
         if isinstance(data, Iterator):
-            return (self._of_tuple(batch) for batch in data)
+            return (self._of_tuple(batch) for batch in cast("Iterator[Any]", data))
         if isinstance(data, tf.distribute.DistributedDataset):
             raise UnsupportedError("a distributed data set was given", remedy="train on one device, or plainly")
         return self._of_arrays(data) if whole else self._of_tuple(data, self._of_arrays)
@@ -297,12 +297,20 @@ class FrozenCache:
         """As `_of_batch`, a few samples at a time."""
         tree: Any = importlib.import_module("keras").tree
         count = len(tree.flatten(x)[0])
-        made = [self._of_batch(tree.map_structure(lambda a, k=k: a[k : k + _AT_ONCE], x)) for k in range(0, count, _AT_ONCE)]
-        return tree.map_structure(lambda *parts: np.concatenate(parts), *made)
+
+        def rows(array: Any, first: int) -> Any:
+            return array[first : first + _AT_ONCE]
+
+        def joined(*parts: Any) -> Any:
+            return np.concatenate(parts)
+
+        made = [self._of_batch(tree.map_structure(partial(rows, first=first), x)) for first in range(0, count, _AT_ONCE)]
+        return tree.map_structure(joined, *made)
 
     def _of_tuple(self, batch: Any, of_x: Callable[[Any], Any] | None = None) -> Any:
         of_x = of_x or self._of_batch
-        return (of_x(batch[0]), *batch[1:]) if isinstance(batch, (tuple, list)) else (of_x(batch),)
+        x, *others = _listed(batch)
+        return (of_x(x), *others)
 
     def _of_element(self, *element: Any) -> Any:
         """The same for an element of a `tf.data.Dataset`, symbolically."""
@@ -310,11 +318,14 @@ class FrozenCache:
         inputs = inputs_of_graph(self._model, element[0])
         read = [inputs[place] for place in self._parts.read]
         specs = self._parts.specs
-        features = tf.numpy_function(lambda *arrays: self._features(arrays), read, [tf.as_dtype(spec.dtype) for spec in specs])
-        features = features if isinstance(features, (list, tuple)) else [features]
-        for feature, spec in zip(features, specs, strict=True):
+
+        def of_arrays(*arrays: Any) -> Any:
+            return self._features(arrays)
+
+        features = tf.numpy_function(of_arrays, read, [tf.as_dtype(spec.dtype) for spec in specs])
+        for feature, spec in zip(_listed(features), specs, strict=True):
             feature.set_shape([read[0].shape[0], *spec.shape[1:]])
-        return (self._packed(list(features), inputs), *element[1:])
+        return (self._packed(_listed(features), inputs), *element[1:])
 
 
 class _Trained:
@@ -328,11 +339,24 @@ class _Trained:
 
     def __call__(self, x: Any, training: bool = False) -> Any:
         tree: Any = importlib.import_module("keras").tree
-        given = list(x) if isinstance(x, (tuple, list)) else [x]
+        given = _listed(x)
         count = len(self._parts.features)
         outputs = self._parts.finish(given[:count], given[count:], training=training)
-        packed = tree.pack_sequence_as(output_structure(self._whole), outputs)
-        return packed[0] if isinstance(packed, (tuple, list)) and len(packed) == 1 else packed
+        structure = output_structure(self._whole)
+        return outputs[0] if isinstance(structure, (tuple, list)) and len(outputs) == 1 else tree.pack_sequence_as(structure, outputs)
+
+
+def _nameless(settings: Any) -> Any:
+    """The settings of a layer without names, which count the layers that were made in a process."""
+    if isinstance(settings, dict):
+        items = cast("dict[str, Any]", settings).items()
+        return {key: _nameless(item) for key, item in items if key not in {"name", "shared_object_id"}}
+    return [_nameless(item) for item in _listed(settings)] if isinstance(settings, (list, tuple)) else settings
+
+
+def _listed(value: Any) -> list[Any]:
+    """What a tuple or list holds; anything else alone."""
+    return list(cast("Sequence[Any]", value)) if isinstance(value, (list, tuple)) else [value]
 
 
 def _sequence_of(data: Any, of_batch: Callable[[Any], Any]) -> Any:

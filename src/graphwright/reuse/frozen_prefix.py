@@ -69,6 +69,7 @@ class FrozenPrefix:
         features: the values that go from the prefix to the head, or out of the model.
         passed_on: the inputs of the model that the head takes itself.
         specs: for each feature its symbolic tensor.
+        compute: from tensors of a batch that the prefix reads to the list of features; as in training, since that is where they are used.
     """
 
     inputs: list[Key]
@@ -78,6 +79,7 @@ class FrozenPrefix:
     features: list[Key]
     passed_on: list[Key]
     specs: list[Any]
+    compute: Callable[..., list[Any]]
 
     @property
     def read(self) -> list[int]:
@@ -90,11 +92,6 @@ class FrozenPrefix:
         """The variables of the prefix."""
         found = {id(variable): variable for call in self.prefix for variable in getattr(call.operation, "variables", [])}
         return list(found.values())
-
-    def compute(self, inputs: Sequence[Any]) -> list[Any]:
-        """The features of a batch of what the prefix reads; in training, since that is where they are used."""
-        values = run(self.prefix, {self.inputs[place]: x for place, x in zip(self.read, inputs, strict=True)}, training=True)
-        return [values[key] for key in self.features]
 
     def finish(self, features: Sequence[Any], passed_on: Sequence[Any], *, training: bool) -> list[Any]:
         """The outputs of the model."""
@@ -121,10 +118,10 @@ def find_prefix(model: Any) -> FrozenPrefix:
     outputs = [local[id(x)] for x in model.outputs]
     why: dict[int, str] = {}
     prefix = _without_the_trained(calls, inputs, why)
-    found = _effects(prefix, inputs, specs)
-    if found:
+    parts = _cut(calls, prefix, inputs, outputs, specs)
+    if _effects(parts.compute):
         for call in prefix:
-            reason = "; ".join(sorted(_effects([call], call.takes.values(), specs)))
+            reason = "; ".join(sorted(_effects(_traced([call], list(dict.fromkeys(call.takes.values())), call.gives, specs))))
             if reason:
                 why[id(call)] = f"layer {call.name!r} {reason}"
         frozen = _without_the_trained(calls, inputs, why)
@@ -138,15 +135,15 @@ def find_prefix(model: Any) -> FrozenPrefix:
                 remedy="put random augmentation behind the frozen layers or into the data; freeze batch norms, and leave dropout out of "
                 "what is frozen",
             )
-        prefix = frozen
-    if not any(call.has_weights for call in prefix):
+        parts = _cut(calls, frozen, inputs, outputs, specs)
+    if not any(call.has_weights for call in parts.prefix):
         first = next((call.name for call in calls if call.is_trained), "")
         raise UnsupportedError(
             f"model {model.name!r} has no frozen layer with weights in front of what is trained",
             cause=f"layer {first!r} is the first that is trained" if first else "nothing in it is trained, and nothing has weights",
             remedy="set `layer.trainable = False` for the first layers, before `compile`",
         )
-    return _cut(calls, prefix, inputs, outputs, specs)
+    return parts
 
 
 def _cut(calls: list[Call], prefix: list[Call], inputs: list[Key], outputs: list[Key], specs: dict[Key, Any]) -> FrozenPrefix:
@@ -161,7 +158,10 @@ def _cut(calls: list[Call], prefix: list[Call], inputs: list[Key], outputs: list
                 f"value {specs[key].name!r}, made by frozen layers, has the shape {specs[key].shape}, without an open batch in front",
                 remedy="let its first dimension be the batch",
             )
-    return FrozenPrefix(inputs, outputs, prefix, head, features, [key for key in needed if key in inputs], [specs[key] for key in features])
+    taken = {key for call in prefix for key in call.takes.values()}
+    compute = _traced(prefix, [key for key in inputs if key in taken], features, specs)
+    passed_on = [key for key in needed if key in inputs]
+    return FrozenPrefix(inputs, outputs, prefix, head, features, passed_on, [specs[key] for key in features], compute)
 
 
 def run(calls: Iterable[Call], given: Mapping[Key, Any], *, training: bool) -> dict[Key, Any]:
@@ -204,28 +204,33 @@ def _without_the_trained(calls: Iterable[Call], inputs: Iterable[Key], refused: 
     return found
 
 
-def _effects(calls: list[Call], takes: Iterable[Key], specs: Mapping[Key, Any]) -> set[str]:
-    """What calls do in training besides making their outputs, in words."""
+def _traced(calls: list[Call], takes: list[Key], gives: list[Key], specs: Mapping[Key, Any]) -> Any:
+    """Calls as a `ConcreteFunction`, whose attribute `left_out` says what they make besides their outputs, in words."""
     tf: Any = importlib.import_module("tensorflow")
-    keys, found = list(dict.fromkeys(takes)), set[str]()
+    left_out: set[str] = set()
 
-    def trace(*given: Any) -> list[Any]:
-        values = run(calls, dict(zip(keys, given, strict=True)), training=True)
+    def compute(*given: Any) -> list[Any]:
+        values = run(calls, dict(zip(takes, given, strict=True)), training=True)
         for call in calls:
-            if hasattr(call.operation, "_losses") and added_losses(call.operation):
-                found.add("adds a loss of its own, which would be left out")
+            if hasattr(call.operation, "add_loss") and added_losses(call.operation):
+                left_out.add("adds a loss of its own, which would be left out")
                 forget_added_losses(call.operation)
-        last = [values[key] for call in calls for key in call.gives]
-        if any(mask_of(value) is not None for value in last):
-            found.add("gives a mask to later layers, which would be left out")
-        return last
+        if any(mask_of(values[key]) is not None for call in calls for key in call.gives):
+            left_out.add("gives a mask to later layers, which would be left out")
+        return [values[key] for key in gives]
 
-    given = [tf.TensorSpec(specs[key].shape, specs[key].dtype) for key in keys]
-    concrete = tf.function(trace, autograph=False).get_concrete_function(*given)
+    given = [tf.TensorSpec(specs[key].shape, specs[key].dtype) for key in takes]
+    concrete = tf.function(compute, autograph=False).get_concrete_function(*given)
+    concrete.left_out = left_out
+    return concrete
+
+
+def _effects(concrete: Any) -> set[str]:
+    """What a traced function does in training besides making its outputs, in words."""
     graph = from_concrete_function(concrete, planned=False)[0]
     purity = Purity(graph, stateful_op_types(graph))
     impure = (node for node in graph if node.op_type not in ARGUMENTS and not only_orders(node) and not purity.is_pure(node))
-    return found | {_in_words(node) for node in impure if node.outputs or node.op_type != "NoOp"}
+    return concrete.left_out | {_in_words(node) for node in impure}
 
 
 def _in_words(node: Node) -> str:

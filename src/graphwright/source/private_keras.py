@@ -200,9 +200,10 @@ def is_functional(layer: Any) -> bool:
     """Whether a layer is a model that does nothing but run its graph of layers: a functional one, or a built Sequential."""
     functional: Any = importlib.import_module("keras.src.models.functional").Functional
     sequential: Any = importlib.import_module("keras").Sequential
-    if isinstance(layer, sequential):
-        return layer._functional is not None and type(layer).call is sequential.call
-    return isinstance(layer, functional) and type(layer).call is functional.call
+    kind: Any = cast("Any", type(layer))
+    if issubclass(kind, sequential):
+        return layer._functional is not None and kind.call is sequential.call
+    return issubclass(kind, functional) and kind.call is functional.call
 
 
 def graph_calls(model: Any) -> list[tuple[Any, Callable[[dict[int, Any]], tuple[tuple[Any, ...], dict[str, Any]]], list[Any], list[Any]]]:
@@ -251,5 +252,6 @@ def is_from_fit(arguments: dict[str, Any]) -> bool:
 def what_is_overridden(model: Any) -> list[str]:
     """The methods of Keras's training that the class of a model, or the model itself, replaces by its own."""
     plain: Any = importlib.import_module("keras").Model
+    kind: Any = cast("Any", type(model))
     names = ("train_step", "test_step", "compute_loss", "compute_metrics", "make_train_function", "make_test_function")
-    return [name for name in names if name in vars(model) or getattr(type(model), name, None) is not getattr(plain, name, None)]
+    return [name for name in names if name in vars(model) or getattr(kind, name) is not getattr(plain, name)]

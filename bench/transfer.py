@@ -1,0 +1,91 @@
+"""Transfer learning with and without the features of frozen layers kept: `python -m bench.transfer [--epochs 10] [--samples 2048]`.
+
+MobileNetV2 with random weights, frozen, on crops of two photographs that scikit-learn ships: which photograph is it? Arrays, and a
+shuffled `tf.data.Dataset`. The time of a whole fit, tracing included, is a multiple of the shortest plain epoch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import keras
+import numpy as np
+import tensorflow as tf
+from sklearn.datasets import load_sample_images
+
+import graphwright as gw
+
+SIZE, BATCH = 96, 32
+
+
+def photographs(count: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Crops of two photographs, and of which each is one."""
+    rng = np.random.default_rng(0)
+    images = load_sample_images().images
+    classes = rng.integers(0, len(images), count)
+    crops = [images[kind][top : top + SIZE, left : left + SIZE] for kind in classes for top, left in [rng.integers(0, 300, 2)]]
+    return np.stack(crops), classes
+
+
+def network() -> Any:
+    """A frozen MobileNetV2 under a dense layer."""
+    keras.utils.set_random_seed(1)
+    base = keras.applications.MobileNetV2(weights=None, include_top=False, pooling="avg", input_shape=(SIZE, SIZE, 3))
+    base.trainable = False
+    image = keras.Input((SIZE, SIZE, 3))
+    hidden = keras.layers.Dropout(0.3)(base(keras.layers.Rescaling(1 / 127.5, offset=-1)(image)))
+    model = keras.Model(image, keras.layers.Dense(2)(hidden))
+    model.compile(keras.optimizers.Adam(1e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+
+
+class Clock(keras.callbacks.Callback):
+    """Seconds of each epoch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds: list[float] = []
+        self._started = 0.0
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002 - Keras names them
+        self._started = time.perf_counter()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
+        self.seconds.append(time.perf_counter() - self._started)
+
+
+def train(model: Any, data: str, epochs: int, samples: int) -> tuple[float, list[float], list[float]]:
+    """Seconds of the whole fit, of each epoch, and the losses."""
+    keras.utils.set_random_seed(2)
+    images, classes = photographs(samples)
+    clock, started = Clock(), time.perf_counter()
+    given: dict[str, Any] = {"x": images, "y": classes, "batch_size": BATCH}
+    if data == "tf.data":
+        given = {"x": tf.data.Dataset.from_tensor_slices((images, classes)).shuffle(samples).batch(BATCH), "shuffle": False}
+    losses = model.fit(**given, epochs=epochs, verbose=0, callbacks=[clock]).history["loss"]
+    return time.perf_counter() - started, clock.seconds, losses
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--samples", type=int, default=2048)
+    options = parser.parse_args()
+    print("| data | plain, epochs' time | cached, epochs' time | ratio | largest difference of a loss | features computed |")
+    print("|---|---:|---:|---:|---:|---:|")
+    for data in ("arrays", "tf.data"):
+        plain_s, epochs_s, plain = train(network(), data, options.epochs, options.samples)
+        model = gw.cache_frozen(network())
+        cached_s, _, cached = train(model, data, options.epochs, options.samples)
+        one_s, apart = min(epochs_s[1:]), max(abs(a - b) for a, b in zip(plain, cached, strict=True))
+        computed = f"{model.frozen_cache.computed:,} of {options.epochs * options.samples:,}"
+        print(f"| {data} | {plain_s / one_s:.1f} | {cached_s / one_s:.2f} | {cached_s / plain_s:.2f} | {apart:.1g} | {computed} |")
+
+
+if __name__ == "__main__":
+    main()
