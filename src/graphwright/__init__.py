@@ -74,9 +74,9 @@ if TYPE_CHECKING:
     from graphwright.report.results import MemoryPlan as MemoryPlan
     from graphwright.report.shape_report import ShapeReport as ShapeReport
     from graphwright.report.sweep import SweepResult as SweepResult
+    from graphwright.reuse.cache_frozen import cache_frozen as cache_frozen
     from graphwright.reuse.gradient_cache import GradientCache as GradientCache
     from graphwright.reuse.gradient_cache import GradientCacheResult as GradientCacheResult
-    from graphwright.reuse.cache_frozen import cache_frozen as cache_frozen
     from graphwright.reuse.rewrite import RewriteReport as RewriteReport
     from graphwright.reuse.rewrite import rewrite as rewrite
     from graphwright.reuse.rule import Rule as Rule
