@@ -26,7 +26,7 @@ collect_ignore = ["docs/site_docstrings.py"]  # is loaded by mkdocs alone, which
 _NUMBERS = itertools.count()
 _ROOT = Path(__file__).parent
 _HAS_TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
-_TENSORFLOW_ROOMS = "source run step memory gradient least_squares reversible workers editor costs".split()
+_TENSORFLOW_ROOMS = "source run step memory gradient least_squares reversible reuse workers editor costs".split()
 _TENSORFLOW_FOLDERS = (
     *(_ROOT / top / room for top in ("src/graphwright", "tests") for room in _TENSORFLOW_ROOMS),
     _ROOT / "tests" / "corpus",

@@ -75,6 +75,8 @@ if TYPE_CHECKING:
     from graphwright.report.shape_report import ShapeReport as ShapeReport
     from graphwright.report.sweep import SweepResult as SweepResult
     from graphwright.reuse.cache_frozen import cache_frozen as cache_frozen
+    from graphwright.reuse.cached import CacheInfo as CacheInfo
+    from graphwright.reuse.cached import cached as cached
     from graphwright.reuse.gradient_cache import GradientCache as GradientCache
     from graphwright.reuse.gradient_cache import GradientCacheResult as GradientCacheResult
     from graphwright.reuse.rewrite import RewriteReport as RewriteReport

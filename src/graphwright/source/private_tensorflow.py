@@ -221,6 +221,19 @@ def variable_without_value(name: str, dtype: DType, shape: Shape, trainable: boo
     return variable
 
 
+def own_variable(value: Any) -> Any:
+    """A variable that no `tf.distribute.Strategy` makes copies of, whatever scope is open. It has no gradient, nor have loops by it.
+
+    What is behind its handle is not told to TensorFlow, which would make zeros of that dtype where it differentiates a loop that has the
+    handle; so it is read and written by raw operations.
+    """
+    kind = _private("ops.resource_variable_ops").ResourceVariable
+    with import_tensorflow().init_scope():
+        variable = kind(value, trainable=False)
+        variable.handle._handle_data = None
+        return variable
+
+
 def set_input(operation: Any, index: int, tensor: Any) -> None:
     """Let an operation of a live graph read another tensor of the same graph, dtype and, as far as it is known, shape."""
     operation._update_input(index, tensor)
@@ -322,6 +335,14 @@ def is_traced_for_xla() -> bool:
     if import_tensorflow().executing_eagerly():
         return False
     return bool(_private("ops.control_flow_util").GraphOrParentsInXlaContext(_private("framework.ops").get_default_graph()))
+
+
+def is_gradient_of_loop() -> bool:
+    """Whether the gradient of a loop is being traced, into which no variable can be taken that the loop does not have."""
+    kind, graph = _private("ops.while_v2")._WhileBodyGradFuncGraph, import_tensorflow().compat.v1.get_default_graph()
+    while graph is not None and not isinstance(graph, kind):
+        graph = getattr(graph, "outer_graph", None)
+    return graph is not None
 
 
 def runtime_function(concrete_function: Any) -> Any:

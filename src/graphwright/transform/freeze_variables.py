@@ -193,6 +193,19 @@ def _freeze(graph: Graph, item: _Frozen, needed: set[Node]) -> None:
         graph.rename(constant.producer, name)
 
 
+def read_as_tensor(graph: Graph, handle: Value, tensor: Value) -> None:
+    """Let everything that reads the variable behind a handle read a tensor instead, in the bodies of If, While and Case too.
+
+    Calls have been inlined (`inline_calls`); the handle stays, unread.
+
+    Raises:
+        UnsupportedError: something writes to the variable, or hands it on to an op that needs a variable.
+    """
+    nodes = set(graph.nodes)
+    _check_uses(graph, handle, nodes)
+    _bind(graph, handle, tensor, nodes)
+
+
 def remove_behind(graph: Graph, node: Node, needed: set[Node]) -> bool:
     """Remove what uses a variable and is not needed: initializers, savers, optimizers. Returns whether nothing uses it any more.
 

@@ -6,6 +6,7 @@ and nobody sees it.
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
 from graphwright.ir.traits.arithmetic import BINARY_IN_PLACE, UNARY_IN_PLACE
@@ -73,21 +74,25 @@ class Purity:
 
     A control-flow node is pure when its functions are; reading a variable counts as
     pure, because the planner keeps reads on their side of the writes.
+
+    Args:
+        also: op types that count as pure all the same.
     """
 
-    def __init__(self, graph: Graph, stateful: dict[str, bool]) -> None:
+    def __init__(self, graph: Graph, stateful: dict[str, bool], *, also: AbstractSet[str] = frozenset()) -> None:
         self._graph = graph
+        self._also = also
         self._stateful = stateful
         self._functions: dict[str, bool] = {}
         self._changing: dict[str, bool] = {}
 
     def of(self, graph: Graph) -> Purity:
         """The same answers for another graph with these op types."""
-        return Purity(graph, self._stateful)
+        return Purity(graph, self._stateful, also=self._also)
 
     def is_pure(self, node: Node) -> bool:
         """Whether executing the node twice cannot be told from executing it once."""
-        if node.op_type in READS_OF_VARIABLES:
+        if node.op_type in READS_OF_VARIABLES or node.op_type in self._also:
             return True
         names = called_functions(node)
         if is_control_flow(node) or node.op_type in CALL_TYPES:
