@@ -117,7 +117,7 @@ def test_gradients_by_arguments_by_what_is_closed_over_and_of_gradients() -> Non
                 y = function(a)
             first = inner.gradient(y, [a, b, w])
             second = outer.gradient(first[0], [a, w])
-        assert [float(g) for g in first] == [9.0 * 12.0 + 5.0, 2.0, 48.0] and [float(g) for g in second] == [108.0, 72.0], function
+        assert [float(g) for g in (*first, *second)] == [9.0 * 12.0 + 5.0, 2.0, 48.0, 108.0, 72.0], function
     with tf.autodiff.ForwardAccumulator(a, tf.constant(1.0)) as forward:
         y = fn(a)
     assert float(forward.jvp(y)) == 113.0
@@ -169,7 +169,8 @@ def test_a_restored_checkpoint_is_seen(tmp_path: Path) -> None:
     w.assign([3.0, 4.0])
     assert double().numpy().tolist() == [6.0, 8.0]
     checkpoint.restore(path)
-    assert double().numpy()[0] == 2.0 and counts(double) == (1, 3)
+    assert double().numpy()[0] == 2.0
+    assert counts(double) == (1, 3)
 
 
 def test_variables_in_called_functions_branches_and_loops_are_found() -> None:
@@ -188,7 +189,8 @@ def test_variables_in_called_functions_branches_and_loops_are_found() -> None:
         fn(x), fn(x)
         before = fn(x)
         variable.assign_add(10.0)
-        assert fn(x) != before and fn(x) == x * a + b + 3.0 * c
+        assert fn(x) != before
+        assert fn(x) == x * a + b + 3.0 * c
 
 
 def test_writes_between_calls_in_one_function() -> None:
@@ -201,8 +203,10 @@ def test_writes_between_calls_in_one_function() -> None:
         w.assign_add(1.0)
         return first, double(), double()
 
-    assert [float(y) for y in step()] == [2.0, 4.0, 4.0] and counts(double) == (1, 2)
-    assert [float(y) for y in step()] == [4.0, 6.0, 6.0] and counts(double) == (3, 3)
+    assert [float(y) for y in step()] == [2.0, 4.0, 4.0]
+    assert counts(double) == (1, 2)
+    assert [float(y) for y in step()] == [4.0, 6.0, 6.0]
+    assert counts(double) == (3, 3)
 
 
 def test_what_was_not_used_for_longest_goes_first_and_no_more_is_kept_than_may_be() -> None:
@@ -215,7 +219,8 @@ def test_what_was_not_used_for_longest_goes_first_and_no_more_is_kept_than_may_b
     fn(two)
     assert counts(fn) == (3, 5)
     fn(tf.zeros(100))
-    assert fn.cache_info().too_large == 1 and fn.cache_info().nbytes == 96
+    assert fn.cache_info().too_large == 1
+    assert fn.cache_info().nbytes == 96
     fn.cache_clear()
     assert fn.cache_info() == gw.CacheInfo(0, 0, 0, 0, 96, 0)
 
@@ -226,7 +231,9 @@ def test_open_shapes_strings_and_structures() -> None:
     for value in (tf.ones([1]), tf.ones([3]), tf.ones([3, 1]), tf.ones([3])):
         w.assign(value)
         y = fn(tf.constant(2.0), tf.constant(["a", "b"]))
-        assert float(y["y"]) == 2.0 * value.shape.num_elements() and y["names"][0].numpy().tolist() == [b"A", b"B"] and y["names"][1] is None
+        assert float(y["y"]) == 2.0 * value.shape.num_elements()
+        assert y["names"][0].numpy().tolist() == [b"A", b"B"]
+        assert y["names"][1] is None
     assert counts(fn) == (0, 4)
     ragged = gw.cached(lambda x: x * 2.0)
     for _ in range(2):
@@ -245,7 +252,8 @@ def test_methods_and_layers() -> None:
 
     one, two = Kernel(2.0), Kernel(3.0)
     assert [float(k.matrix(p)) for k in (one, two) for p in (2, 3) for _ in range(2)] == [4.0, 4.0, 8.0, 8.0, 9.0, 9.0, 27.0, 27.0]
-    assert counts(one.matrix) == (4, 4) and one.matrix.cache_info().max_bytes == 2**20
+    assert counts(one.matrix) == (4, 4)
+    assert one.matrix.cache_info().max_bytes == 2**20
     layer = keras.layers.Dense(3)
     x = tf.ones((2, 4))
     layer(x)
@@ -296,7 +304,8 @@ _TABLE = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([1], [2])
 def test_what_is_not_the_same_at_each_call_is_refused_by_name(fn: Any, named: str) -> None:
     with pytest.raises(gw.UnsupportedError, match=named) as caught:
         gw.cached(fn)()
-    assert "operation" in caught.value.where and "remedy" in str(caught.value)
+    assert "operation" in caught.value.where
+    assert "remedy" in str(caught.value)
 
 
 def test_arguments_and_places_that_are_refused() -> None:
@@ -316,7 +325,8 @@ def test_threads_evaluate_once() -> None:
     inverse = gw.cached(lambda: tf.linalg.inv(w + tf.eye(50, dtype=tf.float64)))
     with ThreadPoolExecutor(8) as pool:
         results = list(pool.map(lambda _: inverse().numpy(), range(64)))
-    assert counts(inverse) == (63, 1) and all(np.array_equal(results[0], y) for y in results)
+    assert counts(inverse) == (63, 1)
+    assert all(np.array_equal(results[0], y) for y in results)
 
 
 def test_replicas_read_their_own_variables() -> None:

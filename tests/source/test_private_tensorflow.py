@@ -243,3 +243,31 @@ def test_a_call_of_a_function_is_found_among_the_calls() -> None:
         function, args, kwargs = private.call_in(frame for frame, _ in walk_tb(error.__traceback__))
     assert (function is fails, args[0].numpy(), kwargs) == (True, 2, {})
     assert private.call_in([]) is None
+
+
+def test_a_variable_of_its_own_in_a_loop_and_in_its_gradient() -> None:
+    own, w = private.own_variable(tf.constant(1.0)), tf.Variable(2.0)
+    seen: list[bool] = []
+
+    @tf.custom_gradient
+    def square(x):
+        def gradient(dy):
+            seen.append(private.is_gradient_of_loop())
+            return 2.0 * x * dy
+
+        return x * x + 0.0 * tf.raw_ops.ReadVariableOp(resource=own.handle, dtype=tf.float32), gradient
+
+    @tf.function
+    def step():
+        total = 0.0
+        for _ in tf.range(3):
+            total += square(w)
+        return total
+
+    with tf.GradientTape() as tape:
+        y = step()
+    assert float(tape.gradient(y, w)) == 12.0
+    assert set(seen) == {True}
+    assert not private.is_gradient_of_loop()
+    tf.raw_ops.AssignVariableOp(resource=own.handle, value=tf.constant(3.0))
+    assert float(tf.raw_ops.ReadVariableOp(resource=own.handle, dtype=tf.float32)) == 3.0

@@ -106,7 +106,7 @@ class TracedFunction(ABC):
         self._fn = getattr(fn, "python_function", fn)  # inside a tf.function of its own, nothing could be planned
         self._signatures: dict[Any, _Signature] = {}
         functools.update_wrapper(self, fn, updated=())
-        del self.__wrapped__  # or a tf.function that is given this object as an argument would call `fn` itself
+        del self.__dict__["__wrapped__"]  # or a tf.function that is given this object as an argument would call `fn` itself
         self.__name__ = str(getattr(fn, "__name__", None) or getattr(fn, "name", None) or "function")
         with suppress(TypeError, ValueError):  # Keras asks for it, and would not look behind an object
             self.__signature__ = inspect.signature(fn)
@@ -202,9 +202,7 @@ class TracedFunction(ABC):
         xs = [*given, *(inner for _, inner in closed_over), *variables]
         places = [k for k, x in enumerate(xs) if _is_differentiable(x)]
         differentiable = [k for k, y in enumerate(results) if _is_differentiable(y)]
-        incoming = [
-            tf.compat.v1.placeholder(results[k].dtype, results[k].shape, name=f"gradient_of_result_{k}") for k in differentiable
-        ]
+        incoming = [tf.compat.v1.placeholder(results[k].dtype, results[k].shape, name=f"gradient_of_result_{k}") for k in differentiable]
         gradients: list[Any] = [None] * len(xs)
         taken = Taken(())
         if places and differentiable:

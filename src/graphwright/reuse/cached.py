@@ -76,8 +76,8 @@ def cached(fn: Any = None, *, max_bytes: int | str = "1GiB") -> Any:
 
     Raises:
         ArgumentError: `fn` cannot be called, or `max_bytes` is no number of bytes.
-        UnsupportedError: (at a call) `fn` draws random numbers, writes to a variable, calls Python, reads a data set or a table, or XLA is to
-            compile it; the error names the operation.
+        UnsupportedError: (at a call) `fn` draws random numbers, writes to a variable, calls Python, reads a data set or a table, or XLA is
+            to compile it; the error names the operation.
 
     >>> import tensorflow as tf
     >>> w = tf.Variable([[1.0, 2.0], [3.0, 5.0]])
@@ -97,7 +97,7 @@ def cached(fn: Any = None, *, max_bytes: int | str = "1GiB") -> Any:
         raise ArgumentError(f"{type(fn).__name__} cannot be called", argument="fn", remedy="give a function of tensors, or a layer")
     budget = Budget.read(max_bytes)
     if budget.is_share:
-        raise ArgumentError(f"{max_bytes!r} is a share of nothing", argument="max_bytes", remedy='give bytes (an int), or text such as "2GiB"')
+        raise ArgumentError(f"{max_bytes!r} is a share of nothing", argument="max_bytes", remedy='give bytes as an int, or "2GiB"')
     return Cached(fn, budget.nbytes)
 
 

@@ -123,9 +123,7 @@ class KeptResults:
 class _Function:
     """Looks for the results of one function."""
 
-    def __init__(
-        self, kept: KeptResults, number: int, evaluate: Any, input_count: int, result_count: int, holds: Sequence[Holds]
-    ) -> None:
+    def __init__(self, kept: KeptResults, number: int, evaluate: Any, input_count: int, result_count: int, holds: Sequence[Holds]) -> None:
         self._kept = kept
         self._holds = holds
         self._number = number
@@ -179,7 +177,7 @@ class _Function:
         """The chain from the entry of these tensors on, the chain of all others that are not stale, and whether they moved."""
         inputs, values = range(self._input_count), range(self._input_count, len(given))
 
-        def looking(rest: Any, passed: Any, found: Any, _values: Any, _gone: Any) -> Any:
+        def looking(rest: Any, _passed: Any, found: Any, _known: Any, _gone: Any) -> Any:
             return tf.logical_and(_is_there(rest), tf.logical_not(_is_there(found)))
 
         def look(rest: Any, passed: Any, found: Any, known: Any, gone: Any) -> tuple[Any, ...]:
