@@ -255,7 +255,8 @@ def test_a_variable_of_its_own_in_a_loop_and_in_its_gradient() -> None:
             seen.append(private.is_gradient_of_loop())
             return 2.0 * x * dy
 
-        return x * x + 0.0 * tf.raw_ops.ReadVariableOp(resource=own.handle, dtype=tf.float32), gradient
+        zero = 0.0 * tf.ensure_shape(tf.raw_ops.ReadVariableOp(resource=own.handle, dtype=tf.float32), [])
+        return x * x + zero, gradient
 
     @tf.function
     def step():
