@@ -106,7 +106,7 @@ class TracedFunction(ABC):
         self._fn = getattr(fn, "python_function", fn)  # inside a tf.function of its own, nothing could be planned
         self._signatures: dict[Any, _Signature] = {}
         functools.update_wrapper(self, fn, updated=())
-        del self.__dict__["__wrapped__"]  # or a tf.function that is given this object as an argument would call `fn` itself
+        vars(self).pop("__wrapped__")  # or a tf.function that is given this object as an argument would call `fn` itself
         self.__name__ = str(getattr(fn, "__name__", None) or getattr(fn, "name", None) or "function")
         with suppress(TypeError, ValueError):  # Keras asks for it, and would not look behind an object
             self.__signature__ = inspect.signature(fn)
