@@ -202,7 +202,7 @@ def test_advice_comes_first_with_lint_beside_it():
     assert tabs[0] == "tab-advice"
     text = page.visible.replace("\xa0", " ")
     assert "A batch of 4 instead of 8 2.00 GiB ; fits 2 % less time for each example" in text
-    assert "4.00 GiB ; does not fit by itself its time is not known; rounded." in text
+    assert "4.00 GiB ; does not fit by itself Its time is not known; rounded." in text
     assert "conv/kernel gets no gradient" in text
     assert page.all("code")[-4:] == [
         "model.fit(..., batch_size=4)",

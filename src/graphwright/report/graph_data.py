@@ -37,7 +37,8 @@ _NO_COST = NodeCost("", 0.0, 0.0, 0.0)
 def graph_view(graph: Graph, title: str, scope: str = "", open_scopes: tuple[str, ...] = ()) -> dict[str, Any]:
     """One graph with all of its nodes and their attributes."""
     root, leaves = checked_tree(graph, scope)
-    return _view(title, root, leaves, opened(root, limit=0, wanted=open_scopes), _attributes)
+    line = _line_of(graph)
+    return _view(title, root, leaves, opened(root, limit=0, wanted=open_scopes), lambda node: line(node) | _attributes(node))
 
 
 def served_view(graph: Graph, picture: ServedPicture, title: str) -> dict[str, Any]:
@@ -45,11 +46,12 @@ def served_view(graph: Graph, picture: ServedPicture, title: str) -> dict[str, A
     root, leaves = served_tree(graph, picture)
     numbers = {node: k for k, node in enumerate(leaves)}
     nodes: list[list[Any]] = []
+    line = _line_of(graph)
     for node in leaves:
         kind = 3 if node in picture.outputs else 1 if not picture.inputs[node] and node in picture.labels else kind_of(node)
         read = [numbers[value.producer] for value in picture.inputs[node]]
         name = picture.names[node]
-        attributes = _attributes(node) | ({"node": node.name} if name != node.name else {})
+        attributes = line(node) | _attributes(node) | ({"node": node.name} if name != node.name else {})
         nodes.append([name, node.op_type, kind, read, [], types_text(node), attributes, picture.weights[node]])
     return _numbered(title, nodes, _tree_data(root, {leaf: numbers[node] for node, leaf in leaves.items()}, {root})) | {"served": True}
 
@@ -59,8 +61,8 @@ def inspected_view(inspection: Inspection, *, node_limit: int = REPORT_NODES) ->
     graph = inspection.graph
     if graph is None or not len(graph) or len(graph) > _MOST_NODES:
         return None
-    names = _shown_names(graph, inspection)
-    root, leaves = scope_tree(graph, name_of=names.__getitem__)
+    names, blocked = _shown_names(graph, inspection)
+    root, leaves = scope_tree(graph, name_of=lambda node: blocked.get(node, names[node]))
     whole = len(leaves) <= node_limit
     closed: dict[Node, Part] = {}
     if not whole:
@@ -68,7 +70,9 @@ def inspected_view(inspection: Inspection, *, node_limit: int = REPORT_NODES) ->
         closed = {node: box for node, leaf in leaves.items() if (box := visible(leaf, open_parts)) is not leaf}
         view = _view_of_boxes(inspection.name, root, leaves, open_parts)
     else:
-        view = _view(inspection.name, root, leaves, {root}, lambda n: {k: text for k, text in _attributes(n).items() if k in _TELLING})
+        view = _view(
+            inspection.name, root, leaves, {root}, lambda n: {k: text for k, text in _attributes(n).items() if k in _TELLING}, names
+        )
     layers: dict[str, int] = {}
     figures: dict[str, list[float]] = {"flops": [], "moved": [], "time": [], "peak": []}
     number_of_layer: list[int] = []
@@ -91,18 +95,19 @@ def inspected_view(inspection: Inspection, *, node_limit: int = REPORT_NODES) ->
     return view
 
 
-def _shown_names(graph: Graph, inspection: Inspection) -> dict[Node, str]:
-    """Each node behind its layer, and that behind its block where layers are many; what is made for gradients stays apart."""
+def _shown_names(graph: Graph, inspection: Inspection) -> tuple[dict[Node, str], dict[Node, str]]:
+    """Each node behind its layer, what is made for gradients apart; and of those in a block of layers, the same with the block."""
     layer = {node: cost.layer for node in graph.nodes if (cost := inspection.nodes.get(node.name)) is not None and cost.layer}
     block = blocks(list(dict.fromkeys(of.partition("/")[0] for of in layer.values())))
-    names: dict[Node, str] = {}
-    for node in graph.nodes:
-        parts = [node.name]
-        if node in layer and "/" in node.name:
-            first, within = node.name.partition("/")[0], block.get(layer[node].partition("/")[0])
-            parts = [*[first] * (first in _APART), *([within] if within else []), layer[node], *_inside(layer[node], node.name)]
-        names[node] = "/".join(parts)
-    return names
+    names, blocked = {node: node.name for node in graph.nodes}, dict[Node, str]()
+    for node, of in layer.items():
+        if "/" in node.name:
+            first, top = node.name.partition("/")[0], of.partition("/")[0]
+            apart, own = [first] * (first in _APART), [of, *_inside(of, node.name)]
+            names[node] = "/".join([*apart, *own])
+            if top in block:
+                blocked[node] = "/".join([*apart, block[top], *own])
+    return names, blocked
 
 
 def _inside(layer: str, name: str) -> list[str]:
@@ -145,14 +150,19 @@ def types_text(node: Node) -> str:
 
 
 def _view(
-    title: str, root: Part, leaves: Mapping[Node, Part], open_parts: set[Part], attributes: Callable[[Node], dict[str, str]]
+    title: str,
+    root: Part,
+    leaves: Mapping[Node, Part],
+    open_parts: set[Part],
+    attributes: Callable[[Node], dict[str, str]],
+    names: Mapping[Node, str] | None = None,
 ) -> dict[str, Any]:
     numbers = {node: k for k, node in enumerate(leaves)}
     nodes: list[list[Any]] = []
     for node in leaves:
         inputs = [numbers.get(v.producer, v.name) for v in node.inputs]
         controls = [numbers[c] for c in node.control_inputs if c in numbers]
-        name, own = leaves[node].path, attributes(node)
+        name, own = leaves[node].path if names is None else names[node], attributes(node)
         own = own if name == node.name else own | {"node": node.name}
         nodes.append([name, node.op_type, kind_of(node), inputs, controls, types_text(node), own])
     return _numbered(title, nodes, _tree_data(root, {leaf: numbers[node] for node, leaf in leaves.items()}, open_parts))
@@ -196,6 +206,13 @@ def _tree_data(root: Part, numbers: Mapping[Part, int], wanted: set[Part]) -> li
         else:
             made[part] = [part.label, int(part in wanted), [made[child] for child in part.parts], part.path]
     return made[root]
+
+
+def _line_of(graph: Graph) -> Callable[[Node], dict[str, str]]:
+    """What says which line of Python made a node, where what the graph was read from knows."""
+    asked: Callable[[], Callable[[str], str]] | None = getattr(graph.package, "line_of", None)
+    line = asked() if asked is not None else lambda _: ""
+    return lambda node: {"source line": found} if (found := line(node.name)) else {}
 
 
 def _attributes(node: Node) -> dict[str, str]:

@@ -159,13 +159,13 @@ def _advice_data(advice: Advice) -> dict[str, Any]:
             "peak": s.peak_words,
             "share": s.peak_bytes / longest,
             "fits": s.fits,
-            "price": "its time is not known" if math.isnan(s.time) else f"{price_text(s.time)} for each example",
+            "price": "Its time is not known" if math.isnan(s.time) else f"{price_text(s.time)} for each example",
             "results": s.results,
             "codes": [text for text in (s.call, s.command) if text],
         }
         for s in advice.suggestions
     ]
-    as_it_is = {"peak": advice.peak_words, "share": advice.peak_bytes / longest, "fits": advice.fits}
+    as_it_is = {"what": "", "peak": advice.peak_words, "share": advice.peak_bytes / longest, "fits": advice.fits}
     return {
         "rows": rows,
         "as_it_is": as_it_is,

@@ -88,7 +88,9 @@ def served_picture(graph: Graph) -> ServedPicture | None:
         return None
     shown = set(drawn)
     inputs = {node: [source for value in node.inputs if (source := _seen_through(value, shown)).producer in shown] for node in drawn}
-    weights = {node: [text for value in node.inputs if value.producer not in below for text in _weights(value)] for node in drawn}
+    read = {node: [value for value in node.inputs if value.producer not in below] for node in drawn}
+    called = _variable_names(source for values in read.values() for source in _reached([v.producer for v in values], forward=False))
+    weights = {node: [text for value in values for text in _weights(value, called)] for node, values in read.items()}
     labels = {value.producer: key for key, value in given.items()}
     labels |= {value.producer: key for key, value in wanted.items() if value.producer.op_type in SAME_VALUE}
     own = {node: own.get(node, node.name) for node in drawn}
@@ -154,7 +156,15 @@ def _seen_through(value: Value, shown: set[Node]) -> Value:
     return value
 
 
-def _weights(value: Value) -> list[str]:
+def _variable_names(nodes: Iterable[Node]) -> dict[Node, str]:
+    """What the variables among these are called; without the numbers that Keras gives to all of them when it exports a model."""
+    names = {node: _name(node) for node in nodes if _is_variable(node)}
+    plain = {node: re.sub(r"_\d+$", "", name) for node, name in names.items()}
+    numbered = all(plain[node] != name for node, name in names.items()) and len(set(plain.values())) == len(plain)
+    return plain if numbered else names
+
+
+def _weights(value: Value, called: Mapping[Node, str]) -> list[str]:
     """The variables, and where there are none the constants, that a value is computed of."""
     sources = list(_reached([value.producer], forward=False))
     variables = [node for node in sources if _is_variable(node)]
@@ -162,7 +172,7 @@ def _weights(value: Value) -> list[str]:
     for node in variables or [node for node in sources if not node.inputs]:
         read = next((v for n in [node, *node.outputs[0].consumers] for v in n.outputs if v.dtype.name != "resource"), None)
         shown = value if read is None or (variables and len(variables) == 1) else read
-        found.append(f"{_name(node)} {shown.dtype}{format_shape(shown.shape)}")
+        found.append(f"{called.get(node) or node.name} {shown.dtype}{format_shape(shown.shape)}")
     return found
 
 

@@ -177,7 +177,10 @@ def _load_object(x: Any, tags: str | Iterable[str] | None) -> Graph:
         with x.as_default():
             meta_graph = tf.compat.v1.train.export_meta_graph(graph=x)
         meta_graph.graph_def.CopyFrom(x.as_graph_def(add_shapes=True))
-        return _load_object(meta_graph, tags)
+        graph = _load_object(meta_graph, tags)
+        if isinstance(graph.package, Package):
+            graph.package.made_in = x
+        return graph
     if isinstance(x, import_keras().Model):
         return _load_keras_model(x)
     if isinstance(x, tf.Module):

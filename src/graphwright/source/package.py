@@ -3,7 +3,7 @@
 import shutil
 import tempfile
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 from graphwright.ir.graph import Value
 from graphwright.source.private_tensorflow import message_class
+from graphwright.source.tracebacks import innermost_lines, scopes
 
 
 class TemporaryFolder:
@@ -36,6 +37,7 @@ class Package:
         object_ids: the object of the SavedModel that a value stands for: handles in the main graph, arguments of functions.
         captures: for a function: the tensor from outside behind each input that is not an argument.
         keep_function: what keeps the variables behind the captures alive.
+        made_in: the `tf.Graph` whose operations still know who made them; of a function its own is asked.
     """
 
     graph_rest: bytes = b""
@@ -47,6 +49,7 @@ class Package:
     object_ids: dict[Value, int] = field(default_factory=dict[Value, int])
     captures: dict[Value, Any] = field(default_factory=dict[Value, Any])
     keep_function: Any = None
+    made_in: Any = None
 
     @property
     def is_live(self) -> bool:
@@ -57,6 +60,12 @@ class Package:
     def has_files(self) -> bool:
         """Whether the graph comes from a SavedModel."""
         return bool(self.saved_model)
+
+    def line_of(self) -> Callable[[str], str]:
+        """What tells the line of Python that made a node, or the scope that it lies in, by its name; "" where that is not known."""
+        asked = self.keep_function or self.made_in
+        lines = innermost_lines(asked) if asked is not None else dict[str, str]()
+        return lambda name: next((lines[scope] for scope in scopes(name) if scope in lines), "")
 
     def parsed(self) -> Any:
         """The `SavedModel`; an empty one where the graph comes from none."""

@@ -10,7 +10,7 @@ _LIBRARIES = ("tensorflow", "keras", "tf_keras", "graphwright")
 
 
 def creation_lines(function: Any) -> dict[str, tuple[tuple[str, int, str], ...]]:
-    """File, line and function of the calls that made each operation, the outermost first.
+    """File, line and function of the calls that made each operation of a function, or of a `tf.Graph`, the outermost first.
 
     Frames of TensorFlow, Keras, graphwright and of what runs Python itself are left out, and those that asked graphwright to trace. What
     was read from a file, or made in C++, has no lines. Operations of functions that it calls are not listed; the call is.
@@ -26,7 +26,7 @@ def creation_lines(function: Any) -> dict[str, tuple[tuple[str, int, str], ...]]
     tracing = tuple(f"{Path(__file__).parent.parent / room}/" for room in ("source", "step"))
     kept: dict[str, bool] = {}
     found: dict[str, tuple[tuple[str, int, str], ...]] = {}
-    for operation in function.graph.get_operations():
+    for operation in getattr(function, "graph", function).get_operations():
         lines: list[tuple[str, int, str]] = []
         for frame in operation.traceback or ():
             file = str(frame.filename)

@@ -290,16 +290,16 @@ graphwright.drawing = (data) => {
     return first >= 0;
   }
   const element = (tag, text) => { const made = document.createElement(tag); if (text !== undefined) made.textContent = text; return made; };
-  function links(title, numbers, more) {
+  function links(title, numbers, more, most = 200) {
     if (!numbers.length) return [];
     const list = element("ul");
-    for (const number of numbers.slice(0, 200)) {
+    for (const number of numbers.slice(0, most)) {
       const item = element("li");
       if (typeof number === "number") { const button = element("button", view.nodes[number][0]); button.type = "button"; button.addEventListener("click", () => reveal(number)); item.append(button, more ? ` ${more(number)}` : ""); }
       else item.textContent = number;
       list.append(item);
     }
-    if (numbers.length > 200) list.append(element("li", `and ${numbers.length - 200} more`));
+    if (numbers.length > most) list.append(element("li", `and ${numbers.length - most} more`));
     return [element("h3", title), list];
   }
   function choose(part) {
@@ -340,7 +340,7 @@ graphwright.drawing = (data) => {
     fit();
     if (!view.served) return;
     const ends = (kind) => view.nodes.flatMap((node, k) => node[2] === kind ? [k] : []), hint = details.querySelector("p");
-    details.replaceChildren(...[["inputs", 1], ["outputs", 3]].flatMap(([title, kind]) => links(title, ends(kind), (k) => view.nodes[k][5])), ...(hint ? [hint] : []));
+    details.replaceChildren(...(hint ? [hint] : []), ...[["inputs", 1], ["outputs", 3]].flatMap(([title, kind]) => links(title, ends(kind), (k) => view.nodes[k][5], 8)));
   }
 
   picture.addEventListener("wheel", (event) => { event.preventDefault(); const frame = picture.getBoundingClientRect(); zoom(Math.exp(-event.deltaY / 500), event.clientX - frame.left, event.clientY - frame.top); }, { passive: false });
