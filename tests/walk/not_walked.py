@@ -8,6 +8,7 @@ NOT_WALKED: dict[str, str | dict[str, str]] = {
     },
     "docs/index.md": {
         'pip install "graphwright[cpu]"      # or [gpu] for an NVIDIA GPU': "the walk begins with it, with the wheel of this checkout",
+        "$ graphwright demo": "minutes; tests/commands/test_demo.py runs the demo on smaller images",
     },
     "docs/costs.md": {
         "$ graphwright max-batch plain.keras --trust --budget 65MiB --measure": "TensorFlow's own order is partly chance",
