@@ -211,8 +211,8 @@ def _tree_data(root: Part, numbers: Mapping[Part, int], wanted: set[Part]) -> li
 def _line_of(graph: Graph) -> Callable[[Node], dict[str, str]]:
     """What says which line of Python made a node, where what the graph was read from knows."""
     asked: Callable[[], Callable[[str], str]] | None = getattr(graph.package, "line_of", None)
-    line = asked() if asked is not None else lambda _: ""
-    return lambda node: {"source line": found} if (found := line(node.name)) else {}
+    line = asked() if asked is not None else None
+    return lambda node: {"source line": found} if line is not None and (found := line(node.name)) else {}
 
 
 def _attributes(node: Node) -> dict[str, str]:

@@ -43,7 +43,7 @@ HOW_EXECUTOR = (
     "workspace; for the CPU"
 )
 _LATE = 50.0
-_SHARED, _DRAWS = 2.0, 4
+_SHARED, _DRAWS = 2.0, 3
 _MOST_LATE = 8
 _LARGE = 0.02
 _HOW_RANGE = "the order hangs on numbers that TensorFlow gives the nodes each time it prepares a function; {numberings} of them taken"
