@@ -284,7 +284,7 @@ class FrozenCache:
         tf: Any = importlib.import_module("tensorflow")
         if isinstance(data, tf.data.Dataset):
             mapped: Any = data.map(left_alone(self._of_element))
-            return mapped
+            return mapped.prefetch(tf.data.AUTOTUNE)
         if isinstance(data, keras.utils.PyDataset):
             return _sequence_of(data, self._of_tuple)
         if isinstance(data, Iterator):

@@ -15,7 +15,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -98,7 +98,6 @@ class FeatureFolder(FeatureStore):
         super().__init__()
         self._folder, self._of = folder, of
         self._places: dict[bytes, tuple[Path, int]] = {}
-        self._open: dict[Path, IO[bytes]] = {}
         self._writer: Any = None
         self._new, self._new_bytes = Path(), 0
         try:
@@ -119,11 +118,11 @@ class FeatureFolder(FeatureStore):
             path, offset = self._places[key]
             if path == self._new:
                 self._writer.flush()
-            stream = self._open.setdefault(path, path.open("rb")) if path not in self._open else self._open[path]
-            stream.seek(offset)
-            (length,) = struct.unpack("<Q", stream.read(8))
-            stream.seek(offset + _HEADER)
-            return _arrays(stream.read(length))[1]
+            with path.open("rb") as stream:
+                stream.seek(offset)
+                (length,) = struct.unpack("<Q", stream.read(8))
+                stream.seek(offset + _HEADER)
+                return _arrays(stream.read(length))
 
     def put(self, key: bytes, arrays: Arrays) -> None:
         """Write arrays to the disk."""
@@ -148,19 +147,15 @@ class FeatureFolder(FeatureStore):
             named = self._new.with_name(self._new.name.removeprefix("."))
             self._new.rename(named)
             self._places = {key: (named if path == self._new else path, offset) for key, (path, offset) in self._places.items()}
-            if self._new in self._open:
-                self._open[named] = self._open.pop(self._new)
             self._writer, self._new = None, Path()
 
     def clear(self) -> None:
         """Remove the files."""
         self.flush()
         with self._lock:
-            for stream in self._open.values():
-                stream.close()
             for path in {path for path, _ in self._places.values()}:
                 path.unlink(missing_ok=True)
-            self._open, self._places = {}, {}
+            self._places = {}
 
     def _read(self, path: Path) -> None:
         """Note where each record of a file is; of a file that was cut short or damaged, those before that."""
@@ -185,8 +180,8 @@ def _key(record: bytes) -> bytes:
     return tf.train.Example.FromString(record).features.feature["key"].bytes_list.value[0]
 
 
-def _arrays(record: bytes) -> tuple[bytes, Arrays]:
+def _arrays(record: bytes) -> Arrays:
     tf: Any = importlib.import_module("tensorflow")
     feature = tf.train.Example.FromString(record).features.feature
     protos = [tf.make_tensor_proto(0).FromString(feature[f"value_{place}"].bytes_list.value[0]) for place in range(len(feature) - 1)]
-    return feature["key"].bytes_list.value[0], tuple(tf.make_ndarray(proto) for proto in protos)
+    return tuple(tf.make_ndarray(proto) for proto in protos)

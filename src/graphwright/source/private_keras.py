@@ -234,11 +234,6 @@ def output_structure(model: Any) -> Any:
     return (getattr(model, "_functional", None) or model)._outputs_struct
 
 
-def added_losses(layer: Any) -> list[Any]:
-    """Losses that the last call of a layer has added; penalties of its weights are not among them."""
-    return [loss for part in all_layers(layer) for loss in part._losses]
-
-
 def forget_added_losses(layer: Any) -> None:
     """Let the losses go that the last call of a layer has added."""
     layer._clear_losses()
