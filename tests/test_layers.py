@@ -37,7 +37,7 @@ TABLE: dict[str, frozenset[str]] = {
     "reversible": frozenset({"errors", "plain", "source", "report"}),
     "editor": frozenset({"errors", "files", "ir", "analyze", "transform", "source", "report"}),
     "train": frozenset({"source", "least_squares", "workers", "reversible"}),
-    "commands": _BELOW | {"step", "memory", "costs", "advice", "__init__"},
+    "commands": _BELOW | {"step", "memory", "costs", "advice", "reuse", "__init__"},
     "__main__": frozenset({"commands.cli"}),
     "__init__": _BELOW | {"step", "memory", "costs", "advice", "gradient", "reuse", "reversible", "train"},
 }

@@ -82,6 +82,8 @@ if TYPE_CHECKING:
     from graphwright.reuse.rewrite import RewriteReport as RewriteReport
     from graphwright.reuse.rewrite import rewrite as rewrite
     from graphwright.reuse.rule import Rule as Rule
+    from graphwright.reuse.simplify import SimplifyReport as SimplifyReport
+    from graphwright.reuse.simplify import simplify as simplify
     from graphwright.reversible.block import ReversibleBlock as ReversibleBlock
     from graphwright.reversible.check import check_inverse as check_inverse
     from graphwright.reversible.sequence import ReversibleSequence as ReversibleSequence

@@ -40,6 +40,7 @@ TRANSFORMS: dict[str, Callable[[Graph], int]] = {
     "fold_constants": lambda graph: fold_constants(graph, Purity(graph, stateful_op_types(graph)), evaluate_constants(graph)),
     "fold_shapes": fold_shapes,
     "rewrite": lambda graph: len(gw.rewrite(graph, RULES).applied),
+    "simplify": lambda graph: sum(gw.simplify(graph).found.values()),
     "split_identities": split_identities,
 }
 CASES_FOLDER = Path(__file__).parent.parent / "cases"

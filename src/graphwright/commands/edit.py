@@ -214,6 +214,29 @@ def inline(model: Model, out: Out, overwrite: Overwrite = False) -> None:
     _write(graph, out, f"inlined {counted(job(graph), 'call')}")
 
 
+@edit.command("simplify")
+def simplify(
+    model: Model,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="OUT", help="Where the simplified model goes.")],
+    no_inline: Annotated[bool, typer.Option("--no-inline", help="Leave the calls of functions as they are.")] = False,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take out what is computed twice, what is known before it runs, and what does nothing; proved equal."""
+    from graphwright.reuse.simplify import simplify as job
+
+    graph = _load(model, out, overwrite)
+    report = job(graph, inline_functions=not no_inline)
+    from graphwright.source.write import write
+
+    write(graph, out, overwrite=True)  # what is there has been looked at
+    if as_json:
+        echo_json(plain(report))
+    else:
+        echo(str(report))
+        echo(f"written to {out}")
+
+
 @edit.command("show")
 def show(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="The model to look at.")],

@@ -77,6 +77,18 @@ def note_objects(graph: Graph, objects: Any, package: Package) -> None:
             package.object_ids.setdefault(node.outputs[0], by_name[shared_name(node)])
 
 
+def nodes_named_by_objects(package: Package) -> dict[str, set[str]]:
+    """The names of nodes that objects of the SavedModel name: by function, "" for the main graph. Loading looks for them."""
+    found: dict[str, set[str]] = {}
+    for held in package.parsed().meta_graphs[package.meta_graph].object_graph_def.nodes if package.has_files else ():
+        kind = held.WhichOneof("kind")
+        if kind == "constant":
+            found.setdefault("", set()).add(held.constant.operation)
+        elif kind == "captured_tensor":
+            found.setdefault(held.captured_tensor.concrete_function, set()).add(held.captured_tensor.name.partition(":")[0])
+    return found
+
+
 def update_object_graph(graph: Graph, meta_graph: Any, package: Package, assets: Sequence[str]) -> None:
     """Bring the object graph of a `MetaGraphDef`, whose graph and signatures are written, in line with them.
 

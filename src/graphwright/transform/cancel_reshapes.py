@@ -1,13 +1,18 @@
 """Take reshapes out of the way that lead back to a shape that a value had before."""
 
+from collections.abc import Container
+
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.values import RESHAPES, before_reshapes
 from graphwright.ir.walk import order_of
 
 
-def cancel_reshapes(graph: Graph) -> int:
+def cancel_reshapes(graph: Graph, *, kept: Container[Node] = ()) -> int:
     """Let the readers of what was brought into another shape and back read what it was before; returns how many reshapes
     nobody reads now. They are removed, but for those that wait for something.
+
+    Args:
+        kept: reshapes that stay, such as those that are fetched by name.
 
     >>> from graphwright.ir.text import from_text
     >>> g = from_text('''graph "g"
@@ -22,13 +27,14 @@ def cancel_reshapes(graph: Graph) -> int:
     >>> cancel_reshapes(g), g["relu"].inputs[0].name
     (1, 'x:0')
     """
-    found = {value: before for node in graph.nodes for value in node.outputs[:1] if (before := before_reshapes(value)) is not value}
+    nodes = [node for node in graph.nodes if node.op_type in RESHAPES and node not in kept]
+    found = {value: before for node in nodes for value in node.outputs[:1] if (before := before_reshapes(value)) is not value}
     graph.replace_many_uses(found)
-    kept = {value.producer for value in (*graph.inputs, *graph.outputs)}
+    borders = {value.producer for value in (*graph.inputs, *graph.outputs)}
     gone = dict[Node, None]()
     for node in reversed(order_of(graph.nodes)):
         is_read = any(use.node not in gone for value in node.outputs for use in value.uses) or node.control_consumers
-        if node.op_type in RESHAPES and not is_read and not node.control_inputs and node not in kept:
+        if node.op_type in RESHAPES and not is_read and not node.control_inputs and node not in borders and node not in kept:
             gone[node] = None
     graph.remove_nodes(list(gone))
     return len(found)

@@ -4,7 +4,7 @@ Backward passes compute the axes of broadcasts from shapes; as constants they co
 at run time, and shapes that depend on them become known. What asks for a known shape no longer holds the tensor it asks about.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ _NO_LONGER = frozenset(
 """Op types whose results are together no longer than all their inputs and the numbers of them, so that lists stay short."""
 
 
-def fold_constants(graph: Graph, purity: Purity, evaluate: Evaluate, *, floats: bool = True) -> int:
+def fold_constants(graph: Graph, purity: Purity, evaluate: Evaluate, *, floats: bool = True, kept: Container[Node] = ()) -> int:
     """Replace small values that depend on constants only; returns how many nodes.
 
     A value of unknown size is folded where it is sure to be short (a list of axes). What
@@ -38,6 +38,7 @@ def fold_constants(graph: Graph, purity: Purity, evaluate: Evaluate, *, floats: 
     Args:
         evaluate: computes such values, with the kernels that would compute them in the graph.
         floats: whether floats are folded too, not only the integers that say shapes and axes.
+        kept: nodes that stay, such as those that are fetched by name.
 
     >>> int32 = DTYPES["int32"]
     >>> g = Graph()
@@ -51,6 +52,8 @@ def fold_constants(graph: Graph, purity: Purity, evaluate: Evaluate, *, floats: 
     constant: set[Node] = set()
     for node in graph.nodes:
         if node.control_inputs or called_functions(node) or node.op_type in ("NoOp", *INPUTS) or is_control_flow_of_tf1(node):
+            continue
+        if node in kept and not is_constant(node):
             continue
         computable = is_constant(node) or (node.inputs and purity.is_pure(node) and all(v.producer in constant for v in node.inputs))
         if computable and all(_is_foldable(v) and (floats or not v.dtype.name.startswith(_FLOATS)) for v in node.outputs):

@@ -122,6 +122,10 @@ class Match(Mapping[str, Captured]):
         """The values that stand for the outputs of the pattern, in their order."""
         return tuple(self.value_of[value] for value in self.pattern.graph.outputs)
 
+    def result(self, index: int) -> Captured:
+        """What stands for an output of the pattern."""
+        return Captured(self.replaced[index])
+
     def __getitem__(self, name: str) -> Captured:
         return Captured(self.value_of[self.pattern.graph.inputs[self.pattern.names.index(name)]])
 

@@ -11,7 +11,7 @@ run on the device of the old result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
@@ -95,7 +95,14 @@ class LeftMatch:
 
 
 def rewrite_graph(
-    graph: Graph, rules: Iterable[GraphRule], purity: Purity, *, rounds: int = 100, functions: bool = True, check: Check | None = None
+    graph: Graph,
+    rules: Iterable[GraphRule],
+    purity: Purity,
+    *,
+    rounds: int = 100,
+    functions: bool = True,
+    check: Check | None = None,
+    kept: Container[Node] = (),
 ) -> tuple[list[Application], list[LeftMatch]]:
     """Apply rules wherever they match, until no rule matches any more.
 
@@ -107,6 +114,7 @@ def rewrite_graph(
         rounds: how often the rules may go over a graph.
         functions: whether bodies of functions, those of loops and branches among them, are rewritten too.
         check: is asked before each replacement.
+        kept: nodes that must not lie in between, since they are known by their names.
 
     Raises:
         GraphError: the rules do not come to an end, or a replacement gives results of other dtypes or shapes.
@@ -130,7 +138,7 @@ def rewrite_graph(
     left: dict[LeftMatch, None] = {}
     with graph.restored_on_error(), garbage_collection_paused():
         for body in bodies(graph) if functions else (graph,):
-            rewriter = _Rewriter(body, rules, purity, check, "" if body is graph else body.name)
+            rewriter = _Rewriter(body, rules, purity, check, "" if body is graph else body.name, kept)
             rewriter.run(rounds)
             done += rewriter.done
             applied = {(item.rule, item.node) for item in rewriter.done}
@@ -139,8 +147,16 @@ def rewrite_graph(
 
 
 class _Rewriter:
-    def __init__(self, graph: Graph, rules: Sequence[GraphRule], purity: Purity, check: Check | None, function: str) -> None:
-        self._graph, self._rules, self._purity, self._check, self._function = graph, rules, purity, check, function
+    def __init__(
+        self,
+        graph: Graph,
+        rules: Sequence[GraphRule],
+        purity: Purity,
+        check: Check | None,
+        function: str,
+        kept: Container[Node],
+    ) -> None:
+        self._graph, self._rules, self._purity, self._check, self._function, self._kept = graph, rules, purity, check, function, kept
         self._reach = max((len(pattern.nodes) for rule in rules for pattern in rule.patterns), default=0)
         self._touched: dict[Node, None] = {}
         self._of_tf1 = any(node.op_type in CONTROL_FLOW_OF_TF1 for node in graph)
@@ -220,8 +236,8 @@ class _Rewriter:
             if not (rule.effects or self._purity.is_pure(node)):
                 return f"{node.name!r}, a {node.op_type}, may have effects"
             makes_result = any(value in replaced for value in node.outputs)
-            if not makes_result and graph.collections_of(node):
-                return f"a collection names {node.name!r}"
+            if not makes_result and (graph.collections_of(node) or node in self._kept):
+                return f"{node.name!r} is named from elsewhere"
             if rule.keep_shared and self._purity.is_pure(node):
                 continue
             for value in node.outputs:

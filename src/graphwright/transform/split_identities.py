@@ -11,10 +11,13 @@ from graphwright.ir.graph import Graph, Value
 from graphwright.ir.traits.values import hands_on_several
 
 
-def split_identities(graph: Graph) -> int:
+def split_identities(graph: Graph, *, gradients: bool = True) -> int:
     """Let the readers of every IdentityN read its inputs; returns how many nodes were removed.
 
     A node that something waits for, or that waits for something, stays.
+
+    Args:
+        gradients: whether those too that say how their gradient is computed, which nobody asks for in a graph that holds its own.
 
     >>> from graphwright.ir.graph import DTYPES
     >>> f32 = (DTYPES["float32"], (2,))
@@ -27,6 +30,7 @@ def split_identities(graph: Graph) -> int:
     """
     fixed = {*graph.control_outputs, *(v.producer for v in graph.inputs)}
     found = [n for n in graph.nodes if hands_on_several(n) and not (n.control_inputs or n.control_consumers or n in fixed)]
+    found = [n for n in found if gradients or "_gradient_op_type" not in n.attrs]
     passed_on = {output: value for node in found for output, value in zip(node.outputs, node.inputs, strict=True)}
     graph.replace_many_uses({output: _source(output, passed_on) for output in passed_on})
     graph.remove_nodes(found)

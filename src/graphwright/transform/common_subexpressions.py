@@ -1,0 +1,166 @@
+"""Let what is computed twice be computed once.
+
+Value numbering (Alpern, Wegman and Zadeck, "Detecting Equality of Variables in Programs", POPL 1988), in one pass: a node that does the
+same as one before it, with the same attributes, of the same values, waiting for the same nodes, on the same device, goes, and its
+readers read that one. Constants are the same where their numbers are, the inputs of what commutes in either order. A read of a variable
+is the same as another one where surely the same writes come before both and all others behind both.
+
+Stays: what has effects, is random, or is fed; handles, lists and other variants; variables by reference; loops and branches of TF1; a
+clone that rematerialization made; what carries a gradient of its own; and what a collection names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from typing import Any
+
+from graphwright.analyze.effect_order import EffectOrder, Order, Place, Same
+from graphwright.analyze.variable_access import run_nodes
+from graphwright.ir.attributes import Attribute, SerializedAttribute
+from graphwright.ir.constants import array_of
+from graphwright.ir.edit.reroute import reroute_control
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits.arithmetic import COMMUTES, commutes
+from graphwright.ir.traits.control_flow import CONTROL_FLOW_OF_TF1, ENTERS
+from graphwright.ir.traits.effects import Purity
+from graphwright.ir.traits.values import EXECUTION, MAY_BE_FED, RECOMPUTED_FROM, STANDS_FOR_SOMETHING, is_constant
+from graphwright.ir.traits.variables import MAKES_BY_REFERENCE, READS_OF_VALUES, written_resources
+from graphwright.ir.walk import backward_reachable, fetched_values, order_of
+
+_ON_PURPOSE = (RECOMPUTED_FROM, EXECUTION, "_gradient_op_type")
+_SAYS_NOTHING = frozenset({"_output_shapes", "_user_specified_name", "_has_manual_control_dependencies"})
+_OPAQUE = ("resource", "variant", "string")
+
+
+def merge_equal(graph: Graph, purity: Purity, *, kept: Container[Node] = ()) -> dict[str, int]:
+    """Merge nodes of one graph, which is not that of its functions; returns how many, by what they were: constants, reads of variables,
+    and others under "merged".
+
+    Args:
+        purity: tells which nodes have no effects.
+        kept: nodes that stay, such as those that are fetched by name; others may be merged with them.
+
+    Raises:
+        GraphError: nodes wait for each other.
+
+    >>> from graphwright.ir.text import from_text
+    >>> g = from_text('''graph "g"
+    ... inputs %x:0, %y:0
+    ... outputs %z:0
+    ... %x = Placeholder() {dtype = float32} : float32[2]
+    ... %y = Placeholder() {dtype = float32} : float32[2]
+    ... %a = AddV2(%x:0, %y:0) {T = float32} : float32[2]
+    ... %b = AddV2(%y:0, %x:0) {T = float32} : float32[2]
+    ... %z = Mul(%a:0, %b:0) {T = float32} : float32[2]''')
+    >>> merge_equal(g, Purity(g, {})), g["z"]
+    ({'merged': 1}, <Node z = Mul(a:0, a:0)>)
+    """
+    order = order_of(graph)
+    reads = _Reads(graph, order, purity)
+    first: dict[object, Node] = {}
+    same_as: dict[Node, Node] = {}
+    value_of: dict[Value, Value] = {}
+    found: dict[str, int] = {}
+    for node in order:
+        version = reads.version(node)
+        if version is None and not _may_merge(node, purity):
+            continue
+        inputs = [value_of.get(value, value) for value in node.inputs]
+        controls = frozenset(same_as.get(control, control) for control in node.control_inputs)
+        other = first.setdefault(_key(node, inputs, controls if version is None else version), node)
+        if other is node or node in kept or graph.collections_of(node):
+            continue
+        if version is not None and not all(c in other.control_inputs or reads.is_access(c, purity) for c in controls):
+            continue
+        same_as[node] = other
+        value_of.update(zip(node.outputs, other.outputs, strict=True))
+        kind = "merged" if version is None and not is_constant(node) else "reads of variables" if version is not None else "constants"
+        found[kind] = found.get(kind, 0) + 1
+    graph.replace_many_uses(value_of)
+    for node, other in same_as.items():
+        reroute_control([other, *(same_as.get(c, c) for c in node.control_inputs)], node)
+    graph.remove_nodes(same_as)
+    return found
+
+
+def _may_merge(node: Node, purity: Purity) -> bool:
+    if any(name in node.attrs for name in _ON_PURPOSE) or node.op_type in MAY_BE_FED or node.op_type in CONTROL_FLOW_OF_TF1:
+        return False
+    if is_constant(node):
+        return True
+    if node.op_type in STANDS_FOR_SOMETHING or "Random" in node.op_type or not node.inputs or not purity.is_pure(node):
+        return False
+    values = (*node.inputs, *node.outputs)
+    return all(v.dtype.name not in _OPAQUE and v.producer.op_type not in MAKES_BY_REFERENCE for v in values)
+
+
+def _key(node: Node, inputs: list[Value], waits: object) -> object:
+    """What a node does."""
+    if is_constant(node):
+        return "Const", _constant(node.attrs.get("value")), node.device, waits, node.attrs.get("_class")
+    named: list[object] = [(value.producer.name, value.index) for value in inputs]
+    if commutes(node) or (node.op_type in COMMUTES and len(inputs) > 2 and node.inputs[0].dtype.name[:3] == "int"):
+        named.sort(key=str)
+    attributes = tuple((name, _plain(node.attrs[name])) for name in sorted(node.attrs) if name not in _SAYS_NOTHING)
+    return node.op_type, tuple(named), attributes, node.device, waits
+
+
+def _plain(attribute: Attribute) -> object:
+    if isinstance(attribute, tuple):
+        return tuple(map(_plain, attribute))
+    return type(attribute).__name__, attribute.hex() if isinstance(attribute, float) else attribute
+
+
+def _constant(attribute: Attribute | None) -> object:
+    array: Any = array_of(attribute) if isinstance(attribute, SerializedAttribute) else None
+    if array is None or array.dtype.kind not in "biuf" or _is_bfloat16(attribute):
+        return attribute
+    return str(array.dtype), array.shape, array.tobytes()
+
+
+def _is_bfloat16(attribute: Attribute | None) -> bool:
+    """Whether the numbers are given as others than they are."""
+    return isinstance(attribute, SerializedAttribute) and b"\x08\x0e" in attribute.data[:8]
+
+
+class _Reads:
+    """Which reads of variables give the same value."""
+
+    def __init__(self, graph: Graph, order: list[Node], purity: Purity) -> None:
+        self._graph, self._purity = graph, purity
+        self._bits: dict[str, int] = {}
+        self._inside: dict[tuple[str, Same], Mapping[Place, bool] | None] = {}
+        self._order: EffectOrder | None = None
+        reads = sum(node.op_type in READS_OF_VALUES for node in order)
+        if reads > 1 and not any(node.op_type in ENTERS for node in order):
+            fetched = [*(value.producer for value in fetched_values(graph)), *graph.control_outputs]
+            runs = backward_reachable(fetched) if fetched else set(order)
+            self._runs = runs
+            self._order = EffectOrder(graph, [n for n in order if n in runs], purity, self._touched, self._bit)
+
+    def version(self, node: Node) -> tuple[tuple[Place, Order], ...] | None:
+        """For a read, the writes that come before and behind it; None for anything else, and where that is not sure."""
+        if self._order is None or node.op_type not in READS_OF_VALUES or node not in self._runs:
+            return None
+        if any(name in node.attrs for name in _ON_PURPOSE) or not self._order.is_fixed(node):
+            return None
+        return tuple(self._order.orders(node).items()) or None
+
+    def is_access(self, node: Node, purity: Purity) -> bool:
+        """Whether to wait for a node is to wait for accesses of variables, or for nothing that is seen."""
+        return bool(written_resources(node)) or purity.is_pure(node)
+
+    def _bit(self, name: str) -> int:
+        return self._bits.setdefault(name, len(self._bits))
+
+    def _touched(self, name: str, same: Same) -> Mapping[Place, bool] | None:
+        key = name, same
+        if key not in self._inside:
+            self._inside[key] = None  # for one that calls itself
+            function = self._graph.functions.get(name)
+            if function is not None:
+                body = function.body
+                runs = run_nodes(body) | backward_reachable(node for node in body.nodes if not self._purity.is_pure(node))
+                nodes = order_of([node for node in body.nodes if node in runs])
+                self._inside[key] = EffectOrder(body, nodes, self._purity, self._touched, self._bit, name, same).touched
+        return self._inside[key]
