@@ -27,6 +27,11 @@ def own_variables(layer: Any) -> list[Any]:
     return [*layer._trainable_variables, *layer._non_trainable_variables]
 
 
+def added_losses(layer: Any) -> list[Any]:
+    """What the last call of a layer added by `add_loss`, with the layers within it; regularizers of weights are not among it."""
+    return [loss for part in layer._flatten_layers() for loss in part._get_own_losses()]
+
+
 def layer_module(layer: Any) -> str:
     """Where among Keras's own layers the class of a layer is defined, such as `core.dense`; empty for a class that is not Keras's."""
     return type(layer).__module__.partition("keras.src.layers.")[2]
