@@ -288,8 +288,8 @@ def _figures(graph: Graph) -> _Figures:
         prune(copy, outputs, signatures=False, collections=False)
     how = "for the shapes of the graph"
     opened = {k: value.shape for k, value in enumerate(copy.inputs) if value.shape is not None and None in value.shape}
-    if opened:
-        how = "open sizes taken as 1"
+    if opened or any(value.last_shape is None for node in copy for value in node.outputs):
+        how = "open sizes taken as 1" if opened else how
         try:
             infer_flat_shapes(copy, {k: tuple(d or 1 for d in shape or ()) for k, shape in opened.items()})
         except GraphwrightError:
