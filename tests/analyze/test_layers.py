@@ -154,6 +154,14 @@ def test_what_keras_2_exported_has_its_layers_without_the_model(variables: tuple
     assert [layers.of(name) for name in KERAS_2] == ["dense", "dense", second, second, "norm/moments", "tf.nn.relu"]
 
 
+def test_frozen_weights_lie_in_scopes_called_as_the_layers_of_keras_2() -> None:
+    names = ["model_1/dense/MatMul", "model_1/relu/Relu", "dense/MatMul/folded"]
+    layers = layers_by_names(names, ())
+    assert [layers.of(name) for name in names] == ["dense", "relu", "dense/MatMul"]
+    strange = layers_by_names([*names, "loss/mul"], ())
+    assert strange.of(names[0]) == "model_1/dense"
+
+
 def test_a_layer_with_a_number_beside_one_without_is_a_layer_of_its_own() -> None:
     names = ["dense/MatMul", "dense_1/MatMul", "net/conv/Conv2D", "net/conv_1/Conv2D"]
     for variables in ((), ("dense/kernel", "dense_1/kernel", "net/conv/weights", "net/conv_1/weights")):

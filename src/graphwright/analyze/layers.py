@@ -5,8 +5,8 @@ what runs in `dense_1` in `dense_1_2`. Whether a graph is so is told by its vari
 constants, by whether every layer's scope has such a number. A layer that is called twice is one layer.
 
 Keras 2 opens the scope of a layer once, below that of the model (`model_1/dense`), and names the weights without the model
-(`dense/kernel`): that tells it. Where weights are constants, the one scope around all has a name that Keras gives to models, and something
-in it reads a variable.
+(`dense/kernel`): that tells it. Where weights are constants, the one scope around all layers has a name that Keras gives to models, and
+something in it read a variable, or constants lie in scopes called as its layers.
 """
 
 import re
@@ -122,9 +122,11 @@ def _keras_2_model(paths: Sequence[Sequence[str]], scopes: set[tuple[str, ...]],
     if tops:
         around = {scope[0] for scope in scopes if len(scope) > 1 and scope[1] in tops} - tops
     else:
-        around = {scope[0] for scope in scopes}
+        around = {scope[0] for scope in scopes if _KERAS_2_MODEL.fullmatch(scope[0])}
+        within = {scope[1] for scope in scopes if len(scope) > 1 and scope[0] in around}
+        beside = {scope[0] for scope in scopes} - around  # of weights that were frozen, which lie in scopes called as their layers
         reads = any(path[-1].startswith("ReadVariableOp") for path in paths)
-        around = around if reads and all(_KERAS_2_MODEL.fullmatch(name) for name in around) else set[str]()
+        around = around if beside <= within and (beside or reads) else set[str]()
     return next(iter(around)) if len(around) == 1 else ""
 
 
