@@ -31,7 +31,7 @@ TABLE: dict[str, frozenset[str]] = {
     "costs": _BELOW | {"step", "memory.planning"},
     "advice": _BELOW | {"step", "memory", "costs"},
     "gradient": _BELOW | {"step", "memory"},
-    "reuse": _BELOW | {"step", "memory", "gradient"},
+    "reuse": _BELOW | {"step", "memory", "gradient", "costs.flops", "costs.peak", "least_squares.jacobians"},
     "least_squares": frozenset({"errors", "plain", "source", "step"}),
     "workers": frozenset({"errors", "files", "source", "step"}),
     "reversible": frozenset({"errors", "plain", "source", "report"}),

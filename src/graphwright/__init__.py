@@ -79,6 +79,9 @@ if TYPE_CHECKING:
     from graphwright.reuse.cached import cached as cached
     from graphwright.reuse.gradient_cache import GradientCache as GradientCache
     from graphwright.reuse.gradient_cache import GradientCacheResult as GradientCacheResult
+    from graphwright.reuse.jacobian import JacobianPlan as JacobianPlan
+    from graphwright.reuse.jacobian import jacobian as jacobian
+    from graphwright.reuse.jacobian import plan_jacobian as plan_jacobian
     from graphwright.reuse.rewrite import RewriteReport as RewriteReport
     from graphwright.reuse.rewrite import rewrite as rewrite
     from graphwright.reuse.rule import Rule as Rule

@@ -110,6 +110,10 @@ class Linear:
             self.residuals, self._leaves, output_gradients=cotangent, unconnected_gradients=tf.UnconnectedGradients.ZERO
         )
 
+    def connected(self, tensors: Sequence[Any]) -> list[list[bool]]:
+        """Per tensor that the function computed on its way to the residuals, which parameters it depends on."""
+        return [[gradient is not None for gradient in self._tape.gradient(tensor, self._leaves)] for tensor in tensors]
+
     def push(self, tangents: Sequence[Any]) -> Any:
         """J times a vector, given as tensors like the parameters: (m,).
 
