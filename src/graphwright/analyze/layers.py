@@ -25,6 +25,7 @@ _OPERATOR_SCOPE = re.compile(
     r"|Less|Greater|Equal|SelectV2|truediv|floordiv|div_no_nan|Assign\w*VariableOp|ReadVariableOp|Identity)(_\d+)?|\w+_grad"
 )
 _CALL = re.compile(r"(Stateful)?PartitionedCall(_\d+)?")
+_READ = re.compile(r"ReadVariableOp")
 _NUMBER = re.compile(r"_\d+$")
 _KERAS_2_MODEL = re.compile(r"(model|functional|sequential)(_\d+)?")
 
@@ -125,7 +126,7 @@ def _keras_2_model(paths: Sequence[Sequence[str]], scopes: set[tuple[str, ...]],
         around = {scope[0] for scope in scopes if _KERAS_2_MODEL.fullmatch(scope[0])}
         within = {scope[1] for scope in scopes if len(scope) > 1 and scope[0] in around}
         beside = {scope[0] for scope in scopes} - around  # of weights that were frozen, which lie in scopes called as their layers
-        reads = any(path[-1].startswith("ReadVariableOp") for path in paths)
+        reads = any(_READ.match(path[-1]) for path in paths)
         around = around if beside <= within and (beside or reads) else set[str]()
     return next(iter(around)) if len(around) == 1 else ""
 

@@ -31,8 +31,8 @@ from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.control_flow import called_functions
-from graphwright.ir.traits.effects import Purity
-from graphwright.ir.traits.values import ARGUMENTS, only_orders
+from graphwright.ir.traits.effects import CHECKS, MESSAGES, Purity
+from graphwright.ir.traits.values import ARGUMENTS, PLACEHOLDERS, only_orders
 from graphwright.ir.traits.variables import DRAWS_FROM_VARIABLE, READS_OF_TABLES
 from graphwright.ir.walk import backward_reachable, topological_order
 from graphwright.source.concrete_function import from_concrete_function
@@ -43,7 +43,7 @@ from graphwright.step.flatten import flatten_graph, stateful_op_types
 tf: Any = importlib.import_module("tensorflow")
 
 _SEED_STATE = "seed_generator_state"
-_SEEN_TWICE = frozenset({"Assert", "Print", "PrintV2", "Placeholder"})
+_SEEN_TWICE = CHECKS | MESSAGES | PLACEHOLDERS
 """What may run twice: it changes nothing that is computed."""
 
 

@@ -16,17 +16,14 @@ from graphwright.ir.edit.insert import add_placeholder
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.control_flow import LOOPS, called_functions
-from graphwright.ir.traits.effects import CALLS_PYTHON, Purity, draws_by_counter, takes_from_stream
-from graphwright.ir.traits.values import STANDS_FOR_SOMETHING, is_identity
+from graphwright.ir.traits.effects import CALLS_PYTHON, CHECKS, Purity, draws_by_counter, takes_from_stream
+from graphwright.ir.traits.values import STANDS_FOR_SOMETHING, is_identity, makes_optional
 from graphwright.ir.traits.variables import resource_of, written_resources
 from graphwright.source.concrete_function import compiled_calls, from_concrete_function
 from graphwright.source.rebuild import variable_behind
 from graphwright.step.flatten import stateful_op_types
 from graphwright.transform.freeze_variables import read_as_tensor
 from graphwright.transform.inline_calls import inline_calls
-
-_CHECKS = frozenset({"Assert"})
-"""What has effects, and is left out with the computation that it checks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +66,7 @@ def pure_function(function: Any, given: Sequence[str], *, where: str) -> PureFun
             if value.dtype.name == "resource":  # a loop hands on what it was given, and its gradient takes it from there
                 body.replace_uses(value, resource_of(value))
     types = stateful_op_types(graph)
-    _refuse(graph, Purity(graph, types, also=_CHECKS), where)
+    _refuse(graph, Purity(graph, types, also=CHECKS), where)
     inputs = [graph.value(name) for name in given]
     taken = set(inputs)
     captured = graph.inputs[binding.argument_count :]
@@ -149,7 +146,7 @@ def held_in(graph: Graph, value: Value) -> tuple[str, DType] | None:
     dtype = node.attrs.get("element_dtype")
     if isinstance(dtype, DType):
         return None if dtype.name == "variant" else ("list", dtype)
-    if node.op_type == "OptionalFromValue":
+    if makes_optional(node):
         return None if len(node.inputs) != 1 or node.inputs[0].dtype.name == "variant" else ("optional", node.inputs[0].dtype)
     if is_identity(node):
         return held_in(graph, node.inputs[0])

@@ -108,8 +108,8 @@ def simplify(graph: Graph, *, inline_functions: bool = True, prove: bool = True,
     Args:
         inline_functions: whether functions take the place of their calls where they are called once, or have at most 2,000 nodes, so that
             what is equal is found across their borders.
-        prove: run both sides of each neutral rewrite on random values, once per combination of shapes; merges and the rest are equal by
-            structure.
+        prove: run both sides of each neutral rewrite on random values, once per combination of shapes. Merges and the rest are not run;
+            `verify` compares whole graphs.
 
     Returns:
         What was found, by kind, nodes, FLOPs and bytes before and after, and how they were obtained.
@@ -158,7 +158,7 @@ def simplify(graph: Graph, *, inline_functions: bool = True, prove: bool = True,
     how = f"counted by formula, {before.how}, calls as what they call, bodies of loops and branches once"
     if before.unknown or after.unknown:
         how += f"; without {before.unknown:,} nodes before and {after.unknown:,} after, whose FLOPs or bytes are not known"
-    told = f"merged, folded and inlined: equal by structure; neutral rewrites: {proof if proof is not None else 'not run'}"
+    told = f"merged, folded and inlined: by rules that keep what is computed, not checked again; neutral rewrites: {proof or 'not run'}"
     return SimplifyReport(
         dict(+found),
         in_file,

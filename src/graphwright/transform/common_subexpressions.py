@@ -97,7 +97,7 @@ def _may_merge(node: Node, purity: Purity) -> bool:
 def _key(node: Node, inputs: list[Value], waits: object) -> object:
     """What a node does."""
     if is_constant(node):
-        return "Const", _constant(node.attrs.get("value")), node.device, waits, node.attrs.get("_class")
+        return node.op_type, _constant(node.attrs.get("value")), node.device, waits, node.attrs.get("_class")
     named: list[object] = [(value.producer.name, value.index) for value in inputs]
     if commutes(node) or (node.op_type in COMMUTES and len(inputs) > 2 and node.inputs[0].dtype.name[:3] == "int"):
         named.sort(key=str)

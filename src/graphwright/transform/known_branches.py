@@ -13,7 +13,7 @@ from graphwright.ir.constants import constant_array
 from graphwright.ir.edit.inline import inline
 from graphwright.ir.edit.reroute import replace_node, reroute_control
 from graphwright.ir.graph import Graph, Node
-from graphwright.ir.traits.control_flow import BRANCHES, LOOPS, called_functions, function_at
+from graphwright.ir.traits.control_flow import BRANCHES, CALLS_LIKE_BRANCHES, LOOPS, called_functions, function_at
 from graphwright.ir.traits.effects import Purity
 from graphwright.ir.traits.values import origin
 
@@ -64,16 +64,16 @@ def _branch(node: Node) -> str | None:
     chosen = constant_array(origin(node.inputs[0]).producer)
     if chosen is None or chosen.size != 1:
         return None
-    if "Case" in node.op_type:
-        names = called_functions(node, "branches")
+    names = called_functions(node, "branches")
+    if names:
         index = int(chosen.item())
-        return names[index if 0 <= index < len(names) else -1] if names else None
+        return names[index if 0 <= index < len(names) else -1]
     return next(iter(called_functions(node, "then_branch" if bool(chosen.item()) else "else_branch")), None)
 
 
 def _call(graph: Graph, node: Node, name: str, purity: Purity) -> None:
     call = graph.add_node(
-        "PartitionedCall" if node.op_type.startswith("Stateless") else "StatefulPartitionedCall",
+        CALLS_LIKE_BRANCHES[node.op_type],
         graph.unique_name(f"{node.name}/taken"),
         inputs=node.inputs[1:],
         attrs={

@@ -30,7 +30,7 @@ from graphwright.ir.attributes import Attribute
 from graphwright.ir.constants import Array, constant_array
 from graphwright.ir.dtypes import DType, Shape
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits.arithmetic import ADDITIONS, COMMUTES, commutes
+from graphwright.ir.traits.arithmetic import COMMUTES, commutes, type_of_today
 from graphwright.ir.traits.control_flow import called_functions
 from graphwright.ir.traits.values import is_constant, origin
 from graphwright.ir.walk import backward_reachable, order_of
@@ -39,11 +39,6 @@ Defaults = Callable[[str], Mapping[str, Attribute]]
 _DEPTH = 3
 _MOST_TERMS = 4
 """Terms of a sum whose orders are all tried: 24 of them."""
-
-
-def kind_of(node: Node) -> str:
-    """The op type under which a node is looked for: `Add` and `AddV2` are one, but where text is joined."""
-    return "AddV2" if node.op_type in ADDITIONS and node.inputs[0].dtype.name != "string" else node.op_type
 
 
 class Neighborhoods:
@@ -64,7 +59,7 @@ class Neighborhoods:
         number = known.get(node)
         if number is None:
             inputs = tuple([self.of(value.producer, depth - 1) for value in node.inputs]) if depth else ()
-            key = kind_of(node), inputs, depth
+            key = type_of_today(node), inputs, depth
             number = self._numbers.get(key)
             if number is None:
                 number = self._numbers[key] = len(self.parts)
@@ -202,7 +197,7 @@ class Pattern:
         known = self._fits.get((wanted, number))
         if known is None:
             kind, inputs = parts[number]
-            known = kind == kind_of(wanted) and (not inputs or len(inputs) == len(wanted.inputs))
+            known = kind == type_of_today(wanted) and (not inputs or len(inputs) == len(wanted.inputs))
             if known and inputs and wanted.op_type not in COMMUTES:
                 known = self._may_read(wanted.inputs, parts, inputs)
             elif known and len(inputs) == 2:
@@ -295,7 +290,11 @@ class Pattern:
         self, wanted: Node, node: Node, nodes: dict[Node, Node], values: dict[Value, Value], loosely: bool
     ) -> Iterator[tuple[dict[Node, Node], dict[Value, Value]]]:
         """The ways in which one node can stand for one of the pattern, as what is known then."""
-        if kind_of(node) != kind_of(wanted) or len(node.inputs) != len(wanted.inputs) or len(node.outputs) < len(wanted.outputs):
+        if (
+            type_of_today(node) != type_of_today(wanted)
+            or len(node.inputs) != len(wanted.inputs)
+            or len(node.outputs) < len(wanted.outputs)
+        ):
             return
         given: Mapping[str, Attribute] | None = None
         for name, attribute, is_dtype in self._attributes[wanted]:
@@ -332,7 +331,7 @@ class Pattern:
                 if not _is_same_constant(producer, theirs, loosely):
                     return None
                 constants[producer] = theirs.producer
-            elif producer in self._attributes and kind_of(producer) != kind_of(theirs.producer):
+            elif producer in self._attributes and type_of_today(producer) != type_of_today(theirs.producer):
                 return None
             if (values.get(ours) or added.get(ours) or theirs) is not theirs and not is_constant(producer):
                 return None

@@ -26,12 +26,13 @@ from graphwright.ir.edit.reroute import reroute_control
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.node import write_shape
+from graphwright.ir.traits.arithmetic import type_of_today
 from graphwright.ir.traits.control_flow import CONTROL_FLOW_OF_TF1, SWITCHES
 from graphwright.ir.traits.effects import Purity
 from graphwright.ir.traits.values import MAY_BE_FED, RECOMPUTED_FROM, is_constant
 from graphwright.ir.walk import backward_reachable, consumers_of, fetched_values, order_of, producers_of, reached
 from graphwright.transform.interface import put_in_order, says_less
-from graphwright.transform.match import Match, Neighborhoods, Pattern, kind_of
+from graphwright.transform.match import Match, Neighborhoods, Pattern
 
 Check = Callable[[Match, Graph], None]
 """Raises where a replacement does not compute what a match does."""
@@ -205,7 +206,7 @@ class _Rewriter:
             by_kind.setdefault(neighborhoods.parts[number][0], []).append(number)
         for rule in self._rules:
             for pattern in rule.patterns:
-                fitting = [k for k in by_kind.get(kind_of(pattern.root), ()) if pattern.may_match(neighborhoods, k)]
+                fitting = [k for k in by_kind.get(type_of_today(pattern.root), ()) if pattern.may_match(neighborhoods, k)]
                 for _, node in sorted(chain.from_iterable(alike[k] for k in fitting), key=itemgetter(0)):
                     if self._graph.owns(node):
                         self._try(rule, pattern, node)

@@ -109,6 +109,11 @@ def commutes(node: Node) -> bool:
     return node.op_type in COMMUTES and len(node.inputs) == 2 and node.inputs[0].dtype.name != "string"
 
 
+def type_of_today(node: Node) -> str:
+    """The op type, but for an `Add` of numbers that of `AddV2`, which does the same; an `Add` of text joins it."""
+    return "AddV2" if node.op_type in ADDITIONS and node.inputs[0].dtype.name != "string" else node.op_type
+
+
 def is_batch_norm(node: Node) -> bool:
     """Whether one kernel does the whole of a batch normalization, perhaps with what Grappler fused into it."""
     return node.op_type.removeprefix("_") in BATCH_NORMS | {"FusedBatchNormEx"}

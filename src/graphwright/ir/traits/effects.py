@@ -23,6 +23,10 @@ _ONLY_COMPUTES = (VIEWS | VIEWS_OF_ALL | UNARY_IN_PLACE | BINARY_IN_PLACE) - {"R
     "LessEqual Greater GreaterEqual Select SelectV2 GatherV2 ArgMax Range".split()
 )
 """Known to be pure where nobody asks TensorFlow's registry."""
+CHECKS = frozenset({"Assert"})
+"""Op types that stop a run, and change nothing else."""
+MESSAGES = frozenset({"Print", "PrintV2"})
+"""Op types that write to the terminal, and change nothing else."""
 CALLS_PYTHON = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 """Op types that call Python functions of this process."""
 WRITES_INTO_INPUT = frozenset({"InplaceAdd", "InplaceSub", "InplaceUpdate", "_ParallelConcatUpdate"})

@@ -54,6 +54,8 @@ EXECUTION = "_graphwright_execution"
 """The attribute that tells a recomputed node from all others: Grappler merges nodes that are equal."""
 hands_on_several = of_type({"IdentityN"})
 """Whether it hands on several values at once, each at the output of the same number."""
+makes_optional = of_type({"OptionalFromValue"})
+"""Whether the node puts tensors into an `Optional`."""
 is_constant = of_type({"Const"})
 """Whether its value stands in the graph."""
 is_identity = of_type({"Identity"})
