@@ -23,8 +23,10 @@ FUNCTION_ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
 """Control flow of TF2 -> the attributes that name its functions."""
 CALL_TYPES = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 """Op types that call the function named in their attribute `f`."""
-CALLS_LIKE_BRANCHES = {"If": "StatefulPartitionedCall", "StatelessIf": "PartitionedCall"}
-CALLS_LIKE_BRANCHES |= {"Case": "StatefulPartitionedCall", "StatelessCase": "PartitionedCall"}
+CALLS_LIKE_BRANCHES: Mapping[str, str] = {
+    **dict.fromkeys(("If", "Case"), "StatefulPartitionedCall"),
+    **dict.fromkeys(("StatelessIf", "StatelessCase"), "PartitionedCall"),
+}
 """Branches of TF2 -> the call of the function that one is sure to take."""
 ENTERS, EXITS = frozenset({"Enter", "RefEnter"}), frozenset({"Exit", "RefExit"})
 """How a value gets into the frame of a loop of TF1, and out of it."""
