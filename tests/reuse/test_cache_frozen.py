@@ -96,7 +96,7 @@ def assert_same(plain: dict[str, list[float]], cached: dict[str, list[float]], t
         np.testing.assert_allclose(cached[name], values, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("given", [arrays, data_set, generator, py_data_set])
+@pytest.mark.parametrize("given", [arrays, data_set, *(pytest.param(made, marks=pytest.mark.slow) for made in (generator, py_data_set))])
 def test_training_is_the_same_and_features_are_computed_once(given: Callable[[], dict[str, Any]]) -> None:
     plain, model = transfer(), cache_frozen(transfer())
     x, y = data()
@@ -136,6 +136,7 @@ def test_models_inside_are_frozen_in_part() -> None:
     assert_same(history_of(plain, arrays()), history_of(model, arrays()))
 
 
+@pytest.mark.slow
 def test_half_precision() -> None:
     plain, model = transfer(policy="mixed_float16"), cache_frozen(transfer(policy="mixed_float16"))
     assert find_prefix(model).specs[0].dtype == "float16"
@@ -171,6 +172,7 @@ def test_features_of_other_weights_are_forgotten() -> None:
     assert model.frozen_cache.computed == 2 * COUNT
 
 
+@pytest.mark.slow
 def test_layers_that_are_released_are_trained() -> None:
     plain, model = transfer(), cache_frozen(transfer())
     for each in (plain, model):

@@ -329,6 +329,7 @@ def test_threads_evaluate_once() -> None:
     assert all(np.array_equal(results[0], y) for y in results)
 
 
+@pytest.mark.slow
 def test_replicas_read_their_own_variables() -> None:
     """Two logical devices are set up in a process of their own."""
     code = """

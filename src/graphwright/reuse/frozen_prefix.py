@@ -132,8 +132,8 @@ def find_prefix(model: Any) -> FrozenPrefix:
                 cause="that layer stands in front of it, or is it"
                 if len(why) == 1
                 else f"{len(why)} layers of that kind stand in front of it",
-                remedy="put random augmentation behind the frozen layers or into the data; freeze batch norms, and leave dropout out of "
-                "what is frozen",
+                remedy="put random augmentation behind the frozen layers or into the data, freeze batch norms, and set the rate of frozen "
+                "dropout to 0",
             )
         parts = _cut(calls, frozen, inputs, outputs, specs)
     if not any(call.has_weights for call in parts.prefix):
