@@ -39,7 +39,11 @@ Allow = Literal["all"] | Collection[Verb]
 BIT_FOR_BIT: tuple[Verb, ...] = ("recompute", "segment")
 """The verbs that a plan may use unless others are asked for."""
 _ALL: tuple[Verb, ...] = (*BIT_FOR_BIT, "transpose", "split")
-_IN_ORDER_S = 1e-5  # what it costs, besides its kernels, that a task waits for others; parts have many small ones
+_IN_ORDER_S = 2.5e-5
+"""What it costs, besides its kernels, that a task waits for others; parts have many small ones.
+
+Some 13 microseconds on two cores whose kernels are 2.5 times as fast as the model of time says, and only ratios count.
+"""
 _LEAST_GAIN = 0.97  # twice the parts must bring the peak below this share of what it was
 _MOST_NAMED = 3  # loops, in words of what was done to them
 _MOST_NODES = 400_000  # of a step in parts: beyond that TensorFlow takes minutes to start
