@@ -1,6 +1,11 @@
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
 import tensorflow as tf
 
-from graphwright.step.example_inputs import example_inputs, runnable
+from graphwright.step.example_inputs import example_inputs, preparable, runnable
 from graphwright.step.targets import trace
 
 
@@ -62,3 +67,24 @@ def test_arguments_by_position_and_by_name():
     assert [tuple(value.shape) for value in (*call.args, call.kwargs["y"])] == [(2, 3), (3,)]
     assert step(*call.args, **call.kwargs).shape == (2, 3)
     assert tuple(trace(step, inputs=call).shapes) == ((2, 3), (3,))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float8_e4m3fn", "int64", "uint8", "bool", "complex64", "string"])
+@pytest.mark.parametrize("shape", [(2, 3), (), (0, 4)])
+def test_a_step_can_be_prepared_with_inputs_of_every_kind(dtype: str, shape: tuple[int, ...]) -> None:
+    step = trace(tf.function(lambda x: x), feeds={"x": tf.TensorSpec(shape, tf.dtypes.as_dtype(dtype))})
+    (given,) = preparable(step).arguments
+    assert (given.dtype, tuple(given.shape)) == (tf.dtypes.as_dtype(dtype), shape)
+    assert dtype == "string" or not np.asarray(given.numpy()).astype(bool).any()
+
+
+def test_inputs_to_be_prepared_with_take_no_memory() -> None:
+    """Far more than this machine has to give would be needed if they were made."""
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    before = resident()
+    step = preparable(trace(tf.function(lambda x: x), feeds={"x": (1 << 28,)}))
+    assert step.arguments[0].shape == (1 << 28,)
+    assert resident() - before < 1 << 28, "a quarter of what the input would take"

@@ -187,8 +187,11 @@ class _Own:
         return first.pop()
 
     def time_of(self, tasks: TaskMap, batch: int | None = None) -> float:
-        """Of one example, in another step, as a share of what it takes in this one."""
-        ratio = _seconds(tasks) / max(_seconds(self.before.tasks), 1e-30)
+        """Of one example, in another step, as a share of what it takes in this one; NaN where that is too little to be estimated."""
+        own = _seconds(self.before.tasks)
+        if not own:
+            return math.nan
+        ratio = _seconds(tasks) / own
         return ratio if batch is None else ratio * self.batch / batch
 
     def suggest(

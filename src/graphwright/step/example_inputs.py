@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from graphwright.run.traced_step import Call, TracedStep, resolve
 from graphwright.source.concrete_function import traced_arguments
 from graphwright.source.tensorflow_import import import_tensorflow
 
 MADE_UP = "made up: numbers between 0 and 1, zeros where they are whole"
+_ALIGNED = 64
 
 
 def runnable(traced: TracedStep) -> TracedStep:
@@ -21,6 +26,20 @@ def runnable(traced: TracedStep) -> TracedStep:
     (((2, 3),), TensorShape([2, 3]))
     """
     return traced if traced.is_runnable else resolve(traced, example_inputs(traced))
+
+
+def preparable(traced: TracedStep) -> TracedStep:
+    """The step with tensors that it can be prepared with, not run: zeros in pages that nobody has touched, which take no memory.
+
+    TensorFlow's own allocator keeps what it once had; so the inputs of a large batch that is only looked at would stay for good.
+
+    >>> import tensorflow as tf
+    >>> from graphwright.step.targets import trace
+    >>> looked_at = preparable(trace(tf.function(lambda x: x), feeds={"x": (2, 3)}))
+    >>> looked_at.shapes, looked_at.is_runnable
+    (((2, 3),), True)
+    """
+    return traced if traced.is_runnable else resolve(traced, _filled(traced, _untouched))
 
 
 def example_inputs(target: TracedStep) -> Any:
@@ -42,17 +61,39 @@ def example_inputs(target: TracedStep) -> Any:
     """
     tf = import_tensorflow()
     seeds = iter(range(len(target.shapes)))
+
+    def made_up(shape: Sequence[int], dtype: Any) -> Any:
+        if dtype.is_floating:
+            return tf.cast(tf.random.stateless_uniform(shape, (0, next(seeds))), dtype)
+        return tf.zeros(shape, dtype)
+
+    return _filled(target, made_up)
+
+
+def _filled(target: TracedStep, make: Callable[[Sequence[int], Any], Any]) -> Any:
+    """The arguments of a call, in their structure: the step's own, or each made from shape and dtype."""
+    tf = import_tensorflow()
     shapes, given = iter(target.shapes), iter(target.arguments if target.is_runnable else ())
 
     def filled(leaf: Any) -> Any:
         if not isinstance(leaf, tf.TensorSpec):
             return leaf
-        if target.is_runnable:
-            return next(given)
-        shape = next(shapes)
-        if leaf.dtype.is_floating:
-            return tf.cast(tf.random.stateless_uniform(shape, (0, next(seeds))), leaf.dtype)
-        return tf.zeros(shape, leaf.dtype)
+        return next(given) if target.is_runnable else make(next(shapes), leaf.dtype)
 
     args, kwargs = tf.nest.map_structure(filled, traced_arguments(target.function))
     return Call(args, kwargs) if kwargs else args
+
+
+def _untouched(shape: Sequence[int], dtype: Any) -> Any:
+    """Zeros of which the system gives no page until one is touched; those that cannot be handed over so are made as any others."""
+    tf = import_tensorflow()
+    as_native = np.dtype(dtype.as_numpy_dtype)
+    if as_native.kind not in "fiuc" and dtype != tf.bfloat16:
+        return tf.cast(tf.zeros(shape), dtype) if dtype.is_floating else tf.zeros(shape, dtype)
+    lent = np.dtype(np.uint16) if dtype == tf.bfloat16 else as_native
+    nbytes = math.prod(shape) * lent.itemsize
+    pages = np.zeros(nbytes + _ALIGNED, np.uint8)
+    start = -pages.ctypes.data % _ALIGNED
+    array = pages[start : start + nbytes].view(lent).reshape(shape)
+    tensor = tf.experimental.dlpack.from_dlpack(array.__dlpack__())  # shares the pages, where `tf.constant` copies them
+    return tensor if lent is as_native else tf.bitcast(tensor, dtype)

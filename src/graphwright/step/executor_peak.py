@@ -28,7 +28,7 @@ from graphwright.run.traced_step import TracedStep
 from graphwright.source.attributes import constant_array
 from graphwright.source.concrete_function import meets_other_processes
 from graphwright.source.tensorflow_import import import_tensorflow
-from graphwright.step.example_inputs import runnable
+from graphwright.step.example_inputs import preparable
 from graphwright.step.flatten import stateful_op_types
 from graphwright.step.summary import Roles, find_roles
 
@@ -77,7 +77,7 @@ def prepared(traced: TracedStep, like: Graph, *, memory_optimizer: bool = True) 
         memory_optimizer: whether Grappler's memory optimizer takes part, as it does by default.
     """
     tell("asking TensorFlow what it would run")
-    return ask_tensorflow(traced, like, lambda: recorded_graphs(runnable(traced), like=like, memory_optimizer=memory_optimizer))
+    return ask_tensorflow(traced, like, lambda: recorded_graphs(preparable(traced), like=like, memory_optimizer=memory_optimizer))
 
 
 def ask_tensorflow(traced: TracedStep, like: Graph, question: Callable[[], Found]) -> Obtained[Found | None]:
@@ -124,7 +124,7 @@ def executor_peak(
         graphs: graphs that it has prepared, to be taken instead.
     """
     if graphs is None:
-        step, shapes = runnable(traced), dict[str, Shape]()
+        step, shapes = preparable(traced), dict[str, Shape]()
         graphs = [executed_graph(step, like=like, shapes=shapes) for _ in range(simulations)]
     states: list[PeakState] = []
     for k, graph in enumerate(graphs):

@@ -22,7 +22,7 @@ from graphwright.report.obtained import Obtained
 from graphwright.run.call_options import is_grappler_disabled
 from graphwright.run.executed_graph import read_optimized_graph, recorded_graphs
 from graphwright.run.traced_step import TracedStep
-from graphwright.step.example_inputs import runnable
+from graphwright.step.example_inputs import preparable
 from graphwright.step.flatten import FlatStep, find_loop_costs, flatten_graph, stateful_op_types
 
 HOW_OPTIMIZED = (
@@ -57,7 +57,7 @@ def grappler_step(traced: TracedStep, flat: FlatStep, records: Sequence[bytes], 
         raise UnsupportedError("it takes part in collectives, or has sizes that depend on data", where=where)
     graph, how = read_optimized_graph(records, like=flat.graph), HOW_OPTIMIZED if memory_optimizer else HOW_ADDED
     if MAKES_BY_REFERENCE & ({node.op_type for node in graph.nodes} - {node.op_type for node in flat.graph.nodes}):
-        records = recorded_graphs(runnable(traced), like=flat.graph, memory_optimizer=False)
+        records = recorded_graphs(preparable(traced), like=flat.graph, memory_optimizer=False)
         graph, how = read_optimized_graph(records, like=flat.graph), HOW_ADDED
     purity = Purity(graph, stateful_op_types(graph))
     graph.control_outputs = [node for node in graph.nodes if not purity.is_pure(node)]
