@@ -79,8 +79,6 @@ def test_a_step_can_be_prepared_with_inputs_of_every_kind(dtype: str, shape: tup
 
 
 def test_inputs_to_be_prepared_with_take_no_memory() -> None:
-    """Far more than this machine has to give would be needed if they were made."""
-
     def resident() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
