@@ -100,7 +100,10 @@ def measure_many(
 
     Args:
         functions: targets by name; see `measure`. The first is what the others are compared with.
-        inputs, feeds, mode, batch: the same for all; see `measure`.
+        inputs: the same for all, as are feeds, mode and batch; see `measure`.
+        feeds: values of placeholders.
+        mode: of Keras models.
+        batch: the size of unknown dimensions of the inputs.
         steps: how many rounds.
         warmup: how many steps of each run before.
         inter_op_threads: how many nodes may run at once; `None` for the setting of this process.
