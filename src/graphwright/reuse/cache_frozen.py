@@ -85,11 +85,9 @@ class FrozenCache:
                 remedy="train it plainly, or give it the features as its inputs",
             )
         self.found = self.computed = 0
-        self._model, self._folder, self._max_bytes = model, folder, max_bytes
-        self._parts = find_prefix(model)
-        self._layers, self._compiled = self._layer_state(), compile_arguments(model)
-        self._weights: bytes = b""
-        self._functions: tuple[Any, Any] = (None, None)
+        self._model, self._folder = model, folder
+        self._compiled = compile_arguments(model)
+        self._find()
         self._store = FeatureStore(max_bytes)
         self._alike = False
         self._follow_weights()
@@ -179,15 +177,20 @@ class FrozenCache:
 
     # What is frozen
 
+    def _find(self) -> None:
+        """Find the frozen prefix; all that was made of another one goes."""
+        self._parts = find_prefix(self._model)
+        self._layers, self._made_by = self._layer_state(), self._words_of_layers()
+        self._functions: tuple[Any, Any] = (None, None)
+        self._weights: bytes = b""
+
     def _layer_state(self) -> list[tuple[int, bool]]:
         return [(id(call.operation), call.is_trained) for call in (*self._parts.prefix, *self._parts.head)]
 
     def _follow_layers(self) -> None:
         """Find the frozen prefix again where layers were frozen or released."""
-        if (now := self._layer_state()) != self._layers:
-            self._parts = find_prefix(self._model)
-            self._functions, self._layers = (None, None), now
-            self._weights = b""
+        if self._layer_state() != self._layers:
+            self._find()
 
     def _follow_weights(self) -> None:
         """Forget features of other weights than those of now."""
@@ -201,14 +204,18 @@ class FrozenCache:
                 self._store = FeatureFolder(self._folder, weights.hex())
 
     def _digest_of_weights(self) -> bytes:
-        """Of the frozen weights, of the layers' settings, and of what is taken from them."""
+        """Of the frozen weights, and of the layers that they are of."""
+        return digest([self._made_by, *(np.asarray(variable) for variable in self._parts.variables)])
+
+    def _words_of_layers(self) -> np.ndarray[Any, Any]:
+        """The layers' settings as they were traced, and what is taken from them."""
         serialize: Any = importlib.import_module("keras").saving.serialize_keras_object
         operations = {id(call.operation): call.operation for call in self._parts.prefix}
         order = {key: place for place, call in enumerate(self._parts.prefix) for key in call.gives}
         settings = [_nameless(serialize(operation)) for operation in operations.values()] if self._folder else []
         wired = [[order.get(key, -1) for key in call.takes.values()] for call in self._parts.prefix]
         words = repr((settings, wired, [order[key] for key in self._parts.features]))
-        return digest([np.frombuffer(words.encode(), np.uint8), *(np.asarray(variable) for variable in self._parts.variables)])
+        return np.frombuffer(words.encode(), np.uint8)
 
     def _check_weights(self, epoch: int, _logs: Any) -> None:
         if self._digest_of_weights() != self._weights:
@@ -268,8 +275,7 @@ class FrozenCache:
         return self._packed(self._features([arrays[place] for place in self._parts.read]), arrays)
 
     def _packed(self, features: list[Any], inputs: Sequence[Any]) -> Any:
-        places = {key: place for place, key in enumerate(self._parts.inputs)}
-        parts = [*features, *(inputs[places[key]] for key in self._parts.passed_on)]
+        parts = [*features, *(inputs[place] for place in self._parts.passed_on)]
         return parts[0] if len(parts) == 1 else tuple(parts)
 
     # Data, in the forms that Keras takes

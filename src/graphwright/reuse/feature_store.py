@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from graphwright.errors import ArgumentError
+from graphwright.source.private_tensorflow import message_class
 
 Arrays = tuple[np.ndarray[Any, Any], ...]
 _HEADER, _FOOTER = 12, 4  # bytes of a TFRecord before and behind its data: a length and its checksum; a checksum
@@ -183,5 +184,5 @@ def _key(record: bytes) -> bytes:
 def _arrays(record: bytes) -> Arrays:
     tf: Any = importlib.import_module("tensorflow")
     feature = tf.train.Example.FromString(record).features.feature
-    protos = [tf.make_tensor_proto(0).FromString(feature[f"value_{place}"].bytes_list.value[0]) for place in range(len(feature) - 1)]
-    return tuple(tf.make_ndarray(proto) for proto in protos)
+    read = message_class("framework.tensor", "TensorProto").FromString
+    return tuple(tf.make_ndarray(read(feature[f"value_{place}"].bytes_list.value[0])) for place in range(len(feature) - 1))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from graphwright.errors import UnsupportedError
@@ -39,7 +39,6 @@ class Call:
     fill: Callable[[dict[int, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
     takes: dict[int, Key]
     gives: list[Key]
-    specs: dict[Key, Any] = field(repr=False)
 
     @property
     def name(self) -> str:
@@ -67,7 +66,7 @@ class FrozenPrefix:
         prefix: the calls that are made once.
         head: all others.
         features: the values that go from the prefix to the head, or out of the model.
-        passed_on: the inputs of the model that the head takes itself.
+        read, passed_on: which of the model's inputs the prefix takes, and which the head takes itself, as places.
         specs: for each feature its symbolic tensor.
         compute: from tensors of a batch that the prefix reads to the list of features; as in training, since that is where they are used.
     """
@@ -77,15 +76,10 @@ class FrozenPrefix:
     prefix: list[Call]
     head: list[Call]
     features: list[Key]
-    passed_on: list[Key]
+    read: list[int]
+    passed_on: list[int]
     specs: list[Any]
     compute: Callable[..., list[Any]]
-
-    @property
-    def read(self) -> list[int]:
-        """Which of the model's inputs the prefix takes."""
-        taken = {key for call in self.prefix for key in call.takes.values()}
-        return [place for place, key in enumerate(self.inputs) if key in taken]
 
     @property
     def variables(self) -> list[Any]:
@@ -95,7 +89,7 @@ class FrozenPrefix:
 
     def finish(self, features: Sequence[Any], passed_on: Sequence[Any], *, training: bool) -> list[Any]:
         """The outputs of the model."""
-        given = dict(zip((*self.features, *self.passed_on), (*features, *passed_on), strict=True))
+        given = dict(zip((*self.features, *(self.inputs[place] for place in self.passed_on)), (*features, *passed_on), strict=True))
         values = run(self.head, given, training=training)
         return [values[key] for key in self.outputs]
 
@@ -159,9 +153,10 @@ def _cut(calls: list[Call], prefix: list[Call], inputs: list[Key], outputs: list
                 remedy="let its first dimension be the batch",
             )
     taken = {key for call in prefix for key in call.takes.values()}
-    compute = _traced(prefix, [key for key in inputs if key in taken], features, specs)
-    passed_on = [key for key in needed if key in inputs]
-    return FrozenPrefix(inputs, outputs, prefix, head, features, passed_on, [specs[key] for key in features], compute)
+    read = [place for place, key in enumerate(inputs) if key in taken]
+    compute = _traced(prefix, [inputs[place] for place in read], features, specs)
+    passed_on = [place for place, key in enumerate(inputs) if key in needed]
+    return FrozenPrefix(inputs, outputs, prefix, head, features, read, passed_on, [specs[key] for key in features], compute)
 
 
 def run(calls: Iterable[Call], given: Mapping[Key, Any], *, training: bool) -> dict[Key, Any]:
@@ -189,7 +184,7 @@ def _opened(model: Any, path: str, local: dict[int, Key], specs: dict[Key, Any])
         else:
             made: list[Key] = [(where, id(x)) for x in gives]
             specs.update(zip(made, gives, strict=True))
-            calls.append(Call(operation, fill, {id(x): key for x, key in zip(takes, keys, strict=True)}, made, specs))
+            calls.append(Call(operation, fill, {id(x): key for x, key in zip(takes, keys, strict=True)}, made))
         local.update(zip(map(id, gives), made, strict=True))
     return calls, local
 

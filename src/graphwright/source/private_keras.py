@@ -206,6 +206,11 @@ def is_functional(layer: Any) -> bool:
     return issubclass(kind, functional) and kind.call is functional.call
 
 
+def _graph_of(model: Any) -> Any:
+    """The functional model that a built Sequential keeps; any other model is one itself."""
+    return getattr(model, "_functional", None) or model
+
+
 def graph_calls(model: Any) -> list[tuple[Any, Callable[[dict[int, Any]], tuple[tuple[Any, ...], dict[str, Any]]], list[Any], list[Any]]]:
     """What a functional model calls, in an order that it can be called in, inputs left out.
 
@@ -213,8 +218,7 @@ def graph_calls(model: Any) -> list[tuple[Any, Callable[[dict[int, Any]], tuple[
         For each call the operation, a function that fills values, by the `id` of the symbolic tensor that each stands for, into the
         arguments of the call, the symbolic tensors that it takes, and those that it gives.
     """
-    graph = getattr(model, "_functional", None) or model
-    by_depth = graph._nodes_by_depth
+    by_depth = _graph_of(model)._nodes_by_depth
     nodes = (node for depth in sorted(by_depth, reverse=True) for node in by_depth[depth] if node.operation and not node.is_input)
     return [(node.operation, node.arguments.fill_in, list(node.input_tensors), list(node.outputs)) for node in nodes]
 
@@ -226,12 +230,12 @@ def as_called_in(training: bool, operation: Any) -> Callable[..., Any]:
 
 def inputs_of_graph(model: Any, x: Any) -> list[Any]:
     """What a functional model makes of what it is called with: tensors in the order of `model.inputs`, cast and with the rank of these."""
-    return (getattr(model, "_functional", None) or model)._standardize_inputs(x)
+    return _graph_of(model)._standardize_inputs(x)
 
 
 def output_structure(model: Any) -> Any:
     """The structure of symbolic tensors that a functional model returns."""
-    return (getattr(model, "_functional", None) or model)._outputs_struct
+    return _graph_of(model)._outputs_struct
 
 
 def forget_added_losses(layer: Any) -> None:
