@@ -193,6 +193,36 @@ def test_variables_in_called_functions_branches_and_loops_are_found() -> None:
         assert fn(x) == x * a + b + 3.0 * c
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int32", "int64"])
+def test_variables_of_any_dtype_in_branches_loops_and_functions(dtype: str) -> None:
+    w = tf.Variable(tf.cast([[1, 2], [3, 4]], dtype))
+    inner = tf.function(lambda y: y + w)
+
+    def branches() -> Any:
+        return tf.cond(w[0, 0] > 0, lambda: inner(w * 2), lambda: w - tf.gather(w, [1, 0]))
+
+    def loops() -> Any:
+        def body(k: Any, y: Any) -> Any:
+            return k + 1, tf.cond(y[0, 0] > 3, lambda: y - w, lambda: inner(y)) + branches()
+
+        return tf.while_loop(lambda k, _: k < 3, body, (0, w + 0))[1]
+
+    for fn in (branches, loops):
+        kept, plain = gw.cached(fn), tf.function(fn)
+        for change, seen in ((0, (1, 1)), (2, (2, 2)), (-9, (3, 3))):
+            w.assign_add(tf.cast(tf.fill((2, 2), change), dtype))
+            np.testing.assert_array_equal(tf.cast(kept(), "float64"), tf.cast(plain(), "float64"))
+            np.testing.assert_array_equal(tf.cast(kept(), "float64"), tf.cast(plain(), "float64"))
+            assert counts(kept) == seen
+        if w.dtype.is_floating:
+            found = []
+            for run in (kept, plain):
+                with tf.GradientTape() as tape:
+                    y = run()
+                found.append(tf.cast(tape.gradient(y, w), "float64"))
+            np.testing.assert_array_equal(*found)
+
+
 def test_writes_between_calls_in_one_function() -> None:
     w = tf.Variable(1.0)
     double = gw.cached(lambda: 2.0 * w)

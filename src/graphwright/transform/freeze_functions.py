@@ -1,13 +1,13 @@
 """Let the bodies of If, While and Case take tensors where they took variables."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from graphwright.errors import GraphError, UnsupportedError
 from graphwright.ir.attributes import Attribute
 from graphwright.ir.constants import Array, add_constant
-from graphwright.ir.dtypes import DTYPES, DType
+from graphwright.ir.dtypes import DType
 from graphwright.ir.edit.call_groups import types_attribute
 from graphwright.ir.edit.copying import copy_body
 from graphwright.ir.edit.insert import add_op
@@ -21,9 +21,9 @@ from graphwright.ir.traits.values import IDENTITIES, is_constant
 from graphwright.transform.inline_calls import inline_calls
 
 
-def check_arguments(graph: Graph, node: Node, indices: Iterable[int]) -> None:
-    """Raise what `bind_arguments` would raise, and change nothing."""
-    positions = _positions(node, dict.fromkeys(indices, DTYPES["float32"]))
+def check_arguments(graph: Graph, node: Node, given: Mapping[int, DType]) -> None:
+    """Raise what `bind_arguments` would raise for values of these dtypes, and change nothing."""
+    positions = _positions(node, given)
     library = Library(graph.functions)
     for key, name in _named(node):
         _bound(library, name, positions, is_loop_body=node.op_type in LOOPS and key == "body")

@@ -82,7 +82,7 @@ def freeze_variables(graph: Graph, values: Mapping[str, Any] | None = None, *, p
                 remedy="give a value for each, or freeze only some with partial=True",
             )
         for item in frozen:
-            _check_uses(graph, item.value, needed)
+            _check_uses(graph, item.value, _dtype_of(graph, item.value, item.array), needed)
         drop_collections(graph, keep_variables=bool(missing))
         forget_items(graph, [item.value.producer for item in frozen])
         remove_unneeded(graph)  # gradients read variables behind loops
@@ -148,7 +148,7 @@ def _handed_on(node: Node, index: int) -> tuple[Value, ...]:
     return node.outputs[index : index + 1] if node.op_type in IDENTITIES else node.outputs
 
 
-def _check_uses(graph: Graph, value: Value, needed: set[Node]) -> None:
+def _check_uses(graph: Graph, value: Value, dtype: DType, needed: set[Node]) -> None:
     for use in value.uses:
         node = use.node
         if node not in needed:
@@ -159,9 +159,9 @@ def _check_uses(graph: Graph, value: Value, needed: set[Node]) -> None:
             continue
         if node.op_type in _HAND_ON:
             for output in _handed_on(node, use.index):
-                _check_uses(graph, output, needed)
+                _check_uses(graph, output, dtype, needed)
         elif is_control_flow(node):
-            check_arguments(graph, node, [use.index])
+            check_arguments(graph, node, {use.index: dtype})
         elif node.op_type not in READS_OF_VARIABLES:
             raise _written(value, node)
 
@@ -202,7 +202,7 @@ def read_as_tensor(graph: Graph, handle: Value, tensor: Value) -> None:
         UnsupportedError: something writes to the variable, or hands it on to an op that needs a variable.
     """
     nodes = set(graph.nodes)
-    _check_uses(graph, handle, nodes)
+    _check_uses(graph, handle, tensor.dtype, nodes)
     _bind(graph, handle, tensor, nodes)
 
 
