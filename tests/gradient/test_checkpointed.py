@@ -69,7 +69,7 @@ def test_structures_closures_and_what_is_no_tensor() -> None:
 
     a, b = tf.ones((64, 64), tf.float64), tf.zeros((64, 64), tf.float64)
     found: list[Any] = []
-    for call in (block, block._fn):
+    for call in (block, block.function):
         with tf.GradientTape() as tape:
             tape.watch([a, b, outside])
             made = call({"a": a, "b": b}, twice=True)
@@ -154,7 +154,7 @@ def test_second_derivatives(graph: bool) -> None:
 def test_third_derivatives() -> None:
     wrapped = gw.checkpointed(lambda h: tf.tanh(tf.sin(h)), checkpoints="inputs")
     found: list[Any] = []
-    for function in (wrapped, wrapped._fn):
+    for function in (wrapped, wrapped.function):
         value = x = tf.constant(np.linspace(-1, 1, 64))
         with tf.GradientTape() as third:
             third.watch(x)
@@ -277,7 +277,7 @@ def test_a_variable_that_is_not_trainable_and_that_a_tape_watches() -> None:
     x = tf.ones((2, 8))
     for watched in ([], fixed[:1], fixed[1:]):
         found: list[Any] = []
-        for function in (wrapped, wrapped._fn):
+        for function in (wrapped, wrapped.function):
             with tf.GradientTape() as tape:
                 tape.watch([x, *watched])
                 y = function(x)

@@ -96,15 +96,14 @@ class _Signature:
     lasting: bool
 
 
-class TracedFunction(ABC):
-    """A function that runs by signature, with gradients of its own."""
+class BySignature(ABC):
+    """A function that runs by signature: structure, shapes and dtypes of its arguments."""
 
     word: str
     """What users call such a function."""
 
     def __init__(self, fn: Any) -> None:
-        self._fn = getattr(fn, "python_function", fn)  # inside a tf.function of its own, nothing could be planned
-        self._signatures: dict[Any, _Signature] = {}
+        self.function = getattr(fn, "python_function", fn)  # inside a tf.function of its own, nothing could be planned
         functools.update_wrapper(self, fn, updated=())
         vars(self).pop("__wrapped__")  # or a tf.function that is given this object as an argument would call `fn` itself
         self.__name__ = str(getattr(fn, "__name__", None) or getattr(fn, "name", None) or "function")
@@ -112,18 +111,14 @@ class TracedFunction(ABC):
             self.__signature__ = inspect.signature(fn)
 
     @abstractmethod
-    def take(self, results: Sequence[Any], xs: Sequence[Any], incoming: Sequence[Any]) -> Taken:
-        """Take the gradients of the results by the xs in the graph that is being traced."""
-
-    @abstractmethod
-    def join(self, traced: Traced) -> Callable[..., Any]:
-        """Results of what was traced, with its gradients: a function of what is given and of the values of the variables."""
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The results."""
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else MethodType(self, instance)
 
-    @left_alone
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def taken_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[int, Any], Any]:
+        """The leaves of the arguments of a call, those that are tensors by their places among the leaves, and a key of the signature."""
         leaves = tf.nest.flatten((args, kwargs), expand_composites=True)
         if any(isinstance(leaf, import_keras().KerasTensor) for leaf in leaves):
             raise ArgumentError(
@@ -134,6 +129,38 @@ class TracedFunction(ABC):
             )
         tensors = {k: tf.convert_to_tensor(leaf) for k, leaf in enumerate(leaves) if isinstance(leaf, _TENSOR_TYPES)}
         key = (is_traced_for_xla(), signature_of(args, kwargs, tensor_types=_TENSOR_TYPES))
+        return leaves, tensors, key
+
+    @staticmethod
+    def filled(structure: Any, leaves: Sequence[Any], tensors: dict[int, Any]) -> Callable[[Sequence[Any]], Any]:
+        """Makes the arguments of a call with other tensors."""
+
+        @left_alone
+        def arguments(given: Sequence[Any]) -> Any:
+            filled = dict(zip(tensors, given, strict=True))
+            return tf.nest.pack_sequence_as(structure, [filled.get(k, leaf) for k, leaf in enumerate(leaves)], expand_composites=True)
+
+        return arguments
+
+
+class TracedFunction(BySignature):
+    """A function that runs by signature, with gradients of its own."""
+
+    def __init__(self, fn: Any) -> None:
+        super().__init__(fn)
+        self._signatures: dict[Any, _Signature] = {}
+
+    @abstractmethod
+    def take(self, results: Sequence[Any], xs: Sequence[Any], incoming: Sequence[Any]) -> Taken:
+        """Take the gradients of the results by the xs in the graph that is being traced."""
+
+    @abstractmethod
+    def join(self, traced: Traced) -> Callable[..., Any]:
+        """Results of what was traced, with its gradients: a function of what is given and of the values of the variables."""
+
+    @left_alone
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        leaves, tensors, key = self.taken_apart(args, kwargs)
         signature = self._signatures.get(key)
         if signature is None or not signature.lasting or _watched(signature.left_out):
             signature = self._signatures[key] = self._trace((args, kwargs), leaves, tensors)
@@ -150,13 +177,8 @@ class TracedFunction(ABC):
         Args:
             watched: variables that are not trainable and have a gradient all the same.
         """
-        fn = self._fn
+        fn, arguments = self.function, self.filled(structure, leaves, tensors)
         found: list[Callable[..., Traced]] = []
-
-        @left_alone
-        def arguments(given: Sequence[Any]) -> Any:
-            filled = dict(zip(tensors, given, strict=True))
-            return tf.nest.pack_sequence_as(structure, [filled.get(k, leaf) for k, leaf in enumerate(leaves)], expand_composites=True)
 
         @left_alone
         def finish(given: Sequence[Any], result: Any, read: Sequence[Any]) -> Any:

@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphwright.errors import UnsupportedError
-from graphwright.ir.graph import Node
-from graphwright.ir.traits.effects import Purity, draws_by_counter
-from graphwright.ir.traits.values import ARGUMENTS, only_orders
-from graphwright.ir.traits.variables import written_resources
+from graphwright.ir.traits.effects import Purity
+from graphwright.reuse.pure_function import culprit_in, does, impure_nodes
 from graphwright.source.concrete_function import from_concrete_function
 from graphwright.source.private_keras import added_losses, as_called_in, forget_added_losses, graph_calls, is_functional, mask_of
 from graphwright.step.flatten import stateful_op_types
@@ -224,13 +222,5 @@ def _effects(concrete: Any) -> set[str]:
     """What a traced function does in training besides making its outputs, in words."""
     graph = from_concrete_function(concrete, planned=False)[0]
     purity = Purity(graph, stateful_op_types(graph))
-    impure = (node for node in graph if node.op_type not in ARGUMENTS and not only_orders(node) and not purity.is_pure(node))
-    return concrete.left_out | {_in_words(node) for node in impure}
-
-
-def _in_words(node: Node) -> str:
-    if written_resources(node):
-        return f"changes a variable in training ({node.op_type}), as a batch norm its statistics or a dropout its random state"
-    if draws_by_counter(node):
-        return f"draws at random ({node.op_type})"
-    return f"has effects, or is unknown ({node.op_type})"
+    culprits = [culprit_in(graph, node, purity) for node in impure_nodes(graph, purity)]
+    return concrete.left_out | {f"{does(node)} ({node.op_type})" for node in culprits}

@@ -17,7 +17,7 @@ from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.control_flow import LOOPS, called_functions
 from graphwright.ir.traits.effects import CALLS_PYTHON, CHECKS, Purity, draws_by_counter, takes_from_stream
-from graphwright.ir.traits.values import STANDS_FOR_SOMETHING, is_identity, makes_optional
+from graphwright.ir.traits.values import STANDS_FOR_SOMETHING, is_identity, makes_optional, only_orders
 from graphwright.ir.traits.variables import resource_of, written_resources
 from graphwright.source.concrete_function import compiled_calls, from_concrete_function
 from graphwright.source.rebuild import variable_behind
@@ -95,23 +95,27 @@ def pure_function(function: Any, given: Sequence[str], *, where: str) -> PureFun
 
 
 def _computes(node: Node, standing: set[Node]) -> bool:
-    return node not in standing and node.op_type not in STANDS_FOR_SOMETHING
+    return node not in standing and node.op_type not in STANDS_FOR_SOMETHING and not only_orders(node)
 
 
 def _refuse(graph: Graph, purity: Purity, where: str) -> None:
+    for node in impure_nodes(graph, purity):
+        culprit = culprit_in(graph, node, purity)
+        raise UnsupportedError(
+            f"the result may be another one at each call, or something else changes: {culprit.op_type} {does(culprit)}",
+            where=f"{where}, operation {culprit.name!r}" + (f" inside {node.name!r}" if culprit is not node else ""),
+            cause="a result that is kept would leave that out from the second call on",
+            remedy="do that outside, and give what it makes as an argument (layers: training=False)",
+        )
+
+
+def impure_nodes(graph: Graph, purity: Purity) -> list[Node]:
+    """The operations that are not the same at each call, or change something."""
     standing = {value.producer for value in graph.inputs}
-    for node in graph.nodes:
-        if _computes(node, standing) and not purity.is_pure(node):
-            culprit = _culprit(graph, node, purity)
-            raise UnsupportedError(
-                f"the result may be another one at each call, or something else changes: {culprit.op_type} {_does(culprit)}",
-                where=f"{where}, operation {culprit.name!r}" + (f" inside {node.name!r}" if culprit is not node else ""),
-                cause="a result that is kept would leave that out from the second call on",
-                remedy="do that outside, and give what it makes as an argument (layers: training=False)",
-            )
+    return [node for node in graph.nodes if _computes(node, standing) and not purity.is_pure(node)]
 
 
-def _culprit(graph: Graph, node: Node, purity: Purity) -> Node:
+def culprit_in(graph: Graph, node: Node, purity: Purity) -> Node:
     """The innermost node to blame; the node itself where none of its functions holds one."""
     for name in called_functions(node):
         function = graph.functions.get(name)
@@ -120,11 +124,12 @@ def _culprit(graph: Graph, node: Node, purity: Purity) -> Node:
         standing = {value.producer for value in function.body.inputs}
         for inner in function.body.nodes:
             if _computes(inner, standing) and not purity.is_pure(inner):
-                return _culprit(graph, inner, purity)
+                return culprit_in(graph, inner, purity)
     return node
 
 
-def _does(node: Node) -> str:
+def does(node: Node) -> str:
+    """In words, why an operation cannot be kept."""
     if written_resources(node):
         return "writes to a variable"
     if node.op_type in CALLS_PYTHON:
