@@ -15,6 +15,9 @@ from hypothesis import HealthCheck, settings
 # Before TensorFlow is imported: its start-up lines say nothing about a test.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+# By itself TensorFlow takes oneDNN's kernels where the processor has instructions made for them, else its own. They round, pack and
+# allocate in other ways, so figures of tests are of one kind on all machines; tests of the other kind say so.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 # `quick` in the default run; `GRAPHWRIGHT_PROFILE=thorough` for a long search. No deadlines: unit tests are not timed.
 settings.register_profile("quick", max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

@@ -72,7 +72,8 @@ def test_variables_inside_branches_and_loops():
     assert not any(VARIABLE_OPS & {n.op_type for n in body} for body in used)
     ids = np.array([1, 4], np.int32)
     expected = VALUES["table"][ids] @ VALUES["w"] + 2 * VALUES["w"].mean()
-    np.testing.assert_allclose(serve(graph, {"ids": ids})["y"], expected, rtol=1e-5)
+    # One element is the small difference of larger terms, so its rounding is theirs.
+    np.testing.assert_allclose(serve(graph, {"ids": ids})["y"], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_some_variables_only():
