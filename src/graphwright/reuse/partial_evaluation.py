@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from graphwright.analyze.flop_execution import execute
 from graphwright.analyze.flops import node_flops
@@ -23,7 +24,7 @@ from graphwright.ir.traits.effects import Purity
 from graphwright.ir.traits.values import PLACEHOLDERS, is_constant
 from graphwright.ir.traits.variables import READS_OF_VARIABLES
 from graphwright.ir.walk import backward_reachable, topological_order
-from graphwright.reuse.cached import CacheInfo, cached
+from graphwright.reuse.cached import CacheInfo, cached, functions_as_written
 from graphwright.reuse.pure_function import culprit_in, does, impure_nodes
 from graphwright.reuse.unchanging import find_frontier, find_unchanging
 from graphwright.source.attributes import constant_array
@@ -140,6 +141,12 @@ class PartiallyEvaluated(BySignature):
 
         self._kept = cached(left_alone(kept), max_bytes=max_bytes)
 
+    def untraced(self) -> Self:
+        """A copy that has traced nothing."""
+        made = copy.copy(self)
+        made._parts, made._kept = {}, self._kept.untraced()
+        return made
+
     def __repr__(self) -> str:
         from graphwright.report.units import counted, format_bytes, format_flops
 
@@ -247,7 +254,8 @@ class PartiallyEvaluated(BySignature):
             return results(values_of(fn(*args, **kwargs)))
 
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors.values()]
-        concrete = tf.function(whole).get_concrete_function(*specs)
+        with functions_as_written():
+            concrete = tf.function(whole).get_concrete_function(*specs)
         return _in_two(concrete, constant, found[-1], self._where, self.__name__)
 
 

@@ -345,6 +345,19 @@ def is_gradient_of_loop() -> bool:
     return graph is not None
 
 
+def is_vectorized() -> bool:
+    """Whether the body of a `tf.vectorized_map`, or of a Jacobian by `pfor`, is being traced, into which no write can be taken."""
+    graph = None if import_tensorflow().executing_eagerly() else import_tensorflow().compat.v1.get_default_graph()
+    while graph is not None:
+        parts = graph.get_name_scope().split("/")
+        for k in range(len(parts)):
+            if parts[k].startswith("loop_body"):  # the scope of the body, whose counter is there before all else
+                with suppress(KeyError):
+                    return bool(graph.get_operation_by_name("/".join([*parts[: k + 1], "PlaceholderWithDefault"])))
+        graph = getattr(graph, "outer_graph", None)
+    return False
+
+
 def runtime_function(concrete_function: Any) -> Any:
     """A function of flat tensors that runs a `ConcreteFunction` eagerly, without gradients; what Python holds of its graph is given up.
 
