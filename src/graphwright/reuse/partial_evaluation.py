@@ -211,10 +211,10 @@ class PartiallyEvaluated(BySignature):
         layer = isinstance(self.function, import_keras().layers.Layer)
         inputs = [input_name(x) for x in self.function.inputs] if layer and is_functional(self.function) else []
         try:
-            names = list(inspect.signature(self.function.call if layer else self.function).parameters)
+            parameters = list(inspect.signature(self.function.call if layer else self.function).parameters.values())
         except (TypeError, ValueError):
-            names = []
-        seen: set[str] = set()
+            parameters = []
+        seen = {p.name for p in parameters if p.default is not p.empty}  # what is not given is closed over, and does not change
 
         def marked(value: Any, name: str, inside: bool) -> list[bool]:
             seen.add(name)
@@ -224,11 +224,13 @@ class PartiallyEvaluated(BySignature):
                 return [mark for key in sorted(held) for mark in marked(held[key], str(key), inside)]
             if isinstance(value, (list, tuple)):
                 items = cast("Sequence[Any]", value)
-                words = inputs if len(inputs) == len(items) else [""] * len(items)
+                words: Sequence[str] = inputs if len(inputs) == len(items) else getattr(items, "_fields", [""] * len(items))
                 return [mark for item, word in zip(items, words, strict=True) for mark in marked(item, word, inside)]
             return [inside] * len(tf.nest.flatten(value, expand_composites=True))
 
-        places = [*names[: len(args)], *[""] * (len(args) - len(names))]
+        places = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "")
+        places = [*places[: len(args)], *[rest] * (len(args) - len(places))]
         found = [mark for value, name in zip(args, places, strict=True) for mark in marked(value, name, False)]
         found += marked(kwargs, "", False)
         missing = [name for name in self._constant if name not in seen]
