@@ -58,7 +58,9 @@ def cached(fn: Any = None, *, max_bytes: int | str = "1GiB") -> Any:
     pass over these bytes, instead of `fn`.
 
     Works eagerly, inside `tf.function` and loops of TensorFlow, in threads and in the replicas of `tf.distribute`; a result that a graph
-    computed serves eager calls, and the other way round. Use it as a decorator, of methods too, or on a layer: `gw.cached(layer)`.
+    computed serves eager calls, and the other way round. Use it as a decorator, of methods too, or on a layer: `gw.cached(layer)`. A
+    cached function that another one calls is part of that one, and in `tf.vectorized_map`, which takes no writes, it is evaluated as it is
+    written. Objects may go whose methods are cached; `max_bytes` and the counters are those of all of them together.
 
     Gradients by arguments and variables are those of `fn`. Under a tape the residuals are kept with the result: the forward pass is
     evaluated once for all uses, and each use has its backward pass of `fn`, without a forward pass. Where it is not seen that a gradient
