@@ -20,6 +20,7 @@ from graphwright.ir.dtypes import byte_count
 from graphwright.ir.edit.insert import add_placeholder
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits.control_flow import CALL_TYPES
 from graphwright.ir.traits.effects import Purity
 from graphwright.ir.traits.values import PLACEHOLDERS, is_constant
 from graphwright.ir.traits.variables import READS_OF_VARIABLES
@@ -39,7 +40,6 @@ from graphwright.transform.inline_calls import inline_calls
 tf: Any = importlib.import_module("tensorflow")
 
 _GRADIENT = "_gradient_op_type"
-_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +271,7 @@ def _in_two(concrete: Any, constant: Sequence[bool], pack: Callable[[Sequence[An
     externals = dict(zip(captured, binding.captures, strict=True))
     if any(not callable(external) and tf.is_symbolic_tensor(external) for external in externals.values()):
         raise UnsupportedError("it closes over a tensor of a graph that is being traced", where=where, remedy="give it as an argument")
-    own = [node for body in bodies(graph) for node in body.nodes if _GRADIENT in node.attrs and node.op_type not in _CALLS]
+    own = [node for body in bodies(graph) for node in body.nodes if _GRADIENT in node.attrs and node.op_type not in CALL_TYPES]
     for node in own:
         node.graph.set_attr(node, _GRADIENT, None)
     resources = {value: value.name for value in captured if value.dtype.name == "resource"}

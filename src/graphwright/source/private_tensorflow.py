@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 from graphwright.ir.dtypes import DType, Shape, dtype_from_number
+from graphwright.ir.traits.values import MAY_BE_FED
 from graphwright.source.attributes import shape_from_proto, shape_to_proto
 from graphwright.source.tensorflow_import import import_tensorflow
 
@@ -350,10 +351,10 @@ def is_vectorized() -> bool:
     graph = None if import_tensorflow().executing_eagerly() else import_tensorflow().compat.v1.get_default_graph()
     while graph is not None:
         parts = graph.get_name_scope().split("/")
-        for k in range(len(parts)):
-            if parts[k].startswith("loop_body"):  # the scope of the body, whose counter is there before all else
-                with suppress(KeyError):
-                    return bool(graph.get_operation_by_name("/".join([*parts[: k + 1], "PlaceholderWithDefault"])))
+        scopes = ["/".join(parts[: k + 1]) for k, part in enumerate(parts) if part.startswith("loop_body")]
+        for name in (f"{scope}/{op_type}" for scope in scopes for op_type in MAY_BE_FED):  # the counter of the loop
+            with suppress(KeyError):
+                return bool(graph.get_operation_by_name(name))
         graph = getattr(graph, "outer_graph", None)
     return False
 
