@@ -313,3 +313,22 @@ def test_wrong_arguments(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ArgumentError, match="no folder"):
         cache_frozen(transfer(), folder=tmp_path / "file")
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_samples_with_features_that_are_no_numbers(bad: float) -> None:
+    """They were taken for features that differ with the batch."""
+    x, y = data()
+    x[0] = bad
+    cached, plain = cache_frozen(transfer()), transfer()
+    np.testing.assert_allclose(cached.evaluate(x, y, verbose=0), plain.evaluate(x, y, verbose=0), rtol=1e-6)
+    np.testing.assert_allclose(cached.evaluate(x[1:], y[1:], verbose=0), plain.evaluate(x[1:], y[1:], verbose=0), rtol=1e-5)
+    assert cached.frozen_cache.computed == COUNT
+
+
+def test_a_data_set_with_an_empty_batch() -> None:
+    x, y = data()
+    batches = tf.data.Dataset.from_tensors((x[:8], y[:8])).concatenate(tf.data.Dataset.from_tensors((x[:0], y[:0])))
+    model = cache_frozen(transfer())
+    assert model.frozen_cache._of_batch(x[:0]).shape == (0, 8)
+    assert np.isnan(model.evaluate(batches, verbose=0)[0]) == np.isnan(transfer().evaluate(batches, verbose=0)[0])

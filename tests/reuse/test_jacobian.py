@@ -138,3 +138,36 @@ def test_the_measured_peak_keeps_the_predicted_one() -> None:
 def test_what_is_wrong_is_told(call: Any, words: str) -> None:
     with pytest.raises(gw.ArgumentError, match=words):
         call()
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_a_loss_of_derivatives_has_gradients(traced: bool) -> None:
+    """Outside of a `tf.function` they were None: no tape saw what was computed."""
+    w, x = tf.Variable([[0.5, 2.0], [1.0, -1.0]]), tf.constant([0.1, 0.2])
+
+    def loss(jacobian: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.reduce_sum(jacobian(lambda x: tf.sin(tf.linalg.matvec(w, x)), x) ** 2)
+        return tape.gradient(y, [w, x])
+
+    def plain(fn: Any, x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = fn(x)
+        return tape.jacobian(y, x)
+
+    for mode in ("forward", "reverse"):
+        ours = lambda: loss(lambda fn, x: gw.jacobian(fn, x, mode=mode))  # noqa: B023, E731
+        for a, b in zip((tf.function(ours) if traced else ours)(), loss(plain), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
+def test_nothing_to_differentiate_and_what_is_no_tensor() -> None:
+    for mode in ("auto", "forward", "reverse"):
+        assert gw.jacobian(lambda x: x * 2.0, tf.zeros([0]), mode=mode).shape == (0, 0)
+        assert gw.jacobian(lambda x: x[:0], tf.ones([3]), mode=mode).shape == (0, 3)
+    with pytest.raises(gw.ArgumentError, match="a RaggedTensor is no dense tensor"):
+        gw.jacobian(lambda x: x, tf.ragged.constant([[1.0], [2.0, 3.0]]))
+    with pytest.raises(gw.ArgumentError, match="a NoneType is no dense tensor"):
+        gw.jacobian(lambda x: None, tf.ones([3]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -307,3 +307,35 @@ class Programs(RuleBasedStateMachine):
 @pytest.mark.parametrize("count", [15, pytest.param(300, marks=pytest.mark.slow)])
 def test_no_program_sees_a_stale_result(count: int) -> None:
     run_state_machine_as_test(Programs, settings=settings(max_examples=count, stateful_step_count=10))
+
+
+class Inputs(NamedTuple):
+    table: Any
+    query: Any
+
+
+def test_arguments_by_every_way_of_naming_them() -> None:
+    table, query = floats(64, 16), floats(2, 16)
+    weights = tf.Variable(floats(16, 16))
+
+    def scores(table: Any, query: Any) -> Any:
+        return query @ tf.transpose(table @ weights)
+
+    def by_default(query: Any, table: Any = table) -> Any:
+        return scores(table, query)
+
+    def by_rest(query: Any, *tables: Any) -> Any:
+        return tf.add_n([scores(t, query) for t in tables])
+
+    def by_field(inputs: Inputs) -> Any:
+        return scores(inputs.table, inputs.query)
+
+    for fn, constant, given, kept in (
+        (by_default, "table", (query,), 1),
+        (by_rest, "tables", (query, table, table + 1.0), 2),
+        (by_field, "table", (Inputs(table, query),), 1),
+    ):
+        fast = gw.partially_evaluated(fn, constant=constant)
+        for _ in range(2):
+            np.testing.assert_allclose(fast(*given), fn(*given), rtol=1e-5, atol=1e-5)
+        assert (fast.cache_info().hits, misses(fast), len(fast.kept_parts()[0].values)) == (1, 1, kept), fn

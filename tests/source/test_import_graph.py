@@ -8,6 +8,7 @@ import tensorflow as tf
 from graphwright.errors import UnknownShapeError
 from graphwright.source.concrete_function import from_concrete_function
 from graphwright.source.import_graph import infer_shapes
+from graphwright.source.load import load
 
 
 def graph_of(function, *shapes):
@@ -45,3 +46,22 @@ def test_arguments_that_are_only_waited_for():
     assert graph.inputs[1].producer.control_consumers
     infer_shapes(graph, {0: (3,), 1: (4,)})
     assert graph.outputs[0].shape == (3,)
+
+
+def test_what_one_inference_says_is_not_asked_again():
+    """Each value was assigned by itself, and whoever read it was asked again before its own turn."""
+
+    def deep(x):
+        for _ in range(20):
+            x = tf.nn.relu(x) + tf.reshape(x, tf.shape(x))
+        return x
+
+    graph = load(tf.function(deep).get_concrete_function(tf.TensorSpec((None, 3))))
+    rule, asked = graph.shape_rule, []
+    graph.shape_rule = lambda nodes: asked.append(nodes) or rule(nodes)
+    infer_shapes(graph, {0: (7, 3)})
+    assert {node.outputs[0].shape for node in graph if node.op_type in ("Relu", "AddV2")} == {(7, 3)}
+    assert not asked
+    graph.inputs[0].shape = (8, 3)
+    assert graph.outputs[0].shape == (8, 3)
+    assert asked

@@ -272,3 +272,20 @@ def test_a_variable_of_its_own_in_a_loop_and_in_its_gradient() -> None:
     assert not private.is_gradient_of_loop()
     tf.raw_ops.AssignVariableOp(resource=own.handle, value=tf.constant(3.0))
     assert float(tf.raw_ops.ReadVariableOp(resource=own.handle, dtype=tf.float32)) == 3.0
+
+
+def test_the_body_of_a_vectorized_loop_is_told_from_other_scopes():
+    seen = []
+
+    def body(x):
+        seen.append(private.is_vectorized())
+        tf.function(lambda: seen.append(private.is_vectorized()))()
+        return x
+
+    tf.vectorized_map(body, tf.constant([1.0, 2.0]))
+    with tf.name_scope("loop_body"):
+        tf.function(body)(tf.constant(1.0))
+    tf.map_fn(body, tf.constant([1.0]))
+    assert seen[:2] == [True, True]
+    assert set(seen[2:]) == {False}
+    assert not private.is_vectorized()

@@ -4,6 +4,7 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from graphwright.errors import ArgumentError
 from graphwright.source.tensorflow_import import left_alone
 
 tf: Any = importlib.import_module("tensorflow")
@@ -23,8 +24,21 @@ def values_of(result: Any) -> Any:
 
 @left_alone
 def tensors_of(result: Any) -> list[Any]:
-    """The tensors in what a function returned."""
-    return [tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(result, expand_composites=True) if leaf is not None]
+    """The tensors in what a function returned.
+
+    Raises:
+        ArgumentError: it holds what is no tensor and cannot be made one.
+    """
+    return [_tensor(leaf) for leaf in tf.nest.flatten(result, expand_composites=True) if leaf is not None]
+
+
+def _tensor(leaf: Any) -> Any:
+    try:
+        return tf.convert_to_tensor(leaf)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(
+            f"the function returns a {type(leaf).__name__}, which is no tensor", argument="fn", remedy="return tensors, in a nest or alone"
+        ) from error
 
 
 def packing(result: Any) -> Callable[[Sequence[Any]], Any]:

@@ -6,19 +6,21 @@ and the two as one function with a gradient of its own, for `tf.GradientTape`.
 
 from __future__ import annotations
 
+import copy
 import functools
 import importlib
 import inspect
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import MethodType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from graphwright.errors import ArgumentError
+from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.gradient.arguments import listed
 from graphwright.gradient.gradients import GradientPlan
 from graphwright.gradient.results import packing, tensors_of, values_of
@@ -109,13 +111,31 @@ class BySignature(ABC):
         self.__name__ = str(getattr(fn, "__name__", None) or getattr(fn, "name", None) or "function")
         with suppress(TypeError, ValueError):  # Keras asks for it, and would not look behind an object
             self.__signature__ = inspect.signature(fn)
+        self._of_instances: dict[int, tuple[Any, _Method]] = {}
 
     @abstractmethod
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The results."""
 
+    @abstractmethod
+    def untraced(self) -> Self:
+        """A copy that has traced nothing."""
+
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        return self if instance is None else MethodType(self, instance)
+        """A method; what is traced for an instance goes when the instance goes."""
+        if instance is None:
+            return self
+        key = id(instance)
+        held = self._of_instances.get(key)
+        if held is None:
+            try:
+                reference = weakref.ref(instance, lambda _: self._of_instances.pop(key, None))
+            except TypeError:
+                return MethodType(self, instance)
+            own = self.untraced()
+            own.function = _without_instance(self.function, reference, self.__name__)
+            held = self._of_instances.setdefault(key, (reference, _Method(own)))
+        return MethodType(held[1], instance)
 
     def taken_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[int, Any], Any]:
         """The leaves of the arguments of a call, those that are tensors by their places among the leaves, and a key of the signature."""
@@ -143,12 +163,48 @@ class BySignature(ABC):
         return arguments
 
 
+class _Method:
+    """Takes an instance, as a method does, which the function does not need."""
+
+    def __init__(self, function: BySignature) -> None:
+        self._function = function
+
+    @left_alone
+    def __call__(self, _instance: Any, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(vars(self)["_function"], name)
+
+
+def _without_instance(function: Callable[..., Any], reference: Any, name: str) -> Callable[..., Any]:
+    """A method that does not keep its instance."""
+
+    def method(*args: Any, **kwargs: Any) -> Any:
+        instance = reference()
+        if instance is None:
+            raise UnsupportedError("the object is gone of which this is a method", where=f"method {name!r}", remedy="keep the object")
+        return function(instance, *args, **kwargs)
+
+    with suppress(TypeError, ValueError):
+        first, *others = inspect.signature(function).parameters.values()
+        if first.kind is not first.VAR_POSITIONAL:
+            method.__signature__ = inspect.Signature(others)  # type: ignore[attr-defined]
+    return method
+
+
 class TracedFunction(BySignature):
     """A function that runs by signature, with gradients of its own."""
 
     def __init__(self, fn: Any) -> None:
         super().__init__(fn)
         self._signatures: dict[Any, _Signature] = {}
+
+    def untraced(self) -> Self:
+        """A copy that has traced nothing."""
+        made = copy.copy(self)
+        made._signatures = {}
+        return made
 
     @abstractmethod
     def take(self, results: Sequence[Any], xs: Sequence[Any], incoming: Sequence[Any]) -> Taken:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any
@@ -10,8 +10,8 @@ from typing import Any
 from graphwright.errors import GraphError
 from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.calls import Calls
-from graphwright.ir.dtypes import DType, as_dtype, as_shape
-from graphwright.ir.node import Function, Library, Node, Value, Variable
+from graphwright.ir.dtypes import DType, Shape, as_dtype, as_shape
+from graphwright.ir.node import Function, Library, Node, Value, Variable, write_shape
 from graphwright.ir.settle import settle
 from graphwright.ir.walk import forward_reachable, reached
 from graphwright.ir.watched import SHAPE_CLOCK
@@ -218,6 +218,18 @@ class Outputs(Wiring):
                 self.ask(value.producer)
             self.unasked.pop(value.producer, None)
             self.stale.update(dict.fromkeys(value.consumers))
+        self._move_clock()
+
+    def assign_shapes(self, shapes: Mapping[Value, Shape]) -> None:
+        """Say the shapes of all outputs of some nodes, which follow from each other: only other nodes that read them are asked again."""
+        said = {value.producer for value in shapes}
+        for node in said:
+            self.unasked.pop(node, None)
+            self.stale.pop(node, None)
+        for value, shape in shapes.items():
+            write_shape(value, as_shape(shape))
+        if self.shape_rule is not None:
+            self.stale.update((reader, None) for value in shapes for reader in value.consumers if reader not in said)
         self._move_clock()
 
     def _ask(self, nodes: Sequence[Node]) -> None:

@@ -247,6 +247,8 @@ class FrozenCache:
                 self._store.put(keys[place], rows[keys[place]])
         self.computed += len(missing)
         self.found += count - len(missing)
+        if not keys:
+            return [np.zeros([0, *(size or 0 for size in spec.shape[1:])], spec.dtype) for spec in self._parts.specs]
         return [np.stack([rows[key][number] for key in keys]) for number in range(len(self._parts.features))]
 
     def _check_samples(self, inputs: Sequence[np.ndarray[Any, Any]], places: list[int], made: list[np.ndarray[Any, Any]]) -> None:
@@ -258,8 +260,10 @@ class FrozenCache:
             if not np.issubdtype(one.dtype, np.floating):
                 same = np.array_equal(one[0], all_of_them[0])
             else:
-                scale = float(np.max(np.abs(all_of_them.astype(np.float64)), initial=1e-30))
-                apart = float(np.max(np.abs(one[0].astype(np.float64) - all_of_them[0]), initial=0.0))
+                first, among = one[0].astype(np.float64), all_of_them[0].astype(np.float64)
+                differ = (first != among) & ~(np.isnan(first) & np.isnan(among))
+                scale = float(np.max(np.abs(all_of_them.astype(np.float64)), initial=1e-30, where=np.isfinite(all_of_them)))
+                apart = float(np.max(np.abs(first - among), initial=0.0, where=differ))
                 same = apart <= _APART * np.sqrt(len(self._parts.prefix)) * float(np.finfo(one.dtype).eps) * scale
             if not same:
                 raise UnsupportedError(
@@ -310,7 +314,7 @@ class FrozenCache:
         def joined(*parts: Any) -> Any:
             return np.concatenate(parts)
 
-        made = [self._of_batch(tree.map_structure(partial(rows, first=first), x)) for first in range(0, count, _AT_ONCE)]
+        made = [self._of_batch(tree.map_structure(partial(rows, first=first), x)) for first in range(0, max(count, 1), _AT_ONCE)]
         return tree.map_structure(joined, *made)
 
     def _of_tuple(self, batch: Any, of_x: Callable[[Any], Any] | None = None) -> Any:

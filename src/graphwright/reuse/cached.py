@@ -6,8 +6,8 @@ import functools
 import importlib
 import itertools
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +18,13 @@ from graphwright.plan.budget import Budget
 from graphwright.reuse.kept import KeptResults
 from graphwright.reuse.pure_function import held_in, pure_function
 from graphwright.source.graph_def import to_graph_def
-from graphwright.source.private_tensorflow import is_gradient_of_loop, is_traced_for_xla, is_watched
+from graphwright.source.private_tensorflow import is_gradient_of_loop, is_traced_for_xla, is_vectorized, is_watched
 from graphwright.source.rebuild import rebuild_concrete_function, variable_behind
 from graphwright.source.split_function import split_function
 from graphwright.source.tensorflow_import import left_alone
 
 tf: Any = importlib.import_module("tensorflow")
+_kept_by_another = threading.local()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,9 @@ def cached(fn: Any = None, *, max_bytes: int | str = "1GiB") -> Any:
     pass over these bytes, instead of `fn`.
 
     Works eagerly, inside `tf.function` and loops of TensorFlow, in threads and in the replicas of `tf.distribute`; a result that a graph
-    computed serves eager calls, and the other way round. Use it as a decorator, of methods too, or on a layer: `gw.cached(layer)`.
+    computed serves eager calls, and the other way round. Use it as a decorator, of methods too, or on a layer: `gw.cached(layer)`. A
+    cached function that another one calls is part of that one, and in `tf.vectorized_map`, which takes no writes, it is evaluated as it is
+    written. Objects may go whose methods are cached; `max_bytes` and the counters are those of all of them together.
 
     Gradients by arguments and variables are those of `fn`. Under a tape the residuals are kept with the result: the forward pass is
     evaluated once for all uses, and each use has its backward pass of `fn`, without a forward pass. Where it is not seen that a gradient
@@ -96,7 +99,10 @@ def cached(fn: Any = None, *, max_bytes: int | str = "1GiB") -> Any:
         return functools.partial(cached, max_bytes=max_bytes)
     if not callable(fn):
         raise ArgumentError(f"{type(fn).__name__} cannot be called", argument="fn", remedy="give a function of tensors, or a layer")
-    budget = Budget.read(max_bytes)
+    try:
+        budget = Budget.read(max_bytes)
+    except ArgumentError as error:
+        raise ArgumentError(error.what, argument="max_bytes", remedy='give bytes as an int, or "2GiB"') from error
     if budget.is_share:
         raise ArgumentError(f"{max_bytes!r} is a share of nothing", argument="max_bytes", remedy='give bytes as an int, or "2GiB"')
     return Cached(fn, budget.nbytes)
@@ -112,23 +118,25 @@ class Cached(TracedFunction):
         self._max_bytes = max_bytes
         self._lock = threading.RLock()
         self._numbers = itertools.count()
-        self._made: KeptResults | None = None  # no variable before the first call: who only decorates may still set up devices
+        self._made: list[KeptResults] = []  # no variable before the first call: who only decorates may still set up devices
 
     def cache_info(self) -> CacheInfo:
         """Hits, misses, and what is kept now."""
-        if self._made is None:
+        if not self._made:
             return CacheInfo(0, 0, 0, 0, self._max_bytes, 0)
-        hits, misses, too_large = self._made.counts()
-        sizes = self._made.sizes()
+        hits, misses, too_large = self._made[0].counts()
+        sizes = self._made[0].sizes()
         return CacheInfo(hits, misses, len(sizes), sum(sizes), self._max_bytes, too_large)
 
     def cache_clear(self) -> None:
         """Forget all results, and set the counters to zero."""
-        if self._made is not None:
-            self._made.clear()
+        for made in self._made:
+            made.clear()
 
     @left_alone
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if getattr(_kept_by_another, "is_traced", False) or is_vectorized():
+            return tf.function(self.function)(*args, **kwargs)  # for AutoGraph
         if is_traced_for_xla():
             raise UnsupportedError(
                 "a cached function was called in a function that XLA compiles",
@@ -138,6 +146,10 @@ class Cached(TracedFunction):
             )
         with self._lock if tf.executing_eagerly() else nullcontext():
             return super().__call__(*args, **kwargs)
+
+    def _trace(self, structure: Any, leaves: Sequence[Any], tensors: dict[int, Any], watched: Sequence[Any] = ()) -> Any:
+        with functions_as_written():
+            return super()._trace(structure, leaves, tensors, watched)
 
     def take(self, results: Sequence[Any], xs: Sequence[Any], incoming: Sequence[Any]) -> Taken:
         """Plain gradients; a function without them may be kept all the same."""
@@ -171,7 +183,7 @@ class Cached(TracedFunction):
 
         def evaluated(given: Sequence[Any]) -> list[Any]:
             """The residuals where the forward part did not ask for them."""
-            if is_gradient_of_loop():
+            if is_gradient_of_loop() or is_vectorized():
                 return listed(split.forward(*given))[traced.result_count :]
             return look_up(given, True)[1]
 
@@ -195,7 +207,7 @@ class Cached(TracedFunction):
         return call
 
     def _kept(self) -> KeptResults:
-        if self._made is None:
+        if not self._made:
             with tf.init_scope():
                 if not tf.executing_eagerly():
                     raise UnsupportedError(
@@ -204,8 +216,19 @@ class Cached(TracedFunction):
                         cause="what is kept lives as long as the session there",
                         remedy="call it eagerly or in a tf.function",
                     )
-                self._made = KeptResults(self._max_bytes)
-        return self._made
+                self._made.append(KeptResults(self._max_bytes))
+        return self._made[0]
+
+
+@contextmanager
+def functions_as_written() -> Generator[None]:
+    """Cached functions that are called while another one is traced are part of that one, whose results are kept."""
+    before = getattr(_kept_by_another, "is_traced", False)
+    _kept_by_another.is_traced = True
+    try:
+        yield
+    finally:
+        _kept_by_another.is_traced = before
 
 
 def _read(handle: Any) -> Any:

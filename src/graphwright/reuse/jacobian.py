@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, get_args
@@ -22,7 +23,7 @@ from graphwright.plain import Result
 from graphwright.plan.budget import Budget
 from graphwright.report.units import format_bytes
 from graphwright.reuse.chunk_loops import joined, loop
-from graphwright.source.private_tensorflow import not_recorded
+from graphwright.source.private_tensorflow import is_watched, not_recorded
 from graphwright.source.tensorflow_import import import_keras, left_alone
 
 tf: Any = importlib.import_module("tensorflow")
@@ -131,7 +132,7 @@ class _Problem:
                 f"a {type(function).__name__} cannot be called", argument="function", remedy="give a function of the inputs"
             )
         self._function = function
-        self._inputs = tf.nest.map_structure(tf.convert_to_tensor, inputs if isinstance(inputs, tuple) else (inputs,))
+        self._inputs = tf.nest.map_structure(partial(_dense, "inputs"), inputs if isinstance(inputs, tuple) else (inputs,))
         self._of_variables = sources is not None
         self._name = "sources" if self._of_variables else "inputs"
         structure = sources if self._of_variables else self._inputs
@@ -153,7 +154,7 @@ class _Problem:
     def vector(self, leaves: Sequence[Any]) -> Any:
         """All outputs, one behind another, in the widest of their types."""
         inputs = self._inputs if self._of_variables else tf.nest.pack_sequence_as(self._inputs, list(leaves))
-        found = tf.nest.map_structure(tf.convert_to_tensor, self._function(*inputs))
+        found = tf.nest.map_structure(partial(_dense, "function"), self._function(*inputs))
         self.tensors = tf.nest.flatten(found)
         for k, tensor in enumerate(self.tensors):
             _check(tensor, "function", k)
@@ -178,8 +179,10 @@ class _Problem:
         if not tf.executing_eagerly():
             return of_leaves(self.leaves)
         concrete = self.traced(of_leaves)  # in which tapes record
-        with not_recorded():
-            return concrete(*([] if self._of_variables else self.leaves))
+        given = [] if self._of_variables else self.leaves
+        watched = is_watched([*given, *concrete.captured_inputs])  # a loss may be made of the Jacobian
+        with nullcontext() if watched else not_recorded():
+            return concrete(*given)
 
     def packed(self, parts: Sequence[Any], connected: Sequence[Sequence[bool]]) -> Any:
         """The Jacobian in the structure of the outputs and sources, of a matrix (rows, elements) per source."""
@@ -225,6 +228,8 @@ def _in_chunks(problem: _Problem, mode: str, chunk: int, leaves: Sequence[Any]) 
 
         after = [leaf for done in parts for leaf in done]
         parts.append([joined(array, rounds * size) for array in loop(rounds, body, tuple(arrays), after)])
+    if not parts:
+        return problem.packed([tf.zeros([problem.rows, size], problem.dtype) for size in problem.sizes], connected)
     whole = [done[0] if len(done) == 1 else tf.concat(done, 0) for done in zip(*parts, strict=True)]
     if mode == "forward":
         whole = [tf.transpose(part) for part in tf.split(whole[0], problem.sizes)]
@@ -242,7 +247,7 @@ def _plan(problem: _Problem, peak: Any, chunk: Any, mode: str) -> JacobianPlan:
     chosen: Any = min(flops, key=flops.__getitem__) if flops else mode
     if chosen == "auto":
         chosen = "forward" if problem.columns < problem.rows else "reverse"
-    most = problem.rows if chosen == "reverse" else problem.columns
+    most = max(problem.rows if chosen == "reverse" else problem.columns, 1)
     how = "floating-point operations counted per product" if flops else ""
     if peak is None:
         return JacobianPlan(chosen, min(chunk or _CHUNK, most), problem.rows, problem.columns, flops, None, how)
@@ -326,6 +331,13 @@ def _check(tensor: Any, argument: str, k: int) -> None:
     if not tensor.shape.is_fully_defined():
         remedy = "give shapes: the size of the Jacobian follows from them"
         raise ArgumentError(f"a tensor of shape {tensor.shape}", where=where, argument=argument, item=item, remedy=remedy)
+
+
+def _dense(argument: str, value: Any) -> Any:
+    try:
+        return tf.convert_to_tensor(value)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"a {type(value).__name__} is no dense tensor", argument=argument, remedy="give and return tensors") from error
 
 
 def _plain(leaf: Any) -> Any:

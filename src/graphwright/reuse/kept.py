@@ -37,7 +37,7 @@ tf: Any = importlib.import_module("tensorflow")
 
 _ENTRY = [tf.int64, tf.variant, tf.int64, tf.variant]  # number of the function, entry, bytes, next
 _INTEGERS = {1: tf.int8, 2: tf.int16, 4: tf.int32, 8: tf.int64, 16: tf.int64}
-_NOT_COMPARED = ("resource", "variant", "int2", "uint2", "int4", "uint4", "float4_e2m1fn")
+_NOT_COMPARED = ("resource", "variant", "int2", "uint2", "int4", "uint4", "float4_e2m1fn")  # nor what is quantized
 _UNKNOWN, _FRESH, _STALE = 0, 1, 2
 _STRING_BYTES = 24
 """What TensorFlow's string takes beside its characters."""
@@ -114,7 +114,9 @@ class KeptResults:
 
         @left_alone
         def look_up(given: Sequence[Any], residuals: bool) -> tuple[list[Any], list[Any]]:
-            outputs = listed(traced[residuals](*given))
+            outputs = listed(traced[residuals](*given)) if result_count else []
+            if not tf.executing_eagerly():  # a tape around a function would look for gradients of residuals in here
+                outputs = [tf.stop_gradient(output) for output in outputs]
             return outputs[:result_count], outputs[result_count:]
 
         return look_up
@@ -296,7 +298,7 @@ def _bits(tensor: Any) -> Any:
 
 
 def _check_dtype(dtype: Any) -> None:
-    if dtype in (tf.bool, tf.string) or (dtype.size in _INTEGERS and dtype.name not in _NOT_COMPARED):
+    if dtype in (tf.bool, tf.string) or (dtype.size in _INTEGERS and not dtype.is_quantized and dtype.name not in _NOT_COMPARED):
         return
     raise UnsupportedError(
         f"tensors of dtype {dtype.name} cannot be kept",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from graphwright.analyze.flop_execution import execute
 from graphwright.analyze.flops import node_flops
@@ -24,7 +25,7 @@ from graphwright.ir.traits.effects import Purity
 from graphwright.ir.traits.values import PLACEHOLDERS, is_constant
 from graphwright.ir.traits.variables import READS_OF_VARIABLES
 from graphwright.ir.walk import backward_reachable, topological_order
-from graphwright.reuse.cached import CacheInfo, cached
+from graphwright.reuse.cached import CacheInfo, cached, functions_as_written
 from graphwright.reuse.pure_function import culprit_in, does, impure_nodes
 from graphwright.reuse.unchanging import find_frontier, find_unchanging
 from graphwright.source.attributes import constant_array
@@ -140,6 +141,12 @@ class PartiallyEvaluated(BySignature):
 
         self._kept = cached(left_alone(kept), max_bytes=max_bytes)
 
+    def untraced(self) -> Self:
+        """A copy that has traced nothing."""
+        made = copy.copy(self)
+        made._parts, made._kept = {}, self._kept.untraced()
+        return made
+
     def __repr__(self) -> str:
         from graphwright.report.units import counted, format_bytes, format_flops
 
@@ -204,10 +211,10 @@ class PartiallyEvaluated(BySignature):
         layer = isinstance(self.function, import_keras().layers.Layer)
         inputs = [input_name(x) for x in self.function.inputs] if layer and is_functional(self.function) else []
         try:
-            names = list(inspect.signature(self.function.call if layer else self.function).parameters)
+            parameters = list(inspect.signature(self.function.call if layer else self.function).parameters.values())
         except (TypeError, ValueError):
-            names = []
-        seen: set[str] = set()
+            parameters = []
+        seen = {p.name for p in parameters if p.default is not p.empty}  # what is not given is closed over, and does not change
 
         def marked(value: Any, name: str, inside: bool) -> list[bool]:
             seen.add(name)
@@ -217,11 +224,13 @@ class PartiallyEvaluated(BySignature):
                 return [mark for key in sorted(held) for mark in marked(held[key], str(key), inside)]
             if isinstance(value, (list, tuple)):
                 items = cast("Sequence[Any]", value)
-                words = inputs if len(inputs) == len(items) else [""] * len(items)
+                words: Sequence[str] = inputs if len(inputs) == len(items) else getattr(items, "_fields", [""] * len(items))
                 return [mark for item, word in zip(items, words, strict=True) for mark in marked(item, word, inside)]
             return [inside] * len(tf.nest.flatten(value, expand_composites=True))
 
-        places = [*names[: len(args)], *[""] * (len(args) - len(names))]
+        places = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "")
+        places = [*places[: len(args)], *[rest] * (len(args) - len(places))]
         found = [mark for value, name in zip(args, places, strict=True) for mark in marked(value, name, False)]
         found += marked(kwargs, "", False)
         missing = [name for name in self._constant if name not in seen]
@@ -247,7 +256,8 @@ class PartiallyEvaluated(BySignature):
             return results(values_of(fn(*args, **kwargs)))
 
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors.values()]
-        concrete = tf.function(whole).get_concrete_function(*specs)
+        with functions_as_written():
+            concrete = tf.function(whole).get_concrete_function(*specs)
         return _in_two(concrete, constant, found[-1], self._where, self.__name__)
 
 

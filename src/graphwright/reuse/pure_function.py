@@ -95,7 +95,8 @@ def pure_function(function: Any, given: Sequence[str], *, where: str) -> PureFun
 
 
 def _computes(node: Node, standing: set[Node]) -> bool:
-    return node not in standing and node.op_type not in STANDS_FOR_SOMETHING and not only_orders(node)
+    hands_on_handle = is_identity(node) and node.inputs[0].dtype.name == "resource"
+    return node not in standing and node.op_type not in STANDS_FOR_SOMETHING and not only_orders(node) and not hands_on_handle
 
 
 def _refuse(graph: Graph, purity: Purity, where: str) -> None:

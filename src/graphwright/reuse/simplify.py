@@ -138,16 +138,18 @@ def simplify(graph: Graph, *, inline_functions: bool = True, prove: bool = True,
         rules = _traced_rules()
         for _ in range(_ROUNDS):
             in_round: Counter[str] = Counter()
+            types = stateful_op_types(graph)  # once, since it looks at all nodes; what rules add, they know themselves
+            if inline_functions:
+                in_round["calls inlined"] = _inline(graph, Purity(graph, types))
             for body in _reached(graph):
-                in_round["calls inlined"] += _inline(body, graph) if inline_functions else 0
-            for body in _reached(graph):
-                in_round.update(_simplify_body(body, graph, _kept(body, names)))
+                in_round.update(_simplify_body(body, graph, _kept(body, names), types))
             everywhere = frozenset[Node]().union(*(_kept(body, names) for body in names))
             done, _ = rewrite_graph(graph, rules, _purity(graph), check=proof, kept=everywhere)
             in_round.update(item.rule for item in done)
             in_round["identities"] += remove_debug_ops(graph, op_types=(), purity=_purity(graph))
+            purity = _purity(graph)
             for body in _reached(graph):
-                in_round["not read"] += _drop_unread(body, _purity(graph))
+                in_round["not read"] += _drop_unread(body, purity)
             found += in_round
             if not +in_round:
                 break
@@ -222,12 +224,11 @@ def _drop_functions(graph: Graph) -> None:
         del graph.functions[name]
 
 
-def _simplify_body(body: Graph, graph: Graph, kept: AbstractSet[Node]) -> Counter[str]:
+def _simplify_body(body: Graph, graph: Graph, kept: AbstractSet[Node], types: dict[str, bool]) -> Counter[str]:
     found: Counter[str] = Counter()
-    found["branches"] += take_known_branches(body, _purity(graph), kept=kept)
+    found["branches"] += take_known_branches(body, Purity(graph, types), kept=kept)
     if body is not graph:
         found["identities"] += split_identities(body, gradients=False)
-    types = stateful_op_types(graph)
     foldable = Purity(body, {op: "Random" in op or not only_computes(op) for op in types})
     found["constants folded"] += fold_shapes(body) if body is not graph or not any(told_shapes(node) for node in kept) else 0
     found["constants folded"] += fold_constants(body, foldable, evaluate_constants(body), kept=kept)
@@ -238,24 +239,32 @@ def _simplify_body(body: Graph, graph: Graph, kept: AbstractSet[Node]) -> Counte
     return found
 
 
-def _inline(body: Graph, graph: Graph) -> int:
-    """Put functions in the place of their calls."""
-    purity = _purity(graph)
+def _inline(graph: Graph, purity: Purity) -> int:
+    """Put functions in the place of their calls, in all that is reached, callees first."""
+    counts = Counter(callee(node) for body in bodies(graph) for node in body if node.op_type in CALL_TYPES)
+    return sum(_inline_in(body, graph, purity, counts) for body in _reached(graph))
+
+
+def _inline_in(body: Graph, graph: Graph, purity: Purity, counts: Counter[str]) -> int:
+    waiting = [node for node in body.nodes if node.op_type in CALL_TYPES]
+    if not waiting:
+        return 0
     held = {node_of(item) for collection in body.collections.values() for item in collection.references()}
     done = 0
     largest = _LARGEST_IN_FILES if _has_objects(graph) else _LARGEST_INLINED
-    waiting = [node for node in body.nodes if node.op_type in CALL_TYPES and node not in held]
-    counts = Counter(callee(node) for b in bodies(graph) for node in b if node.op_type in CALL_TYPES)
     for call in waiting:  # grows while it is walked
         function = graph.functions.get(callee(call))
-        if function is None or function.body is body or any(call.attrs.get(name) for name in _KEPT_CALLS):
+        if call in held or function is None or function.body is body or any(call.attrs.get(name) for name in _KEPT_CALLS):
             continue
         if any(name in function.definition for name in (b"_noinline", b"implements", b"_XlaMustCompile")):
             continue
         if len(function.body) > largest and (counts[callee(call)] > 1 or _has_objects(graph)):
             continue
-        made = inline(call, purity=purity)
-        waiting += [node for node in made.nodes if node.op_type in CALL_TYPES]
+        made = inline(call, purity=purity).nodes
+        inner = [node for node in made if node.op_type in CALL_TYPES]
+        counts.subtract([callee(call)])
+        counts.update(map(callee, inner))
+        waiting += inner
         done += 1
     if done:
         put_in_order(body)

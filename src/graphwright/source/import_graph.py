@@ -45,13 +45,13 @@ def infer_shapes(graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | Non
             cause=first_line(error),
             remedy="give the shapes the step is called with",
         ) from error
-    for k, (value, shape) in enumerate(zip(graph.inputs, shapes, strict=True)):
-        value.shape = shape
-        if k in fed and "shape" in value.producer.attrs:
-            graph.set_attr(value.producer, "shape", ShapeAttribute(shape))
+    for k in fed:
+        if "shape" in graph.inputs[k].producer.attrs:
+            graph.set_attr(graph.inputs[k].producer, "shape", ShapeAttribute(shapes[k]))
+    found = dict(zip(graph.inputs, shapes, strict=True))
     for name, tensors in inferred.tensors.items():
-        for value, tensor in zip(graph[name].outputs, tensors, strict=True):
-            value.shape = shape_of(tensor)
+        found.update(zip(graph[name].outputs, map(shape_of, tensors), strict=True))
+    graph.assign_shapes(found)
     _note_bounds(graph, inferred)
     return inferred.found
 
@@ -78,13 +78,11 @@ def infer_body_shapes(body: Graph, arguments: Sequence[Argument]) -> tuple[list[
             remedy="give the shapes the step is called with, or example inputs",
             code=ErrorCode.UNKNOWN_SIZE,
         ) from error
-    for value, argument in zip(body.inputs, arguments, strict=True):
-        if argument.exact is not None:
-            body.at_most[value] = value.shape
-        value.shape = filled(argument.shape, value.shape)
+    body.at_most.update({v: v.shape for v, argument in zip(body.inputs, arguments, strict=True) if argument.exact is not None})
+    found = {value: argument.shape for value, argument in zip(body.inputs, arguments, strict=True)}
     for name, tensors in inferred.tensors.items():
-        for value, tensor in zip(body[name].outputs, tensors, strict=True):
-            value.shape = filled(shape_of(tensor), value.shape)
+        found.update(zip(body[name].outputs, map(shape_of, tensors), strict=True))
+    body.assign_shapes({value: filled(shape, value.shape) for value, shape in found.items()})
     _note_bounds(body, inferred)
     handed_on = {v for node in body.nodes if called_functions(node) for v in node.inputs if v.producer.name in inferred.tensors}
     known = {v: inferred.numbers(inferred.made[v.producer.name][v.index]) for v in handed_on}

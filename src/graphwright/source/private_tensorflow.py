@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 from graphwright.ir.dtypes import DType, Shape, dtype_from_number
+from graphwright.ir.traits.values import MAY_BE_FED
 from graphwright.source.attributes import shape_from_proto, shape_to_proto
 from graphwright.source.tensorflow_import import import_tensorflow
 
@@ -343,6 +344,19 @@ def is_gradient_of_loop() -> bool:
     while graph is not None and not isinstance(graph, kind):
         graph = getattr(graph, "outer_graph", None)
     return graph is not None
+
+
+def is_vectorized() -> bool:
+    """Whether the body of a `tf.vectorized_map`, or of a Jacobian by `pfor`, is being traced, into which no write can be taken."""
+    graph = None if import_tensorflow().executing_eagerly() else import_tensorflow().compat.v1.get_default_graph()
+    while graph is not None:
+        parts = graph.get_name_scope().split("/")
+        scopes = ["/".join(parts[: k + 1]) for k, part in enumerate(parts) if part.startswith("loop_body")]
+        for name in (f"{scope}/{op_type}" for scope in scopes for op_type in MAY_BE_FED):  # the counter of the loop
+            with suppress(KeyError):
+                return bool(graph.get_operation_by_name(name))
+        graph = getattr(graph, "outer_graph", None)
+    return False
 
 
 def runtime_function(concrete_function: Any) -> Any:
