@@ -113,6 +113,18 @@ def test_a_custom_gradient_stays():
     assert op_types(graph).count("IdentityN") == count
 
 
+def test_what_is_placed_beside_another_operation_is_folded():
+    def function(x):
+        with tf.compat.v1.colocate_with(x):
+            y = tf.constant([1.0, 2.0]) + tf.constant([3.0, 4.0])
+        return x + y
+
+    graph = graph_of(function, tf.TensorSpec([2]))
+    assert graph.colocated_with(graph["x"])
+    assert gw.simplify(graph).found["constants folded"] == 1
+    np.testing.assert_array_equal(run_side(graph, [np.zeros(2, np.float32)])[0], [4.0, 6.0])
+
+
 def test_a_graph_that_is_fetched_by_names_keeps_them():
     with tf.Graph().as_default() as built:
         x = tf.compat.v1.placeholder(tf.float32, [2], "x")
