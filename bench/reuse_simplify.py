@@ -165,7 +165,7 @@ def as_written(step: TracedStep) -> tuple[int, float]:
     inline_calls(graph, Purity(graph, stateful_op_types(graph)), strict=False)
     prune(graph, graph.outputs, signatures=False, collections=False)
     inner = [graph.functions[name].body for name in reached_functions(graph, graph.nodes)]
-    return sum(map(len, (graph, *inner))), gw.count_flops(called).total
+    return sum(map(len, (graph, *inner))), gw.count_flops(step).total
 
 
 def ratio(times: np.ndarray[Any, Any], base: np.ndarray[Any, Any]) -> str:
