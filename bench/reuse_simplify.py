@@ -57,6 +57,7 @@ class Pair:
 
     Attributes:
         seconds: processor time that `simplify` took, loading and writing a file included.
+        flops: as counted for the shapes that both are called with.
         equal: what a comparison found without Grappler, and with it.
         owner: keeps variables alive.
     """
@@ -64,6 +65,7 @@ class Pair:
     before: TracedStep
     after: TracedStep
     seconds: float
+    flops: tuple[float, float]
     equal: tuple[str, str]
     owner: Any
 
@@ -123,7 +125,8 @@ def model_pair(name: str, folder: Path) -> Pair:
         plain = difference(before.run(), after.run())
     with grappler_enabled():
         grappled = difference(before.run(), after.run())
-    return Pair(before, after, seconds, (plain, grappled), functions)
+    flops = [gw.count_flops(folder / which, batch=BATCH).total for which in ("before", "after")]
+    return Pair(before, after, seconds, (flops[0], flops[1]), (plain, grappled), functions)
 
 
 def step_pair(name: str) -> Pair:
@@ -138,7 +141,7 @@ def step_pair(name: str) -> Pair:
     found = [gw.verify(function, simplified, reference.inputs, grappler=grappler) for grappler in (False, True)]
     equal = ["bit for bit" if one.bitwise else f"{one.max_abs:.0e}" for one in found]
     before, after = (resolve(one, reference.inputs) for one in (function, simplified))
-    return Pair(before, after, seconds, (equal[0], equal[1]), reference)
+    return Pair(before, after, seconds, (gw.count_flops(before).total, gw.count_flops(after).total), (equal[0], equal[1]), reference)
 
 
 def difference(expected: Any, found: Any) -> str:
@@ -157,15 +160,15 @@ def nodes_after_grappler(step: TracedStep) -> int:
     return len(graph.node) + sum(len(function.node_def) for function in graph.library.function)
 
 
-def as_written(step: TracedStep) -> tuple[int, float]:
-    """How many nodes a step runs, calls counted as what they call, and its FLOPs, both for the shapes that it is called with."""
+def nodes_as_written(step: TracedStep) -> int:
+    """How many nodes a step runs, calls counted as what they call."""
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in step.arguments]
     called = tf.function(lambda *tensors: call_flat(step.function, tensors)).get_concrete_function(*specs)
     graph = from_concrete_function(called, planned=False)[0]
     inline_calls(graph, Purity(graph, stateful_op_types(graph)), strict=False)
     prune(graph, graph.outputs, signatures=False, collections=False)
     inner = [graph.functions[name].body for name in reached_functions(graph, graph.nodes)]
-    return sum(map(len, (graph, *inner))), gw.count_flops(step).total
+    return sum(map(len, (graph, *inner)))
 
 
 def ratio(times: np.ndarray[Any, Any], base: np.ndarray[Any, Any]) -> str:
@@ -187,9 +190,9 @@ def row(name: str, pair: Pair, rounds: int) -> list[str]:
     }
     seconds = processor_times(runs, rounds, grappler=("plain", "simplified"))
     ratios = [ratio(seconds[how], seconds["plain"]) for how in list(runs)[1:]]
-    written = [as_written(step) for step in (pair.before, pair.after)]
-    flops = [format_flops(flops) for _, flops in written]
-    counts = [f"{count:,}" for count in (written[0][0], nodes[0], written[1][0], nodes[1])]
+    written = [nodes_as_written(step) for step in (pair.before, pair.after)]
+    flops = [format_flops(count) for count in pair.flops]
+    counts = [f"{count:,}" for count in (written[0], nodes[0], written[1], nodes[1])]
     return [name, *counts, *flops, *pair.equal, f"{np.median(seconds['plain']) * 1e3:.0f} ms", *ratios, f"{pair.seconds:.1f} s"]
 
 
