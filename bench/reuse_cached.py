@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 import graphwright as gw
-from bench.reuse_ways import SESSION_LEVEL, Way, flops_per_kernel, kernels, print_ways, session_call
+from bench.reuse_ways import SESSION_LEVEL, Way, flops_per_kernel, kernels, print_ways, session_call, tell_of_allocations
 
 USES = 20
 
@@ -120,6 +120,7 @@ def print_queries(rounds: int) -> None:
 
 def main() -> None:
     """Measure and print."""
+    tell_of_allocations()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=11)

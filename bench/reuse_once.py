@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 import graphwright as gw
-from bench.reuse_ways import SESSION_LEVEL, Way, flops_per_kernel, print_ways, session_call
+from bench.reuse_ways import SESSION_LEVEL, Way, flops_per_kernel, print_ways, session_call, tell_of_allocations
 from graphwright.source.concrete_function import from_concrete_function, to_concrete_function
 
 TIMES = 6
@@ -30,6 +30,7 @@ def six(w: Any) -> Any:
 
 def main() -> None:
     """Measure and print."""
+    tell_of_allocations()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=11)

@@ -3,8 +3,7 @@
 Time is of the processor, all threads together, medians of turns in which all ways follow each other in another order each time. Kernels
 are those that TensorFlow's profiler saw in one call. FLOPs are these kernels times what `gw.count_flops` counts for one of the op type,
 products of matrices and solves alone. Memory is what TensorFlow's allocator gave out at most during one call, above what was held before
-it; kept is what stays between calls, in a variable or a cache. Importing this before TensorFlow makes its first tensor lets tensors come
-from an allocator that tells of each one.
+it; kept is what stays between calls, in a variable or a cache.
 """
 
 from __future__ import annotations
@@ -17,10 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graphwright.run.meter import COUNTING_ENVIRONMENT
-
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ.update({name: value for name, value in COUNTING_ENVIRONMENT.items() if name.startswith("TF_")})
 
 import numpy as np
 import tensorflow as tf
@@ -32,6 +28,7 @@ import graphwright as gw
 from bench.processor_time import processor_times
 from graphwright.report.units import format_bytes, format_flops
 from graphwright.run.allocations import check_counting, count_allocations
+from graphwright.run.meter import COUNTING_ENVIRONMENT
 from graphwright.source.private_tensorflow import read_xspace
 
 COUNTED = ("MatMul", "BatchMatMulV2", "MatrixSolve")
@@ -53,6 +50,11 @@ class Way:
     call: Callable[[], Any]
     kept: Callable[[], int] = int
     flops: float | None = None
+
+
+def tell_of_allocations() -> None:
+    """Let tensors come from an allocator that tells of each one; to be called before TensorFlow makes its first tensor."""
+    os.environ.update({name: value for name, value in COUNTING_ENVIRONMENT.items() if name.startswith("TF_")})
 
 
 def session_call(build: Callable[[Any], Any], value: Any, *, reference: bool = False) -> Callable[[], Any]:

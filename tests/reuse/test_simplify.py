@@ -89,6 +89,15 @@ def test_equal_loops_and_branches_are_merged_and_others_are_not():
     np.testing.assert_array_equal(run_side(graph, [x]), before)
 
 
+def test_a_matrix_exponential_of_a_variable_is_computed_once():
+    w = tf.Variable(np.random.default_rng(0).normal(size=(5, 5)))
+    graph = graph_of(lambda: tf.stack([tf.linalg.expm(w * 0.01) for _ in range(3)]))
+    gw.simplify(graph)
+    solves = [node for body in (graph, *(f.body for f in graph.functions.values())) for node in body if node.op_type == "MatrixSolve"]
+    assert len(solves) == 1
+    assert op_types(graph).count("StatelessIf") == op_types(graph).count("StatelessWhile") == 1
+
+
 def test_branches_with_gradients_of_their_own_stay_two():
     def clipped(x, limit):
         return tf.custom_gradient(lambda y: (tf.identity(y), lambda dy: tf.clip_by_value(dy, -limit, limit)))(x)
