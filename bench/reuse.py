@@ -1,22 +1,44 @@
-"""What reuse saves: `python -m bench.reuse --gradient-cache`; minutes on two cores."""
+"""What reuse saves, beside plain TensorFlow with Grappler, sessions as TF1 had them, and keeping results by hand.
+
+    python -m bench.reuse                       # everything, one section after the other
+    python -m bench.reuse --once --cached       # these alone
+
+Each section runs in a process of its own, since some of them have TensorFlow tell of each allocation, which the others must not.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
+import subprocess
+import sys
 
-from bench import reuse_gradient_cache
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+SECTIONS = {
+    "once": "a value that depends on a variable, written six times in one graph",
+    "cached": "such a value used in many calls, with gradients, and one large input that stays",
+    "simplify": "gw.simplify on exported models and training steps",
+    "jacobian": "gw.jacobian in chunks",
+    "gradient_cache": "gw.GradientCache beside the plain step",
+    "transfer": "gw.cache_frozen in ten epochs of transfer learning",
+}
 
 
 def main() -> None:
-    """Run the sections that are asked for."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--gradient-cache", action="store_true", help=reuse_gradient_cache.__doc__.splitlines()[0])
-    given = parser.parse_args()
-    if given.gradient_cache:
-        reuse_gradient_cache.main()
+    """Run the sections that are asked for, or all."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, told in SECTIONS.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", action="store_true", help=told)
+    asked = vars(parser.parse_args())
+    failed = [name for name in SECTIONS if (asked[name] or not any(asked.values())) and not ran(name)]
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
+
+
+def ran(name: str) -> bool:
+    """Whether a section ran to its end."""
+    print(f"\n{SECTIONS[name]}: python -m bench.reuse --{name.replace('_', '-')}\n", flush=True)
+    program = f"from bench import reuse_{name}; reuse_{name}.main()"
+    return not subprocess.run([sys.executable, "-c", program], env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}, check=False).returncode
 
 
 if __name__ == "__main__":

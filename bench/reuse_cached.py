@@ -1,77 +1,87 @@
-"""A value that depends on a variable, used twenty times, kept and not kept: `python -m bench.reuse_cached [--size 200]`.
+"""A value that depends on a variable, used twenty times, kept and not kept: `python -m bench.reuse_cached [--size 200] [--rounds 11]`.
 
-Each row calls `expm(W)` twenty times, W unchanged between calls: by plain code, in a `tf.function` that Grappler optimizes, kept by hand in
-a variable (which nobody updates when W changes), and with `gw.cached`. Evaluations are the `MatrixSolve` kernels that TensorFlow's
-profiler saw (`expm` has one, its gradient further ones). The last table scores twenty queries against 4,000 rows that two dense layers
-encode, in float32, and counts `MatMul`. The rows take turns; times are medians, and multiples of the row of ours in front.
+First `expm(W)` times twenty vectors, W unchanged between calls: by plain code, in a `tf.function` that Grappler optimizes, in sessions as
+TF1 had them, kept by hand in a variable (which nobody updates when W changes), and with `gw.cached`; then the same with the gradient by W;
+then what calls evaluate after `W.assign`. `expm` has one `MatrixSolve`, its gradient further ones. The last table scores twenty queries
+against 4,000 rows that two dense layers encode, in float32, one query at a time.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import statistics
-import tempfile
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 import tensorflow as tf
 
 import graphwright as gw
-from graphwright.source.private_tensorflow import read_xspace
+from bench.reuse_ways import SESSION_LEVEL, Way, flops_per_kernel, kernels, print_ways, session_call, tell_of_allocations
 
 USES = 20
 
 
-def kernels(run: Callable[[], Any], op_type: str) -> int:
-    """How many kernels of a type ran."""
-    with tempfile.TemporaryDirectory() as folder:
-        tf.profiler.experimental.start(folder)
-        run()
-        tf.profiler.experimental.stop()
-        planes = read_xspace(next(Path(folder).rglob("*.xplane.pb")).read_bytes()).planes
-    names = (p.event_metadata[event.metadata_id].name for p in planes for line in p.lines for event in line.events)
-    return sum(name.endswith(op_type) for name in names)
-
-
-def rows(size: int) -> tuple[dict[str, Callable[[], Any]], dict[str, Callable[[], Any]], Any]:
-    """Forward passes and training steps, by name; and the cached function."""
+def print_uses(size: int, rounds: int) -> None:
+    """`expm(W)` times twenty vectors, and the gradient by W."""
     rng = np.random.default_rng(0)
-    w = tf.Variable(rng.normal(size=(size, size)) / size)
-    xs = [tf.constant(rng.normal(size=(size, 1))) for _ in range(USES)]
-    by_hand = tf.Variable(tf.linalg.expm(w))
+    start = rng.normal(size=(size, size)) / size
+    w, by_hand = tf.Variable(start), tf.Variable(tf.linalg.expm(start))
+    vectors = [rng.normal(size=(size, 1)) for _ in range(USES)]
+    xs = [tf.constant(x) for x in vectors]
     cached = gw.cached(lambda: tf.linalg.expm(w))
 
     def plain() -> Any:
         return tf.linalg.expm(w)
 
-    def uses(fn: Callable[[], Any]) -> list[Any]:
-        return [fn() @ x for x in xs]
+    def uses(value: Callable[[], Any]) -> list[Any]:
+        return [value() @ x for x in xs]
 
-    def training(fn: Callable[[], Any]) -> Any:
+    def in_session(variable: Any) -> list[Any]:
+        return [tf.linalg.expm(variable) @ x for x in vectors]
+
+    def gradient(value: Callable[[], Any], *, once: bool = False) -> Any:
         with tf.GradientTape() as tape:
-            loss = tf.add_n([tf.reduce_sum(y * y) for y in uses(fn)])
+            kept = value()
+            loss = tf.add_n([tf.reduce_sum(tf.square((kept if once else value()) @ x)) for x in xs])
         return tape.gradient(loss, w)
 
-    forward = {
-        "plain, eager": lambda: uses(plain),
-        "plain, tf.function": tf.function(lambda: uses(plain)),
-        "by hand, in a variable": lambda: uses(by_hand.read_value),
-        "gw.cached, eager": lambda: uses(cached),
-        "gw.cached, tf.function": tf.function(lambda: uses(cached)),
+    def held() -> int:
+        return cached.cache_info().nbytes
+
+    compiled = tf.function(lambda: uses(plain))
+    ways = {
+        "plain, tf.function": Way(compiled),
+        "plain, eager": Way(lambda: uses(plain)),
+        f"session, opt_level {SESSION_LEVEL}": Way(session_call(in_session, start)),
+        f"session, opt_level {SESSION_LEVEL}, reference variable": Way(session_call(in_session, start, reference=True)),
+        "gw.cached, eager": Way(lambda: uses(cached), held),
+        "gw.cached, tf.function": Way(tf.function(lambda: uses(cached)), held),
+        "by hand, in a variable": Way(tf.function(lambda: uses(by_hand.read_value)), lambda: start.nbytes),
     }
-    steps = {"plain, eager": lambda: training(plain), "gw.cached, eager": lambda: training(cached)}
-    np.testing.assert_allclose(steps["gw.cached, eager"](), steps["plain, eager"](), rtol=1e-10)
-    return forward, steps, cached
+    title = f"expm(W) of {size} x {size}, float64, times {USES} vectors"
+    flops = flops_per_kernel(compiled)
+    print_ways(title, ways, rounds, base="plain, tf.function", kernel="MatrixSolve", flops=flops)
+    # By hand there is no row here: a variable that holds the value has no gradient by W.
+    steps = {
+        "plain, tf.function": Way(tf.function(lambda: gradient(plain))),
+        "plain, eager": Way(lambda: gradient(plain)),
+        "gw.cached, eager": Way(lambda: gradient(cached), held),
+        "gw.cached, tf.function": Way(tf.function(lambda: gradient(cached)), held),
+        "gw.cached, called once under the tape": Way(tf.function(lambda: gradient(cached, once=True)), held),
+        "plain, called once under the tape": Way(tf.function(lambda: gradient(plain, once=True))),
+    }
+    print_ways(f"the same with the gradient by W: {USES} uses", steps, rounds, base="plain, tf.function", kernel="MatrixSolve", flops=flops)
+    for name, run in (("eager", lambda: uses(cached)), ("tf.function", ways["gw.cached, tf.function"].call)):
+        w.assign(w * 1.5)
+        missed = cached.cache_info().misses
+        ran = [kernels(run)["MatrixSolve"] for _ in range(3)]
+        np.testing.assert_allclose(run(), uses(plain), rtol=1e-9)
+        print(f"gw.cached, {name}: evaluations of three calls after W.assign: {ran}, misses: {cached.cache_info().misses - missed}")
+    print()
 
 
-def queries() -> dict[str, Callable[[], Any]]:
-    """Twenty queries against a table that stays, by name."""
+def print_queries(rounds: int) -> None:
+    """Twenty queries against a table that stays."""
     rng = np.random.default_rng(0)
 
     def drawn(*shape: int) -> Any:
@@ -93,46 +103,30 @@ def queries() -> dict[str, Callable[[], Any]]:
     kept = gw.partially_evaluated(best, constant="table")
     compiled, hand = tf.function(best), tf.function(lambda query: nearest(by_hand, query))
     kept_compiled = tf.function(kept)
-    for query in asked:
-        np.testing.assert_allclose(kept_compiled(table, query), compiled(table, query), rtol=1e-4)
-    return {
-        "plain, eager": lambda: [best(table, query) for query in asked],
-        "plain, tf.function": lambda: [compiled(table, query) for query in asked],
-        "by hand, tf.function": lambda: [hand(query) for query in asked],
-        "ours, eager": lambda: [kept(table, query) for query in asked],
-        "ours, tf.function": lambda: [kept_compiled(table, query) for query in asked],
+    whole, rest = (USES * gw.count_flops(f, inputs=given).total for f, given in ((compiled, (table, asked[0])), (hand, asked[0])))
+
+    def held() -> int:
+        return kept.cache_info().nbytes
+
+    ways = {
+        "plain, tf.function": Way(lambda: [compiled(table, query) for query in asked], flops=whole),
+        "plain, eager": Way(lambda: [best(table, query) for query in asked], flops=whole),
+        "gw.partially_evaluated, eager": Way(lambda: [kept(table, query) for query in asked], held, rest),
+        "gw.partially_evaluated, tf.function": Way(lambda: [kept_compiled(table, query) for query in asked], held, rest),
+        "by hand, in a variable": Way(lambda: [hand(query) for query in asked], lambda: 4 * 4000 * 64, rest),
     }
-
-
-def measure(title: str, runs: dict[str, Callable[[], Any]], rounds: int, base: str, op_type: str) -> None:
-    """Print a table; ratios are to the row `base`."""
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    for run in runs.values():
-        run()
-    for _ in range(rounds):
-        for name, run in runs.items():
-            started = time.perf_counter()
-            run()
-            times[name].append(time.perf_counter() - started)
-    unit = statistics.median(times[base])
-    print(f"\n{title:26} {'time':>10} {'ratio':>8} {'kernels':>8}")
-    for name, run in runs.items():
-        median = statistics.median(times[name])
-        print(f"{name:26} {median * 1e3:7.1f} ms {median / unit:7.2f}x {kernels(run, op_type):8}")
+    print_ways(f"{USES} queries to 4,000 rows", ways, rounds, base="plain, tf.function", kernel="MatMul")
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    tell_of_allocations()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, default=200)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=11)
     arguments = parser.parse_args()
-    forward, steps, cached = rows(arguments.size)
-    print(f"expm of {arguments.size} x {arguments.size}, float64, {USES} uses, TensorFlow {tf.__version__}, {os.cpu_count()} cores")
-    measure("forward", forward, arguments.rounds, "gw.cached, eager", "MatrixSolve")
-    measure("gradient by W", steps, arguments.rounds, "gw.cached, eager", "MatrixSolve")
-    measure("queries to a table", queries(), arguments.rounds, "ours, tf.function", "MatMul")
-    print(f"\nkept: {cached.cache_info().nbytes} bytes, of a matrix of {arguments.size**2 * 8}")
+    print_uses(arguments.size, arguments.rounds)
+    print_queries(arguments.rounds)
 
 
 if __name__ == "__main__":

@@ -75,6 +75,42 @@ def test_equal_work_is_found_across_calls_and_in_loops():
     assert report.found["calls inlined"] == 1
 
 
+def test_equal_loops_and_branches_are_merged_and_others_are_not():
+    def power(x, factor, rounds):
+        y = tf.cond(tf.reduce_sum(x) > 0.0, lambda: tf.sin(x) * factor, lambda: tf.cos(x))
+        return tf.while_loop(lambda k, _: k < rounds, lambda k, z: (k + 1, z @ x), (0, y))[1]
+
+    graph = graph_of(lambda x: tf.stack([power(x, 2.0, 3), power(x, 2.0, 3), power(x, 3.0, 3), power(x, 2.0, 2)]), F32)
+    x = np.random.default_rng(0).normal(size=(3, 3)).astype(np.float32)
+    before = run_side(graph, [x])
+    gw.simplify(graph)
+    verify(graph)
+    assert op_types(graph).count("StatelessIf") == 2
+    assert op_types(graph).count("StatelessWhile") == 3
+    np.testing.assert_array_equal(run_side(graph, [x]), before)
+
+
+def test_a_matrix_exponential_of_a_variable_is_computed_once():
+    w = tf.Variable(np.random.default_rng(0).normal(size=(5, 5)))
+    graph = graph_of(lambda: tf.stack([tf.linalg.expm(w * 0.01) for _ in range(3)]))
+    gw.simplify(graph)
+    solves = [node for body in (graph, *(f.body for f in graph.functions.values())) for node in body if node.op_type == "MatrixSolve"]
+    assert len(solves) == 1
+    assert op_types(graph).count("StatelessIf") == op_types(graph).count("StatelessWhile") == 1
+
+
+def test_branches_with_gradients_of_their_own_stay_two():
+    def clipped(x, limit):
+        return tf.custom_gradient(lambda y: (tf.identity(y), lambda dy: tf.clip_by_value(dy, -limit, limit)))(x)
+
+    def function(x):
+        return tf.add_n([tf.cond(tf.reduce_sum(x) > 0.0, lambda c=c: clipped(x, c), lambda: x) for c in (1.0, 2.0)])
+
+    graph = graph_of(function, F32)
+    gw.simplify(graph)
+    assert op_types(graph).count("StatelessIf") == 2
+
+
 def test_a_custom_gradient_stays():
     @tf.custom_gradient
     def clipped(x):
@@ -85,6 +121,18 @@ def test_a_custom_gradient_stays():
     assert count
     gw.simplify(graph)
     assert op_types(graph).count("IdentityN") == count
+
+
+def test_what_is_placed_beside_another_operation_is_folded():
+    def function(x):
+        with tf.compat.v1.colocate_with(x):
+            y = tf.constant([1.0, 2.0]) + tf.constant([3.0, 4.0])
+        return x + y
+
+    graph = graph_of(function, tf.TensorSpec([2]))
+    assert graph.colocated_with(graph["x"])
+    assert gw.simplify(graph).found["constants folded"] == 1
+    np.testing.assert_array_equal(run_side(graph, [np.zeros(2, np.float32)])[0], [4.0, 6.0])
 
 
 def test_a_graph_that_is_fetched_by_names_keeps_them():

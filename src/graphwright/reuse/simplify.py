@@ -21,6 +21,7 @@ from graphwright.ir.given import Written, edits_in_place
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.nesting import check_nesting
 from graphwright.ir.signature import node_of
+from graphwright.ir.traits.arithmetic import SUMS_OF_MANY
 from graphwright.ir.traits.control_flow import CALL_TYPES, callee
 from graphwright.ir.traits.effects import Purity
 from graphwright.ir.traits.values import MAY_BE_FED
@@ -161,6 +162,8 @@ def simplify(graph: Graph, *, inline_functions: bool = True, prove: bool = True,
     if before.unknown or after.unknown:
         how += f"; without {before.unknown:,} nodes before and {after.unknown:,} after, whose FLOPs or bytes are not known"
     told = f"merged, folded and inlined: by rules that keep what is computed, not checked again; neutral rewrites: {proof or 'not run'}"
+    sums = sum(node.op_type in SUMS_OF_MANY and len(node.inputs) > 2 for body in bodies(graph) for node in body)
+    told += f"; {sums:,} sums of three and more terms (AddN) may add them in another order, by who else reads a term" if sums else ""
     return SimplifyReport(
         dict(+found),
         in_file,

@@ -187,6 +187,7 @@ def evaluate_constants(graph: Graph) -> Callable[[Sequence[Value]], list[np.ndar
         graph_def = to_graph_def(graph, keep=lambda node: node in needed, library=False)
         for node_def in graph_def.node:
             node_def.device = ""
+            node_def.attr.pop("_class", None)  # it may name a node that is not among them
         constants: Any = tf.Graph()
         with constants.as_default():
             tf.graph_util.import_graph_def(graph_def, name="")

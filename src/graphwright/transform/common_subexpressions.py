@@ -3,7 +3,8 @@
 Value numbering (Alpern, Wegman and Zadeck, "Detecting Equality of Variables in Programs", POPL 1988), in one pass: a node that does the
 same as one before it, with the same attributes, of the same values, waiting for the same nodes, on the same device, goes, and its
 readers read that one. Constants are the same where their numbers are, the inputs of what commutes in either order. A read of a variable
-is the same as another one where surely the same writes come before both and all others behind both.
+is the same as another one where surely the same writes come before both and all others behind both. Functions that compute the same are
+the same whatever they are called, since TensorFlow traces each loop and each branch into functions of its own.
 
 Stays: what has effects, is random, or is fed; handles, lists and other variants; variables by reference; loops and branches of TF1; a
 clone that rematerialization made; what carries a gradient of its own; and what a collection names.
@@ -16,20 +17,24 @@ from typing import Any
 
 from graphwright.analyze.effect_order import EffectOrder, Order, Place, Same
 from graphwright.analyze.variable_access import run_nodes
-from graphwright.ir.attributes import Attribute, SerializedAttribute
+from graphwright.ir.attributes import Attribute, FunctionReference, SerializedAttribute
 from graphwright.ir.constants import array_of
+from graphwright.ir.edit.library import reached_functions
 from graphwright.ir.edit.reroute import reroute_control
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import COMMUTES, commutes
 from graphwright.ir.traits.control_flow import CONTROL_FLOW_OF_TF1, ENTERS
 from graphwright.ir.traits.effects import Purity
-from graphwright.ir.traits.values import EXECUTION, MAY_BE_FED, RECOMPUTED_FROM, STANDS_FOR_SOMETHING, is_constant
-from graphwright.ir.traits.variables import MAKES_BY_REFERENCE, READS_OF_VALUES, written_resources
+from graphwright.ir.traits.values import ARGUMENTS, EXECUTION, MAY_BE_FED, RECOMPUTED_FROM, STANDS_FOR_SOMETHING, is_constant
+from graphwright.ir.traits.variables import MAKES_BY_REFERENCE, READS_OF_VALUES, reads_resource, written_resources
 from graphwright.ir.walk import backward_reachable, fetched_values, order_of
+from graphwright.transform.body_numbers import BodyNumbers
 
 _ON_PURPOSE = (RECOMPUTED_FROM, EXECUTION, "_gradient_op_type")
 _SAYS_NOTHING = frozenset({"_output_shapes", "_user_specified_name", "_has_manual_control_dependencies"})
 _OPAQUE = ("resource", "variant", "string")
+_BY_NAME = (b"_noinline", b"implements", b"_XlaMustCompile", b"ward_function_name")
+"""What a function's definition says that its body does not: such a function is the same as itself alone."""
 
 
 def merge_equal(graph: Graph, purity: Purity, *, kept: Container[Node] = ()) -> dict[str, int]:
@@ -56,7 +61,7 @@ def merge_equal(graph: Graph, purity: Purity, *, kept: Container[Node] = ()) -> 
     ({'merged': 1}, <Node z = Mul(a:0, a:0)>)
     """
     order = order_of(graph)
-    reads = _Reads(graph, order, purity)
+    reads, functions = _Reads(graph, order, purity), _Functions(graph, purity)
     first: dict[object, Node] = {}
     same_as: dict[Node, Node] = {}
     value_of: dict[Value, Value] = {}
@@ -67,7 +72,7 @@ def merge_equal(graph: Graph, purity: Purity, *, kept: Container[Node] = ()) -> 
             continue
         inputs = [value_of.get(value, value) for value in node.inputs]
         controls = frozenset(same_as.get(control, control) for control in node.control_inputs)
-        other = first.setdefault(_key(node, inputs, controls if version is None else version), node)
+        other = first.setdefault(_key(node, inputs, controls if version is None else version, functions), node)
         if other is node or node in kept or graph.collections_of(node):
             continue
         if version is not None and not all(c in other.control_inputs or reads.is_access(c, purity) for c in controls):
@@ -94,20 +99,22 @@ def _may_merge(node: Node, purity: Purity) -> bool:
     return all(v.dtype.name not in _OPAQUE and v.producer.op_type not in MAKES_BY_REFERENCE for v in values)
 
 
-def _key(node: Node, inputs: list[Value], waits: object) -> object:
+def _key(node: Node, inputs: list[Value], waits: object, functions: _Functions) -> object:
     """What a node does."""
     if is_constant(node):
         return node.op_type, _constant(node.attrs.get("value")), node.device, waits, node.attrs.get("_class")
     named: list[object] = [(value.producer.name, value.index) for value in inputs]
     if commutes(node) or (node.op_type in COMMUTES and len(inputs) > 2 and node.inputs[0].dtype.name[:3] == "int"):
         named.sort(key=str)
-    attributes = tuple((name, _plain(node.attrs[name])) for name in sorted(node.attrs) if name not in _SAYS_NOTHING)
+    attributes = tuple((name, _plain(node.attrs[name], functions)) for name in sorted(node.attrs) if name not in _SAYS_NOTHING)
     return node.op_type, tuple(named), attributes, node.device, waits
 
 
-def _plain(attribute: Attribute) -> object:
+def _plain(attribute: Attribute, functions: _Functions) -> object:
     if isinstance(attribute, tuple):
-        return tuple(map(_plain, attribute))
+        return tuple(_plain(item, functions) for item in attribute)
+    if isinstance(attribute, FunctionReference) and not attribute.serialized:
+        return functions.meaning(attribute.name)
     return type(attribute).__name__, attribute.hex() if isinstance(attribute, float) else attribute
 
 
@@ -121,6 +128,37 @@ def _constant(attribute: Attribute | None) -> object:
 def _is_bfloat16(attribute: Attribute | None) -> bool:
     """Whether the numbers are given as others than they are."""
     return isinstance(attribute, SerializedAttribute) and b"\x08\x0e" in attribute.data[:8]
+
+
+class _Functions:
+    """What functions compute, where that is all that there is to say of them."""
+
+    def __init__(self, graph: Graph, purity: Purity) -> None:
+        self._graph, self._purity = graph, purity
+        self._numbers = BodyNumbers()
+        self._known: dict[str, object] = {}
+
+    def meaning(self, name: str) -> object:
+        """The same for functions that compute the same; of one that has effects, is random or has a gradient of its own, its name."""
+        if name not in self._known:
+            self._known[name] = self._meaning(name)
+        return self._known[name]
+
+    def _meaning(self, name: str) -> object:
+        library = self._graph.functions
+        if name not in library:
+            return name
+        body = library[name].body
+        within = [library[other] for other in {name, *reached_functions(body, body)}]
+        nodes = [node for function in within for node in function.body if node.op_type not in ARGUMENTS]
+        if any(word in function.definition for function in within for word in _BY_NAME) or not all(map(self._only_computes, nodes)):
+            return name
+        places = [("value", k) for k in range(len(body.inputs))]
+        return tuple(self._numbers.of(body, places, body.outputs)), len(places), frozenset(node.device for node in nodes)
+
+    def _only_computes(self, node: Node) -> bool:
+        stays = any(name in node.attrs for name in _ON_PURPOSE) or node.op_type in CONTROL_FLOW_OF_TF1 or "Random" in node.op_type
+        return not stays and self._purity.is_pure(node) and not reads_resource(node)
 
 
 class _Reads:

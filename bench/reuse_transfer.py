@@ -1,4 +1,4 @@
-"""Transfer learning with and without the features of frozen layers kept: `python -m bench.transfer [--epochs 10] [--samples 2048]`.
+"""Transfer learning with and without the features of frozen layers kept: `python -m bench.reuse_transfer [--epochs 10] [--samples 2048]`.
 
 MobileNetV2 with random weights, frozen, on crops of two photographs that scikit-learn ships: which photograph is it? Arrays, and a
 shuffled `tf.data.Dataset`. The time of a whole fit, tracing included, is a multiple of the shortest plain epoch.
