@@ -1,20 +1,25 @@
 """`gw.GradientCache` beside the plain step: peaks, times and differences of loss and gradients of a contrastive loss.
 
-Two encoders, dropout included, and InfoNCE. The plain step at a batch of 16 stands for what fits; then 32 times as many samples, plainly
-and through the cache. Each peak is measured in a fresh process; all steps take turns in one process for the times. Differences are those
-from the plain step on the same chunks with the same draws, by the largest entry of all gradients.
+Two towers each, dropout included, and InfoNCE. The plain step at a batch of 16 stands for what fits; then 32 times as many samples,
+plainly, through the cache, and as one would do it by hand: compiled functions of a chunk, called in loops of Python. Each peak is measured
+in a fresh process; all steps take turns in one process for the times: of the processor (all threads together) and by the clock, each the
+median ratio to the plain step of the same turn. "least" is what no cache of gradients goes below: 1 and the share that the forward pass has
+in the plain step, measured beside it. Threads that spin until they get work count as busy. Differences are those from the plain step on the
+same chunks with the same draws, by the largest entry of all gradients.
 """
 
 from __future__ import annotations
 
-import statistics
+import os
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 SMALL, TIMES = 16, 32
-_COLUMNS = ("encoder", "batch", "step", "peak, MiB", "predicted", "time", "largest difference")
+_COLUMNS = ("encoder", "batch", "step", "peak, MiB", "predicted", "processor", "clock", "least", "largest difference")
 MIB = 1 << 20
 
 
@@ -32,21 +37,26 @@ def images(dtype: str = "float32") -> tuple[Any, tuple[int, ...]]:
     return keras.Sequential([keras.Input((32, 32, 3), dtype=dtype), *layers, *head]), (32, 32, 3)
 
 
-def sequences(dtype: str = "float32") -> tuple[Any, tuple[int, ...]]:
-    """A small Transformer over vectors, and the shape of a sample."""
+def sequences(dtype: str = "float32", blocks: int = 3, tokens: int = 32, width: int = 64) -> tuple[Any, tuple[int, ...]]:
+    """A Transformer over vectors, and the shape of a sample."""
     import keras
 
-    inputs = x = keras.Input((32, 64), dtype=dtype)
-    for _ in range(3):
-        attended = keras.layers.MultiHeadAttention(4, 16, dropout=0.1, dtype=dtype)(x, x)
+    inputs = x = keras.Input((tokens, width), dtype=dtype)
+    for _ in range(blocks):
+        attended = keras.layers.MultiHeadAttention(4, width // 4, dropout=0.1, dtype=dtype)(x, x)
         x = keras.layers.LayerNormalization(dtype=dtype)(keras.layers.Add(dtype=dtype)([x, attended]))
-        y = keras.layers.Dense(64, dtype=dtype)(keras.layers.Dense(256, "gelu", dtype=dtype)(x))
+        y = keras.layers.Dense(width, dtype=dtype)(keras.layers.Dense(4 * width, "gelu", dtype=dtype)(x))
         y = keras.layers.Dropout(0.1, dtype=dtype)(y)
         x = keras.layers.LayerNormalization(dtype=dtype)(keras.layers.Add(dtype=dtype)([x, y]))
-    return keras.Model(inputs, keras.layers.GlobalAveragePooling1D(dtype=dtype)(x)), (32, 64)
+    return keras.Model(inputs, keras.layers.GlobalAveragePooling1D(dtype=dtype)(x)), (tokens, width)
 
 
-ENCODERS = {"6 convolutions, 32x32": images, "3 Transformer blocks, 32x64": sequences}
+def wide_sequences(dtype: str = "float32") -> tuple[Any, tuple[int, ...]]:
+    """Blocks as wide as those of a small BERT: products that keep two processors busy with a chunk."""
+    return sequences(dtype, blocks=2, tokens=16, width=256)
+
+
+ENCODERS = {"6 convolutions, 32x32": images, "3 Transformer blocks, 32x64": sequences, "2 Transformer blocks, 16x256": wide_sequences}
 
 
 def table(rounds: int = 5) -> Table:
@@ -79,14 +89,100 @@ def rows(name: str, rounds: int) -> list[list[str]]:
     ):
         peak = gw.measure(step, given, steps=1, time=False).peak_bytes
         predicted = gw.predict_peak(step, inputs=given, order="executor", simulations=2).peak_bytes
-        told.append([name, str(batch), words, f"{peak / MIB:.1f}", f"{predicted / MIB:.1f}", "", ""])
-    steps = {row[2]: step for row, step in zip(told[1:], (plain, cached, _steps(name, "float32", 4 * SMALL, encoders)[3]), strict=True)}
-    timings = gw.measure_many(steps, inputs, steps=rounds)
+        told.append([name, str(batch), words, f"{peak / MIB:.1f}", f"{predicted / MIB:.1f}", *[""] * 4])
+    found = times(name, inputs, rounds, encoders)
     for row in told[1:]:
-        row[5] = f"{timings[row[2]].ratio:.2f}x"
-    told[1][5] += f" ({statistics.median(timings['plain'].times_s):.2f} s)"
-    told[2][6] = f"{difference(name):.0e} (float64)"
-    return told
+        row[5:8] = found[row[2]]
+    told[2][8] = f"{difference(name):.0e} (float64)"
+    return [*told, [name, str(large), "by hand", "", "", *found["by hand"], ""]]
+
+
+def times(name: str, inputs: Any, rounds: int, encoders: Any = None) -> dict[str, tuple[str, str, str]]:
+    """By step: processor time and clock as multiples of the plain step's, and the least that a cache can take.
+
+    Args:
+        name: of the encoders.
+        inputs: of both, the whole batch.
+        rounds: turns that count.
+        encoders: both, where they were made.
+    """
+    import numpy as np
+    import tensorflow as tf
+
+    encoders, _, plain, cached = _steps(name, "float32", SMALL, encoders)
+    in_fours = _steps(name, "float32", 4 * SMALL, encoders)[3]
+    forward = tf.function(lambda x, y: info_nce(encoders[0](x, training=True), encoders[1](y, training=True)))
+    manual = by_hand(encoders, SMALL)
+    steps = {"plain": plain, f"in chunks of {SMALL}": cached, f"in chunks of {4 * SMALL}": in_fours, "by hand": manual}
+    spent = _turns({how: lambda step=step: step(*inputs) for how, step in (steps | {"forward": forward}).items()}, rounds)
+    base = spent["plain"]
+    least = 1 + float(np.median(spent["forward"][:, 0] / base[:, 0]))
+    found: dict[str, tuple[str, str, str]] = {}
+    for how in steps:
+        processor, clock = np.median(spent[how] / base, 0)
+        absolute = tuple(f" ({seconds:.2f} s)" if how == "plain" else "" for seconds in np.median(spent[how], 0))
+        found[how] = (f"{processor:.2f}x{absolute[0]}", f"{clock:.2f}x{absolute[1]}", "" if how == "plain" else f"{least:.2f}x")
+    return found
+
+
+def _turns(steps: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, Any]:
+    """Per step, a row per turn: processor time of all threads, and clock. Each turn has another order; the first one does not count."""
+    import numpy as np
+    import tensorflow as tf
+
+    random = np.random.default_rng(0)
+    found: dict[str, list[tuple[float, float]]] = {how: [] for how in steps}
+    for turn in range(rounds + 1):
+        for how in random.permutation(list(steps)):
+            processor, clock = time.process_time(), time.perf_counter()
+            tf.nest.flatten(steps[how]())[0].numpy()
+            if turn:
+                found[how].append((time.process_time() - processor, time.perf_counter() - clock))
+    return {how: np.array(spent) for how, spent in found.items()}
+
+
+def by_hand(encoders: tuple[Any, Any], chunk: int) -> Callable[[Any, Any], Any]:
+    """The same loss and gradients without graphwright: the states of dropout are kept for each chunk, and set again."""
+    import tensorflow as tf
+
+    encode = {model: tf.function(lambda rows, model=model: model(rows, training=True)) for model in encoders}
+
+    def pulled(model: Any) -> Any:
+        def pull(rows: Any, cotangent: Any) -> Any:
+            with tf.GradientTape() as tape:
+                found = model(rows, training=True)
+            return tape.gradient(found, model.trainable_variables, output_gradients=cotangent)
+
+        return tf.function(pull)
+
+    pull = {model: pulled(model) for model in encoders}
+
+    def step(*inputs: Any) -> Any:
+        states: list[list[list[Any]]] = []
+        whole: list[Any] = []
+        for model, rows in zip(encoders, inputs, strict=True):
+            kept: list[list[Any]] = []
+            parts: list[Any] = []
+            for k in range(0, len(rows), chunk):
+                kept.append([seed.numpy() for seed in model.non_trainable_variables])
+                parts.append(encode[model](rows[k : k + chunk]))
+            states.append(kept)
+            whole.append(tf.concat(parts, 0))
+        with tf.GradientTape() as tape:
+            tape.watch(whole)
+            loss = info_nce(*whole)
+        gradients: list[Any] = []
+        for model, rows, kept, cotangents in zip(encoders, inputs, states, tape.gradient(loss, whole), strict=True):
+            sums: list[Any] = []
+            for values, k in zip(kept, range(0, len(rows), chunk), strict=True):
+                for seed, value in zip(model.non_trainable_variables, values, strict=True):
+                    seed.assign(value)
+                found = pull[model](rows[k : k + chunk], cotangents[k : k + chunk])
+                sums = found if not sums else [a + b for a, b in zip(sums, found, strict=True)]
+            gradients += sums
+        return loss, gradients
+
+    return step
 
 
 def difference(name: str) -> float:
@@ -149,5 +245,6 @@ def _steps(name: str, dtype: str, chunk: int, encoders: Any = None) -> tuple[Any
 
 
 def main() -> None:
-    """Print the table."""
-    Console(width=140).print(table())
+    """Print the table, and under which load it was taken."""
+    Console(width=150).print(table())
+    print(f"processors: {os.cpu_count()}; runnable processes over 1, 5 and 15 minutes: {os.getloadavg()}")

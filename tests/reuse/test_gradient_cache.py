@@ -14,6 +14,8 @@ import pytest
 import tensorflow as tf
 
 import graphwright as gw
+from bench.reuse_gradient_cache import by_hand
+from bench.reuse_gradient_cache import info_nce as bench_loss
 
 SAMPLES, FEATURES = 10, 6
 
@@ -262,3 +264,65 @@ def test_two_replicas_take_the_steps_of_the_global_batch() -> None:
     assert found["moved"] > 1e-3  # the temperature
     assert found["weights"] < 1e-7
     assert found["losses"] < 1e-6
+
+
+def text_and_vision(name: str, policy: str) -> tuple[Any, Any]:
+    """A small backbone that nobody here wrote, with random weights, and ten samples for it."""
+    hub: Any = pytest.importorskip("keras_hub")
+    random = np.random.default_rng(0)
+    keras.utils.set_random_seed(1)
+    if name == "vit":
+        sizes = {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "mlp_dim": 16, "dropout_rate": 0.1}
+        backbone = hub.models.ViTBackbone(image_shape=(8, 8, 3), patch_size=4, **sizes, dtype=policy)
+        return keras.Model(backbone.input, backbone.output[:, 0]), random.normal(size=(10, 8, 8, 3)).astype("float32")
+    sizes = {"vocabulary_size": 20, "num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 16, "max_sequence_length": 6}
+    made = (hub.models.BertBackbone if name == "bert" else hub.models.GPT2Backbone)(**sizes, dropout=0.1, dtype=policy)
+    given = {
+        "token_ids": random.integers(1, 20, (10, 6)).astype("int32"),
+        "padding_mask": np.tile([1, 1, 1, 1, 1, 0], (10, 1)).astype("int32"),
+    }
+    if name == "bert":
+        given["segment_ids"] = np.zeros((10, 6), "int32")
+    return keras.Model(made.input, made.output["pooled_output"] if name == "bert" else made.output[:, 4]), given
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "policy"), [("bert", "float64"), ("gpt2", "mixed_bfloat16"), ("vit", "mixed_bfloat16")])
+def test_backbones_of_keras_hub(name: str, policy: str) -> None:
+    """Dropout in attention and embeddings, masks, two passes of half precision: gradients are those of the chunks taped at once."""
+    model, given = text_and_vision(name, policy)
+    x = tf.nest.map_structure(tf.constant, given)
+
+    def loss(rows: Any) -> Any:
+        return info_nce(rows, rows[::-1])
+
+    seeds = seeds_of(model)
+    start = [seed.numpy() for seed in seeds]
+    cache = gw.GradientCache(model, loss, 4)
+    found = cache(x)
+    assert any((seed.numpy() != value).any() for seed, value in zip(seeds, start, strict=True))
+    for seed, value in zip(seeds, start, strict=True):
+        seed.assign(value)
+    with tf.GradientTape() as tape:
+        parts = [model(tf.nest.map_structure(lambda leaf, k=k: leaf[k : k + 4], x), training=True) for k in (0, 4, 8)]
+        value = loss(tf.concat(parts, 0))
+    wanted = tape.gradient(value, [variable.value for variable in cache.variables])
+    assert relative(found.gradients, wanted) < (1e-12 if policy == "float64" else 0.03)  # bfloat16 has 8 bits
+
+    trained = cache.model()
+    trained.compile(keras.optimizers.Adam(1e-3), jit_compile=False)
+    assert np.isfinite(trained.fit(given, batch_size=5, verbose=0).history["loss"]).all()
+
+
+def test_by_hand_in_the_bench_is_the_same() -> None:
+    """What the cache is timed against computes the same, dropout included."""
+    keras.utils.set_random_seed(1)
+    encoders = tuple(encoder(keras.layers.Dropout(0.4, dtype="float64", seed=k), seed=k) for k in (3, 4))
+    given = batch(), batch(seed=1)
+    start = [seed.numpy() for seed in seeds_of(*encoders)]
+    loss, gradients = by_hand(encoders, 4)(*given)
+    for seed, value in zip(seeds_of(*encoders), start, strict=True):
+        seed.assign(value)
+    found = gw.GradientCache(encoders, bench_loss, 4)(given)
+    assert abs(float(found.loss - loss)) < 1e-12
+    assert relative(found.gradients, gradients) < 1e-12
