@@ -52,7 +52,7 @@ def make_models(folder: Path) -> None:
     model = keras.applications.MobileNetV2(weights=None)
     model.compile("adam", "sparse_categorical_crossentropy")
     model.save(folder / MODEL)
-    model.export(folder / "served")
+    model.export(folder / "served", verbose=False)
     narrow = keras.applications.MobileNetV2(weights=None, alpha=0.5)
     narrow.compile("sgd", "sparse_categorical_crossentropy")
     narrow.save(folder / "narrow.keras")

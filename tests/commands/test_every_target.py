@@ -54,17 +54,11 @@ class Refused:
 
 
 REFUSED = {
-    "optimize": Refused(
-        tuple(name for name, given in TARGETS.items() if not given.trains),
-        ("not compiled", "loss and its optimizer are not known", "model.compile(...)"),
-        "a plan is one of a training step, which such a model does not have; what it would be depends on a loss and an optimizer that "
-        "nobody named. Its inference is planned where that is asked for: exported, or as a function",
-    ),
     "profile": Refused(
         ("TF1 graph",),
         ("no values to run with", "in a checkpoint, which nothing names", "freeze its variables first"),
         "it runs the step, and a graph alone holds no values of its variables; made-up ones would make made-up times (and NaNs). The "
-        "SavedModel of the same graph is profiled",
+        "SavedModel of the same graph is profiled, and what `edit freeze --checkpoint` makes of the graph",
     ),
     "verify": Refused(
         ("TF1 graph",),
@@ -74,8 +68,8 @@ REFUSED = {
     "edit inline": Refused(
         NOT_YET_TRACED,
         ("remedy",),
-        "what is edited is written, with the signatures that it is served with; a step that was never traced has no signature yet, and "
-        "which one is meant is for who traces it to say. Looking at it (show, draw, diff) takes --feed",
+        "what is edited is written, to be served: a class and a model that was never built have no weights to serve, and a step that was "
+        "never traced has no signature, of which --feed could say one shape, not what stays open. Looking at them takes --feed",
     ),
 }
 MADE_ANEW = ("functional", "uncompiled", "class", "unbuilt", "called", "fitted", "two inputs")  # twice, with other weights and numbers
@@ -90,6 +84,7 @@ QUICK = {
     "diff": ("unbuilt", "export"),
     "verify": ("untraced", "TF1 graph", "unbuilt"),
     "edit inline": ("unbuilt", "module"),
+    "optimize": (".keras, not compiled",),
 }
 JOBS = {  # what changes a graph, with its arguments
     gw.rename_inputs: {"names": {"x": "rows"}},
@@ -137,6 +132,8 @@ def test_every_target_in_every_command(name, command, place):
     takes_shapes = command not in READ_AS_THEY_ARE or (command in OF_STEPS_TOO and name in NOT_YET_TRACED)
     options = [*COMMANDS[command], *(("--feed", feed) if takes_shapes else ())]
     options += ["--trust"] * (command == "profile")
+    # A plan is one of a training step, unless its inference is asked for: the loss of a model that is not compiled is not known.
+    options += ["--mode", "infer"] * (command == "optimize" and not given.trains)
     done = run(*command.split(), *[given.text] * (1 + (command in OF_TWO)), *options)
     refused = REFUSED.get(command)
     if refused is not None and name in refused.targets:
@@ -171,11 +168,16 @@ def test_every_target_in_every_command(name, command, place):
         (("edit", "freeze", "my_targets:untraced", "out"), "get_concrete_function"),
         (("verify", "export", "folded", "--batch", "4"), "add --trust"),
         (("edit", "freeze", "missing", "out"), "no file or folder 'missing'"),
+        (("edit", "freeze", "tf1.pb", "out"), "1 variable has no value: weight"),
+        (("edit", "freeze", "tf1.pb", "out", "--checkpoint", "tf1/variables/missing"), "the checkpoint cannot be read"),
         (("diff", "export", "missing"), "no file or folder 'missing'"),
         (("draw", "missing"), "no file or folder 'missing'"),
         (("compare", "export", "missing", "--batch", "4"), "no file or folder 'missing'"),
         (("profile", "export", "--batch", "4"), "--trust"),
-        (("optimize", "uncompiled.keras", "--batch", "4", "--budget", "0.5"), "not compiled"),
+        (
+            ("optimize", "uncompiled.keras", "--batch", "4", "--budget", "0.5"),
+            "for its inference give tf.function(model)",
+        ),
         (("flops", "uncompiled.keras", "--batch", "4", "--mode", "train"), "not compiled"),
         # feeds
         (("flops", "functional.keras", "--feed", "bogus=3,3"), "no input 'bogus'"),
@@ -330,6 +332,14 @@ class TestCalls:
         gw.rename_outputs(graph, {"output_0": "odds"}, out=tmp_path / "model", overwrite=True)
         assert "odds" in gw.load(tmp_path / "model").signatures["serving_default"].outputs
         assert "odds" in graph.signatures["serving_default"].outputs
+
+    def test_a_graph_is_frozen_with_its_checkpoint_and_then_runs(self, tmp_path):
+        frozen = tmp_path / "frozen.pb"
+        done = run("edit", "freeze", "tf1.pb", frozen, "--checkpoint", "tf1/variables/variables")
+        assert done.exit_code == 0, done.output
+        assert "froze 1 variable" in done.output
+        assert {node.op_type for node in gw.load(frozen)} == {"Placeholder", "Const", "MatMul", "Relu"}
+        assert run("verify", frozen, frozen, "--feed", "x=4,6", "--trust").exit_code == 0
 
     def test_folding_is_seen_by_command_and_by_call(self, place):
         assert len(gw.fold_batch_norms(gw.load(place / "export")).folded) == 2  # of both signatures

@@ -447,6 +447,38 @@ def test_nothing_scrolls_sideways_on_a_narrow_screen(page: Any, folder: Path) ->
                 assert page.evaluate(beyond) <= 0, f"pixels beyond the screen: {name}, {tab.inner_text()}, {width}"
 
 
+def test_what_a_table_is_sorted_by_is_seen_on_a_narrow_screen(page: Any, folder: Path) -> None:
+    page.set_viewport_size({"width": 400, "height": 900})
+    for name, tab, table, label in (
+        ("full", "Timeline", "table-runs", "time"),
+        ("full", "At the peak", "table-live-groups", "bytes"),
+        ("full", "At the peak", "table-live", "bytes"),
+        ("plan", "Residuals", "table-decisions", "bytes"),
+    ):
+        show(page, folder, name)
+        page.locator('[role="tab"]', has_text=re.compile(f"^{tab}$")).click()
+        head = page.locator(f"#{table} th", has_text=re.compile(f"^{label}"))
+        box = head.bounding_box()
+        assert box["x"] + box["width"] <= 400, (name, table)
+    page.locator(".scroll:has(#table-decisions) th", has_text="layer").wait_for(state="hidden")
+
+
+def test_what_is_resident_is_told_from_the_rest_in_the_dark(browser: Any, folder: Path) -> None:
+    page = browser.new_page(color_scheme="dark")
+    show(page, folder, "full")
+    shades = page.evaluate(
+        """() => {
+          const [bar, resident] = [".bar.measured", ".bar.resident"].map((name) => getComputedStyle(document.querySelector(name)));
+          const channels = (color) => color.match(/[0-9]+/g).slice(0, 3).map(Number);
+          const page = channels(getComputedStyle(document.body).backgroundColor);
+          const seen = channels(bar.backgroundColor).map((c, k) => c * bar.opacity + page[k] * (1 - bar.opacity));
+          return seen.map((c, k) => Math.abs(c - channels(resident.backgroundColor)[k]));
+        }"""
+    )
+    page.close()
+    assert min(shades) > 20
+
+
 def test_bars_of_layers_have_room_on_a_narrow_screen(page: Any, folder: Path) -> None:
     show(page, folder, "compare", "#layers")
     page.set_viewport_size({"width": 400, "height": 900})

@@ -86,7 +86,7 @@ def test_some_variables_only():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"w": VALUES["w"]}, "1 variables have no value: table"),
+        ({"w": VALUES["w"]}, "1 variable has no value: table"),
         (VALUES | {"w": random(3, 4)}, r"has shape \(3, 4\)"),
         (VALUES | {"w": np.zeros((4, 3), np.int32)}, "has dtype int32"),
     ],
@@ -190,3 +190,16 @@ def test_what_a_function_captured():
         freeze_variables(graph, {})
     assert freeze_variables(graph, variable_values(graph)) == 2
     np.testing.assert_allclose(serve(graph, {"k": np.array([1, 4])})["output_0"], table.numpy()[[1, 4]] @ weight.numpy(), rtol=1e-5)
+
+
+def test_where_no_outputs_are_stated_all_that_nothing_reads_stays():
+    def build():
+        x = v1.placeholder(tf.float32, [None, 4], name="x")
+        tf.nn.relu(tf.linalg.matmul(x, v1.get_variable("w", [4, 3], use_resource=True)), name="y")
+        v1.train.Saver()
+        v1.global_variables_initializer()
+
+    graph = built(build, inputs={}, outputs={})
+    assert freeze_variables(graph, VALUES) == 1
+    assert {node.op_type for node in graph} == {"Placeholder", "Const", "MatMul", "Relu"}
+    assert graph.outputs == ()

@@ -151,6 +151,9 @@ def optimize(
     save: Annotated[Path | None, written_file("Write the plan to this file, for --plan and gw.load_plan.", "--save")] = None,
     batch: Batch = None,
     feed: Feeds = None,
+    mode: Annotated[
+        Literal["train", "infer"], typer.Option("--mode", help="Of a Keras model: its training step, or its inference.")
+    ] = "train",
     max_overhead: Annotated[
         float | None,
         typer.Option(help='With "--budget smallest": how much more time the plan may take, as estimated, as a share.', show_default="0.1"),
@@ -183,7 +186,7 @@ def optimize(
     from graphwright.step.example_inputs import example_inputs
     from graphwright.step.targets import trace
 
-    traced = trace(loaded, feeds=feeds, mode="train", batch=batch, runs=runs)
+    traced = trace(loaded, feeds=feeds, mode=mode, batch=batch, runs=runs)
     step, inputs = traced.function, example_inputs(traced)
     verbs = read_allow("all" if allow == "all" else allow.split(","))
     points = 6 if html else 0

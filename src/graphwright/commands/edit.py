@@ -116,12 +116,19 @@ def strip_training(
 
 
 @edit.command("freeze")
-def freeze(model: Model, out: Out, overwrite: Overwrite = False) -> None:
-    """Make constants of the variables of a SavedModel."""
+def freeze(
+    model: Model,
+    out: Out,
+    checkpoint: Annotated[Path | None, unset("Where the values are, if MODEL is a graph: what a TF1 Saver wrote.", "--checkpoint")] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Make constants of the variables of a SavedModel, or of a graph and its checkpoint."""
+    from graphwright.source.join_checkpoints import stored_values
     from graphwright.transform.freeze_variables import freeze_variables as job
 
     graph = _load(model, out, overwrite)
-    _write(graph, out, f"froze {counted(job(graph), 'variable')}")
+    count = job(graph, None if checkpoint is None else stored_values(checkpoint))
+    _write(graph, out, f"froze {counted(count, 'variable')}")
 
 
 @edit.command("fold-batch-norms")

@@ -44,7 +44,7 @@ _HOW = {
     "FLOPs": "counted per operation from static shapes, a multiply-add as two; what an operation inside a loop takes, as often as it runs",
     "bytes moved": "each input of an operation read once and each output written once, views not at all",
     "estimated time": "per operation, FLOPs or bytes moved over an assumed rate, whichever takes longer; good for ratios only",
-    "layers": "by name scope, called as `model.summary()` calls them; activations are what the forward pass of a layer makes, kept or not",
+    "layers": "by name scope, called as model.summary() calls them; activations are what the forward pass of a layer makes, kept or not",
     "roles": "by dataflow: backward is what depends on the gradient of the loss",
     "lower bound": "the largest need of any one operation: no order and no recomputation goes below it",
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -107,13 +108,13 @@ def environment() -> jinja2.Environment:
     return made
 
 
-def breakable(name: str) -> Markup:
-    """A name that may go on in the next line behind each slash and underscore.
+def breakable(name: str, words: bool = True) -> Markup:
+    """A name that may go on in the next line behind each slash and underscore, and with `words` before those of `BackpropInput`.
 
     >>> breakable("net/<b>/conv_1")
     Markup('net/<wbr>&lt;b&gt;/<wbr>conv_<wbr>1')
     """
-    return Markup("/<wbr>").join(Markup("_<wbr>").join(part.split("_")) for part in name.split("/"))
+    return Markup("<wbr>").join(re.split(rf"(?<=[/_])(?=.){'|(?<=[a-z0-9])(?=[A-Z][a-z])' * words}", name))
 
 
 def source(name: str) -> str:

@@ -258,7 +258,8 @@ def live_group_columns(peak_bytes: int) -> list[Column[LiveGroup]]:
 def live_group_table(groups: Sequence[LiveGroup], peak_bytes: int) -> Table:
     """What is live at the peak, by layer and role."""
     caption = f"{format_count(len(groups))} groups of buffers that are there at the worst moment"
-    columns = live_group_columns(peak_bytes)
+    # What it is sorted by first: a narrow window shows no more than that.
+    columns = chosen(live_group_columns(peak_bytes), "layer", "role", "bytes", "of the peak", "buffers")
     return tabulated("table-live-groups", "Live at the peak, by layer and role", caption, groups, columns, lambda g: g.layer)
 
 

@@ -48,7 +48,8 @@ def load_callable(path: Path, *, runs: bool = False) -> Any:
             "a graph with variables has no values to run with",
             where=f"{str(path)!r}, variable {function.graph.variables[0].name!r}",
             cause="their values are in a checkpoint, which nothing names",
-            remedy="give the SavedModel that it came from, or freeze its variables first",
+            remedy="give the SavedModel that it came from, or freeze its variables first: `graphwright edit freeze GRAPH OUT "
+            "--checkpoint PATH`",
         )
     function.__name__ = path.resolve().name if path.is_dir() else path.stem
     return function

@@ -26,23 +26,36 @@ def has_checkpoint(folder: Path | None) -> bool:
 
 
 @contextlib.contextmanager
-def readable(folder: Path) -> Generator[Any]:
-    """A reader of the checkpoint of a SavedModel folder.
+def readable(folder: Path, prefix: Path = PREFIX) -> Generator[Any]:
+    """A reader of a checkpoint in a folder, by default that of a SavedModel.
 
     Raises:
         FileFormatError: the checkpoint cannot be read, at once or while it is used.
     """
     tf = import_tensorflow()
     try:
-        yield tf.train.load_checkpoint(str(folder / PREFIX))
+        yield tf.train.load_checkpoint(str(folder / prefix))
     except (tf.errors.OpError, RuntimeError, ValueError) as error:
         if isinstance(error, FileFormatError):
             raise
         raise FileFormatError(
             f"the checkpoint cannot be read: {first_line(error)}",
-            where=str(folder / "variables"),
+            where=str(folder / (prefix.parent if prefix == PREFIX else prefix)),
             cause="a file is damaged or missing",
         ) from error
+
+
+def stored_values(checkpoint: Path) -> dict[str, Any]:
+    """The arrays of a checkpoint by name of the variable, as `tf.compat.v1.train.Saver` wrote them.
+
+    Args:
+        checkpoint: what `Saver.save` was given and returned, without `.index` and `.data-...`; or the folder, whose latest is taken.
+
+    Raises:
+        FileFormatError: there is none, or it cannot be read.
+    """
+    with readable(checkpoint.parent, Path(checkpoint.name)) as reader:
+        return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map() if name != OBJECT_GRAPH}
 
 
 def checkpoint_keys(folder: Path | None) -> frozenset[str]:

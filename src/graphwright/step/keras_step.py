@@ -49,7 +49,7 @@ def check_trainable(model: Any) -> None:
             "the model is not compiled",
             where=where,
             cause="its loss and its optimizer are not known",
-            remedy="call model.compile(...) first",
+            remedy="call model.compile(...) first; for its inference give tf.function(model), or a command --mode infer",
         )
     strategy = strategy_of(model)
     if isinstance(strategy, import_tensorflow().distribute.TPUStrategy):

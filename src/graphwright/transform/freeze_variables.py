@@ -17,8 +17,8 @@ from graphwright.ir.given import Written, edits_in_place, values_beside
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.control_flow import ENTERS, SWITCHES, is_control_flow
 from graphwright.ir.traits.values import IDENTITIES, MAY_BE_FED, only_orders
-from graphwright.ir.traits.variables import READS_OF_VALUES, READS_OF_VARIABLES, VARIABLES, is_read, shared_name, written_references
-from graphwright.ir.walk import backward_reachable
+from graphwright.ir.traits.variables import READS_OF_VALUES, READS_OF_VARIABLES, SAVES, VARIABLES, is_read, shared_name, written_references
+from graphwright.ir.walk import backward_reachable, fetched_values
 from graphwright.transform.freeze_functions import bind_arguments, check_arguments, read_from
 from graphwright.transform.inline_calls import inline_calls
 from graphwright.transform.interface import output_values, put_in_order
@@ -37,8 +37,8 @@ class _Frozen:
 def freeze_variables(graph: Graph, values: Mapping[str, Any] | None = None, *, partial: bool = False, **written: Unpack[Written]) -> int:
     """Replace the variables that outputs and signatures need by constants; returns how many.
 
-    What only trains, saves or restores is removed, as `strip_training` does. Functions that are called
-    are inlined first; bodies of If, While and Case get the values as arguments.
+    What only trains, saves or restores is removed, as `strip_training` does; where a graph states no outputs, all that nothing
+    reads counts as one. Functions that are called are inlined first; bodies of If, While and Case get the values as arguments.
 
     Args:
         values: name of a variable -> its value. The name is that of its node, its `shared_name`,
@@ -60,6 +60,9 @@ def freeze_variables(graph: Graph, values: Mapping[str, Any] | None = None, *, p
     """
     with graph.restored_on_error():
         inline_calls(graph)
+        states_outputs = bool(fetched_values(graph) or graph.control_outputs)
+        if not states_outputs:
+            graph.outputs = _ends(graph)
         seeds = [v.producer for v in output_values(graph)] + list(graph.control_outputs)
         needed = backward_reachable(seeds)
         values = values_beside(graph) if values is None else values
@@ -77,9 +80,9 @@ def freeze_variables(graph: Graph, values: Mapping[str, Any] | None = None, *, p
             frozen.append(_Frozen(value, _array(graph, value, given)))
         if missing and not partial:
             raise ArgumentError(
-                f"{len(missing)} variables have no value: {', '.join(missing[:5])}",
+                f"{len(missing)} variable{'s have' if len(missing) > 1 else ' has'} no value: {', '.join(missing[:5])}",
                 argument="values",
-                remedy="give a value for each, or freeze only some with partial=True",
+                remedy="give a value for each, or freeze only some with partial=True; a command takes them from --checkpoint",
             )
         for item in frozen:
             _check_uses(graph, item.value, _dtype_of(graph, item.value, item.array), needed)
@@ -90,7 +93,17 @@ def freeze_variables(graph: Graph, values: Mapping[str, Any] | None = None, *, p
             _freeze(graph, item, needed)
         remove_unneeded(graph)
         put_in_order(graph)
+        if not states_outputs:
+            graph.outputs = ()
         return len(frozen)
+
+
+def _ends(graph: Graph) -> list[Value]:
+    """What a graph that states no outputs computes: all that nothing reads, but for what saves variables, reads one or asks about it."""
+    ends = output_values(graph)
+    left_out = {v for v in ends if v.producer.op_type in READS_OF_VARIABLES}
+    left_out |= {v for v in ends if any(node.op_type in SAVES for node in backward_reachable([v.producer]))}
+    return [v for v in ends if v not in left_out] or list(ends)
 
 
 def _variable_of(graph: Graph, node: Node, table: Mapping[str, Any]) -> Value | None:

@@ -19,10 +19,12 @@ graphwright.drawing = (data) => {
   };
   const shorten = (name, width) => name.length <= width ? name : name.slice(0, Math.ceil(width / 2) - 1) + "…" + name.slice(-Math.floor(width / 2));
 
-  // The shape of one value, as "4×28×28×32"; its dtype where it is none of the usual.
+  // The shape of one value, as "4×28×28×32"; its dtype where it is none of the usual; nothing where nothing is known of it.
   const shapeText = (types) => {
     const found = /^(\w+)\[([^\]]*)\]$/.exec(types ?? "");
-    return found ? (found[1] === "float32" ? "" : `${found[1]} `) + (found[2].replaceAll(",", "×") || (found[1] === "float32" ? "scalar" : "")) : "";
+    if (!found) return "";
+    const [, dtype, sizes] = found, usual = dtype === "float32";
+    return (usual ? "" : `${dtype} `) + (sizes === "*" ? "" : sizes.replaceAll(",", "×") || (usual ? "scalar" : ""));
   };
   // What a closed layer does, in the order in which it does it.
   const PLUMBING = /^(TensorList\w*|Transpose|Reshape|Shape|StridedSlice|Pack|Cast|Identity|ExpandDims|Squeeze|ConcatV2|Fill|Range|Prod|GatherV2|Slice)$/;

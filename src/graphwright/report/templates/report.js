@@ -28,10 +28,11 @@ window.graphwright = (() => {
   probe.hidden = true;
   document.body.append(probe);
   const color = (name) => { probe.style.color = `var(--${name.replace(" ", "-")})`; return getComputedStyle(probe).color; };
+  const BREAKS = /(?<=[/_])(?=.)|(?<=[a-z0-9])(?=[A-Z][a-z])/;  // where names may go on in the next line, as `breakable` in page.py has it
   const element = (tag, className, text) => {
     const made = document.createElement(tag);
     if (className) made.className = className;
-    if (text !== undefined) made.textContent = text;
+    if (text !== undefined) made.append(...String(text).split(BREAKS).flatMap((part, k) => k ? [document.createElement("wbr"), part] : [part]));
     return made;
   };
   const layerHref = (layer) => `#layers/${encodeURIComponent(layer)}`;

@@ -66,11 +66,14 @@
     const chooser = element("details"), choices = element("fieldset");
     chooser.append(element("summary", "", "Columns"), choices);
     choices.append(element("legend", "", "shown columns"));
+    // Where there is little room, words give way to the figures that a table is sorted by.
+    const narrow = matchMedia("(max-width: 40rem)").matches && heads.some((head) => head.classList.contains("number"));
+    const shownFirst = (head) => head.dataset.optional === undefined && !(narrow && head.dataset.words !== undefined);
     const showColumn = (column, shown) => { for (const row of [table.tHead.rows[0], ...rows()]) row.cells[column].hidden = !shown; };
     heads.forEach((head, column) => {
       if (column === 0) return;
       const choice = element("label"), box = element("input");
-      box.type = "checkbox"; box.checked = head.dataset.optional === undefined;
+      box.type = "checkbox"; box.checked = shownFirst(head);
       box.addEventListener("change", () => showColumn(column, box.checked));
       choice.append(box, ` ${head.textContent}${head.title ? ` (${head.title})` : ""}`);
       choices.append(choice);
@@ -79,7 +82,7 @@
     chooser.addEventListener("keydown", (event) => { if (event.key === "Escape") { chooser.open = false; chooser.querySelector("summary").focus(); } });
     // A short table is seen as a whole.
     if (total > 12) tools.append(input, chooser, only, count);
-    else if (heads.some((head) => head.dataset.optional !== undefined)) tools.append(chooser);
+    else if (!heads.every(shownFirst)) tools.append(chooser);
     if (tools.childElementCount) region.before(tools);
 
     // One row can be tabbed to; arrow keys go to the others. What leads somewhere follows its link.
