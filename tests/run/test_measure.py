@@ -16,6 +16,7 @@ import pytest
 from graphwright.errors import ArgumentError, MeasurementError, UnsupportedError
 
 tf = pytest.importorskip("tensorflow")
+from graphwright.analyze.workspace import _AVX512, _cpu_has  # noqa: E402
 from graphwright.costs.peak import predict_peak  # noqa: E402
 from graphwright.run import measure as measuring  # noqa: E402
 from graphwright.run import meter  # noqa: E402
@@ -352,7 +353,7 @@ def test_equal_values_that_the_runtime_folds_are_held_once_as_predicted():
 @pytest.mark.slow
 @linux
 def test_what_kernels_ask_of_malloc_counts_where_little_is_in_tensors():
-    """oneDNN's gradient of a wide depthwise filter takes 16 x 16 channels a group, 14 MiB, of malloc."""
+    """oneDNN's gradient of a wide depthwise filter takes 16 x 16 channels a group, 14 MiB, of malloc; 8 x 8 without AVX-512."""
 
     @tf.function
     def step(x):
@@ -360,4 +361,5 @@ def test_what_kernels_ask_of_malloc_counts_where_little_is_in_tensors():
         return tf.raw_ops.DepthwiseConv2dNativeBackpropFilter(input=x, filter_sizes=[5, 5, 576, 1], out_backprop=x, **attributes)
 
     result = measure(step, tf.ones([8, 7, 7, 576]), time=False)
-    assert 13.5 * MIB <= result.peak_bytes - result.resident_bytes < 15 * MIB
+    taken = 14 * MIB if _cpu_has(_AVX512) else 3.5 * MIB
+    assert 0.95 * taken <= result.peak_bytes - result.resident_bytes < 1.08 * taken

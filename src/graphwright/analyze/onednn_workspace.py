@@ -27,7 +27,11 @@ _REORDERS_FILTER = _CONVOLVES_FORWARD | frozenset(
 _LEFT_BLOCK, _RIGHT_BLOCK = 512 << 10, 128 << 10  # that a thread repacks at once of a batched product's operands
 _FILTER_GRADIENTS = frozenset("Conv2DBackpropFilter Conv3DBackpropFilterV2 DepthwiseConv2dNativeBackpropFilter".split())
 _DEPTHWISE_FILTER = 3  # the widest for which oneDNN has a depthwise gradient
-_BLOCK, _FEW = 16, 4  # its blocks of channels; groups of fewer have blocks of a multiple of 4, where that divides them
+_BLOCK, _BLOCK_OF_AVX2, _FEW = (
+    16,
+    8,
+    4,
+)  # its blocks of channels; groups of fewer than 16 have blocks of a multiple of 4, where that divides them
 _WITH_SUMS = 3  # a bfloat16 gradient of a filter, and its sums in float32
 _FLOAT32 = 4
 _COLUMNS_AT_ONCE, _COLUMNS_OF_SHORT_SUMS, _SHORT_SUM = 384, 24, 48
@@ -49,16 +53,16 @@ _AVX512 = _Cpu(least=0.00196, lanes=16, rows=48, rows_packed=9984, terms_packed=
 _AVX2 = _Cpu(least=0.0038, lanes=8, rows=24, rows_packed=10000, terms_packed=192, terms_undivided=256)
 
 
-def onednn_workspace_bytes(node: Node) -> int:
+def onednn_workspace_bytes(node: Node, *, avx512: bool = True) -> int:
     """Bytes allocated while a node other than a product of two matrices runs under oneDNN, or on a GPU.
 
     A convolution copies its filter into oneDNN's blocked layout; not so a forward one of a single float32 image, for which TensorFlow
     asks for a kernel that takes the filter as it is (`MklConvFwdPrimitive::Setup`). Gradients of filters are computed in a blocked
-    layout and copied, those of bfloat16 are added up in float32 besides. That layout has 16 x 16 channels for each group, up to 256 times
-    the filter, for the gradient of a filter in groups, but for a depthwise one at most 3 wide; and in float32 for any convolution in groups
-    unless it is depthwise or its groups have 4, 8 or 12 channels. Batched matrix products repack one matrix of each operand
-    that is transposed or broadcast, or as much of it as the threads take at once. A collective takes what the others send in chunks,
-    together at most as large as its input.
+    layout and copied, those of bfloat16 are added up in float32 besides. That layout has 16 x 16 channels for each group (8 x 8 without
+    AVX-512), up to 256 times the filter, for the gradient of a filter in groups, but for a depthwise one at most 3 wide; and in float32 for
+    any convolution in groups unless it is depthwise or its groups have 4, 8 or 12 channels. Batched matrix products repack one matrix of
+    each operand that is transposed or broadcast, or as much of it as the threads take at once. A collective takes what the others send in
+    chunks, together at most as large as its input.
 
     >>> from graphwright.ir.graph import DTYPES, Graph
     >>> f32 = DTYPES["float32"]
@@ -75,10 +79,11 @@ def onednn_workspace_bytes(node: Node) -> int:
     >>> onednn_workspace_bytes(g.add_node("Conv2D", "e", inputs=[x, pairs], output_types=[(f32, (2, 7, 7, 512))]))
     2359296
     """
+    block = _BLOCK if avx512 else _BLOCK_OF_AVX2
     if node.op_type in _REORDERS_FILTER:
-        return _reordered_filter(node)
+        return _reordered_filter(node, block)
     if node.op_type in _FILTER_GRADIENTS:
-        return _filter_gradient(node)
+        return _filter_gradient(node, block)
     if is_collective(node):
         return node.inputs[0].nbytes or 0 if node.inputs else 0
     if node.op_type not in ("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"):
@@ -102,9 +107,9 @@ class _Groups(NamedTuple):
     inputs: int  # channels of a group
     outputs: int
 
-    def blocked_bytes(self, dtype: DType) -> int:
-        """Bytes of the filter in blocks of 16 x 16 channels for each group."""
-        channels = math.prod(math.ceil(part / _BLOCK) * _BLOCK for part in (self.inputs, self.outputs))
+    def blocked_bytes(self, dtype: DType, block: int) -> int:
+        """Bytes of the filter in square blocks of channels for each group."""
+        channels = math.prod(math.ceil(part / block) * block for part in (self.inputs, self.outputs))
         return byte_count(dtype, (self.size, self.groups, channels)) or 0
 
 
@@ -120,18 +125,18 @@ def _groups(node: Node, kernel: Value, images: Value) -> _Groups | None:
     return _Groups(height * width, count, inputs, outputs // count) if count > 1 else None
 
 
-def _reordered_filter(node: Node) -> int:
+def _reordered_filter(node: Node, block: int) -> int:
     kernel, images = node.inputs[1], node.inputs[0]
     groups = _groups(node, kernel, node.outputs[0] if "BackpropInput" in node.op_type else images)
     if groups is not None and kernel.dtype.name == "float32":
         few = max(groups.inputs, groups.outputs) < _BLOCK and groups.inputs % _FEW == groups.outputs % _FEW == 0
         if groups.inputs * groups.outputs > 1 and not few:
-            return groups.blocked_bytes(kernel.dtype)
+            return groups.blocked_bytes(kernel.dtype, block)
     one_image = node.op_type in _CONVOLVES_FORWARD and images.dtype.name == "float32" and bool(images.shape) and images.shape[0] == 1
     return 0 if one_image else kernel.nbytes or 0  # of one image the filter is taken as it is
 
 
-def _filter_gradient(node: Node) -> int:
+def _filter_gradient(node: Node, block: int) -> int:
     kernel, images = node.outputs[0], node.inputs[0]
     groups, nbytes = _groups(node, kernel, images), kernel.nbytes or 0
     if groups is not None and kernel.shape is not None and images.shape is not None:
@@ -140,7 +145,7 @@ def _filter_gradient(node: Node) -> int:
         small = (rows or 0) < height or (columns or 0) < width
         if max(height, width) <= _DEPTHWISE_FILTER and groups.inputs * groups.outputs == 1 and not small:
             return nbytes
-        nbytes = groups.blocked_bytes(kernel.dtype)
+        nbytes = groups.blocked_bytes(kernel.dtype, block)
     return nbytes * (_WITH_SUMS if kernel.dtype.name == "bfloat16" else 1)
 
 
