@@ -27,11 +27,8 @@ _REORDERS_FILTER = _CONVOLVES_FORWARD | frozenset(
 _LEFT_BLOCK, _RIGHT_BLOCK = 512 << 10, 128 << 10  # that a thread repacks at once of a batched product's operands
 _FILTER_GRADIENTS = frozenset("Conv2DBackpropFilter Conv3DBackpropFilterV2 DepthwiseConv2dNativeBackpropFilter".split())
 _DEPTHWISE_FILTER = 3  # the widest for which oneDNN has a depthwise gradient
-_BLOCK, _BLOCK_OF_AVX2, _FEW = (
-    16,
-    8,
-    4,
-)  # its blocks of channels; groups of fewer than 16 have blocks of a multiple of 4, where that divides them
+_BLOCK, _BLOCK_OF_AVX2 = 16, 8  # its blocks of channels
+_FEW = 4  # groups of fewer than 16 channels have blocks of a multiple of this, where it divides them
 _WITH_SUMS = 3  # a bfloat16 gradient of a filter, and its sums in float32
 _FLOAT32 = 4
 _COLUMNS_AT_ONCE, _COLUMNS_OF_SHORT_SUMS, _SHORT_SUM = 384, 24, 48
