@@ -56,8 +56,8 @@ def by_import(path: Path, feeds: dict[str, Any], fetches: tuple[str, ...]) -> An
         return {"": dict(zip(fetches, session.run(fetches, feeds), strict=True))}
 
 
-def assert_same(ours: Answers, theirs: Answers) -> None:
-    """Bitwise equal."""
+def assert_same(ours: Answers, theirs: Answers, *, rtol: float = 0.0) -> None:
+    """Bitwise equal, or floats within a tolerance."""
     assert set(ours) == set(theirs)
     for key, answers in theirs.items():
         assert set(ours[key]) == set(answers)
@@ -65,4 +65,7 @@ def assert_same(ours: Answers, theirs: Answers) -> None:
             a, b = np.asarray(ours[key][name]), np.asarray(value)
             assert a.dtype == b.dtype
             assert a.shape == b.shape
+            if rtol and a.dtype.kind == "f":
+                np.testing.assert_allclose(a, b, rtol=rtol, err_msg=f"{key}: {name}")
+                continue
             assert a.tolist() == b.tolist() if a.dtype == object else a.tobytes() == b.tobytes(), f"{key}: {name}"

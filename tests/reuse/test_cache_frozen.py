@@ -331,4 +331,9 @@ def test_a_data_set_with_an_empty_batch() -> None:
     batches = tf.data.Dataset.from_tensors((x[:8], y[:8])).concatenate(tf.data.Dataset.from_tensors((x[:0], y[:0])))
     model = cache_frozen(transfer())
     assert model.frozen_cache._of_batch(x[:0]).shape == (0, 8)
-    assert np.isnan(model.evaluate(batches, verbose=0)[0]) == np.isnan(transfer().evaluate(batches, verbose=0)[0])
+    loss = model.evaluate(batches, verbose=0)[0]
+    if tf.nn.conv2d(tf.zeros((0, 8, 8, 3)), tf.zeros((3, 3, 3, 8)), 1, "SAME").shape[-1] == 8:
+        assert np.isnan(loss) == np.isnan(transfer().evaluate(batches, verbose=0)[0])
+    else:  # oneDNN's convolution of no image keeps the channels of its input, on which the plain model raises
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            transfer().evaluate(batches, verbose=0)

@@ -106,9 +106,10 @@ def written_far_away(graph: Graph, folder: Path, *sources: Path) -> Path:
 
 
 def served_both_ways(path: Path, feeds: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    loaded = by_loading(path, feeds)
-    assert_same(by_session(path, feeds), loaded)
-    return loaded
+    """What a session answers; a loaded function may run kernels that Grappler fused in another way, which round differently."""
+    by_the_session = by_session(path, feeds)
+    assert_same(by_the_session, by_loading(path, feeds), rtol=1e-6)
+    return by_the_session
 
 
 @pytest.mark.parametrize(("make_first", "make_second"), PAIRS)
