@@ -513,5 +513,7 @@ def test_no_program_sees_a_stale_result() -> None:
 
 
 @pytest.mark.slow
-def test_none_of_ten_thousand_programs_sees_a_stale_result() -> None:
-    run_state_machine_as_test(Programs, settings=settings(max_examples=10_000, stateful_step_count=10))
+def test_no_program_of_many_sees_a_stale_result() -> None:
+    """300 programs; 10,000 with `GRAPHWRIGHT_PROFILE=thorough`, which takes half an hour."""
+    thorough = settings().max_examples > 50
+    run_state_machine_as_test(Programs, settings=settings(max_examples=10_000 if thorough else 300, stateful_step_count=10))
