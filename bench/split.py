@@ -1,7 +1,11 @@
 """What it costs to run a step in parts of its batch, beside the smallest peak of recomputing: `python -m bench.split`.
 
 The plain step, the step in parts, and the smallest plan that recomputes take turns in one process; what counts is their processor time, all
-threads together. Peaks are measured in a fresh process each.
+threads together. Peaks are measured in a fresh process each. "By hand" is the plain step of a part's batch, times the parts: what its
+kernels take on parts, with an update each, and so about what no way of running in parts can be quicker than.
+
+    python -m bench.split                                                     # parts, by hand and in one step; small models
+    python -m bench.split --by-hand --size full --models mlp1000 lstm         # by hand alone, at the batches of bench.zoo
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -68,18 +73,37 @@ def rows(name: str, batch: int, parts: Sequence[int], rounds: int, time_limit_s:
     return table
 
 
+def rows_by_hand(name: str, size: zoo.Size, parts: Sequence[int], rounds: int) -> list[list[str]]:
+    """Times of the plain step on a part of the batch, once for each part, as ratios of the plain step's on the whole."""
+    whole = zoo.make(name, size=size)
+    batch = int(whole.inputs[0].shape[0])
+    references = {1: whole} | {k: zoo.make(name, size=size, batch=batch // k) for k in parts if batch % k == 0}
+    steps: dict[str, Any] = {str(k): partial(reference.step, *reference.inputs) for k, reference in references.items()}
+    times = processor_times(steps, rounds, grappler=list(steps))
+    return [
+        [name, str(batch), f"{k} parts, by hand", "", f"{median(k * times[str(k)] / times['1']):.2f}", "", ""] for k in references if k > 1
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.split", description=__doc__)
     parser.add_argument("--models", nargs="+", default=["transformer", "unet"], choices=zoo.MODELS)
     parser.add_argument("--batches", nargs="+", type=int, default=[16, 64])
     parser.add_argument("--parts", nargs="+", type=int, default=[4, 8])
     parser.add_argument("--rounds", type=int, default=21)
+    parser.add_argument("--by-hand", action="store_true", help="only the plain step on parts of the batch, each with an update")
+    parser.add_argument("--size", default="full", choices=["small", "full"], help="of the models by hand, at their own batches")
     options = parser.parse_args()
     console = Console(width=200)
     console.print("| " + " | ".join(_COLUMNS) + " |\n|---|---:|---|" + "---:|" * (len(_COLUMNS) - 3), soft_wrap=True)
     for name in options.models:
-        for batch in options.batches:
-            for row in rows(name, batch, options.parts, options.rounds):
+        for batch in options.batches if not options.by_hand else [None]:
+            made = (
+                rows_by_hand(name, options.size, options.parts, options.rounds)
+                if batch is None
+                else rows(name, batch, options.parts, options.rounds)
+            )
+            for row in made:
                 console.print("| " + " | ".join(row) + " |", soft_wrap=True)
 
 
