@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from graphwright.analyze.flops import node_flops
 from graphwright.ir.dtypes import element_count
 from graphwright.ir.graph import Node
-from graphwright.ir.traits.arithmetic import COMBINES_TWO, takes_transposed
+from graphwright.ir.traits.arithmetic import CHOOSES_ELEMENTS, COMBINES_TWO, GOES_BY_ELEMENTS, takes_transposed
 
 _PRODUCT_FLOPS_PER_S = 1.0e11
 _OTHER_FLOPS_PER_S = 1.0e10
@@ -30,6 +30,7 @@ _SLOW_BYTES_PER_S: dict[str, float] = {
     "Mean": 9e9,
     "Sum": 9e9,
     "Tile": 1.2e10,
+    "Cast": 1.0e10,
     "GatherV2": 1.1e10,
     "SquaredDifference": 1.2e10,
     "Transpose": 1.5e10,
@@ -63,6 +64,18 @@ _ALIKE = {
     "_FusedBatchNormGradEx": "FusedBatchNormGradV3",
 }
 """What Grappler makes of operations, and the operation that takes most of the time."""
+
+
+_NARROW = frozenset({"bfloat16", "float16"})
+_NARROW_PRODUCT_FLOPS_PER_S = 2.5e11
+"""Of products in 16 bits, on a processor that has instructions for them."""
+_WIDENING, _WIDENED_BYTES_PER_S = 4, 5e9
+"""Arithmetic on 16 bits, done in 32: how many times slower a byte is where a kernel does more than move it, and the most there is."""
+_WIDENS = (
+    GOES_BY_ELEMENTS - CHOOSES_ELEMENTS
+    | {"StatelessRandomUniformV2", "StatelessRandomNormalV2", "StatelessTruncatedNormalV2", "BiasAddGrad"}
+    | {"Equal", "NotEqual", "Greater", "GreaterEqual", "Less", "LessEqual"}
+)
 
 
 def is_product(node: Node) -> bool:
@@ -106,11 +119,17 @@ def _node_time_s(node: Node) -> float:
     flops = node_flops(node) or 0.0
     moved = _moved_bytes(node)
     kind = _ALIKE.get(node.op_type, node.op_type)
-    rate = _PRODUCT_FLOPS_PER_S if kind in _PRODUCTS else _OTHER_FLOPS_PER_S
+    narrow = any(value.dtype.name in _NARROW for value in (*node.inputs, *node.outputs))
+    rate = _OTHER_FLOPS_PER_S
+    if kind in _PRODUCTS:
+        rate = _NARROW_PRODUCT_FLOPS_PER_S if narrow else _PRODUCT_FLOPS_PER_S
+    bytes_per_s = _SLOW_BYTES_PER_S.get(kind, _BYTES_PER_S)
+    if narrow and kind in _WIDENS:
+        bytes_per_s = min(bytes_per_s / _WIDENING, _WIDENED_BYTES_PER_S)
     if kind in _SLOW_BYTES_PER_S:
-        return EXECUTION_S + moved / _SLOW_BYTES_PER_S[kind]
+        return EXECUTION_S + moved / bytes_per_s
     packed = (element_count(node.inputs[1].shape) or 0) if takes_transposed(node, 1) else 0
-    return EXECUTION_S + max(flops / rate, moved / _BYTES_PER_S) + (packed * _PACKING_S if packed >= _LEAST_PACKED else 0.0)
+    return EXECUTION_S + max(flops / rate, moved / bytes_per_s) + (packed * _PACKING_S if packed >= _LEAST_PACKED else 0.0)
 
 
 def _moved_bytes(node: Node) -> int:
