@@ -337,3 +337,14 @@ def test_a_data_set_with_an_empty_batch() -> None:
     else:  # oneDNN's convolution of no image keeps the channels of its input, on which the plain model raises
         with pytest.raises(tf.errors.InvalidArgumentError):
             transfer().evaluate(batches, verbose=0)
+
+
+def test_pixels_are_told_apart_as_they_are_given() -> None:
+    """Whole numbers, in arrays and in a data set, which the model reads as floating-point ones."""
+    x, y = np.random.default_rng(0).integers(0, 255, (COUNT, 8, 8, 3), np.uint8), data()[1]
+    plain, model = transfer(), cache_frozen(transfer())
+    history = [m.fit(x, y, batch_size=16, shuffle=False, verbose=0).history for m in (plain, model)]
+    assert_same(*history)
+    batches = tf.data.Dataset.from_tensor_slices((x, y)).batch(16)
+    assert np.allclose(plain.evaluate(batches, verbose=0), model.evaluate(batches, verbose=0))
+    assert (model.frozen_cache.computed, model.frozen_cache.found) == (COUNT, COUNT)

@@ -230,10 +230,16 @@ class FrozenCache:
 
     def _computed(self, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
         tf: Any = importlib.import_module("tensorflow")
-        return [feature.numpy() for feature in self._parts.compute(*map(tf.constant, inputs))]
+        given = inputs_of_graph(self._model, inputs[0]) if len(self._parts.inputs) == 1 else inputs
+        return [feature.numpy() for feature in self._parts.compute(*map(tf.constant, given))]
+
+    def _told_apart_by(self, x: Any, inputs: Sequence[Any]) -> list[Any]:
+        """What samples are told apart by: what the prefix reads, of a single input as it was given, which pixels make a quarter of."""
+        tree: Any = importlib.import_module("keras").tree
+        return tree.flatten(x) if len(self._parts.inputs) == 1 else [inputs[place] for place in self._parts.read]
 
     def _features(self, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
-        """The features of a batch of what the prefix reads."""
+        """The features of a batch, of what its samples are told apart by."""
         count = len(inputs[0])
         keys = [digest(array[place] for array in inputs) for place in range(count)]
         rows = {key: found for key in dict.fromkeys(keys) if (found := self._store.get(key)) is not None}
@@ -275,8 +281,10 @@ class FrozenCache:
 
     def _of_batch(self, x: Any) -> Any:
         """What the trained layers take of one batch of samples: the features, and the inputs that they take themselves."""
-        arrays = [np.asarray(array) for array in inputs_of_graph(self._model, x)]
-        return self._packed(self._features([arrays[place] for place in self._parts.read]), arrays)
+        inputs = inputs_of_graph(self._model, x)
+        return self._packed(
+            self._features([np.asarray(given) for given in self._told_apart_by(x, inputs)]), [np.asarray(i) for i in inputs]
+        )
 
     def _packed(self, features: list[Any], inputs: Sequence[Any]) -> Any:
         parts = [*features, *(inputs[place] for place in self._parts.passed_on)]
@@ -326,8 +334,7 @@ class FrozenCache:
         """The same for an element of a `tf.data.Dataset`, symbolically."""
         tf: Any = importlib.import_module("tensorflow")
         inputs = inputs_of_graph(self._model, element[0])
-        read = [inputs[place] for place in self._parts.read]
-        specs = self._parts.specs
+        read, specs = self._told_apart_by(element[0], inputs), self._parts.specs
 
         def of_arrays(*arrays: Any) -> Any:
             return self._features(arrays)
