@@ -27,7 +27,6 @@ from graphwright.report.advice import Advice, Suggestion, SuggestionKind, ranked
 from graphwright.report.progress import Progress, shown, tell
 from graphwright.report.units import format_bytes
 from graphwright.run.traced_step import TracedStep
-from graphwright.source.rebuild import is_jit_compiled
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.step.example_inputs import example_inputs
 from graphwright.step.executor_peak import inter_op_threads, peak_range
@@ -168,7 +167,7 @@ class _Own:
 
     @property
     def compiled(self) -> bool:
-        return is_jit_compiled(self.traced.function)
+        return self.traced.is_compiled
 
     @property
     def memory_bytes(self) -> int:
@@ -213,7 +212,7 @@ def _seconds(tasks: TaskMap) -> float:
 
 
 def _peak_of(traced: TracedStep, before: Unplanned) -> _Peak:
-    if is_jit_compiled(traced.function):
+    if traced.is_compiled:
         return _Peak(xla_peak(traced, threads=inter_op_threads()).peak_bytes)
     records, executor = before.records.found, before.executor.found
     if records is None or executor is None:

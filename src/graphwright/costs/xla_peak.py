@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from graphwright.analyze.device_models import DeviceModel
 from graphwright.analyze.layers import layers_by_names
+from graphwright.analyze.xla_program import XlaMemory
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.results import ROLES, LiveBuffer, Role
 from graphwright.run.traced_step import TracedStep
-from graphwright.run.xla_memory import XlaMemory, xla_memory
-from graphwright.source.rebuild import is_jit_compiled
+from graphwright.run.xla_memory import xla_memory
 
 _HOW = (
     "XLA's own buffer assignment: arguments, results, temporaries and constants of the program that XLA compiled for this process's first "
     "device (nothing was run); workspace that libraries take by themselves is not in it"
 )
+_NOT_RUN = "nothing ran on one, and what cuDNN and cuBLAS take as workspace is not in it"
 _HOW_ROLES = "all but arguments and variables counts as temporaries: XLA does not tell residuals and gradients apart"
 _BY_OPERATION = "of the graph, operation by operation; XLA, which compiles the step, fuses operations and has an order of its own"
 
@@ -25,7 +27,7 @@ def xla_peak(traced: TracedStep, *, threads: int) -> PeakPrediction:
     Raises:
         UnsupportedError: XLA cannot compile it.
     """
-    memory = xla_memory(traced.function, traced.shapes)
+    memory = xla_memory(traced.function, traced.shapes, traced.device)
     live = _live(traced, memory)
     given = min(sum(buffer.nbytes for buffer in live if buffer.role == "inputs"), memory.argument_bytes)
     by_role: dict[Role, int] = dict.fromkeys(ROLES, 0)
@@ -45,8 +47,15 @@ def xla_peak(traced: TracedStep, *, threads: int) -> PeakPrediction:
         peak_op=memory.peak_op,
         live=live,
         by_role=by_role,
-        how={"peak": _HOW, "roles": _HOW_ROLES},
+        how={"peak": how_of(memory, traced.device), "roles": _HOW_ROLES},
     )
+
+
+def how_of(memory: XlaMemory, device: DeviceModel | None) -> str:
+    """What a peak is and is not, by who compiled the step."""
+    if device is None:
+        return _HOW
+    return f"as {memory.compiler} lays it out for an {device.full_name}: arguments, results and temporaries; {_NOT_RUN}"
 
 
 def _live(traced: TracedStep, memory: XlaMemory) -> tuple[LiveBuffer, ...]:
@@ -72,6 +81,6 @@ def by_operation(how: Mapping[str, str], traced: TracedStep, *keys: str) -> dict
     Args:
         keys: the figures that XLA's fusions change.
     """
-    if not is_jit_compiled(traced.function):
+    if not traced.is_compiled:
         return dict(how)
     return {**how, **{key: f"{_BY_OPERATION}: {how[key]}" for key in keys}}

@@ -208,7 +208,7 @@ class OptimizedStep:
         }
         with shown(self._progress, title="planning") as progress:
             try:
-                if is_jit_compiled(target.function):
+                if target.is_compiled:
                     planned = plan_xla_step(target, _not_smallest(self._budget, target), progress=progress, **options)
                 else:
                     options |= {"curve_points": self._curve_points, "allow": self._allow, "max_overhead": self._max_overhead}

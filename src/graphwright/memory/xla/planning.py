@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from graphwright.analyze.cost import TaskMap
+from graphwright.analyze.xla_program import XlaMemory
 from graphwright.errors import InfeasibleError
 from graphwright.ir.edit.clone import copy_graph
 from graphwright.ir.graph import Graph
@@ -29,7 +30,7 @@ from graphwright.report.obtained import Obtained
 from graphwright.report.results import CurvePoint, MemoryPlan, PlanRecipe
 from graphwright.report.units import format_bytes
 from graphwright.run.traced_step import TracedStep
-from graphwright.run.xla_memory import XlaMemory, xla_memory
+from graphwright.run.xla_memory import xla_memory
 from graphwright.source.concrete_function import to_concrete_function
 from graphwright.source.registry_rule import default_attributes
 from graphwright.step.flatten import FlatStep, flat_step, stateful_op_types
