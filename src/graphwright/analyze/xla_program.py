@@ -25,6 +25,7 @@ _CALLED = re.compile(r"(?:calls|to_apply|body|true_computation|false_computation
 _VIEWS = frozenset({"get-tuple-element", "bitcast", "tuple", "optimization-barrier", "copy-done", "async-done"})
 _FREE = _VIEWS | {"parameter", "constant", "after-all", "iota", "partition-id", "replica-id"}
 _SLICES = frozenset({"dynamic-slice", "slice", "gather"})
+_WHAT = "arguments, results and temporaries; nothing ran on one, and what cuDNN and cuBLAS take as workspace is not in it"
 _DTYPES = {"f32": "float32", "f64": "float64", "f16": "float16", "bf16": "bfloat16"}
 
 
@@ -60,6 +61,10 @@ class XlaMemory:
     live: tuple[XlaBuffer, ...]
     time_s: float = math.nan
     compiler: str = ""
+
+    def how(self, device: str) -> str:
+        """What the peak is and is not, where it is that of a GPU of this name."""
+        return f"as {self.compiler} lays it out for an {device}: {_WHAT}"
 
     @property
     def peak_bytes(self) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from graphwright.analyze.device_models import DeviceModel
 from graphwright.analyze.layers import layers_by_names
 from graphwright.analyze.xla_program import XlaMemory
 from graphwright.report.peak_prediction import PeakPrediction
@@ -16,7 +15,6 @@ _HOW = (
     "XLA's own buffer assignment: arguments, results, temporaries and constants of the program that XLA compiled for this process's first "
     "device (nothing was run); workspace that libraries take by themselves is not in it"
 )
-_NOT_RUN = "nothing ran on one, and what cuDNN and cuBLAS take as workspace is not in it"
 _HOW_ROLES = "all but arguments and variables counts as temporaries: XLA does not tell residuals and gradients apart"
 _BY_OPERATION = "of the graph, operation by operation; XLA, which compiles the step, fuses operations and has an order of its own"
 
@@ -47,15 +45,8 @@ def xla_peak(traced: TracedStep, *, threads: int) -> PeakPrediction:
         peak_op=memory.peak_op,
         live=live,
         by_role=by_role,
-        how={"peak": how_of(memory, traced.device), "roles": _HOW_ROLES},
+        how={"peak": _HOW if traced.device is None else memory.how(traced.device.full_name), "roles": _HOW_ROLES},
     )
-
-
-def how_of(memory: XlaMemory, device: DeviceModel | None) -> str:
-    """What a peak is and is not, by who compiled the step."""
-    if device is None:
-        return _HOW
-    return f"as {memory.compiler} lays it out for an {device.full_name}: arguments, results and temporaries; {_NOT_RUN}"
 
 
 def _live(traced: TracedStep, memory: XlaMemory) -> tuple[LiveBuffer, ...]:
