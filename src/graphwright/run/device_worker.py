@@ -2,9 +2,8 @@
 
     python device_worker.py < request.json > answer.json
 
-The request holds `module` (StableHLO as TensorFlow writes it), `target` (the text of XLA's `GpuTargetConfigProto`) and `options` of the
-compiler; the answer holds bytes by kind and the program's instructions as XLA scheduled them. With `{"versions": true}` the request asks
-for versions alone. jax's own ways out (stdout, warnings) go to stderr.
+The request holds `module` (StableHLO as TensorFlow writes it) and `target` (the text of XLA's `GpuTargetConfigProto`); the answer holds
+bytes by kind and the program as XLA scheduled it. A request without a module asks for versions alone. What jax prints goes to stderr.
 
 Near-public names of jax: `jax.export.Exported` is documented, its fields are made for serialization; `make_ir_context` is what
 `jax.interpreters.mlir` shows. So the versions are pinned (the extra `gpu-target`).
@@ -60,14 +59,17 @@ def dtype_name(element: str) -> str:
     return f"{_KINDS[kind]}{bits}"
 
 
-def compile_module(module: str, target: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Compile for the target and read what was laid out."""
-    names = "jax jax.export jax.experimental.topologies jax.interpreters.mlir jaxlib.mlir.ir jaxlib.mlir.dialects.stablehlo".split()
+def read_module(module: str, platform: str) -> tuple[Any, tuple[Any, ...], tuple[int, ...]]:
+    """What jax calls, the shapes of its arguments, and which of them it may overwrite.
+
+    Args:
+        module: StableHLO, as TensorFlow writes it.
+        platform: "cuda", or that of the devices on which it is to run.
+    """
+    names = "jax jax.export jax.interpreters.mlir jaxlib.mlir.ir jaxlib.mlir.dialects.stablehlo".split()
     modules: list[Any] = [importlib.import_module(name) for name in names]
-    jax, export, topologies, mlir, ir, stablehlo = modules
+    jax, export, mlir, ir, stablehlo = modules
     jax.config.update("jax_enable_x64", True)
-    topology = topologies.get_topology_desc(platform="cuda", target_config=target, topology="1x1x1")
-    sharding = jax.sharding.SingleDeviceSharding(topology.devices[0])
     context = mlir.make_ir_context()
     context.allow_unregistered_dialects = True
     with context:
@@ -99,7 +101,7 @@ def compile_module(module: str, target: str, options: dict[str, Any]) -> dict[st
         _in_named_shardings=(None,) * len(given),
         _out_named_shardings=(None,) * len(results),
         nr_devices=1,
-        platforms=("cuda",),
+        platforms=(platform,),
         ordered_effects=(),
         unordered_effects=(),
         disabled_safety_checks=(),
@@ -109,8 +111,18 @@ def compile_module(module: str, target: str, options: dict[str, Any]) -> dict[st
         uses_global_constants=False,
         _get_vjp=None,
     )
+    return exported.call, given, tuple(donated)
+
+
+def compile_module(module: str, target: str) -> dict[str, Any]:
+    """Compile for the target and read what was laid out."""
+    jax: Any = importlib.import_module("jax")
+    topologies: Any = importlib.import_module("jax.experimental.topologies")
+    topology = topologies.get_topology_desc(platform="cuda", target_config=target, topology="1x1x1")
+    sharding = jax.sharding.SingleDeviceSharding(topology.devices[0])
+    call, given, donated = read_module(module, "cuda")
     places = [jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding) for aval in given]
-    compiled = jax.jit(exported.call, donate_argnums=tuple(donated)).lower(*places).compile(compiler_options=options)
+    compiled = jax.jit(call, donate_argnums=donated).lower(*places).compile()
     memory = compiled.memory_analysis()
     return {
         "argument_bytes": memory.argument_size_in_bytes,
@@ -128,7 +140,7 @@ def main() -> None:
     answer: dict[str, Any] = {"versions": versions()}
     if "module" in request:
         os.environ["JAX_PLATFORMS"] = "cpu"  # jax itself must not look for a GPU
-        answer |= compile_module(request["module"], request["target"], request["options"])
+        answer |= compile_module(request["module"], request["target"])
     json.dump(answer, answers)
     answers.flush()
 

@@ -48,7 +48,7 @@ def compile_for(module: str, device: DeviceModel, *, memory_bytes: int | None = 
     path = cache_directory() / f"compiled-{key}.json"
     with contextlib.suppress(OSError, ValueError, TypeError):
         return from_plain(XlaMemory, json.loads(path.read_text(encoding="utf-8")), "answer")
-    found = _read(_ask({"module": module, "target": target, "options": {}}, f"for {device.full_name}"), device, versions)
+    found = _read(_ask({"module": module, "target": target}, f"for {device.full_name}"), device, versions)
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with replaced_file(path) as stream:
@@ -80,7 +80,7 @@ def installed(python: str) -> Mapping[str, str]:
     Raises:
         MissingDependencyError: something is missing.
     """
-    versions = _ask({"versions": True}, "which versions are installed")["versions"]
+    versions = _ask({}, "which versions are installed")["versions"]
     missing = [name for name in device_worker.PACKAGES if not versions.get(name)]
     if missing:
         raise MissingDependencyError(

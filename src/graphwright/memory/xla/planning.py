@@ -304,6 +304,7 @@ def _memory_plan(
         original_peak_bytes=original.peak_bytes,
         lower_bound_bytes=fixed,
         overhead=chosen.overhead,
+        least_overhead=plan.least_overhead if search.target.device is None else 0.0,  # is one of the model, not of programs
         lower_bound_reason=f"arguments, variables and constants: {100 * fixed / original.peak_bytes:.0f} % of the unmodified peak",
         planning_time_s=clock.perf_counter() - started,
         curve=_curve(search.found, ends),
