@@ -80,11 +80,14 @@ def installed(python: str) -> Mapping[str, str]:
     Raises:
         MissingDependencyError: something is missing.
     """
-    versions = _ask({}, "which versions are installed")["versions"]
-    missing = [name for name in device_worker.PACKAGES if not versions.get(name)]
+    try:
+        versions: dict[str, str] = _ask({}, "which versions are installed")["versions"]
+        missing = ", ".join(name for name in device_worker.PACKAGES if not versions.get(name))
+    except UnsupportedError as error:
+        versions, missing = {}, f"a Python that runs ({error.what})"
     if missing:
         raise MissingDependencyError(
-            f"compiling for a GPU needs {', '.join(missing)}",
+            f"compiling for a GPU needs {missing}",
             where=python,
             remedy=f"pip install '{_EXTRA}'; or let {PYTHON} name a Python that has it. Neither a GPU nor its driver is needed",
         )
