@@ -5,7 +5,7 @@ backward part has made since the barrier before, or, where that is nothing, made
 behind it; so only what is read later on in the schedule is taken, and is read behind the barrier then.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from graphwright.ir.edit.reroute import reroute
 from graphwright.ir.graph import Graph, Node, Value
@@ -23,15 +23,10 @@ def write_barriers(graph: Graph, gates: Sequence[Node], steps: Sequence[Sequence
     """
     position = {node: k for k, nodes in enumerate(steps) for node in nodes}
     made = [value for nodes in steps for node in nodes if RECOMPUTED_FROM not in node.attrs for value in node.outputs if is_numeric(value)]
-    groups: dict[tuple[Node, ...], list[Node]] = {}
-    for gate in gates:
-        groups.setdefault(tuple(gate.control_inputs), []).append(gate)
-    opening = [
-        (min((k for gate in group for k in _readers(gate.outputs[0], position)), default=len(steps)), group) for group in groups.values()
-    ]
     latest: dict[Value, Value] = {}
     done = 0
-    for start, group in sorted(opening, key=lambda item: item[0]):
+    groups = _groups(graph, gates, position)
+    for start, group in groups:
         crossing = [v for v in made if position[v.producer] < start <= max(_readers(latest.get(v, v), position), default=-1)]
         ties = [value for value in crossing if position[value.producer] >= done] or crossing[-1:]
         kept = list(dict.fromkeys([*(gate.inputs[0] for gate in group), *ties]))
@@ -57,8 +52,32 @@ def write_barriers(graph: Graph, gates: Sequence[Node], steps: Sequence[Sequence
     return len(groups)
 
 
-def _readers(value: Value, position: dict[Node, int]) -> list[int]:
-    """The steps that read a value, perhaps behind one view."""
-    readers = [use.node for use in value.uses]
-    behind = [use.node for reader in readers if reader not in position for view in reader.outputs for use in view.uses]
-    return [position[node] for node in (*readers, *behind) if node in position]
+def _groups(graph: Graph, gates: Sequence[Node], position: Mapping[Node, int]) -> list[tuple[int, list[Node]]]:
+    """Gates that can be one barrier, with the step at which it opens: all that they let through is there before."""
+    opens = {gate: min(_readers(gate.outputs[0], position), default=len(position)) for gate in gates}
+    ready: dict[Node, int] = {}  # the step in which what it needs is there; -1 before the backward part
+    for node in topological_order(graph):
+        before = max((ready[value.producer] for value in node.inputs), default=-1)
+        ready[node] = opens[node] if node in opens else position.get(node, before)
+    # One may let through what another one does, and comes behind it then.
+    opening = sorted(((opens[node], node) for node in ready if node in opens), key=lambda item: item[0])
+    groups: list[tuple[int, list[Node]]] = []
+    last: dict[tuple[Node, ...], tuple[int, list[Node]]] = {}
+    for start, gate in opening:
+        waits = tuple(gate.control_inputs)
+        if waits not in last or ready[gate.inputs[0].producer] >= last[waits][0]:
+            last[waits] = (start, [])
+            groups.append(last[waits])
+        last[waits][1].append(gate)
+    return groups
+
+
+def _readers(value: Value, position: Mapping[Node, int]) -> list[int]:
+    """The steps that read a value, perhaps behind views, which are of no step."""
+    found: list[int] = []
+    for use in value.uses:
+        if use.node in position:
+            found.append(position[use.node])
+        elif use.node.op_type != BARRIER:
+            found += [step for view in use.node.outputs for step in _readers(view, position)]
+    return found
