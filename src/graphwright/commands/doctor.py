@@ -35,6 +35,7 @@ _TIMEOUT_S = 120.0
 VARIABLES = {
     "CUDA_VISIBLE_DEVICES": "which GPUs TensorFlow sees",
     "GRAPHWRIGHT_CACHE_DIR": "where plans are kept, and what XLA laid out for GPUs",
+    "GRAPHWRIGHT_TARGET_PYTHON": "whose jax compiles for GPUs that are not there",
     "KERAS_BACKEND": "what Keras computes with; graphwright needs tensorflow",
     "KERAS_HOME": "whose keras.json names the backend and the default dtype",
     "LD_PRELOAD": "may replace malloc, and with it what a measured peak is",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from graphwright.analyze.device_models import DeviceModel
 from graphwright.analyze.layers import layers_by_names
 from graphwright.analyze.xla_program import XlaMemory
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.results import ROLES, LiveBuffer, Role
+from graphwright.report.units import format_time
 from graphwright.run.traced_step import TracedStep
 from graphwright.run.xla_memory import xla_memory
 
@@ -45,8 +47,15 @@ def xla_peak(traced: TracedStep, *, threads: int) -> PeakPrediction:
         peak_op=memory.peak_op,
         live=live,
         by_role=by_role,
-        how={"peak": _HOW if traced.device is None else memory.how(traced.device.full_name), "roles": _HOW_ROLES},
+        how={**_how_of(memory, traced.device), "roles": _HOW_ROLES},
     )
+
+
+def _how_of(memory: XlaMemory, device: DeviceModel | None) -> dict[str, str]:
+    if device is None:
+        return {"peak": _HOW}
+    time = f"{format_time(memory.time_s)}, estimated from FLOPs and bytes moved by the compiled program (roofline), by {device.rates.how}"
+    return {"peak": memory.how(device.full_name), "time": time}
 
 
 def _live(traced: TracedStep, memory: XlaMemory) -> tuple[LiveBuffer, ...]:

@@ -29,7 +29,9 @@ STANDS_FOR_SOMETHING = GIVEN | RESULTS | {"NoOp"}
 """What computes nothing: inputs, constants, results, and points in the order."""
 BARRIER = "XlaOptimizationBarrier"
 """What hands on values when all of them are there, as far as XLA knows; no kernel of TensorFlow runs it."""
-IDENTITIES = frozenset({"Identity", "IdentityN", BARRIER})
+SEVERAL = "IdentityN"
+"""What hands on several values by a kernel of TensorFlow."""
+IDENTITIES = frozenset({"Identity", SEVERAL, BARRIER})
 """What hands on each of its inputs, unchanged, at the output of the same number."""
 STOPS_GRADIENTS = frozenset({"StopGradient", "PreventGradient"})
 """What hands on its input and is seen by gradients alone."""
@@ -54,7 +56,7 @@ RECOMPUTED_FROM = "_graphwright_recomputed_from"
 """The attribute of a recomputed node that names the one that it repeats, as bytes."""
 EXECUTION = "_graphwright_execution"
 """The attribute that tells a recomputed node from all others: Grappler merges nodes that are equal."""
-hands_on_several = of_type({"IdentityN", BARRIER})
+hands_on_several = of_type({SEVERAL, BARRIER})
 """Whether it hands on several values at once, each at the output of the same number."""
 makes_optional = of_type({"OptionalFromValue"})
 """Whether the node puts tensors into an `Optional`."""

@@ -11,7 +11,7 @@ import importlib
 from typing import Any
 
 from graphwright.errors import in_words
-from graphwright.ir.traits.values import BARRIER
+from graphwright.ir.traits.values import BARRIER, SEVERAL
 from graphwright.run.verify import verify
 from graphwright.source.graph_def import nodes_of
 from graphwright.source.private_tensorflow import captures_of
@@ -75,7 +75,7 @@ def _run_by(function: Any, *, xla: bool) -> Any:
     for node in nodes_of(graph_def):
         node.attr.pop("_XlaMustCompile", None)
         if node.op == BARRIER:
-            node.op = "IdentityN"
+            node.op = SEVERAL
     for body in graph_def.library.function:
         body.attr.pop("_XlaMustCompile", None)
     captures = captures_of(function)
