@@ -39,6 +39,7 @@ from graphwright.transform.proof import Original, Proof
 
 _ROUNDS = 5
 _CLOSE = 0.06  # share of the budget that may stay unused
+_OTHER_SHARES = (0.2, 0.35, 0.5)  # that are tried where nothing keeps the budget
 _ROOM = 0.97  # share of what seems to fit that is asked for
 
 
@@ -247,9 +248,11 @@ def _search(search: _Search, original: XlaMemory, budget_bytes: int) -> Obtained
         if high - low < 0.02:
             break
     fitting = [found for found in search.found if found.nbytes <= budget_bytes]
-    if not fitting:
-        last = search.at(0.0, budget_bytes)
-        fitting = [last] if last.nbytes <= budget_bytes else []
+    for share in (0.0, *_OTHER_SHARES):  # XLA may need more for the smallest plan of the model, which repeats most, than for another one
+        if fitting:
+            break
+        found = search.at(share, budget_bytes)
+        fitting = [found] if found.nbytes <= budget_bytes else []
     if not fitting:
         raise _infeasible(search, original, budget_bytes, min(search.found, key=lambda found: found.nbytes))
     chosen = min(fitting, key=lambda found: (found.overhead, found.nbytes))
