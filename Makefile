@@ -2,7 +2,7 @@
 # On a machine with a GPU: `make test EXTRAS=gpu,demo,dev,docs`.
 
 SHELL := /bin/bash
-EXTRAS ?= cpu,demo,dev,docs
+EXTRAS ?= cpu,demo,dev,docs,gpu-target
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed

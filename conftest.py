@@ -46,6 +46,18 @@ def _own_plan_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytes
     monkeypatch.setenv("GRAPHWRIGHT_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "plans" / str(next(_NUMBERS))))
 
 
+@pytest.fixture
+def gpu_compiler() -> None:
+    """For a test that needs XLA's compiler for GPUs, the extra `gpu-target`; skipped without it."""
+    from graphwright.errors import MissingDependencyError
+    from graphwright.run.xla_target import PYTHON, installed
+
+    try:
+        installed(os.environ.get(PYTHON) or sys.executable)
+    except MissingDependencyError as error:
+        pytest.skip(error.what)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _no_global_seed() -> None:
     """What another file drew, or seeded, does not decide what this one draws."""

@@ -24,7 +24,7 @@ TABLE: dict[str, frozenset[str]] = {
     "analyze": frozenset({"errors", "plain", "ir", "plan.model"}),
     "transform": frozenset({"errors", "plain", "ir", "analyze", "plan.model"}),
     "source": frozenset({"errors", "files", "ir"}),
-    "run": frozenset({"errors", "bound_process", "plain", "ir", "source", "analyze"}),
+    "run": frozenset({"errors", "files", "bound_process", "plain", "ir", "source", "analyze"}),
     "report": frozenset({"errors", "files", "bound_process", "plain", "ir", "analyze", "plan.model", "plan.json_file"}),
     "step": _BELOW,
     "memory": _BELOW | {"step"},

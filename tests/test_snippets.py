@@ -20,6 +20,9 @@ ROOT = Path(__file__).parents[1]
 PAGES = {str(path.relative_to(ROOT)): path for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))}
 BLOCK = re.compile(r"(?ms)^<!-- given\n(?P<given>.*?)^-->$|^```python[^\n]*\n(?P<code>.*?)^```\n(?:\n```text\n(?P<printed>.*?)^```$)?")
 NOT_RUN = {
+    "docs/devices.md": {
+        "fast = gw.optimize_memory(step, 0.5": "needs the extra gpu-target; tests/memory/xla/test_targets.py runs the like",
+    },
     "docs/distribution.md": {
         'os.environ["TF_CONFIG"]': "a process of several; tests/workers runs two",
     },

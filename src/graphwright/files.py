@@ -21,11 +21,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
+from platformdirs import user_cache_path
+
 from graphwright.errors import ArgumentError, FileFormatError
 
 _EXCHANGE = 2  # RENAME_EXCHANGE of Linux, RENAME_SWAP of macOS
 _IN_THIS_FOLDER = -100  # AT_FDCWD of Linux
 _NO_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # to open a pipe would wait for who writes to it
+
+
+def cache_directory() -> Path:
+    """`$GRAPHWRIGHT_CACHE_DIR`, else `graphwright/plans` in the user's cache folder, which on Linux is `$XDG_CACHE_HOME` or `~/.cache`."""
+    given = os.environ.get("GRAPHWRIGHT_CACHE_DIR")
+    return Path(given) if given else user_cache_path("graphwright", appauthor=False) / "plans"
 
 
 @contextmanager

@@ -207,6 +207,7 @@ def test_a_flat_call_leaves_captures_out():
 
 def test_the_program_that_xla_compiles():
     step = tf.function(lambda x: tf.sin(x)).get_concrete_function(tf.TensorSpec((4,)))
+    assert private.compiled_by_xla(step, [tf.TensorSpec((4,))], "stablehlo").startswith(("module", "#loc"))
     program = private.compiled_by_xla(step, [tf.TensorSpec((4,))])
     module = private.message_class("xla.service.hlo", "HloProto", below="compiler").FromString(program).hlo_module
     assert [computation.name for computation in module.computations]

@@ -12,6 +12,7 @@ from typing import Any
 from graphwright.advice.keras_variants import BFLOAT16, leaner_optimizers, mixed_precision, other_optimizer
 from graphwright.advice.lint import lint
 from graphwright.analyze.cost import TaskMap
+from graphwright.analyze.device_models import HERE
 from graphwright.costs.max_batch import batch_by_growth
 from graphwright.costs.sized_step import SizedStep
 from graphwright.costs.xla_peak import xla_peak
@@ -27,7 +28,6 @@ from graphwright.report.advice import Advice, Suggestion, SuggestionKind, ranked
 from graphwright.report.progress import Progress, shown, tell
 from graphwright.report.units import format_bytes
 from graphwright.run.traced_step import TracedStep
-from graphwright.source.rebuild import is_jit_compiled
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.step.example_inputs import example_inputs
 from graphwright.step.executor_peak import inter_op_threads, peak_range
@@ -54,6 +54,7 @@ def advise(
     time_limit_s: float = 6.0,
     cache_dir: str | Path | None = "default",
     progress: Progress | None = None,
+    device: str = HERE,
 ) -> Advice:
     """What can be done so that a training step fits into memory, ranked, and what in it is likely a mistake. Nothing is run.
 
@@ -91,7 +92,7 @@ def advise(
     budget = Budget.read(memory)
     cache = plan_cache(cache_dir)
     with shown(progress, title="advice"):
-        traced = trace(target, feeds=feeds, inputs=inputs, batch=batch)
+        traced = trace(target, feeds=feeds, inputs=inputs, batch=batch, device=device)
         before = unplanned(traced)
         own = _Own(traced, before, _peak_of(traced, before), budget, _arguments_text(traced, feeds, batch))
         found: list[Suggestion] = []
@@ -130,7 +131,7 @@ def advise(
         lint=mistakes,
         left_out=left_out,
         how={
-            "peak": before.executor.how if not own.compiled else "XLA's own buffer assignment",
+            "peak": before.executor.how if not own.compiled else own.peak.how,
             "peak of a plan": "simulated in the order of the plan, which is kept when it runs",
             "lowest, highest": "simulated with other draws of what is left to chance, with one of the kernels before the peak ending only "
             "when another thread is past it, and with products taking twice their time: what a kernel reads is held until it ends, and how "
@@ -150,6 +151,7 @@ class _Peak:
     peak_bytes: int
     low_bytes: int = 0
     high_bytes: int = 0
+    how: str = ""
 
     @property
     def most_bytes(self) -> int:
@@ -168,7 +170,11 @@ class _Own:
 
     @property
     def compiled(self) -> bool:
-        return is_jit_compiled(self.traced.function)
+        return self.traced.is_compiled
+
+    @property
+    def device(self) -> str:
+        return self.traced.device.name if self.traced.device is not None else HERE
 
     @property
     def memory_bytes(self) -> int:
@@ -213,8 +219,9 @@ def _seconds(tasks: TaskMap) -> float:
 
 
 def _peak_of(traced: TracedStep, before: Unplanned) -> _Peak:
-    if is_jit_compiled(traced.function):
-        return _Peak(xla_peak(traced, threads=inter_op_threads()).peak_bytes)
+    if traced.is_compiled:
+        found = xla_peak(traced, threads=inter_op_threads())
+        return _Peak(found.peak_bytes, how=found.how["peak"])
     records, executor = before.records.found, before.executor.found
     if records is None or executor is None:
         return _Peak(before.peak_bytes)
@@ -249,6 +256,8 @@ def _plans(
     allow, option = (', allow="all"', " --allow all") if "split" in verbs else ("", "")
     what = f"run it by a plan: {plan.rewritten}" if plan.rewritten else "run it by a plan that fixes the order"
     what += f", and recomputes {100 * plan.recomputed_flops:.2g} % of the FLOPs" * bool(plan.recomputed_count)
+    if own.device != HERE:
+        allow, option = f'{allow}, device="{own.device}"', f"{option} --device {own.device}"
     call = f"gw.optimize_memory({subject}, {own.budget.given!r}{allow})"
     command = f"graphwright optimize TARGET{own.arguments} --budget {own.budget.given}{option}"
     suggestion = own.suggest(kind, what, _Peak(plan.peak_bytes), 1 + plan.overhead, results, call, command)
@@ -264,7 +273,7 @@ def _planned(own: _Own, budget: Budget, verbs: Collection[Verb], time_limit_s: f
 def _optimized(own: _Own, verbs: Collection[Verb], time_limit_s: float, cache_dir: Any) -> Callable[[], tuple[Any, Any]]:
     def make() -> tuple[Any, Any]:
         inputs = example_inputs(own.traced)
-        options: dict[str, Any] = {"allow": tuple(verbs), "time_limit_s": time_limit_s, "cache_dir": cache_dir}
+        options: dict[str, Any] = {"allow": tuple(verbs), "time_limit_s": time_limit_s, "cache_dir": cache_dir, "device": own.device}
         return optimize_memory(own.traced.function, own.budget.given, inputs=inputs, **options), inputs
 
     return make
@@ -274,7 +283,7 @@ def _other_batch(own: _Own, target: Any, feeds: Mapping[str, Feed] | None) -> li
     """The largest batch that was found to fit."""
     tell("looking for the largest batch")
     keras = is_keras_model(own.traced.owner)
-    sized = SizedStep(own.traced.owner if keras else target, feeds if keras or feeds else _feeds_of(own.traced), "train")
+    sized = SizedStep(own.traced.owner if keras else target, feeds if keras or feeds else _feeds_of(own.traced), "train", device=own.device)
     tasks: dict[int, TaskMap] = {}
     peaks: dict[int, _Peak] = {}
 
@@ -292,7 +301,8 @@ def _other_batch(own: _Own, target: Any, feeds: Mapping[str, Feed] | None) -> li
     time = own.time_of(tasks[size], size)
     words = "a smaller batch trains otherwise: choose the learning rate anew" if size < own.batch else "a larger batch trains otherwise"
     call = f"model.fit(..., batch_size={size})" if keras else f"a batch of {size} in the data"
-    command = f"graphwright max-batch TARGET --budget {own.budget.given if not own.budget.is_share else own.memory_bytes} --order executor"
+    order = "--order executor" if own.device == HERE else f"--device {own.device}"
+    command = f"graphwright max-batch TARGET --budget {own.budget.given if not own.budget.is_share else own.memory_bytes} {order}"
     made = own.suggest("batch", f"a batch of {size} instead of {own.batch}", peaks[size], time, words, call, command)
     return [replace(made, make=_as_traced(sized.traced(size)))]
 
@@ -362,7 +372,7 @@ def _variant(own: _Own, changed: Any, words: str, *held: Any) -> _Variant:
     tell(words)
     batch = own.batch
     with changed:
-        traced = trace(own.traced.owner, batch=batch)
+        traced = trace(own.traced.owner, batch=batch, device=own.device)
         traced = replace(traced, owner=(traced.owner, *held))
     before = unplanned(traced)
     return _Variant(_peak_of(traced, before), before.tasks, _as_traced(traced))

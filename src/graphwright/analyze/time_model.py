@@ -5,6 +5,7 @@ Only ratios between ops matter to a plan. The rates were read off profiles of Te
 AVX-512 cores.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from graphwright.analyze.flops import node_flops
@@ -98,10 +99,43 @@ class Roofs:
     how: str
 
 
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What a machine does per second.
+
+    Attributes:
+        product_flops_per_s: by the name of the dtype, in matrix products and convolutions; of other dtypes, that of float32.
+        other_flops_per_s: in anything else.
+        bytes_per_s: to and from memory.
+        execution_s: what each execution takes at least.
+        how: measured, given or assumed, in words.
+        kernels: whether the kernels are those of TensorFlow on a CPU, some of which are known to be slow.
+    """
+
+    product_flops_per_s: Mapping[str, float]
+    other_flops_per_s: float
+    bytes_per_s: float
+    execution_s: float
+    how: str
+    kernels: bool = False
+
+    def product(self, dtype: str) -> float:
+        """FLOPs per second of a product."""
+        return self.product_flops_per_s.get(dtype, self.product_flops_per_s["float32"])
+
+
+ASSUMED_RATES = Rates(
+    {"float32": _PRODUCT_FLOPS_PER_S, **dict.fromkeys(_NARROW, _NARROW_PRODUCT_FLOPS_PER_S)},
+    _OTHER_FLOPS_PER_S,
+    _BYTES_PER_S,
+    EXECUTION_S,
+    "assumed for two AVX-512 cores",
+    True,
+)
 ASSUMED_ROOFS = Roofs(_PRODUCT_FLOPS_PER_S, _BYTES_PER_S, "assumed for two AVX-512 cores, not measured")
 
 
-def estimated_time_s(nodes: tuple[Node, ...]) -> float:
+def estimated_time_s(nodes: tuple[Node, ...], rates: Rates = ASSUMED_RATES) -> float:
     """Estimated seconds of one execution of the nodes, one after the other.
 
     >>> from graphwright.ir.graph import DTYPES, Graph
@@ -112,24 +146,23 @@ def estimated_time_s(nodes: tuple[Node, ...]) -> float:
     >>> round(estimated_time_s((product,)), 3)
     0.02
     """
-    return sum(_node_time_s(node) for node in nodes)
+    return sum(_node_time_s(node, rates) for node in nodes)
 
 
-def _node_time_s(node: Node) -> float:
+def _node_time_s(node: Node, rates: Rates = ASSUMED_RATES) -> float:
     flops = node_flops(node) or 0.0
     moved = _moved_bytes(node)
     kind = _ALIKE.get(node.op_type, node.op_type)
-    narrow = any(value.dtype.name in _NARROW for value in (*node.inputs, *node.outputs))
-    rate = _OTHER_FLOPS_PER_S
-    if kind in _PRODUCTS:
-        rate = _NARROW_PRODUCT_FLOPS_PER_S if narrow else _PRODUCT_FLOPS_PER_S
-    bytes_per_s = _SLOW_BYTES_PER_S.get(kind, _BYTES_PER_S)
-    if narrow and kind in _WIDENS:
+    rate = rates.product(node.outputs[0].dtype.name) if kind in _PRODUCTS else rates.other_flops_per_s
+    if not rates.kernels:
+        return rates.execution_s + max(flops / rate, moved / rates.bytes_per_s)
+    bytes_per_s = _SLOW_BYTES_PER_S.get(kind, rates.bytes_per_s)
+    if kind in _WIDENS and any(value.dtype.name in _NARROW for value in (*node.inputs, *node.outputs)):
         bytes_per_s = min(bytes_per_s / _WIDENING, _WIDENED_BYTES_PER_S)
     if kind in _SLOW_BYTES_PER_S:
-        return EXECUTION_S + moved / bytes_per_s
+        return rates.execution_s + moved / bytes_per_s
     packed = (element_count(node.inputs[1].shape) or 0) if takes_transposed(node, 1) else 0
-    return EXECUTION_S + max(flops / rate, moved / bytes_per_s) + (packed * _PACKING_S if packed >= _LEAST_PACKED else 0.0)
+    return rates.execution_s + max(flops / rate, moved / bytes_per_s) + (packed * _PACKING_S if packed >= _LEAST_PACKED else 0.0)
 
 
 def _moved_bytes(node: Node) -> int:

@@ -25,6 +25,7 @@ from rich.panel import Panel
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 import graphwright as gw
+from graphwright.analyze.device_models import HERE
 from graphwright.commands import costs, edit
 from graphwright.commands.inputs import (
     EXIT_CHECK_FAILED,
@@ -32,6 +33,7 @@ from graphwright.commands.inputs import (
     EXIT_INFEASIBLE,
     AsJson,
     Batch,
+    Device,
     Feeds,
     Html,
     ModeOption,
@@ -171,6 +173,7 @@ def optimize(
     ] = "recompute,segment",
     measure: Annotated[bool, typer.Option("--measure", help="Measure the step before and after, each in a fresh process.")] = False,
     html: Html = None,
+    device: Device = HERE,
     as_json: AsJson = False,
 ) -> None:
     """Plan a training step into a memory budget, and prove that it computes the same."""
@@ -191,7 +194,15 @@ def optimize(
     verbs = read_allow("all" if allow == "all" else allow.split(","))
     points = 6 if html else 0
     fast = gw.optimize_memory(
-        step, amount, inputs=inputs, verify=verify, curve_points=points, allow=verbs, max_overhead=max_overhead, plan=saved
+        step,
+        amount,
+        inputs=inputs,
+        verify=verify,
+        curve_points=points,
+        allow=verbs,
+        max_overhead=max_overhead,
+        plan=saved,
+        device=device,
     )
     result = dataclasses.replace(fast.plan, name=traced.name)
     if measure:
@@ -211,6 +222,7 @@ def advise(
     batch: Batch = None,
     feed: Feeds = None,
     html: Html = None,
+    device: Device = HERE,
     as_json: AsJson = False,
 ) -> None:
     """What can be done so that a training step fits into memory, ranked, with what to call for each; and likely mistakes.
@@ -219,7 +231,7 @@ def advise(
     """
     feeds, amount = parse_feeds(feed), parse_amount(memory)
     loaded = load_target(target)
-    found = gw.advise(loaded, amount, feeds, batch=batch).for_command(shlex.quote(target))
+    found = gw.advise(loaded, amount, feeds, batch=batch, device=device).for_command(shlex.quote(target))
     print_result(found, as_json=as_json)
     if html is not None:
         write_html(gw.inspect(loaded, feeds=feeds, mode="train", batch=batch).with_advice(found), html, quiet=as_json)

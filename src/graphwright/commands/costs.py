@@ -8,12 +8,14 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from graphwright.analyze.device_models import HERE
 from graphwright.commands.inputs import (
     EXIT_CHECK_FAILED,
     EXIT_INFEASIBLE,
     AsJson,
     Batch,
     BatchFeeds,
+    Device,
     Feeds,
     Html,
     Mode,
@@ -106,6 +108,7 @@ def peak(
     mode: ModeOption = "auto",
     order: OrderOption = "traced",
     threads: Annotated[int | None, unset("Inter-op threads of the executor; those of this machine by default.", min=1)] = None,
+    device: Device = HERE,
     as_json: AsJson = False,
 ) -> None:
     """Peak memory of a step, predicted: how much, where, and what is live there."""
@@ -113,7 +116,7 @@ def peak(
     loaded = load_target(target)
     from graphwright.costs.peak import predict_peak
 
-    print_result(predict_peak(loaded, feeds, order=order, threads=threads, mode=mode, batch=batch), as_json=as_json)
+    print_result(predict_peak(loaded, feeds, order=order, threads=threads, mode=mode, batch=batch, device=device), as_json=as_json)
 
 
 def formulas(target: Target, feed: BatchFeeds = None, mode: ModeOption = "auto", as_json: AsJson = False) -> None:
@@ -137,6 +140,7 @@ def sweep(
     ] = None,
     beside: Annotated[list[str] | None, unset("Another target to show beside it; once per target.", "--beside")] = None,
     html: Html = None,
+    device: Device = HERE,
     as_json: AsJson = False,
 ) -> None:
     """Peak memory against the batch size, also with memory-saving plans or of another model; the largest batch that fits a budget."""
@@ -146,7 +150,7 @@ def sweep(
     targets = [(name, load_target(name)) for name in (target, *(beside or ()))]
     from graphwright.costs.sweep import sweep as sweep_batches
 
-    found = [(name, sweep_batches(loaded, feeds, batches, amount, mode=mode, optimized=plans)) for name, loaded in targets]
+    found = [(name, sweep_batches(loaded, feeds, batches, amount, mode=mode, optimized=plans, device=device)) for name, loaded in targets]
     (_, result), *others = found
     for name, other in others:
         result = result.beside(**{other.name if other.name not in result.all else name: other})
@@ -163,6 +167,7 @@ def max_batch(
         bool, typer.Option("--measure", help="Confirm it: run the step with that batch and with one example more, each in a fresh process.")
     ] = False,
     order: OrderOption = "traced",
+    device: Device = HERE,
     as_json: AsJson = False,
 ) -> None:
     """The largest batch whose peak memory fits a budget; exit code 3 where none does.
@@ -173,7 +178,7 @@ def max_batch(
     loaded = load_target(target, runs=measure)
     from graphwright.costs.max_batch import max_batch as find_max_batch
 
-    found = find_max_batch(loaded, amount, feeds, mode=mode, measure=measure, order=order)
+    found = find_max_batch(loaded, amount, feeds, mode=mode, measure=measure, order=order, device=device)
     print_result(found, as_json=as_json)
     if found.batch == 0:
         raise typer.Exit(EXIT_INFEASIBLE)
@@ -269,6 +274,7 @@ def compare(
     batch_b: Annotated[int | None, unset("Batch size of B, where it is another one.", min=1)] = None,
     mode_b: Annotated[Mode | None, unset("Mode of B, where it is another one.")] = None,
     html: Annotated[Path | None, written_file("Write the comparison to this file.", "--html")] = None,
+    device: Device = HERE,
     as_json: AsJson = False,
 ) -> None:
     """Two steps side by side: peak, parameters, FLOPs, nodes, and the layers that differ."""
@@ -278,7 +284,7 @@ def compare(
 
     of_b = second_target, mode_b or mode, batch if batch_b is None else batch_b
     targets: list[tuple[Any, Mode, int | None]] = [(first_target, mode, batch), of_b]
-    compared = compare_costs(*both_costs(targets, feeds, outputs=fetched))
+    compared = compare_costs(*both_costs(targets, feeds, outputs=fetched, device=device))
     print_result(compared, as_json=as_json)
     write_html(compared, html, quiet=as_json)
 
@@ -299,6 +305,7 @@ def check(
     form: Annotated[
         Literal["text", "json", "github"], typer.Option("--format", help="github adds annotations as GitHub Actions shows them.")
     ] = "text",
+    device: Device = HERE,
     as_json: AsJson = False,
 ) -> None:
     """Hold a step against limits and a baseline: exit code 0 where it keeps them, 4 where it does not, 2 for an error.
@@ -324,6 +331,7 @@ def check(
         write_baseline=write_baseline,
         mode=mode,
         batch=batch,
+        device=device,
     )
     print_result(result, as_json=form == "json")
     if form == "github":

@@ -34,7 +34,8 @@ _TIMEOUT_S = 120.0
 
 VARIABLES = {
     "CUDA_VISIBLE_DEVICES": "which GPUs TensorFlow sees",
-    "GRAPHWRIGHT_CACHE_DIR": "where plans are kept",
+    "GRAPHWRIGHT_CACHE_DIR": "where plans are kept, and what XLA laid out for GPUs",
+    "GRAPHWRIGHT_TARGET_PYTHON": "whose jax compiles for GPUs that are not there",
     "KERAS_BACKEND": "what Keras computes with; graphwright needs tensorflow",
     "KERAS_HOME": "whose keras.json names the backend and the default dtype",
     "LD_PRELOAD": "may replace malloc, and with it what a measured peak is",
@@ -217,9 +218,9 @@ def _package(name: str, module: str, note: str, remedy: str) -> Finding:
 
 
 def _plans() -> tuple[Folder, Finding]:
-    from graphwright.memory.plan_cache import default_directory
+    from graphwright.files import cache_directory
 
-    directory = default_directory()
+    directory = cache_directory()
     sizes = [path.stat().st_size for path in directory.glob("*.json")]
     folder = Folder("plans", str(directory), len(sizes), sum(sizes))
     held = f"{counted(folder.files, 'plan')}, {format_bytes(folder.nbytes)}"

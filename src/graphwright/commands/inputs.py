@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from graphwright.analyze.device_models import DEVICES, HERE
 from graphwright.errors import ArgumentError
 from graphwright.files import check_file_for_user
 from graphwright.report.progress import lines_of_progress, shown, silent, tell
@@ -67,6 +68,10 @@ Outputs = Annotated[
     unset("Of a graph: what is fetched, by name; once per name, or with commas.", "--outputs"),
 ]
 OrderOption = Annotated[Order, typer.Option("--order", help="The order in which the step was traced, or that of TensorFlow's executor.")]
+Device = Annotated[
+    str,
+    typer.Option("--device", help=f"What peaks are for: {', '.join((HERE, *DEVICES))}; a GPU need not be there, see docs/devices.md."),
+]
 Html = Annotated[Path | None, written_file("Write the report to this file.", "--html")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 

@@ -10,6 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from graphwright.analyze.device_models import HERE
 from graphwright.costs.baseline import read_costs, write_costs
 from graphwright.costs.compare import compare_costs, step_costs
 from graphwright.errors import ArgumentError
@@ -41,6 +42,7 @@ def check(
     write_baseline: str | Path | None = None,
     mode: Mode = "auto",
     batch: int | None = None,
+    device: str = HERE,
 ) -> CheckResult:
     """Hold what a step costs against limits, and against a baseline that was kept.
 
@@ -81,7 +83,7 @@ def check(
             remedy="give max_peak, max_flops, max_parameters, max_nodes or baseline; or write_baseline, to keep today's figures for later",
         )
     before = None if baseline is None else baseline if isinstance(baseline, StepCosts) else read_costs(baseline)
-    costs = step_costs(target, feeds, inputs, outputs, mode=mode, batch=batch)
+    costs = step_costs(target, feeds, inputs, outputs, mode=mode, batch=batch, device=device)
     findings = [Finding(name, costs.figures[name], limit) for name, limit in limits.items()]
     comparison = None
     if before is not None:

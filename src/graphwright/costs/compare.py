@@ -11,6 +11,7 @@ from os import PathLike
 from typing import Any
 
 from graphwright.analyze.cost import TaskMap, build_cost_graph
+from graphwright.analyze.device_models import HERE, find_device
 from graphwright.analyze.flop_tally import Sums, Tally
 from graphwright.analyze.loops import loop_costs
 from graphwright.analyze.time_model import estimated_time_s
@@ -18,6 +19,7 @@ from graphwright.costs.baseline import is_costs_file, read_costs
 from graphwright.costs.counted_graph import Countable, countable, is_graph
 from graphwright.costs.parameters import count_parameters as count_parameters_of
 from graphwright.costs.xla_peak import by_operation, xla_peak
+from graphwright.errors import ArgumentError
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph, Variable
 from graphwright.ir.traits.effects import Purity
@@ -30,7 +32,6 @@ from graphwright.run.traced_step import TracedStep
 from graphwright.source.attributes import constant_array
 from graphwright.source.import_graph import infer_body_shapes
 from graphwright.source.load import made_by
-from graphwright.source.rebuild import is_jit_compiled
 from graphwright.source.stored_variables import of_node
 from graphwright.step.executor_peak import inter_op_threads
 from graphwright.step.feeds import ask_each, open_input
@@ -60,6 +61,7 @@ def step_costs(
     *,
     mode: Mode = "auto",
     batch: int | None = None,
+    device: str = HERE,
 ) -> StepCosts:
     """What a step costs in figures that `compare` and `check` hold against others: peak, parameters, FLOPs, nodes, per layer.
 
@@ -82,11 +84,13 @@ def step_costs(
         return target
     if is_costs_file(target):
         return read_costs(target)
+    if find_device(device) is not None and (outputs is not None or is_graph(target)):
+        raise ArgumentError(f"device={device!r} was given for a graph", argument="device", remedy="give a step, or leave the device out")
     if outputs is None and not is_graph(target):
-        traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch)
+        traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch, device=device)
         flat = flat_step(traced, uncompiled=True)
         found = _figures(traced.name, traced.feeds, flat.graph, map_tasks(flat))
-        return _by_xla(found, traced) if is_jit_compiled(traced.function) else found
+        return _by_xla(found, traced) if traced.is_compiled else found
     read, counted = countable(Countable(target, feeds, inputs, outputs, mode, batch))
     if read.is_open:
         free = next(name for name, shape in (read.feeds or {}).items() if None in shape)
@@ -180,6 +184,7 @@ def compare(
     *,
     mode: Mode = "auto",
     batch: int | None = None,
+    device: str = HERE,
 ) -> Comparison:
     """Two steps side by side: peak, parameters, FLOPs and nodes, with differences and ratios, in all and per layer.
 
@@ -203,11 +208,15 @@ def compare(
     >>> found.difference("total_flops"), found.difference("parameters")
     (524288.0, 0)
     """
-    return compare_costs(*both_costs([(a, mode, batch), (b, mode, batch)], feeds, inputs, outputs))
+    return compare_costs(*both_costs([(a, mode, batch), (b, mode, batch)], feeds, inputs, outputs, device))
 
 
 def both_costs(
-    targets: Sequence[tuple[Any, Mode, int | None]], feeds: Mapping[str, Feed] | None, inputs: Any = None, outputs: Any = None
+    targets: Sequence[tuple[Any, Mode, int | None]],
+    feeds: Mapping[str, Feed] | None,
+    inputs: Any = None,
+    outputs: Any = None,
+    device: str = HERE,
 ) -> list[StepCosts]:
     """What targets cost, each with the feeds of its own inputs, which may have other names in another one.
 
@@ -217,13 +226,15 @@ def both_costs(
     Raises:
         ArgumentError: a feed names an input of none of them.
     """
-    questions = [partial(_asked, target, inputs, outputs, mode, batch) for target, mode, batch in targets]
+    questions = [partial(_asked, target, inputs, outputs, mode, batch, device) for target, mode, batch in targets]
     found = ask_each(questions, feeds)
     return [of_file(target, costs) for (target, _, _), costs in zip(targets, found, strict=True)]
 
 
-def _asked(target: Any, inputs: Any, outputs: Any, mode: Mode, batch: int | None, feeds: Mapping[str, Feed] | None) -> StepCosts:
-    return step_costs(target, feeds, inputs, outputs, mode=mode, batch=batch)
+def _asked(
+    target: Any, inputs: Any, outputs: Any, mode: Mode, batch: int | None, device: str, feeds: Mapping[str, Feed] | None
+) -> StepCosts:
+    return step_costs(target, feeds, inputs, outputs, mode=mode, batch=batch, device=device)
 
 
 def of_file(target: Any, costs: StepCosts) -> StepCosts:

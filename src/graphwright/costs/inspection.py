@@ -26,7 +26,6 @@ from graphwright.run.measure import measure as measure_step
 from graphwright.run.roofs import measure_roofs
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.private_keras import layer_classes
-from graphwright.source.rebuild import is_jit_compiled
 from graphwright.source.tracebacks import innermost_lines
 from graphwright.step.example_inputs import MADE_UP, runnable
 from graphwright.step.executor_peak import inter_op_threads, plain_peak
@@ -117,7 +116,7 @@ def _inspect(traced: TracedStep, measured: Any) -> Inspection:
     layers = make_layers(tasks, roles, timeline, None)
     executor, reason = _own_peak(traced, flat, tasks)
     how = by_operation(_HOW, traced, "peak", "lower bound", "bytes moved")
-    how |= {"compiled by XLA" if is_jit_compiled(traced.function) else "executor's order": reason, **flat.how}
+    how |= {"compiled by XLA" if traced.is_compiled else "executor's order": reason, **flat.how}
     return Inspection(
         name=traced.name,
         feeds=traced.feeds,
@@ -157,7 +156,7 @@ def _origins(traced: TracedStep, graph: Graph, roles: Roles) -> dict[str, tuple[
 
 def _own_peak(traced: TracedStep, flat: FlatStep, tasks: TaskMap) -> Obtained[PeakPrediction | None]:
     """The peak in the executor's order, or in XLA's, and how it was obtained, or why there is none."""
-    if is_jit_compiled(traced.function):
+    if traced.is_compiled:
         try:
             compiled = xla_peak(traced, threads=inter_op_threads())
         except UnsupportedError as error:

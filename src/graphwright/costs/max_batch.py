@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from graphwright.analyze.device_models import HERE, find_device
 from graphwright.costs.formulas import peak_formula
 from graphwright.costs.sized_step import Feeds, SizedStep, at_size
 from graphwright.errors import ArgumentError, ErrorCode, MeasurementError
@@ -31,6 +32,7 @@ def max_batch(
     mode: Mode = "auto",
     measure: bool = False,
     order: Order = "traced",
+    device: str = HERE,
 ) -> MaxBatch:
     """The largest batch whose peak memory fits a budget.
 
@@ -60,8 +62,10 @@ def max_batch(
     """
     if order not in ("traced", "executor"):
         raise ArgumentError(f"order={order!r} was given", argument="order", remedy="give 'traced' or 'executor'")
+    if measure and find_device(device) is not None:
+        raise ArgumentError(f"device={device!r} was given beside measure", argument="device", remedy="measure where that device is")
     budget_bytes = Budget.read(budget).nbytes
-    sized = SizedStep(target, feeds, mode, runs=measure)
+    sized = SizedStep(target, feeds, mode, runs=measure, device=device)
     shapes = sized.open_feeds()
     formula = peak_formula(sized)
     how = {"predicted peak": HOW_PEAK_TRACED, "shapes": sized.how, "formula": formula.how}

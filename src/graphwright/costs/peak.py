@@ -7,22 +7,26 @@ from dataclasses import replace
 from typing import Any
 
 from graphwright.analyze.cost import TaskMap
+from graphwright.analyze.device_models import HERE
 from graphwright.costs.xla_peak import xla_peak
-from graphwright.errors import ArgumentError
+from graphwright.errors import ArgumentError, UnknownShapeError, UnsupportedError
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.memory.planning import HOW_PEAK_TRACED, follow_schedule, map_tasks
 from graphwright.plan.model import Schedule
+from graphwright.plan.simulate import simulate
 from graphwright.report.peak_prediction import Order, PeakPrediction
 from graphwright.report.results import ROLES
+from graphwright.report.units import format_bytes
 from graphwright.run.executed_graph import read_executed_graph
 from graphwright.run.traced_step import TracedStep
-from graphwright.source.rebuild import is_jit_compiled
 from graphwright.step.executor_peak import HOW_EXECUTOR, executor_peak, inter_op_threads
 from graphwright.step.flatten import flat_step
 from graphwright.step.summary import find_roles, make_timeline
 from graphwright.step.targets import Feed, Mode, about_a_step, trace
 
 _NUMBERINGS = 5
+_GPU_GRAIN_BYTES = 256  # what TensorFlow's allocator for GPUs rounds to
+_HOW_WITHOUT_XLA = "simulated in the order in which the step was traced, tensors rounded to 256 bytes, without the workspace of kernels"
 _HOW_TRACED_LOOPS = "the order in which the step was traced, held by control edges; inside loops the executor's"
 
 
@@ -38,6 +42,7 @@ def predict_peak(
     mode: Mode = "auto",
     batch: int | None = None,
     simulations: int = _NUMBERINGS,
+    device: str = HERE,
 ) -> PeakPrediction:
     """Predict the peak memory of a step, without running it.
 
@@ -68,9 +73,10 @@ def predict_peak(
     for name, count in (("threads", threads), ("simulations", simulations)):
         if count is not None and count < 1:
             raise ArgumentError(f"{name}={count} was given", argument=name, remedy="give 1 or more")
-    traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch)
-    if is_jit_compiled(traced.function):
-        return xla_peak(traced, threads=inter_op_threads(threads))
+    traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch, device=device)
+    if traced.is_compiled:
+        found = xla_peak(traced, threads=inter_op_threads(threads))
+        return found if traced.device is None else replace(found, how={**found.how, **_without_xla(traced)})
     flat = flat_step(traced, uncompiled=order == "traced")
     tasks = map_tasks(flat)
     if order == "traced" and flat.loops.trip_counts:
@@ -79,6 +85,17 @@ def predict_peak(
         found = _traced(traced, tasks, inter_op_threads(threads))
         return replace(found, how={**found.how, **flat.how})
     return executor_peak(traced, flat.graph, tasks, threads=inter_op_threads(threads), simulations=simulations)
+
+
+def _without_xla(traced: TracedStep) -> dict[str, str]:
+    """What TensorFlow's own kernels would take on the GPU, in words; nothing where that cannot be told."""
+    try:
+        costs = map_tasks(flat_step(traced), traced.device).costs
+    except (UnknownShapeError, UnsupportedError):
+        return {}
+    rounded = replace(costs, buffers=tuple(replace(b, nbytes=-(-b.nbytes // _GPU_GRAIN_BYTES) * _GPU_GRAIN_BYTES) for b in costs.buffers))
+    peak = simulate(rounded, Schedule(costs.order)).peak_bytes
+    return {"without XLA": f"{format_bytes(peak)} by TensorFlow's own kernels, {_HOW_WITHOUT_XLA}"}
 
 
 def traced_loops_peak(traced: TracedStep, *, threads: int, simulations: int, records: Sequence[bytes] = ()) -> PeakPrediction:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphwright.analyze.cost import TaskMap
+from graphwright.analyze.device_models import HERE
 from graphwright.costs.shape_binding import BoundGraph, bind_shapes
 from graphwright.costs.xla_peak import xla_peak
 from graphwright.errors import ArgumentError, ErrorCode, UnknownShapeError, located
@@ -22,7 +23,6 @@ from graphwright.plan.simulate import simulate
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.progress import tell
 from graphwright.run.traced_step import TracedStep
-from graphwright.source.rebuild import is_jit_compiled
 from graphwright.step.executor_peak import inter_op_threads
 from graphwright.step.feeds import declared_shape, is_value, leaves_of, map_feeds, resized
 from graphwright.step.flatten import FlatStep, flat_step
@@ -53,15 +53,17 @@ class SizedStep:
         feeds: see `feeds_at`.
         mode: for a Keras model.
         runs: whether it is to be run.
+        device: what its peaks are for.
 
     Attributes:
         traced_sizes: batch sizes for which it was traced.
     """
 
-    def __init__(self, target: Any, feeds: Feeds, mode: Mode, *, runs: bool = False) -> None:
+    def __init__(self, target: Any, feeds: Feeds, mode: Mode, *, runs: bool = False, device: str = HERE) -> None:
         self.target = read_target(target, runs=runs)
         self.given = feeds
         self.mode: Mode = mode
+        self.device = device
         self._traced: dict[int, TracedStep] = {}
         self._flat: dict[int, FlatStep] = {}
         self._ranges: list[_Range] = [_Range(1, 1, None, "")]
@@ -93,7 +95,7 @@ class SizedStep:
     @property
     def is_compiled(self) -> bool:
         """Whether XLA compiles the step."""
-        return is_jit_compiled(self.traced(_PROBES[0]).function)
+        return self.traced(_PROBES[0]).is_compiled
 
     def xla_peak(self, size: int) -> PeakPrediction:
         """What XLA's buffer assignment takes at a batch size."""
@@ -119,7 +121,7 @@ class SizedStep:
         """
         if size not in self._traced:
             with at_size(size):
-                traced = trace(self.target, feeds=feeds_at(self.given, size), mode=self.mode, open_batch=size)
+                traced = trace(self.target, feeds=feeds_at(self.given, size), mode=self.mode, open_batch=size, device=self.device)
             self._traced[size] = traced
             self.traced_sizes.add(size)
         return self._traced[size]

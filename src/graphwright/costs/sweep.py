@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from graphwright.analyze.device_models import HERE
 from graphwright.costs.sized_step import Feeds, SizedStep
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.memory.planning import HOW_PEAK_TRACED, map_tasks, solve_with_room
@@ -30,6 +31,7 @@ def sweep(
     mode: Mode = "auto",
     optimized: int | float | str | None = None,
     time_limit_s: float = 10.0,
+    device: str = HERE,
 ) -> SweepResult:
     """The predicted peak of a step at several batch sizes, and the largest of them that fits a budget.
 
@@ -60,7 +62,7 @@ def sweep(
         raise ArgumentError(f"batch sizes {sizes} were given", argument="batches", remedy="give whole numbers from 1 on")
     budget_bytes = 0 if budget is None else Budget.read(budget).nbytes
     goal = None if optimized is None else Budget.read(optimized)
-    sized = SizedStep(target, feeds, mode)
+    sized = SizedStep(target, feeds, mode, device=device)
     if sized.is_compiled:
         if goal is not None:
             raise UnsupportedError(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from graphwright.analyze.device_models import DeviceModel
 from graphwright.analyze.layers import layers_by_names
+from graphwright.analyze.xla_program import XlaMemory
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.results import ROLES, LiveBuffer, Role
+from graphwright.report.units import format_time
 from graphwright.run.traced_step import TracedStep
-from graphwright.run.xla_memory import XlaMemory, xla_memory
-from graphwright.source.rebuild import is_jit_compiled
+from graphwright.run.xla_memory import xla_memory
 
 _HOW = (
     "XLA's own buffer assignment: arguments, results, temporaries and constants of the program that XLA compiled for this process's first "
@@ -25,7 +27,7 @@ def xla_peak(traced: TracedStep, *, threads: int) -> PeakPrediction:
     Raises:
         UnsupportedError: XLA cannot compile it.
     """
-    memory = xla_memory(traced.function, traced.shapes)
+    memory = xla_memory(traced.function, traced.shapes, traced.device)
     live = _live(traced, memory)
     given = min(sum(buffer.nbytes for buffer in live if buffer.role == "inputs"), memory.argument_bytes)
     by_role: dict[Role, int] = dict.fromkeys(ROLES, 0)
@@ -45,8 +47,15 @@ def xla_peak(traced: TracedStep, *, threads: int) -> PeakPrediction:
         peak_op=memory.peak_op,
         live=live,
         by_role=by_role,
-        how={"peak": _HOW, "roles": _HOW_ROLES},
+        how={**_how_of(memory, traced.device), "roles": _HOW_ROLES},
     )
+
+
+def _how_of(memory: XlaMemory, device: DeviceModel | None) -> dict[str, str]:
+    if device is None:
+        return {"peak": _HOW}
+    time = f"{format_time(memory.time_s)}, estimated from FLOPs and bytes moved by the compiled program (roofline), by {device.rates.how}"
+    return {"peak": memory.how(device.full_name), "time": time}
 
 
 def _live(traced: TracedStep, memory: XlaMemory) -> tuple[LiveBuffer, ...]:
@@ -72,6 +81,6 @@ def by_operation(how: Mapping[str, str], traced: TracedStep, *keys: str) -> dict
     Args:
         keys: the figures that XLA's fusions change.
     """
-    if not is_jit_compiled(traced.function):
+    if not traced.is_compiled:
         return dict(how)
     return {**how, **{key: f"{_BY_OPERATION}: {how[key]}" for key in keys}}

@@ -11,6 +11,7 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import Any, Literal, Protocol, TypedDict, TypeVar, Unpack, overload
 
+from graphwright.analyze.device_models import HERE, find_device
 from graphwright.errors import ArgumentError, GraphError, GraphwrightError, UnsupportedError, VerificationWarning, in_words
 from graphwright.memory.plan_cache import PlanCache, plan_cache
 from graphwright.memory.plan_step import Planned, plan_step
@@ -51,6 +52,7 @@ class Options(TypedDict, total=False):
     allow: Allow
     max_overhead: float | None
     plan: MemoryPlan | str | Path | None
+    device: str
 
 
 class OptimizedStep:
@@ -80,8 +82,10 @@ class OptimizedStep:
         allow: Allow = BIT_FOR_BIT,
         max_overhead: float | None = None,
         saved: MemoryPlan | None = None,
+        device: str = HERE,
     ) -> None:
         self._step = step
+        self._device = device
         self._saved = saved
         self._allow = read_allow(allow)
         self._budget, self._max_overhead = _read_budget(budget, max_overhead)
@@ -150,7 +154,7 @@ class OptimizedStep:
         key = signature_of(args, kwargs)
         with self._lock:
             if key not in self._planned:
-                self.prepare(trace(self._step, inputs=as_inputs(args, kwargs)), key, example=None)
+                self.prepare(self._traced(args, kwargs), key, example=None)
         planned = self._planned[key]
         if planned is None or planned.function is None:
             return trace(self._step, inputs=as_inputs(args, kwargs)).function
@@ -158,7 +162,7 @@ class OptimizedStep:
 
     def _traced(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> TracedStep:
         try:
-            return trace(self._step, inputs=as_inputs(args, kwargs))
+            return trace(self._step, inputs=as_inputs(args, kwargs), device=self._device)
         except RuntimeError as error:
             merges = import_tensorflow().distribute.ReplicaContext.merge_call.__code__
             if all(frame.f_code is not merges for frame, _ in walk_tb(error.__traceback__)):
@@ -208,7 +212,7 @@ class OptimizedStep:
         }
         with shown(self._progress, title="planning") as progress:
             try:
-                if is_jit_compiled(target.function):
+                if target.is_compiled:
                     planned = plan_xla_step(target, _not_smallest(self._budget, target), progress=progress, **options)
                 else:
                     options |= {"curve_points": self._curve_points, "allow": self._allow, "max_overhead": self._max_overhead}
@@ -283,6 +287,7 @@ def optimize_memory(
     allow: Allow = BIT_FOR_BIT,
     max_overhead: float | None = None,
     plan: MemoryPlan | str | Path | None = None,
+    device: str = HERE,
 ) -> Any:
     """Bring a training step, or a compiled Keras model, into a memory budget.
 
@@ -329,6 +334,9 @@ def optimize_memory(
             is followed without a search, under the budget and with the verbs that it was made for, and proved again.
         max_overhead: with the budget "smallest", how much more time the plan may take by the planner's estimate, as a share of the
             unmodified step's; 0.1 unless it is given.
+        device: the GPU that the budget is for, which need not be there ("h100", "h200", "b200", "a100", "l4", "t4"): XLA compiles the
+            step for it and judges the plans, and compiles the step that comes of it wherever that runs. "cpu" for what this process
+            runs on. Needs the extra `gpu-target`.
 
     Returns:
         For a step: an `OptimizedStep` with the same signature and results. For a model: the model itself, whose `fit` and
@@ -341,6 +349,7 @@ def optimize_memory(
         UnknownShapeError: a dimension is not known; the message names the argument.
         ArgumentError: the step cannot be traced, the model is not compiled, the budget cannot be read, or the plan is for another step.
         FileFormatError: the file of a plan cannot be read.
+        MissingDependencyError: a device is given, and the compiler for it is not installed.
 
     >>> import tensorflow as tf
     >>> w = tf.Variable(tf.ones((64, 64)))
@@ -373,8 +382,10 @@ def optimize_memory(
         if recipe is None:
             raise ArgumentError("the plan does not say how it is followed", argument="plan", remedy="give one that optimize_memory made")
         budget, allow, time_limit_s = recipe.budget, read_allow(recipe.allow), recipe.time_limit_s
+        device = recipe.device
         max_overhead = recipe.max_overhead if budget == "smallest" else None
     assert budget is not None
+    find_device(device)
     _read_budget(budget, max_overhead)  # one that cannot be read is an error now, not at the first call
     cache = plan_cache(cache_dir)
     options: dict[str, Any] = {
@@ -386,6 +397,7 @@ def optimize_memory(
         "allow": allow,
         "max_overhead": max_overhead,
         "saved": saved,
+        "device": device,
     }
     step, inputs = read_target(step, runs=True), first_batch(inputs)
     with shown(progress, title="planning"):
@@ -404,11 +416,11 @@ def _optimize_function(step: Any, budget: int | float | str, inputs: Any, shapes
         )
     optimized = OptimizedStep(step, budget, **options)
     if inputs is not None:
-        target = trace(step, inputs=inputs, **shapes)
+        target = trace(step, inputs=inputs, device=options["device"], **shapes)
         args, kwargs = split_inputs(bind(step, *split_inputs(inputs)))
         optimized.prepare(target, signature_of(args, kwargs), example=(args, kwargs) if target.is_runnable else None)
     elif any(given is not None for given in shapes.values()):
-        optimized.prepare(trace(step, **shapes), example=None)
+        optimized.prepare(trace(step, device=options["device"], **shapes), example=None)
     return optimized
 
 
@@ -416,11 +428,11 @@ def _optimize_model(model: Any, budget: int | float | str, inputs: Any, shapes: 
     """Let `fit` and `train_on_batch` of a compiled model run an optimized step."""
     optimized = OptimizedStep(keras_step(model, "train"), budget, **options)
     if inputs is not None:
-        target = trace(model, inputs=inputs, mode="train", **shapes)
+        target = trace(model, inputs=inputs, mode="train", device=options["device"], **shapes)
         data = keras_data(model, "train", inputs, are_specs=False)
         optimized.prepare(target, signature_of(data, {}), example=(data, {}))
     elif any(given is not None for given in shapes.values()):
-        optimized.prepare(trace(model, **shapes, mode="train"), example=None)
+        optimized.prepare(trace(model, **shapes, mode="train", device=options["device"]), example=None)
     made = [optimized]  # until here the model is as it was, should the budget be too small
 
     def make_step() -> OptimizedStep:

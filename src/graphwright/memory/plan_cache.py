@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from platformdirs import user_cache_path
-
 from graphwright.errors import ArgumentError, FileFormatError
+from graphwright.files import cache_directory
 from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.graph import Graph
 from graphwright.plain import from_plain, plain
@@ -26,15 +24,9 @@ _FUNCTION = f"{FunctionReference.__name__}("  # in the text of an attribute
 _MOST = 15  # other plans of one graph that are looked at
 
 
-def default_directory() -> Path:
-    """`$GRAPHWRIGHT_CACHE_DIR`, else `graphwright/plans` in the user's cache folder, which on Linux is `$XDG_CACHE_HOME` or `~/.cache`."""
-    given = os.environ.get("GRAPHWRIGHT_CACHE_DIR")
-    return Path(given) if given else user_cache_path("graphwright", appauthor=False) / "plans"
-
-
 def plan_cache(folder: str | Path | None) -> PlanCache | None:
     """The plans kept in a folder, "default" for the user's; None for none."""
-    return None if folder is None else PlanCache(default_directory() if folder == "default" else Path(folder))
+    return None if folder is None else PlanCache(cache_directory() if folder == "default" else Path(folder))
 
 
 def fingerprint(graph: Graph, budget: int | float | str, time_limit_s: float, device: str = "") -> str:

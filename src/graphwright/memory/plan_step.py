@@ -90,7 +90,7 @@ def unplanned(target: TracedStep) -> Unplanned:
         UnsupportedError, UnknownShapeError: see `flatten` and `build_cost_graph`.
     """
     flat = flat_step(target)
-    tasks, records = map_tasks(flat), prepared(target, flat.graph)
+    tasks, records = map_tasks(flat, target.device), prepared(target, flat.graph)
     found = _plain_peak(target, flat, tasks, split(tasks, None), None, records)
     return Unplanned(flat, tasks, records, found)
 

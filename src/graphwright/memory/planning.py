@@ -1,9 +1,11 @@
 """What planning is made of: the model of a step, a schedule for a budget, the function that follows it, and what users see of it."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from graphwright.analyze.cost import TaskMap, build_cost_graph
+from graphwright.analyze.device_models import DeviceModel
 from graphwright.analyze.layers import Layers, find_layers
 from graphwright.analyze.loops import LoopCosts
 from graphwright.analyze.onednn_workspace import onednn_workspace_bytes
@@ -47,8 +49,15 @@ _ROOM, _ROOM_BYTES, _ROOM_PER_NODE = 0.01, 2**20, 128  # share of what is not re
 _LARGEST_ROOM = 0.1  # share: a step of a few MiB is not to be planned for half of its budget
 
 
-def map_tasks(flat: FlatStep) -> TaskMap:
-    """The planning model of a flat step."""
+def map_tasks(flat: FlatStep, device: DeviceModel | None = None) -> TaskMap:
+    """The planning model of a flat step.
+
+    Args:
+        device: the GPU whose rates estimate the times, and which has no kernels that take workspace; None for what this process runs on.
+    """
+    if device is not None:
+        time_of = partial(estimated_time_s, rates=device.rates)
+        return build_cost_graph(flat.graph, flat.purity, time_of, workspace_of=lambda _: 0, loops=flat.loops)
     on_gpu = bool(import_tensorflow().config.get_visible_devices("GPU"))
     workspace_of = onednn_workspace_bytes if on_gpu else workspace_bytes
     return build_cost_graph(flat.graph, flat.purity, estimated_time_s, workspace_of=workspace_of, loops=flat.loops)

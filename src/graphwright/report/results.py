@@ -326,6 +326,7 @@ class PlanRecipe:
         allow: the verbs that the plan may use.
         schedules: by fingerprint of the graph that is planned, as it is given or as a verb makes it: its tasks in their order.
         exceeding: the fingerprints among them for which no schedule keeps the budget.
+        device: whose memory it was planned for, as `optimize_memory` takes it.
     """
 
     budget: int | float | str
@@ -334,6 +335,7 @@ class PlanRecipe:
     time_limit_s: float
     schedules: Mapping[str, tuple[int, ...]]
     exceeding: tuple[str, ...] = ()
+    device: str = "cpu"
 
 
 @dataclass(frozen=True)

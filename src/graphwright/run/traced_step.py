@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from graphwright.analyze.device_models import DeviceModel
 from graphwright.errors import ArgumentError
 from graphwright.source.concrete_function import argument_names, arguments_of, plain_name
 from graphwright.source.private_tensorflow import bind_arguments, call_flat
-from graphwright.source.rebuild import variable_behind
+from graphwright.source.rebuild import is_jit_compiled, variable_behind
 from graphwright.source.tensorflow_import import import_keras
 
 tf: Any = importlib.import_module("tensorflow")
@@ -30,6 +31,7 @@ class TracedStep:
         arguments: tensors for the flat arguments; empty where only shapes are known.
         owner: what holds the variables, which a `ConcreteFunction` does not keep alive.
         grappler_disabled: whether it runs without Grappler's rewrites.
+        device: the GPU that figures are asked for, which need not be there; None for what this process runs on.
     """
 
     name: str
@@ -38,11 +40,17 @@ class TracedStep:
     arguments: tuple[Any, ...] = ()
     owner: Any = None
     grappler_disabled: bool = False
+    device: DeviceModel | None = None
 
     @classmethod
     def called(cls, name: str, function: Any, arguments: Sequence[Any], **options: Any) -> TracedStep:
         """The step as it is called with these tensors, whose shapes are its own."""
         return cls(name, function, tuple(tuple(int(d) for d in tensor.shape) for tensor in arguments), tuple(arguments), **options)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether XLA compiles it: it is marked so, or figures are asked for a GPU, for which XLA is the judge."""
+        return self.device is not None or is_jit_compiled(self.function)
 
     @property
     def is_runnable(self) -> bool:

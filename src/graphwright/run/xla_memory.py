@@ -1,63 +1,38 @@
 """The memory of a step that XLA compiles, as XLA's own buffer assignment lays it out: nothing is run, nothing is estimated.
 
+This process's XLA compiles for its own devices; for a GPU that is not there, another one does (`graphwright.run.xla_target`).
+
 XLA decides when it compiles which buffer lies where, and takes all of it at once when the program starts. So the sum of its allocations is
 the peak, arguments and variables included; what it does not hold is workspace that libraries (cuDNN, oneDNN) take by themselves.
 """
 
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from graphwright.analyze.device_models import DeviceModel
+from graphwright.analyze.xla_program import XlaBuffer, XlaMemory
 from graphwright.errors import UnsupportedError, first_line
+from graphwright.run.xla_target import compile_for
 from graphwright.source.private_tensorflow import compiled_by_xla, message_class
 
 tf: Any = importlib.import_module("tensorflow")
 
 
-@dataclass(frozen=True, slots=True)
-class XlaBuffer:
-    """A buffer that is live at the peak: the operation of TensorFlow that it is of (or XLA's own name), what XLA runs for it, its size."""
-
-    name: str
-    opcode: str
-    nbytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class XlaMemory:
-    """What a compiled program allocates.
-
-    Attributes:
-        argument_bytes: arguments and variables, each once; a result in the place of an argument is counted here.
-        output_bytes: results, and new values of variables that do not lie in the place of the old ones.
-        temporary_bytes: what lies between.
-        constant_bytes: constants of the program, the small ones aside that are part of its code.
-        peak_op: the operation at which most of the temporaries are live.
-        live: temporaries and results that are live then, largest first; less than was allocated where places do not fit.
-    """
-
-    argument_bytes: int
-    output_bytes: int
-    temporary_bytes: int
-    constant_bytes: int
-    peak_op: str
-    live: tuple[XlaBuffer, ...]
-
-    @property
-    def peak_bytes(self) -> int:
-        return self.argument_bytes + self.output_bytes + self.temporary_bytes + self.constant_bytes
-
-
-def xla_memory(function: Any, shapes: Sequence[tuple[int, ...]]) -> XlaMemory:
-    """Let XLA compile a step for this process's first device, and read what memory it laid out.
+def xla_memory(
+    function: Any, shapes: Sequence[tuple[int, ...]], device: DeviceModel | None = None, *, memory_bytes: int | None = None
+) -> XlaMemory:
+    """Let XLA compile a step, and read what memory it laid out.
 
     Args:
         function: a `ConcreteFunction`; whether it is marked `jit_compile` or not.
         shapes: of its flat arguments, captures left out.
+        device: the GPU that it is compiled for; None for this process's first device.
+        memory_bytes: what that GPU is said to have, see `DeviceModel.description`.
 
     Raises:
         UnsupportedError: XLA cannot compile it.
+        MissingDependencyError: the compiler for GPUs is not installed.
 
     >>> import tensorflow as tf
     >>> step = tf.function(lambda x: tf.sin(x @ x) @ x)
@@ -67,13 +42,15 @@ def xla_memory(function: Any, shapes: Sequence[tuple[int, ...]]) -> XlaMemory:
     """
     specs = [tf.TensorSpec(shape, tensor.dtype) for shape, tensor in zip(shapes, function.inputs, strict=False)]
     try:
-        serialized = compiled_by_xla(function, specs)
+        serialized = compiled_by_xla(function, specs, *([] if device is None else ["stablehlo"]))
     except (tf.errors.OpError, TypeError, ValueError) as error:
         raise UnsupportedError(
             f"XLA cannot compile the step: {first_line(error)}",
             where=f"step {function.name!r}",
             remedy="see what tf.function(step, jit_compile=True) says when it is called",
         ) from error
+    if device is not None:
+        return compile_for(serialized, device, memory_bytes=memory_bytes)
     program: Any = message_class("xla.service.hlo", "HloProto", below="compiler").FromString(serialized)
     arguments = outputs = temporaries = constants = 0
     for allocation in program.buffer_assignment.buffer_allocations:

@@ -103,10 +103,12 @@ def call_cancelled(call: Callable[[], Any]) -> None:
         manager.get_cancelable_function(call)()
 
 
-def compiled_by_xla(function: Any, specs: list[Any]) -> bytes:
-    """XLA's program of a `ConcreteFunction` with its buffers, an `HloProto`. The public door is one of a `tf.function`."""
+def compiled_by_xla(function: Any, specs: list[Any], stage: str = "optimized_hlo_proto_serialized") -> Any:
+    """XLA's program of a `ConcreteFunction` with its buffers, an `HloProto`; or an earlier stage, such as "stablehlo", the text that XLA
+    is given. The public door is one of a `tf.function`.
+    """
     compiler_ir = _private("eager.polymorphic_function.compiler_ir")
-    return compiler_ir.from_concrete_function(function, specs)(stage="optimized_hlo_proto_serialized")
+    return compiler_ir.from_concrete_function(function, specs)(stage=stage)
 
 
 def grappler_peaks(meta_graph: Any) -> dict[str, int]:

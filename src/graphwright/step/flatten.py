@@ -20,7 +20,6 @@ from graphwright.source.concrete_function import Binding, compiled_calls, evalua
 from graphwright.source.import_graph import infer_body_shapes
 from graphwright.source.never_run import only_computes
 from graphwright.source.op_types import is_stateful
-from graphwright.source.rebuild import is_jit_compiled
 from graphwright.step.infer_shapes import infer_flat_shapes
 from graphwright.transform.fold_constants import fold_constants, fold_shapes
 from graphwright.transform.inline_calls import inline_functions
@@ -71,7 +70,7 @@ def flat_step(traced: TracedStep, *, uncompiled: bool = False) -> FlatStep:
     Raises:
         UnsupportedError, UnknownShapeError: see `flatten`.
     """
-    return flatten(traced.function, dict(enumerate(traced.shapes)), compiled=is_jit_compiled(traced.function), uncompiled=uncompiled)
+    return flatten(traced.function, dict(enumerate(traced.shapes)), compiled=traced.is_compiled, uncompiled=uncompiled)
 
 
 def counted_graph(traced: TracedStep) -> tuple[Graph, Binding]:

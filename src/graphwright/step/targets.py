@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
+from graphwright.analyze.device_models import HERE, find_device
 from graphwright.errors import ArgumentError, ErrorCode, GraphwrightError, UnknownShapeError
 from graphwright.ir.dtypes import agree, format_shape
 from graphwright.report.progress import tell
@@ -46,6 +47,8 @@ _CALL = {
     "outputs": "of a graph, what is fetched: names, tensors or operations",
     "mode": 'for a Keras model, its training step ("train") or its inference ("infer"); "auto": the former where it is compiled',
     "batch": "batch size, where the inputs leave it open",
+    "device": 'the GPU that peaks are for, which need not be there ("h100", "h200", "b200", "a100", "l4", "t4"): XLA compiles the step for '
+    'it; "cpu" for what this process runs on',
 }
 _OF_GRAPHS = {"target": "; or a `tf.Graph`, a `GraphDef`, a `Graph`", "feeds": " (by placeholder for a graph)"}
 
@@ -100,6 +103,7 @@ def trace(
     batch: int | None = None,
     open_batch: int | None = None,
     runs: bool = False,
+    device: str = HERE,
 ) -> TracedStep:
     """Trace a target for one set of input shapes.
 
@@ -113,6 +117,7 @@ def trace(
         batch: what a first dimension gets that feeds and target leave open; one must be.
         runs: whether the step is to be called, and not only looked at; a file must be trusted then.
         open_batch: the same, and none need be open.
+        device: what its figures are for, see `find_device`.
 
     Raises:
         ArgumentError: it is nothing that can be traced, has several signatures and nothing says which, or the feeds do not fit.
@@ -121,6 +126,9 @@ def trace(
     tf = import_tensorflow()
     if isinstance(target, TracedStep):
         return target
+    model = find_device(device)
+    if model is not None:
+        return replace(trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch, open_batch=open_batch, runs=runs), device=model)
     if feeds is not None and inputs is not None:
         raise ArgumentError("both feeds and inputs were given", where="arguments 'feeds' and 'inputs'", remedy="give one of them")
     tell("tracing the step")

@@ -27,7 +27,11 @@ GIVEN = INPUTS | {"Const"}
 """What has its value before anything runs."""
 STANDS_FOR_SOMETHING = GIVEN | RESULTS | {"NoOp"}
 """What computes nothing: inputs, constants, results, and points in the order."""
-IDENTITIES = frozenset({"Identity", "IdentityN"})
+BARRIER = "XlaOptimizationBarrier"
+"""What hands on values when all of them are there, as far as XLA knows; no kernel of TensorFlow runs it."""
+SEVERAL = "IdentityN"
+"""What hands on several values by a kernel of TensorFlow."""
+IDENTITIES = frozenset({"Identity", SEVERAL, BARRIER})
 """What hands on each of its inputs, unchanged, at the output of the same number."""
 STOPS_GRADIENTS = frozenset({"StopGradient", "PreventGradient"})
 """What hands on its input and is seen by gradients alone."""
@@ -52,7 +56,7 @@ RECOMPUTED_FROM = "_graphwright_recomputed_from"
 """The attribute of a recomputed node that names the one that it repeats, as bytes."""
 EXECUTION = "_graphwright_execution"
 """The attribute that tells a recomputed node from all others: Grappler merges nodes that are equal."""
-hands_on_several = of_type({"IdentityN"})
+hands_on_several = of_type({SEVERAL, BARRIER})
 """Whether it hands on several values at once, each at the output of the same number."""
 makes_optional = of_type({"OptionalFromValue"})
 """Whether the node puts tensors into an `Optional`."""
@@ -70,7 +74,7 @@ def is_few_integers(value: Value) -> bool:
 
 
 def is_view(node: Node) -> bool:
-    """Whether the outputs share the storage of the inputs: output k of input k for IdentityN, of input 0 else."""
+    """Whether the outputs share the storage of the inputs: output k of input k for what hands on several, of input 0 else."""
     if node.op_type in VIEWS:
         return True
     if node.op_type not in VIEWS_OF_ALL or not node.inputs:
@@ -90,7 +94,7 @@ def _index_behind(value: Value) -> int:
 
 
 def input_behind(value: Value) -> Value:
-    """The input that is handed on as this output: that of the same number for `IdentityN` and loops, the first one else."""
+    """The input that is handed on as this output: that of the same number for what hands on several and for loops, the first one else."""
     return value.producer.inputs[_index_behind(value)]
 
 

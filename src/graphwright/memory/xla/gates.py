@@ -31,7 +31,9 @@ _SIZES_ONLY = frozenset({"Range", "LinSpace", "Fill"})
 _SMALL_BYTES = 4096
 
 
-def add_gates(graph: Graph, steps: Sequence[Sequence[Node]], behind: Iterable[Node], clones: AbstractSet[Node]) -> dict[Node, bool]:
+def add_gates(
+    graph: Graph, steps: Sequence[Sequence[Node]], behind: Iterable[Node], clones: AbstractSet[Node], *, sums: bool = True
+) -> dict[Node, bool]:
     """Let the clones wait for what stands before them in the schedule.
 
     Args:
@@ -39,6 +41,7 @@ def add_gates(graph: Graph, steps: Sequence[Sequence[Node]], behind: Iterable[No
         steps: the nodes of each step of the backward part, in the order of the schedule.
         behind: what is there when the backward part begins.
         clones: those among the nodes of the steps.
+        sums: whether sums of gradients are held too.
 
     Returns:
         The gates, each an Identity that waits for what must be there before it, and whether it is solid. `write_live_graph` makes them
@@ -58,10 +61,11 @@ def add_gates(graph: Graph, steps: Sequence[Sequence[Node]], behind: Iterable[No
         for node in nodes:
             if is_clone:
                 run.hold(node)
-            else:
+                continue
+            if sums:
                 run.hold_sums(node, [made_in.get(value.producer, number) < number for value in node.inputs])
-                made_in[node] = number
-                since.append(node)
+            made_in[node] = number
+            since.append(node)
         gates |= run.gates
     graph.sort_nodes(topological_order(graph))
     return gates

@@ -9,10 +9,14 @@ XLA drops control edges and makes an order of its own, by memory. What a schedul
 
 The gate of a residual opens when the gradient before its first reader in the schedule is there. So nothing that the backward part makes of
 it runs early, and the schedule's order holds in the large.
+
+XLA's compiler for GPUs keeps optimization barriers, which cost nothing there; which of the two ways of holding needs less is found by
+compiling both.
 """
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 
 from graphwright.analyze.backward import backward_nodes
 from graphwright.analyze.cost import SMALL_BYTES, TaskMap
@@ -21,6 +25,7 @@ from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.values import GIVEN, RECOMPUTED_FROM, hands_on_several, is_view
 from graphwright.ir.traits.variables import is_read
 from graphwright.ir.walk import topological_order
+from graphwright.memory.xla.barriers import write_barriers
 from graphwright.memory.xla.gates import add_gates
 from graphwright.plan.model import Schedule
 from graphwright.source.live_graph import is_numeric
@@ -28,7 +33,23 @@ from graphwright.source.traced_nodes import write_gates
 from graphwright.transform.rematerialize import apply_schedule
 
 
-def apply_for_xla(tasks: TaskMap, schedule: Schedule) -> int:
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """How a schedule is held.
+
+    Attributes:
+        barriers: by XLA's optimization barriers (`memory/xla/barriers.py`) instead of opaque gates.
+        residuals: whether the backward part reads residuals, and sums of gradients, through them too, or clones alone what they read.
+    """
+
+    barriers: bool
+    residuals: bool
+
+
+GATES = Holding(barriers=False, residuals=True)
+
+
+def apply_for_xla(tasks: TaskMap, schedule: Schedule, holding: Holding = GATES) -> int:
     """Rewrite `tasks.graph` in place so that XLA, left to its own order, keeps and repeats what the schedule does.
 
     Returns:
@@ -41,12 +62,15 @@ def apply_for_xla(tasks: TaskMap, schedule: Schedule) -> int:
     clones = {node for node in graph.nodes if RECOMPUTED_FROM in node.attrs}
     first = next((k for k, nodes in enumerate(steps) if not (backward.isdisjoint(nodes) and clones.isdisjoint(nodes))), len(steps))
     late = steps[first:]
-    gates = _hold_residuals(graph, set(tasks.resident), late, backward, clones)
+    gates = _hold_residuals(graph, set(tasks.resident), late, backward, clones) if holding.residuals else {}
     if clones:
         # Not all that the forward part leaves: bits of it would be read when the gate opens, and hold what they are read of.
-        gates |= add_gates(graph, late, steps[first - 1] if first else (), clones)
+        gates |= add_gates(graph, late, steps[first - 1] if first else (), clones, sums=holding.residuals)
     graph.sort_nodes(topological_order(graph))
-    write_gates(graph, gates)
+    if holding.barriers:
+        write_barriers(graph, list(gates), late)
+    else:
+        write_gates(graph, gates)
     return len(gates)
 
 

@@ -11,10 +11,11 @@ import importlib
 from typing import Any
 
 from graphwright.errors import in_words
+from graphwright.ir.traits.values import BARRIER, SEVERAL
 from graphwright.run.verify import verify
 from graphwright.source.graph_def import nodes_of
 from graphwright.source.private_tensorflow import captures_of
-from graphwright.source.rebuild import rebuild_concrete_function
+from graphwright.source.rebuild import is_jit_compiled, rebuild_concrete_function
 
 tf: Any = importlib.import_module("tensorflow")
 
@@ -25,7 +26,7 @@ def verify_compiled(original: Any, rewritten: Any, inputs: Any) -> tuple[str, st
     """Run both, with TensorFlow's kernels and as XLA compiles them, and put the variables back.
 
     Args:
-        original: a `ConcreteFunction`, marked for XLA.
+        original: a `ConcreteFunction`, marked for XLA or not.
         rewritten: what should compute the same.
         inputs: the arguments of one call, as `verify` takes them.
 
@@ -35,7 +36,9 @@ def verify_compiled(original: Any, rewritten: Any, inputs: Any) -> tuple[str, st
     Raises:
         UnsupportedError, ArgumentError: see `verify`.
     """
-    plain, ours = _without_xla(original), _without_xla(rewritten)
+    plain, ours = _run_by(original, xla=False), _run_by(rewritten, xla=False)
+    if not is_jit_compiled(original):  # a plan for a GPU, which XLA compiles wherever it runs
+        original = _run_by(original, xla=True)
     try:
         by_kernels = verify(plain, ours, inputs)
     except tf.errors.OpError as error:  # an operation that only XLA has, or no memory for it
@@ -66,11 +69,13 @@ def _draws_by_state(function: Any) -> bool:
     return any("seed" in node.attr and "seed2" in node.attr for node in nodes_of(graph_def))
 
 
-def _without_xla(function: Any) -> Any:
-    """The same function, run by TensorFlow's kernels."""
+def _run_by(function: Any, *, xla: bool) -> Any:
+    """The same function, compiled by XLA or run by TensorFlow's kernels."""
     graph_def = function.graph.as_graph_def()
     for node in nodes_of(graph_def):
         node.attr.pop("_XlaMustCompile", None)
+        if node.op == BARRIER:
+            node.op = SEVERAL
     for body in graph_def.library.function:
         body.attr.pop("_XlaMustCompile", None)
     captures = captures_of(function)
@@ -81,6 +86,7 @@ def _without_xla(function: Any) -> Any:
         captures=[(external, inner.name) for external, inner in zip(captures, function.inputs[count:], strict=True)],
         outputs=[tensor.name for tensor in function.outputs],
         control_outputs=[operation.name for operation in function.graph.control_outputs],
-        name="kernels",
+        name="xla" if xla else "kernels",
+        jit_compile=xla,
         like=function,
     )

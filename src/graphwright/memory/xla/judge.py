@@ -1,0 +1,54 @@
+"""Who judges the plans of a compiled step, and how they are held for it: this process's XLA, or XLA for a GPU that is not there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from graphwright.analyze.device_models import HERE, DeviceModel
+from graphwright.analyze.xla_program import XlaMemory
+from graphwright.memory.xla.schedule import GATES, Holding
+from graphwright.run.xla_memory import xla_memory
+
+_HOW_PEAK = (
+    "XLA's buffer assignment of the compiled step, for this process's first device: arguments, variables, results, temporaries and "
+    "constants; workspace that libraries take by themselves is not in it"
+)
+_HOW_ORDER = (
+    "made by XLA: {} hold back what is computed again{}, as the plan says. The charts over the step, what is live at "
+    "the peak and the layers are the planner's model of it, operation by operation, without XLA's fusions"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Compiles a step, and says what it takes.
+
+    Attributes:
+        device: the GPU; None for this process's first device.
+        holdings: how plans may be held for it, the likely better one first.
+    """
+
+    device: DeviceModel | None
+    holdings: tuple[Holding, ...]
+
+    @property
+    def name(self) -> str:
+        """As `device=` takes it."""
+        return self.device.name if self.device is not None else HERE
+
+    def memory(self, function: Any, shapes: Sequence[tuple[int, ...]]) -> XlaMemory:
+        """What the compiled step takes."""
+        return xla_memory(function, shapes, self.device)
+
+    def how(self, memory: XlaMemory, holding: Holding) -> dict[str, str]:
+        """What the figures are, by their names."""
+        kept = ", and what is kept" if holding.residuals else ""
+        order = _HOW_ORDER.format("optimization barriers" if holding.barriers else "gates", kept)
+        return {"peak": _HOW_PEAK if self.device is None else memory.how(self.device.full_name), "order": order}
+
+
+def judge_for(device: DeviceModel | None) -> Judge:
+    """The judge for a device."""
+    if device is None:
+        return Judge(None, (GATES,))
+    return Judge(device, (Holding(barriers=True, residuals=False), Holding(barriers=True, residuals=True)))
