@@ -11,6 +11,7 @@ to run its maker again, or to read it back.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from graphwright.plan.model import Buffer, CostGraph, Schedule, Task
 from graphwright.plan.simulate import simulate_unchecked
@@ -64,6 +65,14 @@ def cheaper_than_running_again(graph: CostGraph, prices: Copies, *, with_inputs:
                 found[b] = copy
                 price[b] = copy.read_s
     return found
+
+
+def all_copies(graph: CostGraph, prices: Copies) -> dict[int, Copy]:
+    """All buffers with a price, of each task the largest one."""
+    largest: dict[int | None, int] = {}
+    for b in sorted(prices, key=lambda b: -graph.buffers[b].nbytes):
+        largest.setdefault(graph.buffers[b].producer, b)
+    return {b: prices[b] for b in sorted(largest.values())}
 
 
 def apart(graph: CostGraph, copies: Copies) -> CostGraph:
@@ -125,6 +134,32 @@ def together(graph: CostGraph, copies: Copies, schedule: Schedule, budget_bytes:
             steps = without
     steps = [t for t in steps if t >= 0]
     return _copied(graph, copies, steps), Schedule(tuple(steps))
+
+
+def copied_buffers(graph: CostGraph) -> list[int]:
+    """The buffers of which a graph that was put `together` makes copies."""
+    return [task.again.outputs[0] for task in graph.tasks if task.again is not None]
+
+
+def most_copied_bytes(graph: CostGraph, schedule: Schedule) -> int:
+    """The most bytes that copies take at once: each from when it is written to when it is read for the last time.
+
+    >>> tasks = (Task("a", 5, (), (0,), again=Task("a", 1, (), (0,))), Task("b", 1, (0,), (1,)), Task("c", 1, (0, 1), ()))
+    >>> most_copied_bytes(CostGraph(tasks, (Buffer("x", 4, 0), Buffer("y", 1, 1)), (0, 1, 2)), Schedule((0, 1, 0, 2)))
+    4
+    """
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for k, t in enumerate(schedule.steps):
+        first.setdefault(t, k)
+        last[t] = k
+    change = [0] * (len(schedule.steps) + 1)
+    for b in copied_buffers(graph):
+        maker = graph.buffers[b].producer
+        assert maker is not None
+        change[first[maker]] += graph.buffers[b].nbytes
+        change[last[maker] + 1] -= graph.buffers[b].nbytes
+    return max(accumulate(change))
 
 
 def _copied(graph: CostGraph, copies: Copies, steps: Sequence[int]) -> CostGraph:
