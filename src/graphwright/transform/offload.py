@@ -68,7 +68,7 @@ class HostCopies:
         pass
 
     def _identity(self, name: str, source: Value, like: Value, device: str) -> Node:
-        return _add(self.graph, "Identity", name, [source], (like.dtype, like.shape), device, T=like.dtype)
+        return add(self.graph, "Identity", name, [source], (like.dtype, like.shape), device, T=like.dtype)
 
 
 class SpillFiles:
@@ -80,72 +80,93 @@ class SpillFiles:
 
     def __init__(self, graph: Graph, folder: str) -> None:
         self.graph, self.folder = graph, folder.rstrip("/") + "/"
+        self._texts = FileTexts(graph, self.folder)
+        self._run: Value | None = None
         self._files: dict[Value, tuple[Value, Node, list[Node]]] = {}  # the file's name, what writes it, what reads it
 
     def write(self, value: Value) -> Node:
         name = f"{OFFLOADED}/{value.producer.name}"
-        if not self._files:
-            self._make_common()
-        number = self._text(f"{name}/number", f".{len(self._files)}")
-        file = self._join(f"{name}/file", [self._folder, self._run, number])
-        attrs: dict[str, Attribute] = {"dtypes": (value.dtype,)}
-        node = self.graph.add_node(
-            "SaveV2", self.graph.unique_name(f"{name}/write"), inputs=[file, self._names, self._slices, value], attrs=attrs
-        )
+        if self._run is None:
+            self._run = drawn_digits(self._texts, f"{OFFLOADED}/run")[1]
+        file = self._texts.file(name, self._run, f".{len(self._files)}")
+        node = self._texts.save(f"{name}/write", file, value)
         self._files[value] = file, node, []
         return node
 
     def read(self, value: Value) -> Node:
         file, written, readers = self._files[value]
-        node = _add(
-            self.graph,
-            "RestoreV2",
-            f"{OFFLOADED}/{value.producer.name}",
-            [file, self._names, self._slices],
-            (value.dtype, value.shape),
-            dtypes=(value.dtype,),
-            _output_shapes=(ShapeAttribute(value.shape),),
-        )
+        node = self._texts.restore(f"{OFFLOADED}/{value.producer.name}", file, value.dtype, value.shape)
         self.graph.add_control_input(node, written)
         readers.append(node)
         return node
 
     def finish(self) -> None:
-        over: list[Node] = []
-        for value, (file, _, readers) in self._files.items():
-            name = f"{OFFLOADED}/{value.producer.name}/over"
-            names = _add(self.graph, "Pack", f"{name}/names", [file], (_TEXT, (1,)), N=1, T=_TEXT, axis=0).outputs[0]
-            attrs: dict[str, Attribute] = {"delete_old_dirs": False, "allow_missing_files": False}
-            inputs = [names, self._over]
-            over.append(
-                self.graph.add_node("MergeV2Checkpoints", self.graph.unique_name(name), inputs=inputs, attrs=attrs, control_inputs=readers)
-            )
+        over = [
+            self._texts.give_up(f"{OFFLOADED}/{value.producer.name}/over", file, readers)
+            for value, (file, _, readers) in self._files.items()
+        ]
         self.graph.control_outputs = [*self.graph.control_outputs, *over]
 
-    def _make_common(self) -> None:
-        graph, int64 = self.graph, DTYPES["int64"]
-        shape = add_constant(graph, f"{OFFLOADED}/run/shape", np.array([2], np.int32))
-        axis = add_constant(graph, f"{OFFLOADED}/run/axis", np.array([0], np.int32))
-        drawn = _add(
-            graph, "NonDeterministicInts", f"{OFFLOADED}/run/drawn", [shape], (int64, (2,)), dtype=int64, shape_dtype=DTYPES["int32"]
-        )
-        digits = _add(graph, "AsString", f"{OFFLOADED}/run/digits", drawn.outputs, (_TEXT, (2,)), T=int64)
-        inputs = [digits.outputs[0], axis]
-        self._run = _add(graph, "ReduceJoin", f"{OFFLOADED}/run", inputs, (_TEXT, ()), keep_dims=False, separator=b"_").outputs[0]
-        self._folder = self._text(f"{OFFLOADED}/folder", self.folder)
-        self._over = self._text(f"{OFFLOADED}/over", f"{self.folder}over")
-        self._names = self._text(f"{OFFLOADED}/names", ["tensor"])
-        self._slices = self._text(f"{OFFLOADED}/slices", [""])
 
-    def _text(self, name: str, text: str | Sequence[str]) -> Value:
+class FileTexts:
+    """The nodes of one graph that name files, write one tensor each, and read it.
+
+    Args:
+        folder: its name, or what has it as its value.
+    """
+
+    def __init__(self, graph: Graph, folder: str | Value, over: Value | None = None) -> None:
+        self.graph = graph
+        self.folder = self.text(f"{OFFLOADED}/folder", folder) if isinstance(folder, str) else folder
+        self.over = self.text(f"{OFFLOADED}/over", f"{folder}over") if over is None else over
+        self._names = self.text(f"{OFFLOADED}/names", ["tensor"])
+        self._slices = self.text(f"{OFFLOADED}/slices", [""])
+
+    def text(self, name: str, text: str | Sequence[str]) -> Value:
+        """A constant, which is changed where there is one of this name."""
+        if name in self.graph:
+            self.graph.set_attr(self.graph[name], "value", text_attribute(text))
+            return self.graph[name].outputs[0]
         shape: Shape = () if isinstance(text, str) else (len(text),)
-        return _add(self.graph, "Const", name, [], (_TEXT, shape), dtype=_TEXT, value=text_attribute(text)).outputs[0]
+        return add(self.graph, "Const", name, [], (_TEXT, shape), dtype=_TEXT, value=text_attribute(text)).outputs[0]
 
-    def _join(self, name: str, parts: Sequence[Value]) -> Value:
-        return _add(self.graph, "StringJoin", name, parts, (_TEXT, ()), N=len(parts), separator=b"").outputs[0]
+    def file(self, name: str, digits: Value, suffix: str) -> Value:
+        """The name of a file: the folder, digits, and what tells it from others."""
+        parts = [self.folder, digits, self.text(f"{name}/number", suffix)]
+        return add(self.graph, "StringJoin", f"{name}/file", parts, (_TEXT, ()), N=3, separator=b"").outputs[0]
+
+    def save(self, name: str, file: Value, value: Value) -> Node:
+        inputs, attrs = [file, self._names, self._slices, value], {"dtypes": (value.dtype,)}
+        return self.graph.add_node("SaveV2", self.graph.unique_name(name), inputs=inputs, attrs=attrs)
+
+    def restore(self, name: str, file: Value, dtype: DType, shape: Shape) -> Node:
+        shapes = (ShapeAttribute(shape),)
+        inputs = [file, self._names, self._slices]
+        return add(self.graph, "RestoreV2", name, inputs, (dtype, shape), dtypes=(dtype,), _output_shapes=shapes)
+
+    def give_up(self, name: str, file: Value, readers: Sequence[Node]) -> Node:
+        """Rename the file, when it was read, to the name that all such files have in common."""
+        names = add(self.graph, "Pack", f"{name}/names", [file], (_TEXT, (1,)), N=1, T=_TEXT, axis=0).outputs[0]
+        attrs: dict[str, Attribute] = {"delete_old_dirs": False, "allow_missing_files": False}
+        name = self.graph.unique_name(name)
+        return self.graph.add_node("MergeV2Checkpoints", name, inputs=[names, self.over], attrs=attrs, control_inputs=readers)
+
+    def digits(self, name: str, numbers: Value) -> Value:
+        """A vector of numbers as one text."""
+        axis = add_constant(self.graph, f"{name}/axis", np.array([0], np.int32))
+        text = add(self.graph, "AsString", f"{name}/digits", [numbers], (_TEXT, numbers.shape), T=numbers.dtype).outputs[0]
+        return add(self.graph, "ReduceJoin", name, [text, axis], (_TEXT, ()), keep_dims=False, separator=b"_").outputs[0]
 
 
-def _add(
+def drawn_digits(texts: FileTexts, name: str) -> tuple[Value, Value]:
+    """128 bits that the system draws in each run, as numbers and as a text."""
+    int32 = DTYPES["int32"]
+    shape = add_constant(texts.graph, f"{name}/shape", np.array([4], np.int32))
+    drawn = add(texts.graph, "NonDeterministicInts", f"{name}/drawn", [shape], (int32, (4,)), dtype=int32, shape_dtype=int32)
+    return drawn.outputs[0], texts.digits(name, drawn.outputs[0])
+
+
+def add(
     graph: Graph, op_type: str, name: str, inputs: Sequence[Value], output: tuple[DType, Shape], device: str = "", **attrs: Attribute
 ) -> Node:
     return graph.add_node(op_type, graph.unique_name(name), inputs=inputs, attrs=attrs, output_types=[output], device=device)
