@@ -45,7 +45,7 @@ def private_files(nodes: Sequence[Node]) -> PrivateFiles:
     written: dict[Value, Value] = {}
     carrying: set[Node] = set()
     for draw in nodes:
-        if draws_from_system(draw) and _bits(draw) >= _LEAST_BITS:
+        if draws_from_system(draw) and draws_enough(draw):
             found = _of_draw(draw, runs)
             if found is not None:
                 written |= found.written
@@ -102,35 +102,37 @@ def _of_file(users: Sequence[Node], movers: Sequence[Node], folder: str) -> Priv
     if len(writers) != 1 or len(writers) + len(readers) != len(users) or not all(map(moves_files, movers)):
         return None
     [writer] = writers
-    if len(writer.inputs) != 4 or not _is_whole(writer):
+    if len(writer.inputs) != 4 or not is_whole(writer):
         return None
     tensor = writer.inputs[3]
     for reader in readers:
-        same = text_of(reader.inputs[1]) == text_of(writer.inputs[1]) and _is_whole(reader)
+        same = text_of(reader.inputs[1]) == text_of(writer.inputs[1]) and is_whole(reader)
         if not same or len(reader.outputs) != 1 or reader.outputs[0].dtype != tensor.dtype:
             return None
-        if not _surely_before(writer, reader):
+        if not surely_before(writer, reader):
             return None
     for mover in movers:
         target = text_of(mover.inputs[1])
         inside = len(target) == 1 and target[0].startswith(folder) and target[0][len(folder) :].isalpha()
         if not inside or mover.attrs.get("delete_old_dirs") is not False:
             return None
-        if not all(_surely_before(node, mover) for node in readers or [writer]):
+        if not all(surely_before(node, mover) for node in readers or [writer]):
             return None
     return PrivateFiles({reader.outputs[0]: tensor for reader in readers}, frozenset([writer, *readers, *movers]))
 
 
-def _surely_before(first: Node, node: Node) -> bool:
+def surely_before(first: Node, node: Node) -> bool:
+    """Whether edges lead from one node to another."""
     return first in node.control_inputs or first in backward_reachable([node])
 
 
-def _is_whole(node: Node) -> bool:
+def is_whole(node: Node) -> bool:
     """Whether it writes or reads one tensor, all of it, under one name."""
     return len(text_of(node.inputs[1])) == 1 and text_of(node.inputs[2]) == ("",)
 
 
-def _bits(draw: Node) -> int:
+def draws_enough(draw: Node) -> bool:
+    """Whether what is drawn is drawn once only."""
     shape = constant_array(draw.inputs[0].producer)
-    dtype = draw.outputs[0].dtype
-    return 0 if shape is None or shape.ndim != 1 or dtype.itemsize is None else int(shape.prod() * dtype.itemsize) * 8
+    size = draw.outputs[0].dtype.itemsize
+    return shape is not None and shape.ndim == 1 and size is not None and int(shape.prod()) * size * 8 >= _LEAST_BITS

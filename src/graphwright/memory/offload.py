@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import time as clock
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,14 @@ from graphwright.plan.copies import Copies, Copy, copied_buffers
 from graphwright.plan.model import CostGraph
 from graphwright.report.results import CopyEngine
 from graphwright.report.units import format_bytes
+from graphwright.source.sent_values import forget, remember
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.step.flatten import FlatStep
 from graphwright.transform.offload import OFFLOADED, WRITE_BUFFER_BYTES, Carrier, HostCopies, SpillFiles
 
 _DEVICE = re.compile(r"(CPU|GPU):\d+")
-_LEAST_BYTES = 1 << 16  # smaller buffers are not worth a file
+LEAST_BYTES = 1 << 16
+"""Smaller buffers are not worth a file."""
 _MEASURED_BYTES = 1 << 25
 _HOST = CopyEngine(1e10, 1e10, 2e-5, "assumed for PCIe, not measured")
 
@@ -55,7 +58,7 @@ class Offload:
         found: dict[int, Copy] = {}
         for b, (buffer, value) in enumerate(zip(tasks.costs.buffers, tasks.values, strict=True)):
             is_plain = value.dtype.itemsize is not None and value not in held and value not in flat.graph.at_most
-            if buffer.producer is None or buffer.kept or buffer.killed_by is not None or buffer.nbytes < _LEAST_BYTES or not is_plain:
+            if buffer.producer is None or buffer.kept or buffer.killed_by is not None or buffer.nbytes < LEAST_BYTES or not is_plain:
                 continue
             write_s, read_s = self.engine.write_s(buffer.nbytes), self.engine.read_s(buffer.nbytes)
             found[b] = Copy(write_s, read_s, min(buffer.nbytes, WRITE_BUFFER_BYTES) if self.on_disk else 0)
@@ -71,7 +74,7 @@ class Offload:
         return f"{before}; {how}".removeprefix("; ")
 
     def carrier(self, graph: Graph) -> Carrier:
-        """What adds the nodes to a graph. Files get a folder of their own, which `remove_with` removes.
+        """What adds the nodes to a graph. The folder of files lives as long as what is returned.
 
         Raises:
             ArgumentError: nothing can be written to the folder.
@@ -79,7 +82,10 @@ class Offload:
         if not self.on_disk:
             return HostCopies(graph, self.to)
         try:
-            return SpillFiles(graph, tempfile.mkdtemp(prefix="graphwright_", dir=self.to))
+            folder = _folder(self.to)
+            carrier = SpillFiles(graph, folder.path)
+            weakref.finalize(carrier, _release, folder, (), os.getpid())
+            return carrier
         except OSError as error:
             raise _unusable(self.to, error) from error
 
@@ -101,16 +107,24 @@ def offload_to(place: str | Path | None, engine: CopyEngine | None) -> Offload:
     return Offload(folder, engine or _measured(folder))
 
 
-def remove_with(function: Any, carrier: Carrier | None) -> None:
-    """Let the files of a function go with it, or with the process that made it."""
-    if isinstance(carrier, SpillFiles):
-        weakref.finalize(function, _remove, carrier.folder, os.getpid())
+def tie_files(function: Any, carrier: Carrier | None, sent: Sequence[Any]) -> None:
+    """Let the files go when no function needs them any more, or with the process that made them; variables come back first.
+
+    Args:
+        sent: the handles of variables that the function leaves in files.
+    """
+    if not isinstance(carrier, SpillFiles):
+        return
+    folder = _folder(str(Path(carrier.folder).parent))
+    for handle in sent:
+        remember(handle, carrier.folder)
+    weakref.finalize(function, _release, folder, tuple(sent), os.getpid())
 
 
-def remove_now(carrier: Carrier | None) -> None:
-    """Remove the files of a function that was not made."""
-    if isinstance(carrier, SpillFiles):
-        _remove(carrier.folder, os.getpid())
+def _release(_: _Folder, sent: Sequence[Any], process: int) -> None:
+    if os.getpid() == process:
+        for handle in sent:
+            forget(handle)
 
 
 def failed_copy(error: Exception, offload: Offload) -> OffloadError | None:
@@ -127,6 +141,26 @@ def failed_copy(error: Exception, offload: Offload) -> OffloadError | None:
     )
 
 
+class _Folder:
+    """A folder of this process's own, which is removed when nothing refers to it any more."""
+
+    def __init__(self, place: str) -> None:
+        self.path = tempfile.mkdtemp(prefix="graphwright_", dir=place)
+        weakref.finalize(self, _remove, self.path, os.getpid())
+
+
+_folders: weakref.WeakValueDictionary[tuple[str, int], _Folder] = weakref.WeakValueDictionary()
+
+
+def _folder(place: str) -> _Folder:
+    """The one folder of this process there: what one function leaves in a file, another one finds."""
+    key = str(Path(place).absolute()), os.getpid()
+    found = _folders.get(key)
+    if found is None:
+        found = _folders[key] = _Folder(place)
+    return found
+
+
 def _remove(folder: str, process: int) -> None:
     if os.getpid() == process:
         shutil.rmtree(folder, ignore_errors=True)
@@ -137,31 +171,24 @@ def _measured(folder: str) -> CopyEngine:
     tf: Any = import_tensorflow()
     try:
         with tempfile.TemporaryDirectory(prefix="graphwright_", dir=folder) as inner, tf.init_scope(), tf.device("/device:CPU:0"):
-            prefix, names, slices = f"{inner}/speed", ["tensor"], [""]
+            prefix, one = f"{inner}/speed", {"tensor_names": ["tensor"], "shape_and_slices": [""]}
             value = tf.random.stateless_uniform([_MEASURED_BYTES // 8], (1, 2), None, None, tf.int64)
-            small = [
-                _timed(lambda: tf.raw_ops.SaveV2(prefix=prefix, tensor_names=names, shape_and_slices=slices, tensors=[value[:8]]))
-                for _ in "ab"
-            ]
-            write_s = _timed(lambda: tf.raw_ops.SaveV2(prefix=prefix, tensor_names=names, shape_and_slices=slices, tensors=[value]))
+            small = min(_timed(tf.raw_ops.SaveV2, prefix=prefix, tensors=[value[:8]], **one) for _ in range(2))
+            write_s = _timed(tf.raw_ops.SaveV2, prefix=prefix, tensors=[value], **one)
             [data] = Path(inner).glob("speed.data*")
             with data.open("rb") as stream:
-                write_s += _timed(lambda: os.fsync(stream.fileno()))
+                write_s += _timed(os.fsync, stream.fileno())
                 if hasattr(os, "posix_fadvise"):
                     os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            read_s = _timed(
-                lambda: tf.raw_ops.RestoreV2(prefix=prefix, tensor_names=names, shape_and_slices=slices, dtypes=[tf.int64])[0].numpy()
-            )
-    except OSError as error:
+            read_s = _timed(tf.raw_ops.RestoreV2, prefix=prefix, dtypes=[tf.int64], **one)
+    except (OSError, tf.errors.OpError) as error:
         raise _unusable(folder, error) from error
-    except tf.errors.OpError as error:
-        raise _unusable(folder, error) from error
-    return CopyEngine(_MEASURED_BYTES / write_s, _MEASURED_BYTES / read_s, min(small), f"measured with {_MEASURED_BYTES >> 20} MiB")
+    return CopyEngine(_MEASURED_BYTES / write_s, _MEASURED_BYTES / read_s, small, f"measured with {_MEASURED_BYTES >> 20} MiB")
 
 
-def _timed(call: Any) -> float:
+def _timed(call: Any, *args: Any, **options: Any) -> float:
     begun = clock.perf_counter()
-    call()
+    call(*args, **options)
     return clock.perf_counter() - begun
 
 

@@ -30,6 +30,7 @@ from graphwright.run.traced_step import TracedStep, bind, first_batch, split_inp
 from graphwright.run.verify import verify as verify_steps
 from graphwright.source.concrete_function import meets_other_processes
 from graphwright.source.rebuild import is_jit_compiled
+from graphwright.source.sent_values import bring_back, sent_handles
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.step.keras_step import is_keras_model, keras_data, keras_step, train_with
 from graphwright.step.signatures import as_inputs, signature_of, signature_of_shapes
@@ -155,6 +156,17 @@ class OptimizedStep:
                     if failed is None:
                         raise
                     raise failed from error
+
+    def bring_back(self) -> int:
+        """Let variables that are in files between two runs hold their values again, for whoever reads them, such as a checkpoint.
+
+        The next call goes on with what they hold then. They also come back when the step is given up.
+
+        Returns:
+            How many were away.
+        """
+        functions = [p.function for p in list(self._planned.values()) if p is not None and p.function is not None]
+        return sum(bring_back(handle) for function in functions for handle in sent_handles(function))
 
     def concrete_function(self, *args: Any, **kwargs: Any) -> Any:
         """The function that a call with these arguments runs; planned first when it is new, without running it."""

@@ -221,7 +221,8 @@ def _and_elsewhere(chosen: Candidate, solution: Solution, plan: MemoryPlan) -> M
     """The plan with what it says of copies, where it has any."""
     if chosen.offload is None:
         return plan
-    plan = replace(plan, offload_to=chosen.offload.to)
+    in_files = sum(one.nbytes for one in chosen.sent)
+    plan = replace(plan, offload_to=chosen.offload.to, offloaded_bytes=plan.offloaded_bytes + in_files)
     if chosen.offload.on_disk:
         return plan
     held = most_copied_bytes(chosen.tasks.costs, solution.schedule)
@@ -297,7 +298,7 @@ def _follow(
     before = [_proved(one) for one in made if prove and not (one is chosen and one.parts > 1)]
     difference = next((one.difference for one in before if one.difference), "")
     starts = relax(costs, schedule, solutions[0].peak_bytes) if len(parts) == 1 else None
-    function = follow_schedule(chosen.flat, chosen.tasks, schedule, lanes(parts), starts, chosen.offload)
+    function = follow_schedule(chosen.flat, chosen.tasks, schedule, lanes(parts), starts, chosen.offload, chosen.sent)
     tell("proving that it computes the same", 1.0)
     proof = None if original is None else Proof(difference) if difference else prove_function(original, function, flat.binding)
     if proof is not None and proof.equal:
@@ -319,6 +320,8 @@ def _proved(made: Candidate) -> Proof:
     before, after = made.before.flat, made.flat
     if made.parts > 1:
         return Original(before.graph, before.purity, default_attributes, parts=True).compare(after.graph, after.purity)
+    if made.sent:
+        return Original(before.graph, before.purity, default_attributes).compare(after.graph, after.purity)
     if made.transposed:
         return Proof(transposes_difference(before.graph, before.purity, after.graph, made.transposed))
     return Proof(segments_difference(before.graph, before.purity, after.graph, made.loops))

@@ -10,7 +10,7 @@ from graphwright.analyze.onednn_workspace import onednn_workspace_bytes
 from graphwright.analyze.time_model import estimated_time_s
 from graphwright.analyze.workspace import onednn_enabled, workspace_bytes
 from graphwright.errors import InfeasibleError
-from graphwright.memory.offload import Offload, remove_now, remove_with
+from graphwright.memory.offload import Offload, tie_files
 from graphwright.memory.verbs import Candidate
 from graphwright.plan.copies import copied_buffers
 from graphwright.plan.model import CostGraph, LowerBound, Schedule, Solution
@@ -34,6 +34,7 @@ from graphwright.step.summary import (
 )
 from graphwright.transform.branch_order import order_branches
 from graphwright.transform.loop_ends import wait_for_loop_ends
+from graphwright.transform.offload_state import Sent
 from graphwright.transform.rematerialize import apply_schedule
 
 _HOW_COUNTED = (
@@ -63,6 +64,7 @@ def follow_schedule(
     lanes: Sequence[int] | None = None,
     starts: Sequence[int] | None = None,
     offload: Offload | None = None,
+    sent: Sequence[Sent] = (),
 ) -> Any:
     """The `ConcreteFunction` that runs the tasks in this order. The graph of the flat step, from which `tasks` was made, is rewritten.
 
@@ -70,17 +72,15 @@ def follow_schedule(
         lanes: per task, the number of the device that runs it, where there are several: each keeps its own order.
         starts: per step, how many of the first steps it waits for; all without it.
         offload: where copied tasks have their copies. Files go with the function.
+        sent: the variables that are in files between two runs.
     """
     carrier = None if offload is None else offload.carrier(flat.graph)
-    try:
-        apply_schedule(tasks, schedule, lanes=lanes, starts=starts, carrier=carrier)
-        order_branches(flat.graph)
-        wait_for_loop_ends(flat.graph)
-        function = to_concrete_function(flat.graph, flat.binding)
-    except BaseException:
-        remove_now(carrier)
-        raise
-    remove_with(function, carrier)
+    apply_schedule(tasks, schedule, lanes=lanes, starts=starts, carrier=carrier)
+    order_branches(flat.graph)
+    wait_for_loop_ends(flat.graph)
+    function = to_concrete_function(flat.graph, flat.binding)
+    captured = dict(zip(flat.graph.inputs[flat.binding.argument_count :], flat.binding.captures, strict=True))
+    tie_files(function, carrier, [captured[one.handle] for one in sent if one.handle in captured])
     return function
 
 

@@ -12,6 +12,7 @@ from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.loop_pairs import find_pairs
 from graphwright.ir.graph import Graph
 from graphwright.memory.offload import Offload
+from graphwright.memory.offload_state import state_candidates
 from graphwright.memory.parts import Part, same_work, split
 from graphwright.memory.plan_cache import PlanCache, fingerprint, other_step, plan_key
 from graphwright.memory.planning import Progress, map_tasks, room_bytes, solve_with_room
@@ -198,6 +199,13 @@ class Search:
             best = self._offloaded(start, offload, best, time)
         if offload is not None and without is not start and self._price(best[1].found) > 0:
             best = self._offloaded(without, offload, best, time)
+        if offload is not None and offload.on_disk and not self._keeps(best):
+            excess = best[1].found.peak_bytes - (self.budget_bytes or 0)
+            for candidate in state_candidates(start, map_allowed, offload, excess):
+                if not self._keeps(best):
+                    best = self._better([candidate], best, time, 1)
+                if not self._keeps(best):
+                    best = self._offloaded(candidate, offload, best, time)
         return best
 
     def _offloaded(

@@ -99,7 +99,8 @@ def apart(graph: CostGraph, copies: Copies) -> CostGraph:
 
 
 def together(graph: CostGraph, copies: Copies, schedule: Schedule, budget_bytes: int) -> tuple[CostGraph, Schedule]:
-    """A schedule of the graph `apart` as one of the graph itself, whose copied tasks say so; without reads that the budget does not ask for.
+    """A schedule of the graph `apart` as one of the graph itself, whose copied tasks say so;
+    without reads that the budget does not ask for.
 
     >>> tasks = (Task("a", 5, (), (0,)), Task("b", 1, (0,), (1,)), Task("c", 1, (1,), (2,)), Task("d", 1, (0, 2), ()))
     >>> graph = CostGraph(tasks, (Buffer("x", 4, 0), Buffer("y", 1, 1), Buffer("z", 5, 2)), (0, 1, 2, 3))
@@ -128,7 +129,7 @@ def together(graph: CostGraph, copies: Copies, schedule: Schedule, budget_bytes:
             again.append(k)
         seen.add(t)
     for k in sorted(again, key=lambda k: -makers[steps[k]].read_s):
-        without = steps[:k] + [-1] + steps[k + 1 :]
+        without = [*steps[:k], -1, *steps[k + 1 :]]
         kept = [t for t in without if t >= 0]
         if max(simulate_unchecked(copied, kept)) <= max(budget_bytes, peak):
             steps = without

@@ -103,6 +103,10 @@ class Purity:
         purity._unseen = nodes
         return purity
 
+    def is_unseen(self, node: Node) -> bool:
+        """Whether what the node does is seen by nobody, whatever its op type says."""
+        return node in self._unseen
+
     def of(self, graph: Graph) -> Purity:
         """The same answers for another graph with these op types."""
         return Purity(graph, self._stateful, also=self._also)
