@@ -25,6 +25,7 @@ from graphwright.source.sent_values import forget, remember
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.step.flatten import FlatStep
 from graphwright.transform.offload import OFFLOADED, WRITE_BUFFER_BYTES, Carrier, HostCopies, SpillFiles
+from graphwright.transform.offload_state import Sent
 
 _DEVICE = re.compile(r"(CPU|GPU):\d+")
 LEAST_BYTES = 1 << 16
@@ -50,11 +51,15 @@ class Offload:
         """Whether they are files."""
         return not _DEVICE.fullmatch(self.to)
 
-    def prices(self, flat: FlatStep, tasks: TaskMap) -> Copies:
-        """What a copy costs of each buffer that may have one: a dense tensor of a size that is known, held by nothing but its readers."""
+    def prices(self, flat: FlatStep, tasks: TaskMap, sent: Sequence[Sent] = ()) -> Copies:
+        """What a copy costs of each buffer that may have one: a dense tensor of a size that is known, held by nothing but its readers.
+
+        Args:
+            sent: the variables that are in files already.
+        """
         if any(node.op_type in SWITCHES for node in flat.graph.nodes):
             return {}
-        held = {value for values in flat.loops.holds.values() for value in values}
+        held = {value for values in flat.loops.holds.values() for value in values} | {one.value for one in sent}
         found: dict[int, Copy] = {}
         for b, (buffer, value) in enumerate(zip(tasks.costs.buffers, tasks.values, strict=True)):
             is_plain = value.dtype.itemsize is not None and value not in held and value not in flat.graph.at_most

@@ -218,7 +218,7 @@ class Search:
         costs = step.tasks.costs
         once = sum(task.time for task in costs.tasks)
         room = room_bytes(costs, len(step.flat.graph), self.budget_bytes or 0)
-        prices = offload.prices(step.flat, step.tasks)
+        prices = offload.prices(step.flat, step.tasks, step.sent)
         tried: list[set[int]] = [set()]
         for choose in (cheaper_than_running_again, partial(cheaper_than_running_again, with_inputs=False), all_copies):
             copies = choose(costs, prices)
