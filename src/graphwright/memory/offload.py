@@ -66,7 +66,7 @@ class Offload:
             if buffer.producer is None or buffer.kept or buffer.killed_by is not None or buffer.nbytes < LEAST_BYTES or not is_plain:
                 continue
             write_s, read_s = self.engine.write_s(buffer.nbytes), self.engine.read_s(buffer.nbytes)
-            found[b] = Copy(write_s, read_s, min(buffer.nbytes, WRITE_BUFFER_BYTES) if self.on_disk else 0)
+            found[b] = Copy(write_s, read_s, WRITE_BUFFER_BYTES if self.on_disk else 0)
         return found
 
     def words(self, before: str, costs: CostGraph, held_bytes: int) -> str:

@@ -54,10 +54,8 @@ def _in_files(tasks: TaskMap, sent: Sequence[Sent], offload: Offload) -> TaskMap
         held = tasks.buffer_of[one.value]
         read, written, gone = tasks.task_of[one.value.producer], tasks.task_of[one.written], tasks.task_of[one.gone]
         changed[read] = replace(changed[read], time=changed[read].time + offload.engine.read_s(one.nbytes))
-        buffer_bytes = min(one.nbytes, WRITE_BUFFER_BYTES)
-        changed[written] = replace(
-            changed[written], time=changed[written].time + offload.engine.write_s(one.nbytes), workspace_bytes=buffer_bytes
-        )
+        write_s = changed[written].time + offload.engine.write_s(one.nbytes)
+        changed[written] = replace(changed[written], time=write_s, workspace_bytes=WRITE_BUFFER_BYTES)
         changed[gone] = replace(changed[gone], inputs=(*changed[gone].inputs, held))
     resident = {value: nbytes for value, nbytes in tasks.resident.items() if value not in {one.handle for one in sent}}
     costs = replace(tasks.costs, tasks=tuple(changed), resident_bytes=sum(resident.values()))

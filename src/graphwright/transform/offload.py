@@ -26,7 +26,7 @@ from graphwright.ir.dtypes import DTYPES, DType, Shape
 from graphwright.ir.graph import Graph, Node, Value
 
 WRITE_BUFFER_BYTES = 8 << 20
-"""What TensorFlow's writer of checkpoints holds at most (`tensor_bundle.cc`, the size of its buffer)."""
+"""What TensorFlow's writer of checkpoints holds, of small tensors too (`tensor_bundle.cc`, the size of its buffer)."""
 OFFLOADED = "offloaded"
 """What the names of all nodes begin with that carry copies."""
 _TEXT = DTYPES["string"]
