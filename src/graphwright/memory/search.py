@@ -200,12 +200,12 @@ class Search:
         if offload is not None and without is not start and self._price(best[1].found) > 0:
             best = self._offloaded(without, offload, best, time)
         if offload is not None and offload.on_disk and not self._keeps(best):
-            excess = best[1].found.peak_bytes - (self.budget_bytes or 0)
+            excess, candidate = best[1].found.peak_bytes - (self.budget_bytes or 0), None
             for candidate in state_candidates(start, map_allowed, offload, excess):
                 if not self._keeps(best):
                     best = self._better([candidate], best, time, 1)
-                if not self._keeps(best):
-                    best = self._offloaded(candidate, offload, best, time)
+            if candidate is not None and not self._keeps(best):
+                best = self._offloaded(candidate, offload, best, time)
         return best
 
     def _offloaded(
@@ -215,7 +215,9 @@ class Search:
         part = split(step.tasks, None)[0]
         if part.tasks is not step.tasks:  # collectives, whose order is a matter of all devices
             return best
-        costs = step.tasks.costs
+        costs, bound = step.tasks.costs, lower_bound(step.tasks.costs)
+        if self.budget_bytes is not None and bound.nbytes > self.budget_bytes:  # one task alone needs more
+            return best
         once = sum(task.time for task in costs.tasks)
         room = room_bytes(costs, len(step.flat.graph), self.budget_bytes or 0)
         prices = offload.prices(step.flat, step.tasks, step.sent)
@@ -239,7 +241,7 @@ class Search:
                 time=trace.time,
                 overhead=trace.time / once - 1,
                 status="feasible" if kept else "infeasible",
-                lower_bound=lower_bound(costs),
+                lower_bound=bound,
             )
             made = replace(step, tasks=replace(step.tasks, costs=copied), offload=offload, how=offload.words(step.how, copied, held))
             if copied_buffers(copied):
