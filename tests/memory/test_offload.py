@@ -30,8 +30,9 @@ tf: Any = importlib.import_module("tensorflow")
 FAST = gw.CopyEngine(1e11, 1e11)
 
 
-def products(dtype: str = "float32", layers: int = 8, width: int = 256, batch: int = 4096) -> tuple[Any, Any]:
-    """Products whose results are read again backward: to make one again takes far longer than to read 4 MiB."""
+def products(dtype: str = "float32", layers: int = 8, width: int = 256, batch: int = 0) -> tuple[Any, Any]:
+    """Products whose results, of 16 MiB, are read again backward: twice what TensorFlow's writer takes for itself."""
+    batch = batch or 16 * 2**20 // (width * tf.as_dtype(dtype).size)
     rng = np.random.default_rng(0)
     weights = [tf.Variable(tf.cast(rng.normal(0, 0.05, (width, width)), dtype)) for _ in range(layers)]
 
@@ -41,15 +42,15 @@ def products(dtype: str = "float32", layers: int = 8, width: int = 256, batch: i
             y = x
             for weight in weights:
                 y = tf.tanh(y @ weight)
-            loss = tf.reduce_mean(y * y)
+            loss = tf.reduce_sum(y * y)
         for weight, gradient in zip(weights, tape.gradient(loss, weights), strict=True):
-            weight.assign_sub(tf.cast(0.1, dtype) * gradient)
+            weight.assign_sub(tf.cast(1e-6, dtype) * gradient)
         return loss
 
     return step, tf.cast(rng.normal(size=(batch, width)), dtype)
 
 
-def with_adam(layers: int = 5, width: int = 512) -> tuple[Any, Any, list[Any]]:
+def with_adam(layers: int = 5, width: int = 1024) -> tuple[Any, Any, list[Any]]:
     """Products, and Adam written out with its two slots."""
     rng = np.random.default_rng(1)
     weights, first, second = (
@@ -81,8 +82,8 @@ def in_files(step: Any, budget: float | str, x: Any, folder: Path, **options: An
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 def test_residuals_come_back_bit_for_bit_for_less_time_than_recomputing(dtype: str, tmp_path: Path) -> None:
     step, x = products(dtype)
-    plain = gw.optimize_memory(step, 0.4, inputs=x, cache_dir=None)
-    fast = in_files(step, 0.4, x, tmp_path)
+    plain = gw.optimize_memory(step, 0.5, inputs=x, cache_dir=None)
+    fast = in_files(step, 0.5, x, tmp_path)
     plan = fast.plan
     assert plan.verification.startswith("equal")
     assert plan.peak_bytes <= plan.budget_bytes
@@ -109,13 +110,10 @@ def test_files_are_in_the_folder_while_the_step_lives_and_gone_then(tmp_path: Pa
 
 
 def test_files_are_gone_when_the_process_ends_by_an_error(tmp_path: Path) -> None:
-    code = "\n".join(
-        [
-            "import sys; sys.path.insert(0, sys.argv[2])",
-            "from pathlib import Path; from tests.memory.test_offload import *",
-            "step, x = products(); fast = in_files(step, 0.4, x, Path(sys.argv[1])); fast(x)",
-            "assert list(Path(sys.argv[1]).iterdir()); raise SystemError('meant')",
-        ]
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[2]); from pathlib import Path; from tests.memory.test_offload import *; "
+        "step, x = products(); fast = in_files(step, 0.4, x, Path(sys.argv[1])); fast(x); "
+        "assert list(Path(sys.argv[1]).iterdir()); raise SystemError('meant')"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path), str(Path(__file__).parents[2])], capture_output=True, text=True, check=False
@@ -207,19 +205,22 @@ def test_slots_of_the_optimizer_are_in_files_between_steps_and_come_back(tmp_pat
     assert all(slot.read_value().shape == value.shape for slot, value in zip(slots, before, strict=True))
     assert any(not np.array_equal(slot.numpy(), value) for slot, value in zip(slots, before, strict=True))
 
-    # What somebody assigns counts, and no file is read for it.
+    # Nobody assigns to one that is away by mistake; what is assigned to one that is back counts, and no file is read for it.
     fast(x)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="wrong shape"):
+        away[0].assign(tf.ones_like(before[0]))
+    fast.bring_back()
     away[0].assign(tf.ones_like(before[0]))
     fast(x)
     fast.bring_back()
-    assert np.abs(away[0].numpy()).min() > 0.8
+    assert np.abs(away[0].numpy()).min() > 0.5
     del fast
     gc.collect()
     assert not list(tmp_path.iterdir())
 
 
 def _sent_graph(tmp_path: Path) -> tuple[Graph, Graph]:
-    step, x, _ = with_adam(layers=3)
+    step, x, _ = with_adam(layers=4)
     fast = in_files(step, 0.8, x, tmp_path)
     function = fast.concrete_function(x)
     graphs = [from_concrete_function(function, planned=False)[0] for _ in range(2)]
@@ -277,12 +278,12 @@ def test_a_fault_around_a_variable_in_a_file_is_seen(fault: Any, tmp_path: Path)
 
 @pytest.mark.slow
 def test_the_measured_peak_is_the_planned_one(tmp_path: Path) -> None:
-    step, x = products(batch=8192, width=512)
-    fast = in_files(step, 0.3, x, tmp_path)
+    step, x = products()
+    fast = in_files(step, 0.4, x, tmp_path)
     assert fast.plan.offloaded_bytes
     assert gw.measure(fast, x, time=False).peak_bytes == pytest.approx(fast.plan.peak_bytes, rel=0.03)
-    adam, y, _ = with_adam(width=1024)
-    sent = in_files(adam, 0.7, y, tmp_path)
+    adam, y, _ = with_adam()
+    sent = in_files(adam, 0.75, y, tmp_path)
     assert sent.plan.offloaded_bytes
     measured = gw.measure(sent, y, time=False)
     assert measured.peak_bytes == pytest.approx(sent.plan.peak_bytes, rel=0.03)

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from graphwright.analyze.cost import TaskMap
@@ -89,7 +90,7 @@ class Offload:
         try:
             folder = _folder(self.to)
             carrier = SpillFiles(graph, folder.path)
-            weakref.finalize(carrier, _release, folder, (), os.getpid())
+            weakref.finalize(carrier, _release, folder, (), os.getpid()).atexit = False
             return carrier
         except OSError as error:
             raise _unusable(self.to, error) from error
@@ -123,13 +124,16 @@ def tie_files(function: Any, carrier: Carrier | None, sent: Sequence[Any]) -> No
     folder = _folder(str(Path(carrier.folder).parent))
     for handle in sent:
         remember(handle, carrier.folder)
-    weakref.finalize(function, _release, folder, tuple(sent), os.getpid())
+    weakref.finalize(function, _release, folder, tuple(sent), os.getpid()).atexit = False
 
 
 def _release(_: _Folder, sent: Sequence[Any], process: int) -> None:
-    if os.getpid() == process:
-        for handle in sent:
-            forget(handle)
+    if os.getpid() != process or not sent:
+        return
+    # Whoever collects garbage may be building a graph; a thread of its own runs operations at once.
+    thread = Thread(target=lambda: [forget(handle) for handle in sent])
+    thread.start()
+    thread.join()
 
 
 def failed_copy(error: Exception, offload: Offload) -> OffloadError | None:

@@ -74,7 +74,7 @@ def send_away(graph: Graph, handles: Sequence[Value]) -> list[Sent]:
 def _send(graph: Graph, texts: FileTexts, handle: Value) -> Sent:
     variable = graph.variables[handle]
     dtype, shape = variable.dtype, variable.shape
-    name = f"{OFFLOADED}/{variable.name}"
+    name = f"{OFFLOADED}/{handle.producer.name}"
     used = handle.consumers
     readers = [c for n in used if is_read(n) for v in _views(n.outputs[0]) for c in v.consumers]
 
