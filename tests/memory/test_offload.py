@@ -74,7 +74,7 @@ def with_adam(layers: int = 5, width: int = 1024) -> tuple[Any, Any, list[Any]]:
     return step, tf.cast(rng.normal(size=(32, width)), tf.float32), [*first, *second]
 
 
-def in_files(step: Any, budget: float | str, x: Any, folder: Path, **options: Any) -> Any:
+def in_files(step: Any, budget: float | str, x: Any, folder: Path | str, **options: Any) -> Any:
     options = {"cache_dir": None, "offload_to": folder, "copy_engine": FAST} | options
     return gw.optimize_memory(step, budget, inputs=x, **options)
 
@@ -274,6 +274,38 @@ def test_a_fault_around_a_variable_in_a_file_is_seen(fault: Any, tmp_path: Path)
     assert original.compare(damaged, Purity(damaged, stateful_op_types(damaged))).equal
     fault(damaged)
     assert not original.compare(damaged, Purity(damaged, stateful_op_types(damaged))).equal
+
+
+_ON_TWO_DEVICES = """
+import importlib, sys
+tf = importlib.import_module("tensorflow")
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+sys.path.insert(0, sys.argv[1])
+from tests.memory.test_offload import *
+step, x = products()
+fast = in_files(step, 0.6, x, "CPU:1")
+plan = fast.plan
+assert plan.offload_to == "CPU:1" and plan.offloaded_bytes and plan.verification.startswith("equal"), plan
+assert len(plan.device_peaks) == 2 and max(plan.device_peaks.values()) <= plan.budget_bytes, plan.device_peaks
+graph = from_concrete_function(fast.concrete_function(x), planned=False)[0]
+carrying = [node for node in graph.nodes if node.name.startswith("offloaded/")]
+away = [node for node in carrying if node.device.endswith("CPU:1")]
+back = [node for node in carrying if node.device.endswith("CPU:0")]
+assert len(away) + len(back) == len(carrying) and back
+assert all(node.inputs[0].producer in away and node.control_inputs for node in back)
+assert gw.verify(step, fast, x, steps=2).bitwise
+# What does not fit into the other device is not sent there.
+tight = in_files(step, 0.4, x, "CPU:1").plan
+assert max(tight.device_peaks.values()) <= tight.budget_bytes
+print("both kept")
+"""
+
+
+def test_copies_in_the_memory_of_another_device_keep_the_budget_of_both() -> None:
+    command = [sys.executable, "-c", _ON_TWO_DEVICES, str(Path(__file__).parents[2])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "both kept" in done.stdout, done.stderr[-2000:]
 
 
 @pytest.mark.slow
