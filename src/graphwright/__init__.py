@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from graphwright.errors import InfeasibleError as InfeasibleError
     from graphwright.errors import MeasurementError as MeasurementError
     from graphwright.errors import MissingDependencyError as MissingDependencyError
+    from graphwright.errors import OffloadError as OffloadError
     from graphwright.errors import OutOfMemoryError as OutOfMemoryError
     from graphwright.errors import UnknownShapeError as UnknownShapeError
     from graphwright.errors import UnsupportedError as UnsupportedError
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from graphwright.report.parameter_table import ParameterTable as ParameterTable
     from graphwright.report.peak_prediction import PeakPrediction as PeakPrediction
     from graphwright.report.plan_file import load_plan as load_plan
+    from graphwright.report.results import CopyEngine as CopyEngine
     from graphwright.report.results import Inspection as Inspection
     from graphwright.report.results import MemoryPlan as MemoryPlan
     from graphwright.report.shape_report import ShapeReport as ShapeReport

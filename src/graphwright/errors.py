@@ -184,6 +184,10 @@ class MeasurementError(GraphwrightError, RuntimeError):
     """A measurement failed, or its result cannot be trusted."""
 
 
+class OffloadError(GraphwrightError, RuntimeError):
+    """A step could not write what it copies to disk, or not read it back."""
+
+
 class OutOfMemoryError(GraphwrightError, MemoryError):
     """A step needed more memory than there is; `report` says what it held and what would fit."""
 

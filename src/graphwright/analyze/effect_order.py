@@ -119,6 +119,8 @@ class EffectOrder:
         return tuple((k, one) for k, one in pairs if k != one)
 
     def _touched(self, node: Node) -> Touched:
+        if self._purity.is_unseen(node):
+            return {}
         handles = {k: self._place(value) for k, value in enumerate(node.inputs) if value.dtype.name == "resource"}
         is_argument = bool(node.outputs) and node.outputs[0] in self._inputs
         if is_argument or only_orders(node) or opens_variable(node) or node.op_type in _HANDED_ON | ASKS_FOR_SHAPE:

@@ -14,8 +14,9 @@ racing read
 condition
     On which sides of which TF1 switches a node runs. Behind a dead input, a control input too, it does not.
 
-Used: identities hand on what they get, and so do reshapes that lead back to a shape. n (n + 1) is even, which is the condition of gates
-that XLA does not look through (`source/opaque_gate.py`); a choice by what is always true is its first branch.
+Used: identities hand on what they get, and so do reshapes that lead back to a shape, files that nobody else can know
+(`private_files.py`), and what keeps variables in files between two runs (`sent_variables.py`). n (n + 1) is even, which is the condition
+of gates that XLA does not look through (`source/opaque_gate.py`); a choice by what is always true is its first branch.
 
 Gaps: loops of TF1, variables without handles, and operations that write into a tensor are refused. Devices, and attributes that begin
 with "_", say where and how, not what, and are not compared.
@@ -29,6 +30,8 @@ from functools import cache
 
 from graphwright.analyze.effect_order import EffectOrder, Order, Place, Same
 from graphwright.analyze.part_numbers import Known, PartNumbers
+from graphwright.analyze.private_files import PrivateFiles, private_files
+from graphwright.analyze.sent_variables import sent_variables
 from graphwright.analyze.variable_access import run_nodes
 from graphwright.errors import UnsupportedError
 from graphwright.ir.attributes import Attribute, FunctionReference, SerializedAttribute
@@ -253,7 +256,11 @@ class _Body:
         self.nodes = order_of([node for node in body.nodes if node in runs])
         _refuse_what_has_no_proof(self.nodes)
         self.has_switches = any(node.op_type in SWITCHES for node in self.nodes)
-        self.order = EffectOrder(body, self.nodes, reader.purity, reader.touched, reader.numbering.bit, function, same)
+        self.files = PrivateFiles() if function or self.has_switches else private_files(self.nodes)
+        sent = frozenset[Node]() if function or self.has_switches else sent_variables(body, self.nodes, reader.numbering.defaults)
+        unseen = self.files.nodes | sent
+        self.purity = reader.purity.but_for(unseen) if unseen else reader.purity
+        self.order = EffectOrder(body, self.nodes, self.purity, reader.touched, reader.numbering.bit, function, same)
         self.numbers: dict[Value, Number] = {}
         self.conditions: dict[Value | Node, Condition] = {}
 
@@ -266,6 +273,11 @@ class _Body:
             self.numbers[value] = (number("input"), k) if self.arguments is None else self.arguments[k]
         for node in self.nodes:
             self._note_condition(node)
+            if self.purity.is_unseen(node):
+                for value in node.outputs:
+                    written = self.files.written.get(value)
+                    self.numbers[value] = (number(("unseen", node.name)), value.index) if written is None else self.numbers[written]
+                continue
             if (node.outputs and node.outputs[0] in self.numbers) or self._hands_on(node) or self._is_part(node):
                 continue
             is_effect = self._is_effect(node)
@@ -289,7 +301,7 @@ class _Body:
         Graphs in which switches decide what runs have none.
         """
         parts = self.reader.numbering.parts
-        if parts is None or self.has_switches or only_orders(node) or not self.reader.purity.is_pure(node):
+        if parts is None or self.has_switches or only_orders(node) or not self.purity.is_pure(node):
             return False
         is_loop = node.op_type in LOOPS
         if self._is_effect(node) if is_loop else reads_resource(node):
@@ -317,7 +329,7 @@ class _Body:
     def _is_effect(self, node: Node) -> bool:
         if only_orders(node):
             return False
-        if not self.reader.purity.is_pure(node):
+        if not self.purity.is_pure(node):
             return True
         numbering, read = self.reader.numbering, (self.function, node.name)
         races = not self.order.is_fixed(node)
@@ -385,7 +397,7 @@ class _Body:
     def _results_of_first_branch(self, node: Node) -> Sequence[int | None]:
         """The inputs that the first branch returns as it gets them; none where it does anything else."""
         function = function_at(node, "then_branch", self.reader.graph)
-        if function is None or not self.reader.purity.is_pure(node):
+        if function is None or not self.purity.is_pure(node):
             return ()
         return [None if k is None else 1 + k for k in returned_arguments(function.body)]
 

@@ -167,10 +167,14 @@ def optimize(
     allow: Annotated[
         str,
         typer.Option(
-            help="What the plan may do: recompute, segment, which are bit for bit the same; transpose, split, which may round otherwise; "
-            "or all."
+            help="What the plan may do: recompute, segment, offload, which are bit for bit the same; transpose, split, which may round "
+            "otherwise; or all, which means all but offload."
         ),
     ] = "recompute,segment",
+    offload_to: Annotated[
+        str | None,
+        unset("Copy to this folder, or device, what is dearer to run again; allows offload by itself.", "--offload-to"),
+    ] = None,
     measure: Annotated[bool, typer.Option("--measure", help="Measure the step before and after, each in a fresh process.")] = False,
     html: Html = None,
     device: Device = HERE,
@@ -193,17 +197,14 @@ def optimize(
     step, inputs = traced.function, example_inputs(traced)
     verbs = read_allow("all" if allow == "all" else allow.split(","))
     points = 6 if html else 0
-    fast = gw.optimize_memory(
-        step,
-        amount,
-        inputs=inputs,
-        verify=verify,
-        curve_points=points,
-        allow=verbs,
-        max_overhead=max_overhead,
-        plan=saved,
-        device=device,
-    )
+    search: dict[str, Any] = {
+        "curve_points": points,
+        "allow": verbs,
+        "max_overhead": max_overhead,
+        "offload_to": offload_to,
+        "device": device,
+    }
+    fast = gw.optimize_memory(step, amount, inputs=inputs, verify=verify, plan=saved, **search)
     result = dataclasses.replace(fast.plan, name=traced.name)
     if measure:
         result = dataclasses.replace(result, measured_before=gw.measure(step, inputs), measured_after=gw.measure(fast, inputs))

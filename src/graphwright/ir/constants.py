@@ -2,7 +2,7 @@
 
 import math
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,32 @@ def tensor_attribute(array: Array, dtype: DType | None = None) -> SerializedAttr
     dims = b"".join(message_field(2, varint_field(1, d)) for d in array.shape)
     tensor = varint_field(1, dtype.number) + message_field(2, dims) + message_field(4, np.ascontiguousarray(array).tobytes())
     return SerializedAttribute(message_field(8, tensor))
+
+
+def text_attribute(texts: str | Sequence[str]) -> SerializedAttribute:
+    """The serialized `AttrValue` of a text, or of a vector of texts, as attribute `value` of a `Const` node.
+
+    >>> text_attribute("ab").data.hex()
+    '42080807120042026162'
+    """
+    dims = b"" if isinstance(texts, str) else message_field(2, varint_field(1, len(texts)))
+    items = b"".join(message_field(8, text.encode()) for text in ([texts] if isinstance(texts, str) else texts))
+    return SerializedAttribute(message_field(8, varint_field(1, DTYPES["string"].number) + message_field(2, dims) + items))
+
+
+def text_of(value: Value) -> tuple[str, ...]:
+    """The texts of a `Const` node that `text_attribute` made, one for a single one; none for anything else.
+
+    >>> g = Graph()
+    >>> texts = g.add_node("Const", "t", attrs={"value": text_attribute(["a", "b"])}, output_types=[(DTYPES["string"], (2,))])
+    >>> text_of(texts.outputs[0])
+    ('a', 'b')
+    """
+    attribute = value.producer.attrs.get("value")
+    if not is_constant(value.producer) or value.dtype.name != "string" or not isinstance(attribute, SerializedAttribute):
+        return ()
+    tensor = [field for outer in fields_of(attribute.data) if isinstance(outer.content, bytes) for field in fields_of(outer.content)]
+    return tuple(field.content.decode(errors="replace") for field in tensor if field.number == 8 and isinstance(field.content, bytes))
 
 
 def array_of(attribute: SerializedAttribute) -> Array | None:

@@ -13,6 +13,8 @@ from typing import Any, Literal, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from graphwright.analyze.device_models import HERE, find_device
 from graphwright.errors import ArgumentError, GraphError, GraphwrightError, UnsupportedError, VerificationWarning, in_words
+from graphwright.memory.offload import Offload, failed_copy
+from graphwright.memory.offload import offload_to as find_offload
 from graphwright.memory.plan_cache import PlanCache, plan_cache
 from graphwright.memory.plan_step import Planned, plan_step
 from graphwright.memory.verbs import BIT_FOR_BIT, Allow, read_allow
@@ -21,7 +23,7 @@ from graphwright.memory.xla.verification import verify_compiled
 from graphwright.plan.budget import Budget
 from graphwright.report.plan_file import load_plan
 from graphwright.report.progress import Progress, shown
-from graphwright.report.results import MemoryPlan
+from graphwright.report.results import CopyEngine, MemoryPlan
 from graphwright.report.units import format_bytes
 from graphwright.run.call_options import grappler_disabled
 from graphwright.run.free_memory import free_bytes
@@ -29,6 +31,7 @@ from graphwright.run.traced_step import TracedStep, bind, first_batch, split_inp
 from graphwright.run.verify import verify as verify_steps
 from graphwright.source.concrete_function import meets_other_processes
 from graphwright.source.rebuild import is_jit_compiled
+from graphwright.source.sent_values import bring_back, sent_handles
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.step.keras_step import is_keras_model, keras_data, keras_step, train_with
 from graphwright.step.signatures import as_inputs, signature_of, signature_of_shapes
@@ -53,6 +56,8 @@ class Options(TypedDict, total=False):
     max_overhead: float | None
     plan: MemoryPlan | str | Path | None
     device: str
+    offload_to: str | Path | None
+    copy_engine: CopyEngine | None
 
 
 class OptimizedStep:
@@ -83,9 +88,10 @@ class OptimizedStep:
         max_overhead: float | None = None,
         saved: MemoryPlan | None = None,
         device: str = HERE,
+        offload: Offload | None = None,
     ) -> None:
         self._step = step
-        self._device = device
+        self._device, self._offload = device, offload
         self._saved = saved
         self._allow = read_allow(allow)
         self._budget, self._max_overhead = _read_budget(budget, max_overhead)
@@ -146,7 +152,24 @@ class OptimizedStep:
             if planned is None or planned.function is None:
                 return self._step(*args, **kwargs)
             with grappler_disabled():
-                return planned.function(*args, **kwargs)
+                try:
+                    return planned.function(*args, **kwargs)
+                except import_tensorflow().errors.OpError as error:
+                    failed = None if self._offload is None else failed_copy(error, self._offload)
+                    if failed is None:
+                        raise
+                    raise failed from error
+
+    def bring_back(self) -> int:
+        """Let variables that are in files between two runs hold their values again, for whoever reads them, such as a checkpoint.
+
+        The next call goes on with what they hold then. They also come back when the step is given up.
+
+        Returns:
+            How many were away.
+        """
+        functions = [p.function for p in list(self._planned.values()) if p is not None and p.function is not None]
+        return sum(bring_back(handle) for function in functions for handle in sent_handles(function))
 
     def concrete_function(self, *args: Any, **kwargs: Any) -> Any:
         """The function that a call with these arguments runs; planned first when it is new, without running it."""
@@ -216,6 +239,7 @@ class OptimizedStep:
                     planned = plan_xla_step(target, _not_smallest(self._budget, target), progress=progress, **options)
                 else:
                     options |= {"curve_points": self._curve_points, "allow": self._allow, "max_overhead": self._max_overhead}
+                    options["offload"] = self._offload
                     planned = plan_step(target, self._budget, progress=progress, **options)
             except Exception as error:  # TensorFlow refused the rewritten graph: the user's training must go on
                 is_refused = isinstance(error, GraphError)
@@ -288,6 +312,8 @@ def optimize_memory(
     max_overhead: float | None = None,
     plan: MemoryPlan | str | Path | None = None,
     device: str = HERE,
+    offload_to: str | Path | None = None,
+    copy_engine: CopyEngine | None = None,
 ) -> Any:
     """Bring a training step, or a compiled Keras model, into a memory budget.
 
@@ -329,7 +355,8 @@ def optimize_memory(
             masks and statistics of batch normalization are those of the whole batch; results are equal but for the order of sums over the
             batch, some roundings. `"transpose"`: to transpose weights once that loops take transposed in every round, which is faster and
             may round otherwise. `"all"` is all four; what takes less time is chosen, and `plan.how["plan"]` says which. Not under XLA,
-            nor on several devices.
+            nor on several devices. `"offload"`, bit for bit the same too: to copy what an operation made to disk or to another device,
+            and to read it back, where that takes less time than to make it again. It needs a place, so `"all"` does not mean it.
         plan: instead of a budget, a plan that was made for this step and these shapes, or the path of one that `plan.save(path)` wrote: it
             is followed without a search, under the budget and with the verbs that it was made for, and proved again.
         max_overhead: with the budget "smallest", how much more time the plan may take by the planner's estimate, as a share of the
@@ -337,6 +364,10 @@ def optimize_memory(
         device: the GPU that the budget is for, which need not be there ("h100", "h200", "b200", "a100", "l4", "t4"): XLA compiles the
             step for it and judges the plans, and compiles the step that comes of it wherever that runs. "cpu" for what this process
             runs on. Needs the extra `gpu-target`.
+        offload_to: a folder for copies, or a device such as "CPU:1"; it allows "offload" by itself. Without it that verb writes to the
+            system's folder of temporary files. Files are the plan's own, in a folder of their own that goes with the planned step, or with
+            the process. Page cache is no memory of the process. On a device, copies keep the budget too.
+        copy_engine: what copies are priced by; without it the disk is measured for a fraction of a second.
 
     Returns:
         For a step: an `OptimizedStep` with the same signature and results. For a model: the model itself, whose `fit` and
@@ -350,6 +381,7 @@ def optimize_memory(
         ArgumentError: the step cannot be traced, the model is not compiled, the budget cannot be read, or the plan is for another step.
         FileFormatError: the file of a plan cannot be read.
         MissingDependencyError: a device is given, and the compiler for it is not installed.
+        OffloadError: at a call: a copy cannot be written to disk, or not read back.
 
     >>> import tensorflow as tf
     >>> w = tf.Variable(tf.ones((64, 64)))
@@ -383,21 +415,24 @@ def optimize_memory(
             raise ArgumentError("the plan does not say how it is followed", argument="plan", remedy="give one that optimize_memory made")
         budget, allow, time_limit_s = recipe.budget, read_allow(recipe.allow), recipe.time_limit_s
         device = recipe.device
+        offload_to, copy_engine = offload_to or recipe.offload_to or None, recipe.copy_engine
         max_overhead = recipe.max_overhead if budget == "smallest" else None
     assert budget is not None
     find_device(device)
     _read_budget(budget, max_overhead)  # one that cannot be read is an error now, not at the first call
     cache = plan_cache(cache_dir)
+    verbs = read_allow(allow).union(() if offload_to is None else read_allow(("offload",)))
     options: dict[str, Any] = {
         "verify": verify,
         "time_limit_s": time_limit_s,
         "cache": cache,
         "progress": progress,
         "curve_points": curve_points,
-        "allow": allow,
+        "allow": verbs,
         "max_overhead": max_overhead,
         "saved": saved,
         "device": device,
+        "offload": find_offload(offload_to, copy_engine) if "offload" in verbs else None,
     }
     step, inputs = read_target(step, runs=True), first_batch(inputs)
     with shown(progress, title="planning"):

@@ -10,12 +10,14 @@ from graphwright.analyze.workspace import onednn_enabled
 from graphwright.ir.traits.effects import Purity
 from graphwright.ir.traits.values import OPTIMIZED
 from graphwright.memory.devices import find_placement, pin
+from graphwright.memory.offload import Offload
 from graphwright.memory.parts import Part, join, lanes, split
 from graphwright.memory.plan_cache import KeptFigures, PlanCache
 from graphwright.memory.planning import HOW_PEAK, HOW_TIME, Progress, follow_schedule, infeasible, make_memory_plan, map_tasks, reach
 from graphwright.memory.search import Search, reach_of_parts, reused_schedule
 from graphwright.memory.verbs import BIT_FOR_BIT, Candidate, Verb
 from graphwright.plan.budget import Budget
+from graphwright.plan.copies import most_copied_bytes
 from graphwright.plan.model import CostGraph, Schedule, Solution
 from graphwright.plan.relaxed_order import relax
 from graphwright.plan.simulate import simulate
@@ -109,6 +111,7 @@ def plan_step(
     max_overhead: float = 0.0,
     before: Unplanned | None = None,
     saved: MemoryPlan | None = None,
+    offload: Offload | None = None,
 ) -> Planned:
     """Plan a traced step and build the function.
 
@@ -123,6 +126,7 @@ def plan_step(
         max_overhead: without a budget, how much more time than the unmodified step the plan may take, as a share.
         before: the step without a plan, where that is known; then the plan is only looked for, and no function is built.
         saved: a plan that is followed, as it is, instead of looking for one.
+        offload: where copies may go; only a step on one device has any.
 
     Raises:
         ArgumentError: the saved plan is for another step.
@@ -160,7 +164,7 @@ def plan_step(
     if saved is not None and budget is not None:
         budget_bytes = saved.budget_bytes  # a share is one of a peak that is simulated, each time a little different
     search = Search(budget_bytes, max_overhead, asked, time_limit_s, progress, cache, earlier.steps if earlier is not None else ())
-    search = search if saved is None else replace(search, saved=saved.recipe)
+    search = replace(search, offload=offload, saved=None if saved is None else saved.recipe)
     chosen, argument_count = given, flat.binding.argument_count
     alone = len(parts) == 1 and placement is None
 
@@ -207,9 +211,22 @@ def plan_step(
         curve=_curve(parts[worst].tasks.costs, solutions[worst], originals[worst], points, time_limit_s),
         device_peaks=dict(zip(names, peaks, strict=True)),
     )
+    plan = _and_elsewhere(chosen, solutions[0], plan)
     if before is not None:
         return Planned(None, plan, (), None)
     return _follow(given, chosen, parts, solutions, plan, prove=prove)
+
+
+def _and_elsewhere(chosen: Candidate, solution: Solution, plan: MemoryPlan) -> MemoryPlan:
+    """The plan with what it says of copies, where it has any."""
+    if chosen.offload is None:
+        return plan
+    in_files = sum(one.nbytes for one in chosen.sent)
+    plan = replace(plan, offload_to=chosen.offload.to, offloaded_bytes=plan.offloaded_bytes + in_files)
+    if chosen.offload.on_disk:
+        return plan
+    held = most_copied_bytes(chosen.tasks.costs, solution.schedule)
+    return replace(plan, device_peaks={**plan.device_peaks, chosen.offload.to: held})
 
 
 def _as_grappler_leaves_it(
@@ -272,7 +289,8 @@ def _follow(
     tell("writing the planned step", 1.0)
     costs, flat = chosen.tasks.costs, given.flat
     schedule = join(parts, [solution.schedule for solution in solutions])
-    leaders = tuple(costs.tasks[t].name for t in schedule.steps)
+    # Another shape has other copies, or none: its repeats would be taken for recomputations.
+    leaders = tuple(costs.tasks[t].name for t in schedule.steps) if chosen.offload is None else ()
     made = _rewrites(chosen)
     # Parts that come last are proved of the whole function, which takes one look at it instead of two.
     start = chosen.before.flat if chosen.parts > 1 and chosen.before is not None else chosen.flat
@@ -280,7 +298,7 @@ def _follow(
     before = [_proved(one) for one in made if prove and not (one is chosen and one.parts > 1)]
     difference = next((one.difference for one in before if one.difference), "")
     starts = relax(costs, schedule, solutions[0].peak_bytes) if len(parts) == 1 else None
-    function = follow_schedule(chosen.flat, chosen.tasks, schedule, lanes(parts), starts)
+    function = follow_schedule(chosen.flat, chosen.tasks, schedule, lanes(parts), starts, chosen.offload, chosen.sent)
     tell("proving that it computes the same", 1.0)
     proof = None if original is None else Proof(difference) if difference else prove_function(original, function, flat.binding)
     if proof is not None and proof.equal:
@@ -302,6 +320,8 @@ def _proved(made: Candidate) -> Proof:
     before, after = made.before.flat, made.flat
     if made.parts > 1:
         return Original(before.graph, before.purity, default_attributes, parts=True).compare(after.graph, after.purity)
+    if made.sent:
+        return Original(before.graph, before.purity, default_attributes).compare(after.graph, after.purity)
     if made.transposed:
         return Proof(transposes_difference(before.graph, before.purity, after.graph, made.transposed))
     return Proof(segments_difference(before.graph, before.purity, after.graph, made.loops))

@@ -12,7 +12,9 @@ from graphwright.analyze.onednn_workspace import onednn_workspace_bytes
 from graphwright.analyze.time_model import estimated_time_s
 from graphwright.analyze.workspace import onednn_enabled, workspace_bytes
 from graphwright.errors import InfeasibleError
+from graphwright.memory.offload import Offload, tie_files
 from graphwright.memory.verbs import Candidate
+from graphwright.plan.copies import copied_buffers
 from graphwright.plan.model import CostGraph, LowerBound, Schedule, Solution
 from graphwright.plan.solve import solve
 from graphwright.plan.time_bound import least_time
@@ -34,6 +36,7 @@ from graphwright.step.summary import (
 )
 from graphwright.transform.branch_order import order_branches
 from graphwright.transform.loop_ends import wait_for_loop_ends
+from graphwright.transform.offload_state import Sent
 from graphwright.transform.rematerialize import apply_schedule
 
 _HOW_COUNTED = (
@@ -64,18 +67,30 @@ def map_tasks(flat: FlatStep, device: DeviceModel | None = None) -> TaskMap:
 
 
 def follow_schedule(
-    flat: FlatStep, tasks: TaskMap, schedule: Schedule, lanes: Sequence[int] | None = None, starts: Sequence[int] | None = None
+    flat: FlatStep,
+    tasks: TaskMap,
+    schedule: Schedule,
+    lanes: Sequence[int] | None = None,
+    starts: Sequence[int] | None = None,
+    offload: Offload | None = None,
+    sent: Sequence[Sent] = (),
 ) -> Any:
     """The `ConcreteFunction` that runs the tasks in this order. The graph of the flat step, from which `tasks` was made, is rewritten.
 
     Args:
         lanes: per task, the number of the device that runs it, where there are several: each keeps its own order.
         starts: per step, how many of the first steps it waits for; all without it.
+        offload: where copied tasks have their copies. Files go with the function.
+        sent: the variables that are in files between two runs.
     """
-    apply_schedule(tasks, schedule, lanes=lanes, starts=starts)
+    carrier = None if offload is None else offload.carrier(flat.graph)
+    apply_schedule(tasks, schedule, lanes=lanes, starts=starts, carrier=carrier)
     order_branches(flat.graph)
     wait_for_loop_ends(flat.graph)
-    return to_concrete_function(flat.graph, flat.binding)
+    function = to_concrete_function(flat.graph, flat.binding)
+    captured = dict(zip(flat.graph.inputs[flat.binding.argument_count :], flat.binding.captures, strict=True))
+    tie_files(function, carrier, [captured[one.handle] for one in sent if one.handle in captured])
+    return function
 
 
 def solve_with_room(
@@ -155,10 +170,13 @@ def make_memory_plan(
     roles = find_roles(tasks, lines)
     flops = flops_rule(loops)
     timeline = make_timeline(tasks, solution.schedule, roles)
-    recomputed = len(solution.schedule.steps) - len(costs.tasks)
-    unchanged = given is tasks and recomputed == 0 and solution.schedule.steps == before.steps
+    copied = copied_buffers(costs)
+    readers = {costs.buffers[b].producer for b in copied}
+    repeats = len(solution.schedule.steps) - len(costs.tasks)
+    recomputed = repeats - (sum(t in readers for t in solution.schedule.steps) - len(readers))
+    unchanged = given is tasks and repeats == 0 and solution.schedule.steps == before.steps
     bound = solution.lower_bound
-    least = least_time(costs, solution.budget_bytes) / solution.time if recomputed else 1.0
+    least = least_time(costs, solution.budget_bytes) / solution.time if recomputed and not copied else 1.0
     return MemoryPlan(
         name=target.name,
         status="unchanged" if unchanged else solution.status,
@@ -170,7 +188,7 @@ def make_memory_plan(
         lower_bound_reason=f"{bound_reason(tasks, bound, roles.layers)}: "
         f"{100 * bound.nbytes / max(original_bytes, 1):.0f} % of the unmodified peak",
         overhead=solution.overhead,
-        least_overhead=(1 + solution.overhead) * least - 1 if recomputed else 0.0,
+        least_overhead=(1 + solution.overhead) * least - 1 if recomputed and not copied else 0.0,
         recomputed_flops=recomputed_flops_share(tasks, solution.schedule, flops),
         recomputed_count=recomputed,
         planning_time_s=solution.planning_time_s,
@@ -180,4 +198,5 @@ def make_memory_plan(
         layers=make_layers(tasks, roles, timeline, flops, solution.schedule, segmented),
         how=how,
         feeds=target.feeds,
+        offloaded_bytes=sum(costs.buffers[b].nbytes for b in copied),
     )

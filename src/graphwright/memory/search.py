@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import takewhile
 from typing import Any
 
 from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.loop_pairs import find_pairs
 from graphwright.ir.graph import Graph
+from graphwright.memory.offload import Offload
+from graphwright.memory.offload_state import state_candidates
 from graphwright.memory.parts import Part, same_work, split
 from graphwright.memory.plan_cache import PlanCache, fingerprint, other_step, plan_key
 from graphwright.memory.planning import Progress, map_tasks, room_bytes, solve_with_room
 from graphwright.memory.segments import segment_candidates
 from graphwright.memory.verbs import Candidate, Verb, split_candidates, transposed_candidate
+from graphwright.plan.bound import lower_bound
+from graphwright.plan.copies import all_copies, apart, cheaper_than_running_again, copied_buffers, most_copied_bytes, together
 from graphwright.plan.model import CostGraph, Schedule, Solution
+from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import known_solution, minimum_within
 from graphwright.plan.solvers.problem import now
 from graphwright.report.obtained import Obtained
@@ -45,6 +51,7 @@ class Search:
         time_limit_s: processor time for all that is planned.
         steps: of an earlier plan for the same step with other shapes, the names of the tasks in its order.
         saved: a plan that is followed instead of looking for one.
+        offload: where copies may go.
         found: gets what was found: the graph that was planned, what was done to it, the device, and its plan.
     """
 
@@ -56,6 +63,7 @@ class Search:
     cache: PlanCache | None
     steps: Sequence[str] = ()
     saved: PlanRecipe | None = None
+    offload: Offload | None = None
     found: list[tuple[Graph, str, str, Solution]] = field(default_factory=list[tuple[Graph, str, str, Solution]])
 
     def solve(self, part: Part, graph: Graph, *, how: str = "", **options: Any) -> Obtained[Solution]:
@@ -77,7 +85,8 @@ class Search:
         found = {plan_key(graph, how, device): solution for graph, how, device, solution in self.found}
         schedules = {key: solution.schedule.steps for key, solution in found.items()}
         exceeding = tuple(key for key, solution in found.items() if solution.status == "infeasible")
-        return PlanRecipe(budget, self.max_overhead, tuple(sorted(allow)), self.time_limit_s, schedules, exceeding)
+        to, engine = (self.offload.to, self.offload.engine) if self.offload is not None else ("", None)
+        return PlanRecipe(budget, self.max_overhead, tuple(sorted(allow)), self.time_limit_s, schedules, exceeding, to, engine)
 
     def _followed(self, saved: PlanRecipe, graph: Graph, part: Part, how: str) -> Obtained[Solution]:
         costs, key = part.tasks.costs, plan_key(graph, how, part.device)
@@ -173,7 +182,7 @@ class Search:
             verbs.append((_DEAR, segment_candidates(start, map_allowed, self.budget_bytes or 0)))
         if "split" in allow:
             verbs += [(0.0, split_candidates(start, argument_count, map_allowed, largest=largest)) for largest in (False, True)]
-        first_s = limit_s * (_GIVEN if verbs else 1.0)
+        first_s = limit_s * (_GIVEN if verbs or self.offload is not None else 1.0)
         time = _Shares(limit_s, first_s)
         found = self.solve(split(start.tasks, None)[0], start.flat.graph, how=start.how, slower=start.slower, within_s=first_s)
         best = start, _of_step(start, found)
@@ -185,6 +194,58 @@ class Search:
             few = takewhile(lambda candidate: candidate.parts <= _MOST_PARTS_IN_SEGMENTS, parts)
             both = (made for candidate in few for made in segment_candidates(candidate, map_allowed, self.budget_bytes or 0))
             best = self._better(both, best, time, _MOST_SOLVES)
+        offload, without = self.offload, best[0]
+        if offload is not None and self._price(best[1].found) > 0:
+            best = self._offloaded(start, offload, best, time)
+        if offload is not None and without is not start and self._price(best[1].found) > 0:
+            best = self._offloaded(without, offload, best, time)
+        if offload is not None and offload.on_disk and not self._keeps(best):
+            excess, candidate = best[1].found.peak_bytes - (self.budget_bytes or 0), None
+            for candidate in state_candidates(start, map_allowed, offload, excess):
+                if not self._keeps(best):
+                    best = self._better([candidate], best, time, 1)
+            if candidate is not None and not self._keeps(best):
+                best = self._offloaded(candidate, offload, best, time)
+        return best
+
+    def _offloaded(
+        self, step: Candidate, offload: Offload, best: tuple[Candidate, Obtained[Solution]], time: _Shares
+    ) -> tuple[Candidate, Obtained[Solution]]:
+        """The best of what was found and of plans that copy buffers away: those that cost more to make again, and if need be all."""
+        part = split(step.tasks, None)[0]
+        if part.tasks is not step.tasks:  # collectives, whose order is a matter of all devices
+            return best
+        costs, bound = step.tasks.costs, lower_bound(step.tasks.costs)
+        if self.budget_bytes is not None and bound.nbytes > self.budget_bytes:  # one task alone needs more
+            return best
+        once = sum(task.time for task in costs.tasks)
+        room = room_bytes(costs, len(step.flat.graph), self.budget_bytes or 0)
+        prices = offload.prices(step.flat, step.tasks, step.sent)
+        tried: list[set[int]] = [set()]
+        for choose in (cheaper_than_running_again, partial(cheaper_than_running_again, with_inputs=False), all_copies):
+            copies = choose(costs, prices)
+            if set(copies) in tried or (choose is all_copies and self._keeps(best)):
+                continue
+            tried.append(set(copies))
+            how = f"{step.how}; copies of {len(copies)} buffers: {hash(tuple(copies)):x}".removeprefix("; ")
+            copying = replace(part, tasks=replace(step.tasks, costs=apart(costs, copies)))
+            within_s, strict = time.take(1 / (_MOST_SOLVES + 2 - len(tried))), self._keeps(best)
+            found = self.solve(copying, step.flat.graph, how=how, slower=step.slower, within_s=within_s, strict=strict)
+            copied, schedule = together(costs, copies, found.found.schedule, (self.budget_bytes or 0) - room)
+            trace, held = simulate(copied, schedule), most_copied_bytes(copied, schedule)
+            kept = self.budget_bytes is None or (trace.peak_bytes <= self.budget_bytes and (offload.on_disk or held <= self.budget_bytes))
+            solution = replace(
+                found.found,
+                schedule=schedule,
+                peak_bytes=trace.peak_bytes,
+                time=trace.time,
+                overhead=trace.time / once - 1,
+                status="feasible" if kept else "infeasible",
+                lower_bound=bound,
+            )
+            made = replace(step, tasks=replace(step.tasks, costs=copied), offload=offload, how=offload.words(step.how, copied, held))
+            if copied_buffers(copied):
+                best = self._cheaper(made, Obtained(solution, found.how), best)
         return best
 
     def _price(self, solution: Solution) -> float:

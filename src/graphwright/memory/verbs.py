@@ -7,6 +7,9 @@ segment
 transpose
     Transpose before a loop what its products take transposed in every round (`transform.transpose_factors`). Equal but for the order of
     sums within a product.
+offload
+    Copy what an operation made to disk or to another device, and read it back, instead of keeping it (`plan.copies`). Bit for bit the same.
+    It needs a place, so "all" does not mean it.
 split
     Run the step in parts of its batch, one after another, with one update (`transform.split_batch`). Equal but for the order of sums
     over the batch.
@@ -26,19 +29,22 @@ from graphwright.ir.edit.clone import copy_graph
 from graphwright.ir.graph import Graph
 from graphwright.ir.traits.control_flow import LOOPS
 from graphwright.ir.traits.effects import Purity
+from graphwright.memory.offload import Offload
 from graphwright.plan.bound import lower_bound
 from graphwright.plan.model import CostGraph, Schedule
 from graphwright.plan.simulate import simulate
 from graphwright.step.flatten import FlatStep, find_loop_costs, stateful_op_types
 from graphwright.transform.cancel_reshapes import cancel_reshapes
+from graphwright.transform.offload_state import Sent
 from graphwright.transform.split_batch import split_batch
 from graphwright.transform.transpose_factors import transpose_factors
 
-Verb = Literal["recompute", "segment", "transpose", "split"]
+Verb = Literal["recompute", "segment", "transpose", "split", "offload"]
 Allow = Literal["all"] | Collection[Verb]
 BIT_FOR_BIT: tuple[Verb, ...] = ("recompute", "segment")
 """The verbs that a plan may use unless others are asked for."""
 _ALL: tuple[Verb, ...] = (*BIT_FOR_BIT, "transpose", "split")
+_KNOWN: tuple[Verb, ...] = (*_ALL, "offload")
 _IN_ORDER_S = 2.5e-5
 """What it costs, besides its kernels, that a task waits for others; parts have many small ones.
 
@@ -61,9 +67,9 @@ def read_allow(allow: object) -> frozenset[Verb]:
     if allow == "all":
         return frozenset(_ALL)
     given = set(cast("Collection[object]", allow)) if isinstance(allow, Collection) and not isinstance(allow, str) else {None}
-    if given <= set(_ALL):
-        return frozenset(verb for verb in _ALL if verb in given)
-    known = ", ".join(repr(verb) for verb in _ALL)
+    if given <= set(_KNOWN):
+        return frozenset(verb for verb in _KNOWN if verb in given)
+    known = ", ".join(repr(verb) for verb in _KNOWN)
     raise ArgumentError(f"allow={allow!r} was given", argument="allow", remedy=f'give "all" or a collection of {known}')
 
 
@@ -75,6 +81,8 @@ class Candidate:
         parts: in how many parts of the batch it runs.
         loops: the names of the loops that run in segments.
         transposed: the names of the loops before which matrices are transposed.
+        offload: where its tasks that are copied have their copies, and variables their files; None where there are none.
+        sent: the variables that are in files between two runs.
         how: what was done to the given step; "" for the given step itself.
         slower: how much longer its tasks take than the given step's, each once, as a share.
         before: the step that it was made of; None for the given step.
@@ -92,10 +100,14 @@ class Candidate:
     peak_bytes: int = 0
     bound_bytes: int = 0
     before: Candidate | None = None
+    offload: Offload | None = None
+    sent: tuple[Sent, ...] = ()
 
     @property
     def verb(self) -> Verb:
         """What made it."""
+        if self.offload is not None:
+            return "offload"
         return "split" if self.parts > 1 else "segment" if self.loops else "transpose" if self.transposed else "recompute"
 
 

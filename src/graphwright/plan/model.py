@@ -22,6 +22,9 @@ in place
     output.nbytes`, the output takes over the input's storage, so the two are not counted
     twice at this step. At most one pair per output applies, the first that can; each input
     can be taken once.
+copied
+    A task with `again` writes a copy of what it makes somewhere else when it first runs. A
+    repeat runs `again` instead: it reads the copy back, and nothing else.
 killed
     A buffer with `killed_by=t` must not be read after the (single) execution of task `t`:
     a read of a variable, and the task that overwrites that variable. `t` itself may read
@@ -58,6 +61,7 @@ class Task:
         workspace_bytes: bytes allocated while running and freed at the end.
         recomputable: whether it may be executed more than once.
         in_place: pairs (input buffer, output buffer), see the module docstring.
+        again: what a repeat executes instead, where what the task makes is copied; it has no inputs.
     """
 
     name: str
@@ -68,6 +72,7 @@ class Task:
     workspace_bytes: int = 0
     recomputable: bool = True
     in_place: tuple[tuple[int, int], ...] = ()
+    again: "Task | None" = None
 
 
 @dataclass(frozen=True, slots=True)

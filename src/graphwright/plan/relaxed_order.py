@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from graphwright.plan.model import CostGraph, Schedule
-from graphwright.plan.simulate import entry_bytes
+from graphwright.plan.simulate import entry_bytes, executed
 
 
 def relax(graph: CostGraph, schedule: Schedule, budget_bytes: int) -> tuple[int, ...]:
@@ -45,8 +45,7 @@ def relax(graph: CostGraph, schedule: Schedule, budget_bytes: int) -> tuple[int,
     # Pairs of m and live(m) less what is made before m, the second falling: no other m can be the last one above the budget.
     waiting: deque[tuple[int, int]] = deque()
     first = 0
-    for k, t in enumerate(schedule.steps):
-        task = graph.tasks[t]
+    for k, task in enumerate(executed(graph, schedule.steps)):
         excess = entries[k] - made
         while waiting and waiting[-1][1] <= excess:
             waiting.pop()
@@ -68,19 +67,18 @@ def _together(starts: Sequence[int]) -> list[int]:
 
 def _dependencies(graph: CostGraph, schedule: Schedule) -> list[int]:
     """Per step, how many of the first steps have to come first for what it means, beyond what it reads."""
-    executed: dict[int, int] = {}
+    begun: dict[int, int] = {}
     last_use = [0] * len(graph.buffers)  # one behind the last step that made or read the buffer
     killed: dict[int, list[int]] = {}
     for b, buffer in enumerate(graph.buffers):
         if buffer.killed_by is not None:
             killed.setdefault(buffer.killed_by, []).append(b)
     found: list[int] = []
-    for k, t in enumerate(schedule.steps):
-        task = graph.tasks[t]
+    for k, (t, task) in enumerate(zip(schedule.steps, executed(graph, schedule.steps), strict=True)):
         waits = [last_use[b] for b in killed.get(t, ())]
-        if t in executed:
-            waits += [executed[a] + 1 for a in task.after]
-        executed.setdefault(t, k)
+        if t in begun:
+            waits += [begun[a] + 1 for a in task.after]
+        begun.setdefault(t, k)
         for b in (*task.inputs, *task.outputs):
             last_use[b] = k + 1
         found.append(max(waits, default=0))

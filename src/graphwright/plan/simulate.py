@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphwright.errors import ArgumentError, GraphError
-from graphwright.plan.model import CostGraph, Schedule, Trace
+from graphwright.plan.model import CostGraph, Schedule, Task, Trace
 
 
 class ScheduleError(ArgumentError):
@@ -46,6 +46,25 @@ class Versions:
     sources: tuple[tuple[int, ...], ...]
 
 
+def executed(graph: CostGraph, steps: Sequence[int]) -> Sequence[Task]:
+    """The task that each step executes: its own, or what a repeat of a copied one does instead.
+
+    >>> from graphwright.plan.model import Buffer
+    >>> made = Task("a", 3, (), (0,), again=Task("a", 1, (), (0,)))
+    >>> graph = CostGraph((made, Task("b", 1, (0,), ())), (Buffer("x", 4, 0),), (0, 1))
+    >>> [task.time for task in executed(graph, (0, 1, 0, 1))]
+    [3, 1, 1, 1]
+    """
+    found = [graph.tasks[index] for index in steps]
+    first: set[int] = set()
+    for step, index in enumerate(steps):
+        again = found[step].again
+        if again is not None and index in first:
+            found[step] = again
+        first.add(index)
+    return found
+
+
 def check(graph: CostGraph, schedule: Schedule) -> None:
     """Raise `ScheduleError` unless the schedule is allowed.
 
@@ -69,6 +88,8 @@ def check(graph: CostGraph, schedule: Schedule) -> None:
         if not 0 <= index < len(tasks):
             raise ScheduleError(f"task {index} does not exist, the graph has {len(tasks)}", where=where)
         task = tasks[index]
+        if index in first and task.again is not None:
+            task = task.again
         if index in first and not task.recomputable:
             raise ScheduleError(f"task '{task.name}' runs again, but it is not recomputable", where=where)
         for number in task.inputs:
@@ -142,7 +163,7 @@ def simulate(graph: CostGraph, schedule: Schedule) -> Trace:
     step_bytes = simulate_unchecked(graph, schedule.steps)
     peak_bytes = max(step_bytes, default=graph.resident_bytes)
     peak_step = step_bytes.index(peak_bytes) if step_bytes else 0
-    return Trace(tuple(step_bytes), peak_step, peak_bytes, sum(graph.tasks[index].time for index in schedule.steps))
+    return Trace(tuple(step_bytes), peak_step, peak_bytes, sum(task.time for task in executed(graph, schedule.steps)))
 
 
 def simulate_unchecked(graph: CostGraph, steps: Sequence[int]) -> list[int]:
@@ -161,12 +182,12 @@ def _walk(graph: CostGraph, steps: Sequence[int]) -> tuple[list[int], list[int]]
     Walks backward: whether a version is still needed after a step is then known when the
     step is met, and so is whether this step is its last use.
     """
-    tasks, buffers = graph.tasks, graph.buffers
+    tasks, buffers = executed(graph, steps), graph.buffers
     needed = [buffer.kept for buffer in buffers]
     live = graph.resident_bytes + sum(buffer.nbytes for buffer in buffers if buffer.kept)
     step_bytes, entries = [0] * len(steps), [0] * len(steps)
     for step in range(len(steps) - 1, -1, -1):
-        task = tasks[steps[step]]
+        task = tasks[step]
         here = live + task.workspace_bytes
         for number in task.outputs:
             if not needed[number]:
@@ -212,8 +233,7 @@ def versions(graph: CostGraph, schedule: Schedule) -> Versions:
         if buffer.producer is None:
             lives[number].append((-1, []))
     sources: list[tuple[int, ...]] = []
-    for step, index in enumerate(schedule.steps):
-        task = graph.tasks[index]
+    for step, task in enumerate(executed(graph, schedule.steps)):
         sources.append(tuple(lives[number][-1][0] for number in task.inputs))
         for number in task.inputs:
             lives[number][-1][1].append(step)
@@ -243,7 +263,7 @@ def live_at(graph: CostGraph, schedule: Schedule, step: int) -> list[tuple[int, 
     live = {version.buffer: graph.buffers[version.buffer].nbytes for version in found.versions if version.start <= step <= version.end}
     ending = {version.buffer for version in found.versions if version.end == step and version.reads and version.reads[-1] == step}
     taken: set[int] = set()
-    for number, output in graph.tasks[schedule.steps[step]].in_place:
+    for number, output in executed(graph, schedule.steps)[step].in_place:
         source = graph.buffers[number]
         free = number in ending and not source.kept and source.producer is not None and number not in taken and output not in taken
         if free and source.nbytes >= graph.buffers[output].nbytes:

@@ -135,7 +135,7 @@ class LayerCost(_ByDirection):
     estimated_time_s: float = math.nan
     measured_time_s: float = math.nan
     activation_bytes: float = math.nan  # what its forward pass makes, kept or not
-    verbs: tuple[str, ...] = ()  # of a plan: what it does to the layer, "split", "segment", "recompute"
+    verbs: tuple[str, ...] = ()  # of a plan: what it does to the layer, "split", "segment", "recompute", "offload"
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +318,40 @@ class BufferDecision:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyEngine:
+    """How fast copies of tensors leave the memory that a plan keeps small, and come back: what offload is priced by.
+
+    Attributes:
+        write_bytes_per_s: on the way out; on disk, until the disk has it.
+        read_bytes_per_s: on the way back.
+        latency_s: what each copy takes besides, each way.
+        how: measured or given, in words.
+
+    >>> CopyEngine(1e9, 2e9, 0.001).write_s(10**6)
+    0.002
+    """
+
+    write_bytes_per_s: float
+    read_bytes_per_s: float
+    latency_s: float = 0.0
+    how: str = "given"
+
+    def __post_init__(self) -> None:
+        for name in ("write_bytes_per_s", "read_bytes_per_s", "latency_s"):
+            given = getattr(self, name)
+            if not (0 <= given < math.inf) or (given == 0 and name != "latency_s"):
+                raise ArgumentError(f"{name}={given!r} was given", argument=name, remedy="give a positive number")
+
+    def write_s(self, nbytes: int) -> float:
+        """Seconds that it takes to write so many bytes."""
+        return self.latency_s + nbytes / self.write_bytes_per_s
+
+    def read_s(self, nbytes: int) -> float:
+        """Seconds that it takes to read so many bytes back."""
+        return self.latency_s + nbytes / self.read_bytes_per_s
+
+
+@dataclass(frozen=True, slots=True)
 class PlanRecipe:
     """What it takes to follow a plan again without a search: what was asked, and the schedules that were found.
 
@@ -326,6 +360,8 @@ class PlanRecipe:
         allow: the verbs that the plan may use.
         schedules: by fingerprint of the graph that is planned, as it is given or as a verb makes it: its tasks in their order.
         exceeding: the fingerprints among them for which no schedule keeps the budget.
+        offload_to: the folder or device of copies; "" where there were to be none.
+        copy_engine: what they were priced by.
         device: whose memory it was planned for, as `optimize_memory` takes it.
     """
 
@@ -335,6 +371,8 @@ class PlanRecipe:
     time_limit_s: float
     schedules: Mapping[str, tuple[int, ...]]
     exceeding: tuple[str, ...] = ()
+    offload_to: str = ""
+    copy_engine: CopyEngine | None = None
     device: str = "cpu"
 
 
@@ -358,6 +396,8 @@ class MemoryPlan(OnPage, Printed):
         device_peaks: predicted peak of each device of this process, such as "GPU:1"; "worker 1" is the one device of a process among
             several, "worker 1 GPU:0" one of its devices, "one device" all there is.
         recipe: what `optimize_memory(step, plan=...)` follows.
+        offloaded_bytes: of the buffers that are copied away and back; `decisions` names those that are residuals.
+        offload_to: the folder, or the device, that they are copied to; "" where there are none.
     """
 
     name: str
@@ -387,6 +427,8 @@ class MemoryPlan(OnPage, Printed):
     rewritten: str = ""
     least_overhead: float = 0.0
     recipe: PlanRecipe | None = field(default=None, repr=False, compare=False)
+    offloaded_bytes: int = 0
+    offload_to: str = ""
 
     def save(self, path: str | Path) -> Path:
         """Write the plan as a .json file, which `graphwright.load_plan` reads and `optimize_memory(step, plan=path)` follows.

@@ -147,6 +147,7 @@ def plan_facts(plan: MemoryPlan) -> list[Fact]:
         Fact("lower bound", format_bytes(plan.lower_bound_bytes), plan.lower_bound_reason),
         Fact("extra time", format_percent(plan.overhead), f"planned, as a share of the unmodified step{least}"),
         Fact("recomputed FLOPs", format_percent(plan.recomputed_flops), recomputations),
+        *([Fact("offloaded", format_bytes(plan.offloaded_bytes), f"copied to {plan.offload_to}")] if plan.offloaded_bytes else []),
         Fact("plan", plan.status, "; ".join(filter(None, (found, plan.rewritten)))),
         Fact("verified", "yes" if plan.verification else "not yet", plan.verification),
     ]

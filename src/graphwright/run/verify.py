@@ -35,6 +35,7 @@ from graphwright.run.traced_step import TracedStep, first_batch, resolve
 from graphwright.source.concrete_function import meets_other_processes
 from graphwright.source.graph_def import nodes_of
 from graphwright.source.rebuild import is_jit_compiled, rebuild_concrete_function, variable_behind
+from graphwright.source.sent_values import value_of
 
 tf: Any = importlib.import_module("tensorflow")
 
@@ -310,7 +311,7 @@ def _read(name: str, handle: Any) -> NDArray[Any]:
         raise ArgumentError(
             f"variable {name} has no value", cause="it was created and never initialized", remedy="initialize it, or run the step once"
         )
-    return np.array(tf.raw_ops.ReadVariableOp(resource=handle, dtype=_dtype(handle)).numpy())
+    return np.array(value_of(handle, _dtype(handle)).numpy())
 
 
 def _read_all(handles: Mapping[str, Any]) -> dict[str, NDArray[Any]]:

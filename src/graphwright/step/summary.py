@@ -27,7 +27,7 @@ from graphwright.ir.traits.values import PART, STANDS_FOR_SOMETHING
 from graphwright.ir.traits.variables import variable_key
 from graphwright.ir.walk import topological_order
 from graphwright.plan.model import Schedule
-from graphwright.plan.simulate import live_at, simulate, versions
+from graphwright.plan.simulate import executed, live_at, simulate, versions
 from graphwright.report.results import ROLES, BufferDecision, BufferLifetime, LayerCost, LiveBuffer, Role, Timeline
 from graphwright.source.attributes import constant_array
 from graphwright.source.import_graph import infer_body_shapes
@@ -122,19 +122,20 @@ def make_timeline(tasks: TaskMap, schedule: Schedule, roles: Roles) -> Timeline:
     series = {role: np.cumsum(change[role])[:count] for role in ROLES}
     for value, nbytes in tasks.resident.items():
         series[roles.resident[value]] = series[roles.resident[value]] + nbytes
-    series["temporaries"] = series["temporaries"] + np.array([costs.tasks[t].workspace_bytes for t in schedule.steps], dtype=np.int64)
+    steps = executed(costs, schedule.steps)
+    series["temporaries"] = series["temporaries"] + np.array([task.workspace_bytes for task in steps], dtype=np.int64)
     total = np.array(simulate(costs, schedule).step_bytes, dtype=np.int64)
     # Where an output takes over its input's storage, both versions count above: take the difference from the output.
     twice = np.sum([series[role] for role in ROLES], axis=0) - total
-    for k in np.flatnonzero(twice):
-        role = roles.buffers[costs.tasks[schedule.steps[k]].outputs[0]]
+    for k in map(int, np.flatnonzero(twice)):
+        role = roles.buffers[steps[k].outputs[0]]
         series[role][k] -= twice[k]
     peak = int(np.argmax(total)) if count else 0
-    executed: set[int] = set()
+    seen: set[int] = set()
     repeats: list[bool] = []
     for t in schedule.steps:
-        repeats.append(t in executed)
-        executed.add(t)
+        repeats.append(t in seen and costs.tasks[t].again is None)
+        seen.add(t)
     return Timeline(
         labels=tuple(costs.tasks[t].name for t in schedule.steps),
         bytes_by_role={role: tuple(int(b) for b in series[role]) for role in ROLES},
@@ -155,7 +156,7 @@ def _live(tasks: TaskMap, schedule: Schedule, roles: Roles, step: int) -> tuple[
         _live_buffer(tasks.values[b], roles.buffers[b], nbytes, roles) for b, nbytes in live_at(tasks.costs, schedule, step) if nbytes > 0
     ]
     found += _resident_buffers(tasks, roles)
-    workspace = tasks.costs.tasks[schedule.steps[step]].workspace_bytes
+    workspace = executed(tasks.costs, schedule.steps)[step].workspace_bytes
     if workspace:
         node = tasks.nodes[schedule.steps[step]][0]
         found.append(LiveBuffer(f"{node.name} (workspace)", node.op_type, roles.layers.of(node.name), "temporaries", workspace))
@@ -198,10 +199,12 @@ def make_layers(
         loops: the loops that run in segments, by name.
     """
     repeated = _repeated(schedule) if schedule is not None else set[int]()
+    copied = {t for t, task in enumerate(tasks.costs.tasks) if task.again is not None}
     served = {
         "split": {roles.layers.of(node.name) for node in tasks.graph.nodes if PART in node.attrs},
         "segment": {roles.layers.of(loop) for loop in loops},
-        "recompute": {roles.layers.of(node.name) for t in repeated for node in tasks.nodes[t]},
+        "recompute": {roles.layers.of(node.name) for t in repeated - copied for node in tasks.nodes[t]},
+        "offload": {roles.layers.of(node.name) for t in copied for node in tasks.nodes[t]},
     }
     rows: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for node in tasks.graph.nodes:
@@ -254,15 +257,17 @@ def _repeated(schedule: Schedule) -> set[int]:
 
 
 def make_decisions(tasks: TaskMap, schedule: Schedule, roles: Roles, flops: FlopsOf) -> tuple[BufferDecision, ...]:
-    """What the schedule does with each residual: saved, or recomputed."""
+    """What the schedule does with each residual: saved, recomputed, or offloaded."""
     repeated = _repeated(schedule)
     decisions: list[BufferDecision] = []
     for b, buffer in enumerate(tasks.costs.buffers):
         if roles.buffers[b] != "residuals" or not buffer.nbytes or buffer.producer is None:
             continue
-        value, again = tasks.values[b], buffer.producer in repeated
+        value, instead = tasks.values[b], tasks.costs.tasks[buffer.producer].again
+        again = buffer.producer in repeated and instead is None
         cost = sum(flops(n) or 0.0 for n in tasks.nodes[buffer.producer]) if again else 0.0
         layer, decision = roles.layers.of(value.producer.name), "recompute" if again else "save"
+        decision = "offload" if instead is not None and b in instead.outputs else decision
         decisions.append(
             BufferDecision(value.name, value.producer.op_type, layer, buffer.nbytes, decision, cost, roles.line(value.producer.name))
         )
@@ -284,5 +289,6 @@ def recomputed_flops_share(tasks: TaskMap, schedule: Schedule, flops: FlopsOf) -
     """FLOPs of the repeats over the FLOPs of running every task once."""
     per_task = [sum(flops(n) or 0.0 for n in nodes) for nodes in tasks.nodes]
     total = sum(per_task)
-    repeats = sum(per_task[t] for t in schedule.steps) - total
+    repeats = sum(per_task[t] for t in schedule.steps if tasks.costs.tasks[t].again is None)
+    repeats -= sum(per_task[t] for t, task in enumerate(tasks.costs.tasks) if task.again is None)
     return repeats / total if total else 0.0

@@ -17,6 +17,7 @@ from graphwright.ir.traits.values import EXECUTION, RECOMPUTED_FROM, hands_on_se
 from graphwright.ir.walk import topological_order
 from graphwright.plan.model import Schedule
 from graphwright.transform.keep_order import keep_order
+from graphwright.transform.offload import Carrier
 
 
 def apply_schedule(
@@ -29,11 +30,12 @@ def apply_schedule(
     unordered: AbstractSet[Node] = frozenset(),
     lanes: Sequence[int] | None = None,
     starts: Sequence[int] | None = None,
+    carrier: Carrier | None = None,
 ) -> dict[int, tuple[Node, ...]]:
     """Rewrite `tasks.graph` in place so that it runs `schedule`.
 
     A repeat of a task becomes a clone named `recomputed/<name>` with the attribute
-    `_graphwright_recomputed_from`. Each execution reads the latest version of its inputs.
+    `_graphwright_recomputed_from`; of a task that is copied, a read of the copy. Each execution reads the latest version of its inputs.
 
     Args:
         fix_order: chain the steps by control edges. Without it the executor may run
@@ -43,6 +45,7 @@ def apply_schedule(
         unordered: nodes that no control edge may lead to or from; their steps are left out of the chain.
         lanes: per task, the number of the device that runs it: each device's steps are a chain of their own. One chain without it.
         starts: per step, how many of the first steps it waits for (`plan.relaxed_order`), instead of the chain.
+        carrier: what adds the nodes that write copies and read them back, where tasks are copied.
 
     Returns:
         The nodes of each step, by its position in the schedule.
@@ -54,13 +57,17 @@ def apply_schedule(
     steps: dict[int, tuple[Node, ...]] = {}
     executed: set[int] = set()
     for k, t in enumerate(schedule.steps):
+        again = tasks.costs.tasks[t].again
+        copied = tasks.values[again.outputs[0]] if again is not None else None
         if t in executed:
-            steps[k] = rewriter.clone(tasks.nodes[t])
+            steps[k] = rewriter.clone(tasks.nodes[t]) if copied is None or carrier is None else (rewriter.read_back(copied, carrier),)
         else:
             executed.add(t)
             rewriter.reroute(tasks.nodes[t])
-            steps[k] = tasks.nodes[t]
+            steps[k] = tasks.nodes[t] if copied is None or carrier is None else (*tasks.nodes[t], carrier.write(copied))
     rewriter.reroute_outputs()
+    if carrier is not None:
+        carrier.finish()
     graph = tasks.graph
     if starts is not None:
         keep_order(graph, [steps[k] for k in range(len(steps))], starts)
@@ -112,6 +119,12 @@ class _Rewriter:
             self.current.update(zip(node.outputs, clone.outputs, strict=True))
             clones.append(clone)
         return tuple(clones)
+
+    def read_back(self, value: Value, carrier: Carrier) -> Node:
+        """Read a copy; later readers see what was read."""
+        node = carrier.read(value)
+        self.current[value] = node.outputs[0]
+        return node
 
     def _latest(self, value: Value) -> Value:
         root = self.roots.get(value, value)

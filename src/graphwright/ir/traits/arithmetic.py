@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from graphwright.ir.traits.of_type import of_type
+
 if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so these are types only
     from graphwright.ir.graph import Node
 
@@ -56,6 +58,10 @@ LOOKUPS = frozenset({"Gather", "GatherV2"})
 """Rows of the first input, at the places that the second one names."""
 ASKS_FOR_SHAPE = frozenset({"Shape", "ShapeN", "Size", "Rank", "VariableShape"})
 """What tells the shape of an input, or a number of it."""
+counts_elements = of_type({"Size"})
+"""Whether it tells how many elements its input has."""
+is_equality = of_type({"Equal"})
+"""Whether it asks element by element whether two tensors are equal."""
 MAKES_ZEROS = frozenset({"ZerosLike"})
 """What makes zeros."""
 REPEATS = {"Fill": 1, "BroadcastTo": 0, "Tile": 0}

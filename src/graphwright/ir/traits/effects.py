@@ -46,6 +46,12 @@ _STATEFUL_OPS = (
 _TAKES_FROM_STREAM = ("IteratorGetNext", "QueueDequeue", "ReaderRead")
 _COLLECTIVES = ("Collective", "NcclAllReduce", "NcclBroadcast", "NcclReduce", "CrossReplicaSum", "AllToAll")
 _NO_EXCHANGE = frozenset({"CollectiveAssignGroupV2", "CollectiveInitializeCommunicator"})
+writes_file, reads_file, moves_files = of_type({"SaveV2"}), of_type({"RestoreV2"}), of_type({"MergeV2Checkpoints"})
+"""Whether the node writes tensors into files of their own, reads them back, or gives such files another name."""
+draws_from_system = of_type({"NonDeterministicInts"})
+"""Whether it draws numbers that no seed decides, other ones each time, in each process."""
+joins_texts = of_type({"AsString", "ReduceJoin", "StringJoin", "Pack"})
+"""Whether it makes text of numbers, or one of several."""
 makes_counter = of_type({"StatelessRandomGetKeyCounter"})
 """Whether output 1 is a counter of a stateless generator whose lower half is 0, so that adding to it carries nothing over."""
 
@@ -89,6 +95,17 @@ class Purity:
         self._stateful = stateful
         self._functions: dict[str, bool] = {}
         self._changing: dict[str, bool] = {}
+        self._unseen: AbstractSet[Node] = frozenset()
+
+    def but_for(self, nodes: AbstractSet[Node]) -> Purity:
+        """The same answers, but that these nodes are pure: what they do is seen by nobody."""
+        purity = self.of(self._graph)
+        purity._unseen = nodes
+        return purity
+
+    def is_unseen(self, node: Node) -> bool:
+        """Whether what the node does is seen by nobody, whatever its op type says."""
+        return node in self._unseen
 
     def of(self, graph: Graph) -> Purity:
         """The same answers for another graph with these op types."""
@@ -96,7 +113,7 @@ class Purity:
 
     def is_pure(self, node: Node) -> bool:
         """Whether executing the node twice cannot be told from executing it once."""
-        if node.op_type in READS_OF_VARIABLES or node.op_type in self._also:
+        if node.op_type in READS_OF_VARIABLES or node.op_type in self._also or node in self._unseen:
             return True
         names = called_functions(node)
         if is_control_flow(node) or node.op_type in CALL_TYPES:

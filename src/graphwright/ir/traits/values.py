@@ -64,6 +64,8 @@ is_constant = of_type({"Const"})
 """Whether its value stands in the graph."""
 is_identity = of_type({"Identity"})
 """Whether it hands on one value."""
+is_bitcast = of_type({"Bitcast"})
+"""Whether it takes the bits of its input for another type."""
 only_orders = of_type({"NoOp"})
 """Whether it is nothing but a point in the order, for which others wait."""
 

@@ -1,0 +1,138 @@
+"""Files that only a step itself can know: what is read from them is what was written to them.
+
+A file is *private* when its name is made of numbers that the system draws anew in each run, at least 128 bits of them, and that nothing
+but names of such files is made of. So nobody else writes it, in this process or another one, and the step may be looked at alone:
+
+- one node writes the file, one tensor and all of it;
+- it surely comes before each node that reads the file (edges lead from one to the other);
+- what gives the file another name comes surely behind all that read it, and the other name is in the folder of the file;
+- no two files have one name: behind the numbers stand other texts.
+
+Then a read is the tensor that was written, and nothing outside can tell that there was a file. What breaks one of these conditions is
+no private file, so that its nodes are seen as the effects that they are. It knows nothing of what wrote the nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from graphwright.ir.constants import constant_array, text_of
+from graphwright.ir.graph import Node, Value
+from graphwright.ir.traits.effects import draws_from_system, joins_texts, moves_files, reads_file, writes_file
+from graphwright.ir.traits.values import is_constant
+from graphwright.ir.walk import backward_reachable
+
+_LEAST_BITS = 128
+
+
+@dataclass(frozen=True)
+class PrivateFiles:
+    """What is read from private files, and all nodes that do nothing but carry it.
+
+    Attributes:
+        written: by what a read makes, the value that was written.
+        nodes: those that draw and make the names, write, read and rename.
+    """
+
+    written: dict[Value, Value] = field(default_factory=dict[Value, Value])
+    nodes: frozenset[Node] = frozenset()
+
+
+def private_files(nodes: Sequence[Node]) -> PrivateFiles:
+    """The private files of the nodes of one graph, those that run."""
+    runs = set(nodes)
+    written: dict[Value, Value] = {}
+    carrying: set[Node] = set()
+    for draw in nodes:
+        if draws_from_system(draw) and draws_enough(draw):
+            found = _of_draw(draw, runs)
+            if found is not None:
+                written |= found.written
+                carrying |= found.nodes
+    return PrivateFiles(written, frozenset(carrying))
+
+
+def _of_draw(draw: Node, runs: set[Node]) -> PrivateFiles | None:
+    """The files whose names are made of what one node draws; None where one of them is not private, or something else is made of it."""
+    names: dict[str, tuple[Value, str]] = {}  # by what stands behind the numbers: the name, and the folder
+    makers: set[Node] = {draw}
+    users: dict[Value, list[Node]] = {}
+    stack = list(draw.outputs)
+    while stack:
+        value = stack.pop()
+        for use in value.uses:
+            reader = use.node
+            if reader not in runs:
+                continue
+            if joins_texts(reader):
+                if any(v is not value and not is_constant(v.producer) for v in reader.inputs):
+                    return None
+                makers.add(reader)
+                stack += reader.outputs
+                texts = [text_of(v) for v in reader.inputs]
+                if len(reader.inputs) == 3 and reader.inputs[1] is value and len(texts[0]) == len(texts[2]) == 1:
+                    [folder], [behind] = texts[0], texts[2]
+                    if not (folder.endswith("/") and behind[:1] == "." and behind[1:].isdigit()) or behind in names:
+                        return None
+                    names[behind] = reader.outputs[0], folder
+            elif writes_file(reader) or reads_file(reader) or moves_files(reader):
+                if use.index != 0:
+                    return None
+                users.setdefault(value, []).append(reader)
+            else:
+                return None
+    written: dict[Value, Value] = {}
+    carrying = set(makers)
+    packed = {v: reader.outputs[0] for v, _ in names.values() for reader in v.consumers if reader in makers}
+    if not set(users) <= {v for v, _ in names.values()} | set(packed.values()):
+        return None
+    for name, folder in names.values():
+        found = _of_file(users.get(name, []), users.get(packed.get(name, name), []) if name in packed else [], folder)
+        if found is None:
+            return None
+        written |= found.written
+        carrying |= found.nodes
+    return PrivateFiles(written, frozenset(carrying))
+
+
+def _of_file(users: Sequence[Node], movers: Sequence[Node], folder: str) -> PrivateFiles | None:
+    """What is read from one file; None where a condition does not hold."""
+    writers, readers = [n for n in users if writes_file(n)], [n for n in users if reads_file(n)]
+    if len(writers) != 1 or len(writers) + len(readers) != len(users) or not all(map(moves_files, movers)):
+        return None
+    [writer] = writers
+    if len(writer.inputs) != 4 or not is_whole(writer):
+        return None
+    tensor = writer.inputs[3]
+    for reader in readers:
+        same = text_of(reader.inputs[1]) == text_of(writer.inputs[1]) and is_whole(reader)
+        if not same or len(reader.outputs) != 1 or reader.outputs[0].dtype != tensor.dtype:
+            return None
+        if not surely_before(writer, reader):
+            return None
+    for mover in movers:
+        target = text_of(mover.inputs[1])
+        inside = len(target) == 1 and target[0].startswith(folder) and target[0][len(folder) :].isalpha()
+        if not inside or mover.attrs.get("delete_old_dirs") is not False:
+            return None
+        if not all(surely_before(node, mover) for node in readers or [writer]):
+            return None
+    return PrivateFiles({reader.outputs[0]: tensor for reader in readers}, frozenset([writer, *readers, *movers]))
+
+
+def surely_before(first: Node, node: Node) -> bool:
+    """Whether edges lead from one node to another."""
+    return first in node.control_inputs or first in backward_reachable([node])
+
+
+def is_whole(node: Node) -> bool:
+    """Whether it writes or reads one tensor, all of it, under one name."""
+    return len(text_of(node.inputs[1])) == 1 and text_of(node.inputs[2]) == ("",)
+
+
+def draws_enough(draw: Node) -> bool:
+    """Whether what is drawn is drawn once only."""
+    shape = constant_array(draw.inputs[0].producer)
+    size = draw.outputs[0].dtype.itemsize
+    return shape is not None and shape.ndim == 1 and size is not None and int(shape.prod()) * size * 8 >= _LEAST_BITS

@@ -1,0 +1,210 @@
+"""Where a plan copies buffers to, what that costs, and what becomes of the files."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+import time as clock
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from graphwright.analyze.cost import TaskMap
+from graphwright.errors import ArgumentError, OffloadError
+from graphwright.ir.graph import Graph
+from graphwright.ir.traits.control_flow import SWITCHES
+from graphwright.plan.copies import Copies, Copy, copied_buffers
+from graphwright.plan.model import CostGraph
+from graphwright.report.results import CopyEngine
+from graphwright.report.units import format_bytes
+from graphwright.source.sent_values import forget, remember
+from graphwright.source.tensorflow_import import import_tensorflow
+from graphwright.step.flatten import FlatStep
+from graphwright.transform.offload import OFFLOADED, WRITE_BUFFER_BYTES, Carrier, HostCopies, SpillFiles
+from graphwright.transform.offload_state import Sent
+
+_DEVICE = re.compile(r"(CPU|GPU):\d+")
+LEAST_BYTES = 1 << 16
+"""Smaller buffers are not worth a file."""
+_MEASURED_BYTES = 1 << 25
+_HOST = CopyEngine(1e10, 1e10, 2e-5, "assumed for PCIe, not measured")
+
+
+@dataclass(frozen=True)
+class Offload:
+    """Where copies go.
+
+    Attributes:
+        to: an absolute path of a folder, or a device such as "CPU:1".
+        engine: what they are priced by.
+    """
+
+    to: str
+    engine: CopyEngine
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether they are files."""
+        return not _DEVICE.fullmatch(self.to)
+
+    def prices(self, flat: FlatStep, tasks: TaskMap, sent: Sequence[Sent] = ()) -> Copies:
+        """What a copy costs of each buffer that may have one: a dense tensor of a size that is known, held by nothing but its readers.
+
+        Args:
+            sent: the variables that are in files already.
+        """
+        if any(node.op_type in SWITCHES for node in flat.graph.nodes):
+            return {}
+        held = {value for values in flat.loops.holds.values() for value in values} | {one.value for one in sent}
+        found: dict[int, Copy] = {}
+        for b, (buffer, value) in enumerate(zip(tasks.costs.buffers, tasks.values, strict=True)):
+            is_plain = value.dtype.itemsize is not None and value not in held and value not in flat.graph.at_most
+            if buffer.producer is None or buffer.kept or buffer.killed_by is not None or buffer.nbytes < LEAST_BYTES or not is_plain:
+                continue
+            write_s, read_s = self.engine.write_s(buffer.nbytes), self.engine.read_s(buffer.nbytes)
+            found[b] = Copy(write_s, read_s, WRITE_BUFFER_BYTES if self.on_disk else 0)
+        return found
+
+    def words(self, before: str, costs: CostGraph, held_bytes: int) -> str:
+        """What was done to a step, in words."""
+        buffers = [costs.buffers[b] for b in copied_buffers(costs)]
+        where = f"files in {self.to}" if self.on_disk else f"the memory of {self.to}"
+        speed = f"{self.engine.write_bytes_per_s / 1e9:.2g} GB/s out and {self.engine.read_bytes_per_s / 1e9:.2g} GB/s back"
+        total, most = format_bytes(sum(buffer.nbytes for buffer in buffers)), format_bytes(held_bytes)
+        how = f"{len(buffers)} buffers ({total}) copied to {where}, at most {most} at once; priced at {speed} ({self.engine.how})"
+        return f"{before}; {how}".removeprefix("; ")
+
+    def carrier(self, graph: Graph) -> Carrier:
+        """What adds the nodes to a graph. The folder of files lives as long as what is returned.
+
+        Raises:
+            ArgumentError: nothing can be written to the folder.
+        """
+        if not self.on_disk:
+            return HostCopies(graph, self.to)
+        try:
+            folder = _folder(self.to)
+            carrier = SpillFiles(graph, folder.path)
+            weakref.finalize(carrier, _release, folder, (), os.getpid()).atexit = False
+            return carrier
+        except OSError as error:
+            raise _unusable(self.to, error) from error
+
+
+def offload_to(place: str | Path | None, engine: CopyEngine | None) -> Offload:
+    """Where copies go, and how fast; measured where it is not given.
+
+    Args:
+        place: a folder, or a device; None for the system's folder of temporary files.
+
+    Raises:
+        ArgumentError: the folder is not there, or nothing can be written to it.
+    """
+    if place is not None and _DEVICE.fullmatch(str(place)):
+        if str(place) not in {device.name.removeprefix("/device:") for device in import_tensorflow().config.list_logical_devices()}:
+            raise ArgumentError(f"there is no device {place}", argument="offload_to", remedy="give the name of a device, or a folder")
+        return Offload(str(place), engine or _HOST)
+    folder = str(Path(place or tempfile.gettempdir()).absolute())
+    return Offload(folder, engine or _measured(folder))
+
+
+def tie_files(function: Any, carrier: Carrier | None, sent: Sequence[Any]) -> None:
+    """Let the files go when no function needs them any more, or with the process that made them; variables come back first.
+
+    Args:
+        sent: the handles of variables that the function leaves in files.
+    """
+    if not isinstance(carrier, SpillFiles):
+        return
+    folder = _folder(str(Path(carrier.folder).parent))
+    for handle in sent:
+        remember(handle, carrier.folder)
+    weakref.finalize(function, _release, folder, tuple(sent), os.getpid()).atexit = False
+
+
+def _release(_: _Folder, sent: Sequence[Any], process: int) -> None:
+    if os.getpid() != process or not sent:
+        return
+    # Whoever collects garbage may be building a graph; a thread of its own runs operations at once.
+    thread = Thread(target=lambda: [forget(handle) for handle in sent])
+    thread.start()
+    thread.join()
+
+
+def failed_copy(error: Exception, offload: Offload) -> OffloadError | None:
+    """The error of a step whose copy could not be written or read; None where it is about something else."""
+    message = str(error)
+    if f"{OFFLOADED}/" not in message or not offload.on_disk:
+        return None
+    free = format_bytes(shutil.disk_usage(offload.to).free) if Path(offload.to).is_dir() else "nothing: the folder is gone"
+    return OffloadError(
+        f"a copy of a tensor could not be written to disk, or read back: {message.splitlines()[0]:.300}",
+        where=offload.to,
+        cause=f"the disk is full, or the folder was removed or closed meanwhile; free there now: {free}",
+        remedy="free space there, or give another folder: offload_to=...",
+    )
+
+
+class _Folder:
+    """A folder of this process's own, which is removed when nothing refers to it any more."""
+
+    def __init__(self, place: str) -> None:
+        self.path = tempfile.mkdtemp(prefix="graphwright_", dir=place)
+        weakref.finalize(self, _remove, self.path, os.getpid())
+
+
+_folders: weakref.WeakValueDictionary[tuple[str, int], _Folder] = weakref.WeakValueDictionary()
+
+
+def _folder(place: str) -> _Folder:
+    """The one folder of this process there: what one function leaves in a file, another one finds."""
+    key = str(Path(place).absolute()), os.getpid()
+    found = _folders.get(key)
+    if found is None:
+        found = _folders[key] = _Folder(place)
+    return found
+
+
+def _remove(folder: str, process: int) -> None:
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _measured(folder: str) -> CopyEngine:
+    """The speed of the disk, not of the page cache: written until the disk has it, read after the cache has forgotten it."""
+    tf: Any = import_tensorflow()
+    try:
+        with tempfile.TemporaryDirectory(prefix="graphwright_", dir=folder) as inner, tf.init_scope(), tf.device("/device:CPU:0"):
+            prefix, one = f"{inner}/speed", {"tensor_names": ["tensor"], "shape_and_slices": [""]}
+            value = tf.random.stateless_uniform([_MEASURED_BYTES // 8], (1, 2), None, None, tf.int64)
+            small = min(_timed(tf.raw_ops.SaveV2, prefix=prefix, tensors=[value[:8]], **one) for _ in range(2))
+            write_s = _timed(tf.raw_ops.SaveV2, prefix=prefix, tensors=[value], **one)
+            [data] = Path(inner).glob("speed.data*")
+            with data.open("rb") as stream:
+                write_s += _timed(os.fsync, stream.fileno())
+                if hasattr(os, "posix_fadvise"):
+                    os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            read_s = _timed(tf.raw_ops.RestoreV2, prefix=prefix, dtypes=[tf.int64], **one)
+    except (OSError, tf.errors.OpError) as error:
+        raise _unusable(folder, error) from error
+    return CopyEngine(_MEASURED_BYTES / write_s, _MEASURED_BYTES / read_s, small, f"measured with {_MEASURED_BYTES >> 20} MiB")
+
+
+def _timed(call: Any, *args: Any, **options: Any) -> float:
+    begun = clock.perf_counter()
+    call(*args, **options)
+    return clock.perf_counter() - begun
+
+
+def _unusable(folder: str, error: Exception) -> ArgumentError:
+    return ArgumentError(
+        f"nothing can be written to {folder!r}: {error}",
+        argument="offload_to",
+        cause="the folder is not there, may not be written to, or its disk is full",
+        remedy="give a folder on a disk with space: offload_to=...",
+    )

@@ -1,0 +1,182 @@
+"""Copies of buffers that are kept somewhere else: on disk, or in another device's memory.
+
+A buffer may leave the memory after its last reader of a while, and be read back before the next one. Solvers know of tasks that run again
+only, so they get another graph (`apart`): a copied task makes a mark without bytes, and a second task, which reads the mark alone, makes
+the buffer. To run that one again is to read the copy back, and costs what the copy costs. What they find is said as a schedule of the
+graph that was given (`together`), in which the task itself is repeated (see *copied* in `plan.model`), and is judged so.
+
+Which buffers may be copied is decided by price (`cheaper_than_running_again`), so that for each one thing is left to the solver:
+to run its maker again, or to read it back.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from graphwright.plan.model import Buffer, CostGraph, Schedule, Task
+from graphwright.plan.simulate import simulate_unchecked
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """What a copy of one buffer costs.
+
+    Attributes:
+        write_s: time to write it, in the graph's unit.
+        read_s: time to read it back.
+        workspace_bytes: allocated while it is written.
+    """
+
+    write_s: float
+    read_s: float
+    workspace_bytes: int = 0
+
+
+Copies = Mapping[int, Copy]
+"""By buffer. Of a task, one output at most."""
+
+
+def cheaper_than_running_again(graph: CostGraph, prices: Copies, *, with_inputs: bool = True) -> dict[int, Copy]:
+    """Of the buffers with a price, those that take longer to make again than to write and to read back.
+
+    Args:
+        prices: of all buffers that may be copied.
+        with_inputs: whether the inputs of a task have to be made again, or read back, too; otherwise they are at hand.
+
+    >>> tasks = (Task("a", 5, (), (0,)), Task("b", 1.5, (0,), (1,)), Task("c", 1, (0, 1), ()))
+    >>> graph = CostGraph(tasks, (Buffer("x", 4, 0), Buffer("y", 4, 1)), (0, 1, 2))
+    >>> list(cheaper_than_running_again(graph, {0: Copy(1, 1), 1: Copy(1, 1)}))
+    [0, 1]
+    >>> list(cheaper_than_running_again(graph, {0: Copy(1, 1), 1: Copy(1, 1)}, with_inputs=False))
+    [0]
+    """
+    price = [0.0] * len(graph.buffers)
+    found: dict[int, Copy] = {}
+    for t in graph.order:
+        task = graph.tasks[t]
+        again = task.time + (sum(price[b] for b in task.inputs) if with_inputs else 0.0)
+        again = again if task.recomputable else float("inf")
+        for b in sorted(task.outputs, key=lambda b: -graph.buffers[b].nbytes):
+            price[b] = again
+            copy = prices.get(b)
+            if copy is None or graph.buffers[b].kept or any(other in found for other in task.outputs):
+                continue
+            if copy.write_s + copy.read_s < again:
+                found[b] = copy
+                price[b] = copy.read_s
+    return found
+
+
+def all_copies(graph: CostGraph, prices: Copies) -> dict[int, Copy]:
+    """All buffers with a price, of each task the largest one."""
+    largest: dict[int | None, int] = {}
+    for b in sorted(prices, key=lambda b: -graph.buffers[b].nbytes):
+        largest.setdefault(graph.buffers[b].producer, b)
+    return {b: prices[b] for b in sorted(largest.values())}
+
+
+def apart(graph: CostGraph, copies: Copies) -> CostGraph:
+    """The graph for solvers; its first tasks and buffers are those of the graph, in their order."""
+    tasks, buffers, order = list(graph.tasks), list(graph.buffers), list(graph.order)
+    for b, copy in copies.items():
+        buffer = buffers[b]
+        maker = buffer.producer
+        assert maker is not None
+        task, mark, reader = tasks[maker], len(buffers), len(tasks)
+        takes_over = any(o == b and all(maker == t or i not in tasks[t].inputs for t in range(len(graph.tasks))) for i, o in task.in_place)
+        tasks[maker] = replace(
+            task,
+            outputs=(*(o for o in task.outputs if o != b), mark),
+            workspace_bytes=(0 if takes_over else buffer.nbytes) + max(task.workspace_bytes, copy.workspace_bytes),
+            recomputable=False,
+            in_place=tuple(pair for pair in task.in_place if pair[1] != b),
+        )
+        buffers.append(Buffer(f"{buffer.name} (copied)", 0, maker))
+        buffers[b] = replace(buffer, producer=reader)
+        tasks.append(Task(f"{task.name} (read back)", copy.write_s + copy.read_s, (mark,), (b,)))
+        order.insert(order.index(maker) + 1, reader)
+    return replace(graph, tasks=tuple(tasks), buffers=tuple(buffers), order=tuple(order))
+
+
+def together(graph: CostGraph, copies: Copies, schedule: Schedule, budget_bytes: int) -> tuple[CostGraph, Schedule]:
+    """A schedule of the graph `apart` as one of the graph itself, whose copied tasks say so;
+    without reads that the budget does not ask for.
+
+    >>> tasks = (Task("a", 5, (), (0,)), Task("b", 1, (0,), (1,)), Task("c", 1, (1,), (2,)), Task("d", 1, (0, 2), ()))
+    >>> graph = CostGraph(tasks, (Buffer("x", 4, 0), Buffer("y", 1, 1), Buffer("z", 5, 2)), (0, 1, 2, 3))
+    >>> copied, schedule = together(graph, {0: Copy(2, 1)}, Schedule((0, 4, 1, 2, 4, 3)), 9)
+    >>> schedule.steps, copied.tasks[0].time, copied.tasks[0].again.time
+    ((0, 1, 2, 0, 3), 7, 1)
+    >>> together(graph, {0: Copy(2, 1)}, Schedule((0, 4, 1, 2, 4, 3)), 10)[1].steps
+    (0, 1, 2, 3)
+    """
+    count = len(graph.tasks)
+    of_reader = {count + k: b for k, b in enumerate(copies)}
+    steps: list[int] = []
+    for k, t in enumerate(schedule.steps):
+        if t < count:
+            steps.append(t)
+            continue
+        maker = graph.buffers[of_reader[t]].producer
+        assert maker is not None
+        if k == 0 or schedule.steps[k - 1] != maker:  # right behind its maker, it is the maker's own result
+            steps.append(maker)
+    copied = _copied(graph, copies, steps)
+    peak = max(simulate_unchecked(copied, steps))
+    makers, seen, again = {graph.buffers[b].producer: copy for b, copy in copies.items()}, set[int](), list[int]()
+    for k, t in enumerate(steps):
+        if t in makers and t in seen:
+            again.append(k)
+        seen.add(t)
+    for k in sorted(again, key=lambda k: -makers[steps[k]].read_s):
+        without = [*steps[:k], -1, *steps[k + 1 :]]
+        kept = [t for t in without if t >= 0]
+        if max(simulate_unchecked(copied, kept)) <= max(budget_bytes, peak):
+            steps = without
+    steps = [t for t in steps if t >= 0]
+    return _copied(graph, copies, steps), Schedule(tuple(steps))
+
+
+def copied_buffers(graph: CostGraph) -> list[int]:
+    """The buffers of which a graph that was put `together` makes copies."""
+    return [task.again.outputs[0] for task in graph.tasks if task.again is not None]
+
+
+def most_copied_bytes(graph: CostGraph, schedule: Schedule) -> int:
+    """The most bytes that copies take at once: each from when it is written to when it is read for the last time.
+
+    >>> tasks = (Task("a", 5, (), (0,), again=Task("a", 1, (), (0,))), Task("b", 1, (0,), (1,)), Task("c", 1, (0, 1), ()))
+    >>> most_copied_bytes(CostGraph(tasks, (Buffer("x", 4, 0), Buffer("y", 1, 1)), (0, 1, 2)), Schedule((0, 1, 0, 2)))
+    4
+    """
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for k, t in enumerate(schedule.steps):
+        first.setdefault(t, k)
+        last[t] = k
+    change = [0] * (len(schedule.steps) + 1)
+    for b in copied_buffers(graph):
+        maker = graph.buffers[b].producer
+        assert maker is not None
+        change[first[maker]] += graph.buffers[b].nbytes
+        change[last[maker] + 1] -= graph.buffers[b].nbytes
+    return max(accumulate(change))
+
+
+def _copied(graph: CostGraph, copies: Copies, steps: Sequence[int]) -> CostGraph:
+    """The graph, in which the tasks say that they are copied that the steps repeat."""
+    tasks, seen, repeated = list(graph.tasks), set[int](), set[int]()
+    for t in steps:
+        (repeated if t in seen else seen).add(t)
+    for b, copy in copies.items():
+        maker = graph.buffers[b].producer
+        if maker in repeated:
+            assert maker is not None
+            task = tasks[maker]
+            tasks[maker] = replace(
+                task,
+                time=task.time + copy.write_s,
+                workspace_bytes=max(task.workspace_bytes, copy.workspace_bytes),
+                again=Task(task.name, copy.read_s, (), (b,)),
+            )
+    return replace(graph, tasks=tuple(tasks))

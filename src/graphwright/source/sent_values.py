@@ -1,0 +1,72 @@
+"""Variables that are in files between the runs of a step (`transform.offload_state`), as the rest of the process sees them.
+
+Such a variable holds its value, or the name of the file that has it, in as many bits as no value of it has. Whoever reads variables to
+compare, copy or save them asks here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphwright.source.rebuild import variable_behind
+from graphwright.source.tensorflow_import import import_tensorflow
+
+_FOLDERS: dict[int, tuple[Any, str]] = {}  # by the identity of a handle: itself, so that the number stays its own, and the folder
+
+
+def remember(handle: Any, folder: str) -> None:
+    """From now on the variable may be in a file of this folder; what is in one of another folder is brought back first."""
+    if _FOLDERS.get(id(handle), (handle, folder))[1] != folder:
+        bring_back(handle)
+    _FOLDERS[id(handle)] = handle, folder
+
+
+def forget(handle: Any) -> None:
+    """Bring the variable back for good."""
+    bring_back(handle)
+    _FOLDERS.pop(id(handle), None)
+
+
+def may_be_away(handle: Any) -> bool:
+    """Whether the variable is in a file between two runs of some step."""
+    return id(handle) in _FOLDERS
+
+
+def sent_handles(function: Any) -> list[Any]:
+    """The handles of variables that a `ConcreteFunction` leaves in files."""
+    gone = {op.inputs[0].name for op in function.graph.get_operations() if op.name.startswith("offloaded/") and op.name.endswith("/gone")}
+    return [external for external, internal in function.graph.captures if internal.name in gone]
+
+
+def value_of(handle: Any, dtype: Any) -> Any:
+    """The value of a variable, wherever it is.
+
+    Raises:
+        tf.errors.OpError: its file cannot be read.
+    """
+    tf: Any = import_tensorflow()
+    held = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
+    if not may_be_away(handle) or held.shape.is_compatible_with(_shape_of(handle)):
+        return held
+    numbers = tf.strings.as_string(tf.bitcast(held, tf.int32))
+    file = tf.strings.join([_FOLDERS[id(handle)][1], tf.strings.reduce_join(numbers, 0, separator="_"), ".state"])
+    return tf.raw_ops.RestoreV2(prefix=file, tensor_names=["tensor"], shape_and_slices=[""], dtypes=[dtype])[0]
+
+
+def bring_back(handle: Any) -> bool:
+    """Let the variable hold its value; whether it was away."""
+    tf: Any = import_tensorflow()
+    if not may_be_away(handle) or (behind := variable_behind(handle)) is None:
+        return False
+    with tf.init_scope():
+        before = tf.raw_ops.ReadVariableOp(resource=handle, dtype=behind[1])
+        value = value_of(handle, behind[1])
+        if value.shape == before.shape:
+            return False
+        tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+    return True
+
+
+def _shape_of(handle: Any) -> Any:
+    behind = variable_behind(handle)
+    return import_tensorflow().TensorShape(None) if behind is None else behind[0]

@@ -1,0 +1,172 @@
+"""What carries a copy of a tensor out of the memory of a device, and back: the nodes that do it, in the graph, without Python.
+
+`SpillFiles` writes it to a file. Of what TensorFlow can do without calling Python, a checkpoint of one tensor is what takes least memory,
+measured on TensorFlow 2.21: writing takes a buffer of 8 MiB however large the tensor is, reading takes none, and all dtypes of numbers
+come back as they were. `SerializeTensor` with `WriteFile`, and `ReadFile` with `ParseTensor`, take about two more copies each way.
+`ImmutableConst` maps a file, but its name stands in the graph, so that two steps at once would meet in one file.
+
+Each run of a step draws 128 bits from the system for the names of its files, so no two runs meet, in whatever processes they are. A file
+that was read for the last time is renamed to one name that all have in common, and replaces the one before: of what was written, the one
+tensor that was read last stays on disk until the folder is removed.
+
+`HostCopies` hands it to another device and takes it back, both by an `Identity` there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from graphwright.ir.attributes import Attribute, ShapeAttribute
+from graphwright.ir.constants import add_constant, text_attribute
+from graphwright.ir.dtypes import DTYPES, DType, Shape
+from graphwright.ir.graph import Graph, Node, Value
+
+WRITE_BUFFER_BYTES = 8 << 20
+"""What TensorFlow's writer of checkpoints holds, of small tensors too (`tensor_bundle.cc`, the size of its buffer)."""
+OFFLOADED = "offloaded"
+"""What the names of all nodes begin with that carry copies."""
+_TEXT = DTYPES["string"]
+
+
+class Carrier(Protocol):
+    """Adds the nodes that carry copies to one graph."""
+
+    def write(self, value: Value) -> Node:
+        """What writes a copy; when it has run, the value is no longer needed."""
+        ...
+
+    def read(self, value: Value) -> Node:
+        """What reads the copy back, after it was written; its output stands for the value."""
+        ...
+
+    def finish(self) -> None:
+        """Add what clears up, once all is read."""
+        ...
+
+
+@dataclass
+class HostCopies:
+    """Copies in the memory of another device, named as in TensorFlow, "CPU:1"."""
+
+    graph: Graph
+    device: str
+    _copies: dict[Value, Node] = field(default_factory=dict[Value, Node])
+
+    def write(self, value: Value) -> Node:
+        self._copies[value] = self._identity(f"{OFFLOADED}/{value.producer.name}/write", value, value, f"/device:{self.device}")
+        return self._copies[value]
+
+    def read(self, value: Value) -> Node:
+        name = f"{OFFLOADED}/{value.producer.name}"
+        return self._identity(name, self._copies[value].outputs[0], value, value.producer.device or "/device:CPU:0")
+
+    def finish(self) -> None:
+        pass
+
+    def _identity(self, name: str, source: Value, like: Value, device: str) -> Node:
+        return add(self.graph, "Identity", name, [source], (like.dtype, like.shape), device, T=like.dtype)
+
+
+class SpillFiles:
+    """Copies in files of a folder, which exists.
+
+    Args:
+        folder: as the graph names it, so an absolute path if the working directory may change.
+    """
+
+    def __init__(self, graph: Graph, folder: str) -> None:
+        self.graph, self.folder = graph, folder.rstrip("/") + "/"
+        self._texts = FileTexts(graph, self.folder)
+        self._run: Value | None = None
+        self._files: dict[Value, tuple[Value, Node, list[Node]]] = {}  # the file's name, what writes it, what reads it
+
+    def write(self, value: Value) -> Node:
+        name = f"{OFFLOADED}/{value.producer.name}"
+        if self._run is None:
+            self._run = drawn_digits(self._texts, f"{OFFLOADED}/run")[1]
+        file = self._texts.file(name, self._run, f".{len(self._files)}")
+        node = self._texts.save(f"{name}/write", file, value)
+        self._files[value] = file, node, []
+        return node
+
+    def read(self, value: Value) -> Node:
+        file, written, readers = self._files[value]
+        node = self._texts.restore(f"{OFFLOADED}/{value.producer.name}", file, value.dtype, value.shape)
+        self.graph.add_control_input(node, written)
+        readers.append(node)
+        return node
+
+    def finish(self) -> None:
+        over = [
+            self._texts.give_up(f"{OFFLOADED}/{value.producer.name}/over", file, readers)
+            for value, (file, _, readers) in self._files.items()
+        ]
+        self.graph.control_outputs = [*self.graph.control_outputs, *over]
+
+
+class FileTexts:
+    """The nodes of one graph that name files, write one tensor each, and read it.
+
+    Args:
+        folder: its name, or what has it as its value.
+    """
+
+    def __init__(self, graph: Graph, folder: str | Value, over: Value | None = None) -> None:
+        self.graph = graph
+        self.folder = self.text(f"{OFFLOADED}/folder", folder) if isinstance(folder, str) else folder
+        self.over = self.text(f"{OFFLOADED}/over", f"{folder}over") if over is None else over
+        self._names = self.text(f"{OFFLOADED}/names", ["tensor"])
+        self._slices = self.text(f"{OFFLOADED}/slices", [""])
+
+    def text(self, name: str, text: str | Sequence[str]) -> Value:
+        """A constant, which is changed where there is one of this name."""
+        if name in self.graph:
+            self.graph.set_attr(self.graph[name], "value", text_attribute(text))
+            return self.graph[name].outputs[0]
+        shape: Shape = () if isinstance(text, str) else (len(text),)
+        return add(self.graph, "Const", name, [], (_TEXT, shape), dtype=_TEXT, value=text_attribute(text)).outputs[0]
+
+    def file(self, name: str, digits: Value, suffix: str) -> Value:
+        """The name of a file: the folder, digits, and what tells it from others."""
+        parts = [self.folder, digits, self.text(f"{name}/number", suffix)]
+        return add(self.graph, "StringJoin", f"{name}/file", parts, (_TEXT, ()), N=3, separator=b"").outputs[0]
+
+    def save(self, name: str, file: Value, value: Value) -> Node:
+        inputs, attrs = [file, self._names, self._slices, value], {"dtypes": (value.dtype,)}
+        return self.graph.add_node("SaveV2", self.graph.unique_name(name), inputs=inputs, attrs=attrs)
+
+    def restore(self, name: str, file: Value, dtype: DType, shape: Shape) -> Node:
+        shapes = (ShapeAttribute(shape),)
+        inputs = [file, self._names, self._slices]
+        return add(self.graph, "RestoreV2", name, inputs, (dtype, shape), dtypes=(dtype,), _output_shapes=shapes)
+
+    def give_up(self, name: str, file: Value, readers: Sequence[Node]) -> Node:
+        """Rename the file, when it was read, to the name that all such files have in common."""
+        names = add(self.graph, "Pack", f"{name}/names", [file], (_TEXT, (1,)), N=1, T=_TEXT, axis=0).outputs[0]
+        attrs: dict[str, Attribute] = {"delete_old_dirs": False, "allow_missing_files": False}
+        name = self.graph.unique_name(name)
+        return self.graph.add_node("MergeV2Checkpoints", name, inputs=[names, self.over], attrs=attrs, control_inputs=readers)
+
+    def digits(self, name: str, numbers: Value) -> Value:
+        """A vector of numbers as one text."""
+        axis = add_constant(self.graph, f"{name}/axis", np.array([0], np.int32))
+        text = add(self.graph, "AsString", f"{name}/digits", [numbers], (_TEXT, numbers.shape), T=numbers.dtype).outputs[0]
+        return add(self.graph, "ReduceJoin", name, [text, axis], (_TEXT, ()), keep_dims=False, separator=b"_").outputs[0]
+
+
+def drawn_digits(texts: FileTexts, name: str) -> tuple[Value, Value]:
+    """128 bits that the system draws in each run, as numbers and as a text."""
+    int32 = DTYPES["int32"]
+    shape = add_constant(texts.graph, f"{name}/shape", np.array([4], np.int32))
+    drawn = add(texts.graph, "NonDeterministicInts", f"{name}/drawn", [shape], (int32, (4,)), dtype=int32, shape_dtype=int32)
+    return drawn.outputs[0], texts.digits(name, drawn.outputs[0])
+
+
+def add(
+    graph: Graph, op_type: str, name: str, inputs: Sequence[Value], output: tuple[DType, Shape], device: str = "", **attrs: Attribute
+) -> Node:
+    return graph.add_node(op_type, graph.unique_name(name), inputs=inputs, attrs=attrs, output_types=[output], device=device)

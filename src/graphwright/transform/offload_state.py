@@ -1,0 +1,156 @@
+"""Variables that are in a file between two runs of a step, and in memory only while the step works with them.
+
+Before the first access the variable gets its value back, after the last one the value is written to a file and the variable keeps 128 bits
+instead: the name of the file, which the system drew. All that the step does with the variable stays as it is. Where the variable has its
+own value when the step starts (nobody has run the step yet, or somebody assigned one), that one counts and no file is read.
+
+Each value has a file of its own, so that one which is copied with the variable, into another process as well, stays readable as long as
+nobody runs a step with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphwright.ir.attributes import FunctionReference, ShapeAttribute
+from graphwright.ir.constants import add_constant
+from graphwright.ir.dtypes import DTYPES, DType
+from graphwright.ir.edit.library import unique_function_name
+from graphwright.ir.graph import Function, Graph, Node, Value
+from graphwright.ir.traits.control_flow import called_functions
+from graphwright.ir.traits.values import is_view
+from graphwright.ir.traits.variables import is_read, written_resources
+from graphwright.transform.offload import OFFLOADED, FileTexts, add, drawn_digits
+
+ITEM_BYTES = (2, 4)
+"""Of the dtypes of variables that can be sent away: those of which some make 128 bits."""
+STATE = ".state"
+"""What the names of files with values of variables end in."""
+NAME_BYTES = 16
+_TEXT, _INT32, _BOOL = DTYPES["string"], DTYPES["int32"], DTYPES["bool"]
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A variable that is sent away.
+
+    Attributes:
+        handle: the input of the graph that stands for it.
+        nbytes: of its value.
+        value: what it holds while the step works with it.
+        written: what writes the file.
+        gone: what leaves the name of the file in the variable.
+    """
+
+    handle: Value
+    nbytes: int
+    value: Value
+    written: Node
+    gone: Node
+
+
+def may_be_sent(graph: Graph, handle: Value) -> bool:
+    """Whether all that works with a variable is known, and what it reads stays inside the step.
+
+    What calls functions with the variable, and what hands its value on to the caller, keeps it.
+    """
+    variable = graph.variables[handle]
+    if variable.dtype.itemsize not in ITEM_BYTES or variable.shape is None or None in variable.shape or not handle.consumers:
+        return False
+    for node in handle.consumers:
+        if called_functions(node) or not (is_read(node) or written_resources(node)):
+            return False
+    return not any(value in graph.outputs for node in handle.consumers if is_read(node) for value in _views(node.outputs[0]))
+
+
+def send_away(graph: Graph, handles: Sequence[Value]) -> list[Sent]:
+    """Let variables be in files between the runs of a step; the folder is named when the graph is written (`FileTexts`)."""
+    return [_send(graph, FileTexts(graph, ""), handle) for handle in handles]
+
+
+def _send(graph: Graph, texts: FileTexts, handle: Value) -> Sent:
+    variable = graph.variables[handle]
+    dtype, shape = variable.dtype, variable.shape
+    name = f"{OFFLOADED}/{handle.producer.name}"
+    used = handle.consumers
+    readers = [c for n in used if is_read(n) for v in _views(n.outputs[0]) for c in v.consumers]
+
+    # TensorFlow must not think that it knows the shape: it would settle the question that the branch asks.
+    unknown = (ShapeAttribute(None),)
+    before = add(graph, "ReadVariableOp", f"{name}/before", [handle], (dtype, shape), dtype=dtype, _output_shapes=unknown).outputs[0]
+    size = add(graph, "Size", f"{name}/size", [before], (_INT32, ()), T=dtype, out_type=_INT32).outputs[0]
+    of_name = add_constant(graph, f"{name}/size_of_name", np.array(NAME_BYTES // (dtype.itemsize or 1), np.int32))
+    is_away = add(
+        graph, "Equal", f"{name}/is_away", [size, of_name], (DTYPES["bool"], ()), T=_INT32, incompatible_shape_error=True
+    ).outputs[0]
+    inputs = [before, texts.folder, texts.over]
+    value = graph.add_node(
+        "If",
+        graph.unique_name(f"{name}/value"),
+        inputs=[is_away, *inputs],
+        attrs={
+            "Tcond": _BOOL,
+            "Tin": (dtype, _TEXT, _TEXT),
+            "Tout": (dtype,),
+            "then_branch": FunctionReference(_read_branch(graph, inputs)),
+            "else_branch": FunctionReference(_branch(graph, inputs, "kept")),
+            "output_shapes": (ShapeAttribute(shape),),
+        },
+        output_types=[(dtype, shape)],
+    ).outputs[0]
+    attrs = {"dtype": dtype, "validate_shape": False}
+    back = graph.add_node("AssignVariableOp", graph.unique_name(f"{name}/back"), inputs=[handle, value], attrs=attrs)
+    for node in used:
+        graph.add_control_input(node, back)
+
+    last = dict.fromkeys([*used, *readers])
+    after = add(graph, "ReadVariableOp", f"{name}/after", [handle], (dtype, shape), dtype=dtype)
+    for node in last:
+        graph.add_control_input(after, node)
+    drawn, digits = drawn_digits(texts, f"{name}/run")
+    written = texts.save(f"{name}/write", texts.file(name, digits, STATE), after.outputs[0])
+    bits = add(graph, "Bitcast", f"{name}/name", [drawn], (dtype, _shape_of_name(dtype)), T=_INT32, type=dtype).outputs[0]
+    gone = graph.add_node(
+        "AssignVariableOp", graph.unique_name(f"{name}/gone"), inputs=[handle, bits], attrs=attrs, control_inputs=[written]
+    )
+    graph.control_outputs = [*graph.control_outputs, gone]
+    return Sent(handle, variable.nbytes or 0, value, written, gone)
+
+
+def _branch(graph: Graph, inputs: Sequence[Value], name: str) -> str:
+    """A function that returns its first argument."""
+    name = unique_function_name(graph, f"{OFFLOADED}_{name}")
+    body = Graph(name, functions=graph.functions, versions=graph.versions)
+    body.inputs = [add(body, "_Arg", f"argument_{k}", [], (v.dtype, v.shape), T=v.dtype, index=k).outputs[0] for k, v in enumerate(inputs)]
+    body.outputs = body.inputs[:1]
+    graph.functions[name] = Function(name, body)
+    return name
+
+
+def _read_branch(graph: Graph, inputs: Sequence[Value]) -> str:
+    """A function that reads the file that its first argument names, and gives it up."""
+    name = _branch(graph, inputs, "read")
+    body = graph.functions[name].body
+    bits, folder, over = body.inputs
+    texts = FileTexts(body, folder, over)
+    numbers = add(body, "Bitcast", "numbers", [bits], (_INT32, (4,)), T=bits.dtype, type=_INT32).outputs[0]
+    file = texts.file("read", texts.digits("run", numbers), STATE)
+    read = texts.restore("read", file, bits.dtype, bits.shape)
+    body.outputs = read.outputs
+    body.control_outputs = [texts.give_up("over", file, [read])]
+    return name
+
+
+def _shape_of_name(dtype: DType) -> tuple[int, ...]:
+    return (4,) if dtype.itemsize == 4 else (4, 2)
+
+
+def _views(value: Value) -> list[Value]:
+    """A value and all that share its storage."""
+    found = [value]
+    for one in found:
+        found += [v for node in one.consumers if is_view(node) for v in node.outputs]
+    return found
