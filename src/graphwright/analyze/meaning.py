@@ -15,8 +15,8 @@ condition
     On which sides of which TF1 switches a node runs. Behind a dead input, a control input too, it does not.
 
 Used: identities hand on what they get, and so do reshapes that lead back to a shape, files that nobody else can know
-(`private_files.py`), and variables that are in files between two runs (`sent_variables.py`). n (n + 1) is even, which is the condition of gates
-that XLA does not look through (`source/opaque_gate.py`); a choice by what is always true is its first branch.
+(`private_files.py`), and what keeps variables in files between two runs (`sent_variables.py`). n (n + 1) is even, which is the condition
+of gates that XLA does not look through (`source/opaque_gate.py`); a choice by what is always true is its first branch.
 
 Gaps: loops of TF1, variables without handles, and operations that write into a tensor are refused. Devices, and attributes that begin
 with "_", say where and how, not what, and are not compared.
