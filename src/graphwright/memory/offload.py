@@ -141,9 +141,11 @@ def failed_copy(error: Exception, offload: Offload) -> OffloadError | None:
     message = str(error)
     if f"{OFFLOADED}/" not in message or not offload.on_disk:
         return None
+    lines = message.splitlines()
+    told = next((line.strip() for line in lines if offload.to in line), lines[0])  # the rest says where the graph was made
     free = format_bytes(shutil.disk_usage(offload.to).free) if Path(offload.to).is_dir() else "nothing: the folder is gone"
     return OffloadError(
-        f"a copy of a tensor could not be written to disk, or read back: {message.splitlines()[0]:.300}",
+        f"a copy of a tensor could not be written to disk, or read back: {told:.300}",
         where=offload.to,
         cause=f"the disk is full, or the folder was removed or closed meanwhile; free there now: {free}",
         remedy="free space there, or give another folder: offload_to=...",
