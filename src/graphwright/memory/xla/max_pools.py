@@ -1,8 +1,8 @@
 """Gradients of max pools in another form for XLA.
 
 XLA's CPU compiler makes four arrays of indices of the gradient of a max pool, each as large as the pool's input, and makes them long before
-it uses them. Where windows do not overlap, each element belongs to one window, and comparisons do: the gradient goes to the first
-element of the window that is the largest, as TensorFlow's kernels and XLA have it.
+it uses them; its compiler for GPUs passes over the input several times. Where windows do not overlap, each element belongs to one window,
+and comparisons do: the gradient goes to the first element of the window that is the largest, as TensorFlow's kernels and XLA have it.
 """
 
 import importlib

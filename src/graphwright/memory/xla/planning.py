@@ -106,8 +106,7 @@ class _Search:
         if self._progress is not None:
             self._progress(len(self.found) / (_ROUNDS + 1), f"compiling plan {len(self.found) + 1}")
         graph = self._scheduled(solution, holding)
-        if not holding.barriers:
-            rewrite_max_pool_gradients(graph)
+        rewrite_max_pool_gradients(graph)
         function = to_concrete_function(graph, self.flat.binding, jit_compile=True)
         memory = self.judge.memory(function, self.target.shapes)
         overhead = solution.overhead if math.isnan(memory.time_s) else memory.time_s / self.original.time_s - 1
@@ -120,7 +119,7 @@ class _Search:
         graph = self._scheduled(candidate.solution, candidate.holding)
         original = Original(self.flat.graph, self.flat.purity, default_attributes)
         proof = original.compare(graph, Purity(graph, stateful_op_types(graph)))
-        pools = 0 if candidate.holding.barriers else rewrite_max_pool_gradients(graph)
+        pools = rewrite_max_pool_gradients(graph)
         if not (pools and proof.equal):
             return prove_function(original, candidate.function, self.flat.binding)
         rewritten = Original(graph, Purity(graph, stateful_op_types(graph)), default_attributes)
