@@ -202,6 +202,8 @@ def test_slots_of_the_optimizer_are_in_files_between_steps_and_come_back(tmp_pat
     away = [slot for slot, value in zip(slots, before, strict=True) if slot.read_value().shape != value.shape]
     assert away, "some hold the name of a file"
     assert fast.bring_back() == len(away)
+    [folder] = tmp_path.iterdir()
+    assert not [path for path in folder.iterdir() if not path.name.startswith("over")], "what came back leaves no file"
     assert all(slot.read_value().shape == value.shape for slot, value in zip(slots, before, strict=True))
     assert any(not np.array_equal(slot.numpy(), value) for slot, value in zip(slots, before, strict=True))
 
@@ -217,6 +219,34 @@ def test_slots_of_the_optimizer_are_in_files_between_steps_and_come_back(tmp_pat
     del fast
     gc.collect()
     assert not list(tmp_path.iterdir())
+
+
+def test_a_second_plan_goes_on_with_the_files_of_one_that_is_given_up(tmp_path: Path) -> None:
+    step, x, slots = with_adam()
+    first = in_files(step, 0.75, x, tmp_path)
+    first(x)
+    second = in_files(step, 0.76, x, tmp_path)
+    second(x)
+    del first
+    gc.collect()
+    assert any(slot.read_value().shape == (4,) for slot in slots), "the second one still keeps them in files"
+    found = gw.verify(step, second, x)
+    assert found.bitwise, str(found)
+    second(x)
+    del second
+    gc.collect()
+    assert all(slot.read_value().shape == (1024, 1024) for slot in slots)
+
+
+def test_a_smaller_batch_finds_what_the_plan_for_the_larger_one_left_in_files(tmp_path: Path) -> None:
+    step, x, slots = with_adam()
+    other, _, others = with_adam()
+    fast = in_files(step, 0.75, x, tmp_path)
+    for batch in (x, x[:7], x, x[:7]):
+        assert float(fast(batch)) == float(other(batch))
+    assert [bool(plan.offloaded_bytes) for plan in fast.plans] == [True, True]
+    fast.bring_back()
+    assert all(np.array_equal(ours.numpy(), theirs.numpy()) for ours, theirs in zip(slots, others, strict=True))
 
 
 def _sent_graph(tmp_path: Path) -> tuple[Graph, Graph]:

@@ -33,11 +33,17 @@ def state_candidates(
     sums = list(accumulate(sizes[k] for k in slots))
     enough = next((count for count, saved in enumerate(sums, 1) if saved >= excess_bytes), len(slots))
     for count in dict.fromkeys((enough, len(slots)) if slots else ()):
-        copy = copy_graph(graph).graph
-        sent = send_away(copy, [copy.inputs[k] for k in slots[:count]])
-        how = f"{count} variables of the optimizer ({format_bytes(sums[count - 1])}) in files of {offload.to} but for their updates"
-        made = candidate_of(given, copy, lambda flat, sent=sent: _in_files(map_tasks(flat), sent, offload), how)
-        yield replace(made, offload=offload, sent=tuple(sent))
+        yield sending(given, map_tasks, offload, slots[:count])
+
+
+def sending(given: Candidate, map_tasks: Callable[[FlatStep], TaskMap], offload: Offload, slots: Sequence[int]) -> Candidate:
+    """The given step with variables in files between two runs, by the positions of their handles among the inputs of its graph."""
+    copy = copy_graph(given.flat.graph).graph
+    sent = send_away(copy, [copy.inputs[k] for k in slots if may_be_sent(copy, copy.inputs[k])])
+    nbytes = format_bytes(sum(one.nbytes for one in sent))
+    how = f"{len(sent)} variables of the optimizer ({nbytes}) in files of {offload.to} but for their updates"
+    made = candidate_of(given, copy, lambda flat: _in_files(map_tasks(flat), sent, offload), how)
+    return replace(made, offload=offload, sent=tuple(sent))
 
 
 def _state(graph: Graph) -> set[Value]:

@@ -1,6 +1,6 @@
 """Plan one traced step for one budget, and build the function that follows the plan."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from graphwright.ir.traits.effects import Purity
 from graphwright.ir.traits.values import OPTIMIZED
 from graphwright.memory.devices import find_placement, pin
 from graphwright.memory.offload import Offload
+from graphwright.memory.offload_state import sending
 from graphwright.memory.parts import Part, join, lanes, split
 from graphwright.memory.plan_cache import KeptFigures, PlanCache
 from graphwright.memory.planning import HOW_PEAK, HOW_TIME, Progress, follow_schedule, infeasible, make_memory_plan, map_tasks, reach
@@ -30,6 +31,7 @@ from graphwright.report.units import format_bytes
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.concrete_function import Binding, from_concrete_function, process_among_others
 from graphwright.source.registry_rule import default_attributes
+from graphwright.source.sent_values import sent_handles
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.step.executor_peak import ask_tensorflow, inter_op_threads, plain_peak, prepared
 from graphwright.step.flatten import FlatStep, flat_step, stateful_op_types
@@ -53,6 +55,7 @@ class Planned:
         steps: names of the nodes that lead each step of the schedule, so that a step of the same structure can follow it.
         proof: that the function computes what the original does; None where it was not asked for.
         equal_bits: whether it computes the same bits; otherwise sums over the batch have another order.
+        sent: the handles of variables that it leaves in files between two runs.
     """
 
     function: Any
@@ -60,6 +63,7 @@ class Planned:
     steps: tuple[str, ...]
     proof: Proof | None
     equal_bits: bool = True
+    sent: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -173,14 +177,15 @@ def plan_step(
         return reach_of_parts(Candidate(traced, map_tasks(traced)), argument_count, kept_bytes) if alone and "split" not in allow else None
 
     if alone:
-        chosen, (solution, how["plan"]) = search.one_device(given, argument_count, map_allowed, allow)
+        start = _as_earlier(given, map_allowed, offload, earlier)
+        chosen, (solution, how["plan"]) = search.one_device(start, argument_count, map_allowed, allow)
         solutions, parts = [solution], parts if chosen is given else split(chosen.tasks, None)
     else:
         solutions, how["plan"] = search.devices(parts, originals, flat.graph)
     if budget_bytes is None:
         how["plan"] = f"the smallest peak that was found within {100 * max_overhead:g} % more time; {how['plan']}"
     recipe = search.recipe("smallest" if budget is None else budget.plain, allow)
-    if executor is not None and _is_better_as_it_is(solutions[-1], executor, budget_bytes):
+    if executor is not None and not chosen.sent and _is_better_as_it_is(solutions[-1], executor, budget_bytes):
         planned = _as_it_is(target, given.tasks, flat.loops, executor, solutions[-1], how, prove)
         return replace(planned, plan=replace(planned.plan, recipe=recipe))
     if budget_bytes is not None and solutions[-1].status == "infeasible":
@@ -215,6 +220,16 @@ def plan_step(
     if before is not None:
         return Planned(None, plan, (), None)
     return _follow(given, chosen, parts, solutions, plan, prove=prove)
+
+
+def _as_earlier(
+    given: Candidate, map_allowed: Callable[[FlatStep], TaskMap], offload: Offload | None, earlier: Planned | None
+) -> Candidate:
+    """The step with the variables in files that a plan for other shapes leaves there: it may find them so."""
+    if offload is None or earlier is None or not earlier.sent:
+        return given
+    away, binding = {id(handle) for handle in earlier.sent}, given.flat.binding
+    return sending(given, map_allowed, offload, [k for k, one in enumerate(binding.captures, binding.argument_count) if id(one) in away])
 
 
 def _and_elsewhere(chosen: Candidate, solution: Solution, plan: MemoryPlan) -> MemoryPlan:
@@ -306,7 +321,7 @@ def _follow(
         transposed, sums = sum(len(one.transposed) for one in made), proof.parts + sum(one.parts for one in before)
         proof = replace(proof, loops=len(chosen.loops), parts=sums, transposed=transposed, uncompiled=flat.uncompiled, optimized=optimized)
     equal_bits = not (flat.uncompiled or any(one.parts > 1 or one.transposed for one in made))
-    return Planned(function, plan, leaders, proof, equal_bits=equal_bits)
+    return Planned(function, plan, leaders, proof, equal_bits=equal_bits, sent=tuple(sent_handles(function)) if chosen.sent else ())
 
 
 def _rewrites(chosen: Candidate | None) -> list[Candidate]:

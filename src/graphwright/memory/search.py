@@ -199,7 +199,7 @@ class Search:
             best = self._offloaded(start, offload, best, time)
         if offload is not None and without is not start and self._price(best[1].found) > 0:
             best = self._offloaded(without, offload, best, time)
-        if offload is not None and offload.on_disk and not self._keeps(best):
+        if offload is not None and offload.on_disk and not start.sent and not self._keeps(best):
             excess, candidate = best[1].found.peak_bytes - (self.budget_bytes or 0), None
             for candidate in state_candidates(start, map_allowed, offload, excess):
                 if not self._keeps(best):

@@ -6,25 +6,33 @@ compare, copy or save them asks here.
 
 from __future__ import annotations
 
+import glob
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from graphwright.source.rebuild import variable_behind
 from graphwright.source.tensorflow_import import import_tensorflow
 
 _FOLDERS: dict[int, tuple[Any, str]] = {}  # by the identity of a handle: itself, so that the number stays its own, and the folder
+_FUNCTIONS: Counter[int] = Counter()  # how many functions leave the variable in files
 
 
 def remember(handle: Any, folder: str) -> None:
-    """From now on the variable may be in a file of this folder; what is in one of another folder is brought back first."""
+    """From now on one more function leaves the variable in files of this folder; what is in one of another folder is brought back first."""
     if _FOLDERS.get(id(handle), (handle, folder))[1] != folder:
         bring_back(handle)
     _FOLDERS[id(handle)] = handle, folder
+    _FUNCTIONS[id(handle)] += 1
 
 
 def forget(handle: Any) -> None:
-    """Bring the variable back for good."""
-    bring_back(handle)
-    _FOLDERS.pop(id(handle), None)
+    """One function is no more that left the variable in files; without any other one it comes back for good."""
+    _FUNCTIONS[id(handle)] -= 1
+    if _FUNCTIONS[id(handle)] <= 0:
+        bring_back(handle)
+        _FOLDERS.pop(id(handle), None)
+        del _FUNCTIONS[id(handle)]
 
 
 def may_be_away(handle: Any) -> bool:
@@ -48,9 +56,13 @@ def value_of(handle: Any, dtype: Any) -> Any:
     held = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
     if not may_be_away(handle) or held.shape.is_compatible_with(_shape_of(handle)):
         return held
-    numbers = tf.strings.as_string(tf.bitcast(held, tf.int32))
-    file = tf.strings.join([_FOLDERS[id(handle)][1], tf.strings.reduce_join(numbers, 0, separator="_"), ".state"])
-    return tf.raw_ops.RestoreV2(prefix=file, tensor_names=["tensor"], shape_and_slices=[""], dtypes=[dtype])[0]
+    return tf.raw_ops.RestoreV2(prefix=_file_of(handle, held), tensor_names=["tensor"], shape_and_slices=[""], dtypes=[dtype])[0]
+
+
+def _file_of(handle: Any, held: Any) -> str:
+    tf: Any = import_tensorflow()
+    numbers = tf.reshape(tf.bitcast(held, tf.int32), [-1]).numpy()
+    return f"{_FOLDERS[id(handle)][1]}{'_'.join(str(number) for number in numbers)}.state"
 
 
 def bring_back(handle: Any) -> bool:
@@ -64,6 +76,9 @@ def bring_back(handle: Any) -> bool:
         if value.shape == before.shape:
             return False
         tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+        file = Path(_file_of(handle, before))
+        for path in file.parent.glob(f"{glob.escape(file.name)}.*"):
+            path.unlink(missing_ok=True)
     return True
 
 
