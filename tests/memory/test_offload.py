@@ -30,6 +30,16 @@ tf: Any = importlib.import_module("tensorflow")
 FAST = gw.CopyEngine(1e11, 1e11)
 
 
+def differentiated(weights: list[Any], x: Any, reduce: Any) -> tuple[Any, list[Any]]:
+    """The loss of products one behind another, and its gradients."""
+    with tf.GradientTape() as tape:
+        y = x
+        for weight in weights:
+            y = tf.tanh(y @ weight)
+        loss = reduce(y * y)
+    return loss, tape.gradient(loss, weights)
+
+
 def products(dtype: str = "float32", layers: int = 8, width: int = 256, batch: int = 0) -> tuple[Any, Any]:
     """Products whose results, of 16 MiB, are read again backward: twice what TensorFlow's writer takes for itself."""
     batch = batch or 16 * 2**20 // (width * tf.as_dtype(dtype).size)
@@ -38,12 +48,8 @@ def products(dtype: str = "float32", layers: int = 8, width: int = 256, batch: i
 
     @tf.function
     def step(x: Any) -> Any:
-        with tf.GradientTape() as tape:
-            y = x
-            for weight in weights:
-                y = tf.tanh(y @ weight)
-            loss = tf.reduce_sum(y * y)
-        for weight, gradient in zip(weights, tape.gradient(loss, weights), strict=True):
+        loss, gradients = differentiated(weights, x, tf.reduce_sum)
+        for weight, gradient in zip(weights, gradients, strict=True):
             weight.assign_sub(tf.cast(1e-6, dtype) * gradient)
         return loss
 
@@ -60,12 +66,8 @@ def with_adam(layers: int = 5, width: int = 1024) -> tuple[Any, Any, list[Any]]:
 
     @tf.function
     def step(x: Any) -> Any:
-        with tf.GradientTape() as tape:
-            y = x
-            for weight in weights:
-                y = tf.tanh(y @ weight)
-            loss = tf.reduce_mean(y * y)
-        for weight, m, v, gradient in zip(weights, first, second, tape.gradient(loss, weights), strict=True):
+        loss, gradients = differentiated(weights, x, tf.reduce_mean)
+        for weight, m, v, gradient in zip(weights, first, second, gradients, strict=True):
             m.assign_add(0.1 * (gradient - m))
             v.assign_add(0.01 * (gradient * gradient - v))
             weight.assign_sub(0.01 * m / (tf.sqrt(v) + 1e-7))

@@ -19,6 +19,7 @@ from graphwright.ir.traits.values import BARRIER
 from graphwright.memory.xla.barriers import write_barriers
 from graphwright.run.xla_memory import xla_memory
 from graphwright.transform.proof import Original
+from tests.memory.xla.chain import chain
 
 
 def _joint() -> tuple[Graph, list[list[Node]]]:
@@ -72,28 +73,14 @@ def test_barriers_hand_on_what_they_get_and_the_proof_notices_a_wrong_one() -> N
     assert not original.compare(graph, Purity(graph, {})).equal
 
 
-def _chain(layers: int = 8) -> tuple[Any, Any, list[Any]]:
-    rng = np.random.default_rng(0)
-    weights = [tf.Variable(rng.normal(size=(64, 64)) / 8, dtype="float32") for _ in range(layers)]
-
-    @tf.function
-    def step(x: Any) -> Any:
-        with tf.GradientTape() as tape:
-            y = x
-            for w in weights:
-                y = tf.tanh(y @ w)
-            loss = tf.reduce_mean(y * y)
-        for w, gradient in zip(weights, tape.gradient(loss, weights), strict=True):
-            w.assign_sub(0.1 * gradient)
-        return loss
-
-    return step, tf.constant(rng.normal(size=(4096, 64)), "float32"), weights
+def _wide(layers: int = 8) -> tuple[Any, Any, list[Any]]:
+    return chain(layers, width=64, scale=8, batch=4096, compiled=False)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["h100", "l4"])
 def test_the_budget_is_kept_by_the_targets_compiler_and_the_step_runs_here(name: str, gpu_compiler: None, tmp_path: Path) -> None:
-    step, x, weights = _chain()
+    step, x, weights = _wide()
     before = [w.numpy() for w in weights]
     fast = gw.optimize_memory(step, 0.6, inputs=(x,), device=name, verify="run", time_limit_s=1.0)
     plan, function = fast.plan, fast.concrete_function(x)
@@ -120,7 +107,7 @@ def test_the_budget_is_kept_by_the_targets_compiler_and_the_step_runs_here(name:
 
 @pytest.mark.slow
 def test_without_the_barriers_the_compiler_undoes_the_plan(gpu_compiler: None) -> None:
-    step, x, _ = _chain()
+    step, x, _ = _wide()
     fast = gw.optimize_memory(step, 0.6, inputs=(x,), device="h100", verify=False, time_limit_s=1.0)
     function = fast.concrete_function(x)
     graph_def = function.graph.as_graph_def()
@@ -144,7 +131,7 @@ def test_without_the_barriers_the_compiler_undoes_the_plan(gpu_compiler: None) -
 
 @pytest.mark.slow
 def test_a_budget_that_cannot_be_kept_says_what_can(gpu_compiler: None) -> None:
-    step, x, _ = _chain(4)
+    step, x, _ = _wide(4)
     with pytest.raises(gw.InfeasibleError, match="as XLA compiles it") as caught:
         gw.optimize_memory(step, 0.1, inputs=(x,), device="h100", cache_dir=None, time_limit_s=0.5)
     plan = gw.optimize_memory(step, caught.value.smallest_budget_bytes, inputs=(x,), device="h100", time_limit_s=0.5).plan
@@ -152,6 +139,6 @@ def test_a_budget_that_cannot_be_kept_says_what_can(gpu_compiler: None) -> None:
 
 
 def test_an_unknown_device_is_an_error_before_anything_is_traced() -> None:
-    step, _, _ = _chain(1)
+    step, _, _ = _wide(1)
     with pytest.raises(gw.ArgumentError, match="'v100'"):
         gw.optimize_memory(step, 0.5, device="v100")

@@ -15,25 +15,7 @@ import tensorflow as tf
 
 import graphwright as gw
 from graphwright.run.xla_memory import xla_memory
-
-
-def _chain(layers: int = 7, *, dtype: str = "float32", compiled: bool = True) -> tuple[Any, Any, list[Any]]:
-    """A chain of dense layers with a plain update: step, input, weights."""
-    rng = np.random.default_rng(0)
-    weights = [tf.Variable(rng.normal(size=(32, 32)) / 6, dtype=dtype) for _ in range(layers)]
-
-    @tf.function(jit_compile=compiled or None)
-    def step(x: Any) -> Any:
-        with tf.GradientTape() as tape:
-            y = x
-            for w in weights:
-                y = tf.tanh(y @ w)
-            loss = tf.reduce_mean(y * y)
-        for w, gradient in zip(weights, tape.gradient(loss, weights), strict=True):
-            w.assign_sub(tf.cast(0.1, w.dtype) * gradient)
-        return loss
-
-    return step, tf.constant(rng.normal(size=(512, 32)), dtype), weights
+from tests.memory.xla.chain import chain
 
 
 def _peak(step: Any, x: Any) -> int:
@@ -41,7 +23,7 @@ def _peak(step: Any, x: Any) -> int:
 
 
 def test_the_budget_is_kept_by_the_figure_of_xla() -> None:
-    step, x, weights = _chain()
+    step, x, weights = chain()
     before = [w.numpy() for w in weights]
     fast = gw.optimize_memory(step, 0.65, inputs=(x,), time_limit_s=0.5, verify="run")
     plan = fast.plan
@@ -65,9 +47,9 @@ def test_the_budget_is_kept_by_the_figure_of_xla() -> None:
 @pytest.mark.slow
 def test_a_kept_plan_is_compiled_once_and_does_not_mix_with_the_executors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphwright.memory.xla.planning.Original", None)  # nothing is numbered where nothing is proved
-    step, x, _ = _chain()
+    step, x, _ = chain()
     first = gw.optimize_memory(step, 0.7, inputs=(x,), cache_dir=tmp_path, verify=False, time_limit_s=0.5).plan
-    gw.optimize_memory(_chain(compiled=False)[0], first.budget_bytes, inputs=(x,), cache_dir=tmp_path, verify=False, time_limit_s=0.5)
+    gw.optimize_memory(chain(compiled=False)[0], first.budget_bytes, inputs=(x,), cache_dir=tmp_path, verify=False, time_limit_s=0.5)
     names = sorted(file.name for file in tmp_path.glob("*.json"))
     assert [name.startswith("xla-") for name in names] == [False, True]
 
@@ -82,7 +64,7 @@ def test_a_kept_plan_is_compiled_once_and_does_not_mix_with_the_executors(tmp_pa
 
 @pytest.mark.slow
 def test_a_budget_that_cannot_be_kept_says_what_can() -> None:
-    step, x, _ = _chain()
+    step, x, _ = chain()
     with pytest.raises(gw.InfeasibleError, match="as XLA compiles it") as caught:
         gw.optimize_memory(step, 0.05, inputs=(x,), cache_dir=None, time_limit_s=0.5)
     smallest = caught.value.smallest_budget_bytes
@@ -92,7 +74,7 @@ def test_a_budget_that_cannot_be_kept_says_what_can() -> None:
 
 
 def test_a_step_that_fits_is_left_alone() -> None:
-    step, x, _ = _chain(3)
+    step, x, _ = chain(3)
     fast = gw.optimize_memory(step, "100%", inputs=(x,), cache_dir=None, time_limit_s=0.5)
     assert fast.plan.status == "unchanged"
     assert fast.plan.peak_bytes == fast.plan.original_peak_bytes
@@ -101,12 +83,12 @@ def test_a_step_that_fits_is_left_alone() -> None:
 
 @pytest.mark.slow
 def test_other_shapes_follow_the_plan_and_a_wrong_rewrite_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    step, x, _ = _chain()
+    step, x, _ = chain()
     fast = gw.optimize_memory(step, 0.7, inputs=(x,), cache_dir=None, time_limit_s=0.5)
     fast(x[:448])
     assert len(fast.plans) == 2
     assert "taken over" in fast.plans[1].how["plan"] or fast.plans[1].status == "unchanged"
-    wrong, _, _ = _chain()
+    wrong, _, _ = chain()
     monkeypatch.setattr("graphwright.memory.optimize_memory.verify_compiled", lambda *_: ("", "output differs"))
     with pytest.warns(gw.VerificationWarning, match="output differs"):
         again = gw.optimize_memory(wrong, 0.7, inputs=(x,), cache_dir=None, time_limit_s=0.5, verify="run")
