@@ -12,7 +12,7 @@ from typing import Any
 from graphwright.advice.keras_variants import BFLOAT16, leaner_optimizers, mixed_precision, other_optimizer
 from graphwright.advice.lint import lint
 from graphwright.analyze.cost import TaskMap
-from graphwright.analyze.device_models import HERE
+from graphwright.analyze.device_models import HERE, device_name
 from graphwright.costs.max_batch import batch_by_growth
 from graphwright.costs.sized_step import SizedStep
 from graphwright.costs.xla_peak import xla_peak
@@ -174,7 +174,7 @@ class _Own:
 
     @property
     def device(self) -> str:
-        return self.traced.device.name if self.traced.device is not None else HERE
+        return device_name(self.traced.device)
 
     @property
     def memory_bytes(self) -> int:

@@ -25,6 +25,10 @@ class DeviceModel:
         full_name: its vendor's name.
         capability: CUDA's compute capability.
         cores: streaming multiprocessors.
+        units_per_core, threads_per_core: of each, units for float32 and threads that may be resident.
+        shared_bytes_per_core, shared_bytes_per_block: memory that threads share, all there is and the most that a block may ask for.
+        cache_bytes: of the second level.
+        clock_ghz: at its fastest.
         memory_bytes: what a program sees of its memory.
         bytes_per_s: to and from that memory.
         host_bytes_per_s: over PCIe, one way.
@@ -136,6 +140,11 @@ DEVICES: Mapping[str, DeviceModel] = {model.name: model for model in _MODELS}
 """The GPUs that are known, by name."""
 HERE = "cpu"
 """What `device=` calls this process's own devices."""
+
+
+def device_name(device: DeviceModel | None) -> str:
+    """What `device=` calls it."""
+    return HERE if device is None else device.name
 
 
 def find_device(name: str) -> DeviceModel | None:

@@ -65,8 +65,6 @@ _ALIKE = {
     "_FusedBatchNormGradEx": "FusedBatchNormGradV3",
 }
 """What Grappler makes of operations, and the operation that takes most of the time."""
-
-
 _NARROW = frozenset({"bfloat16", "float16"})
 _NARROW_PRODUCT_FLOPS_PER_S = 2.5e11
 """Of products in 16 bits, on a processor that has instructions for them."""

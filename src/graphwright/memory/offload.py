@@ -18,6 +18,7 @@ from graphwright.analyze.cost import TaskMap
 from graphwright.errors import ArgumentError, OffloadError
 from graphwright.ir.graph import Graph
 from graphwright.ir.traits.control_flow import SWITCHES
+from graphwright.ir.traits.values import OFFLOADED
 from graphwright.plan.copies import Copies, Copy, copied_buffers
 from graphwright.plan.model import CostGraph
 from graphwright.report.results import CopyEngine
@@ -25,7 +26,7 @@ from graphwright.report.units import format_bytes
 from graphwright.source.sent_values import forget, remember
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.step.flatten import FlatStep
-from graphwright.transform.offload import OFFLOADED, WRITE_BUFFER_BYTES, Carrier, HostCopies, SpillFiles
+from graphwright.transform.offload import WRITE_BUFFER_BYTES, Carrier, HostCopies, SpillFiles
 from graphwright.transform.offload_state import Sent
 
 _DEVICE = re.compile(r"(CPU|GPU):\d+")

@@ -149,7 +149,8 @@ class OptimizedStep:
             if key in self._to_run and _runs_now():
                 self._prove_by_running(key, (args, kwargs))
             planned = self._planned[key]
-            self._bring_back_but(planned)
+            if self._offload is not None:
+                self._bring_back_but(planned)
             if planned is None or planned.function is None:
                 return self._step(*args, **kwargs)
             with grappler_disabled():

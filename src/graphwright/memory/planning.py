@@ -176,7 +176,8 @@ def make_memory_plan(
     recomputed = repeats - (sum(t in readers for t in solution.schedule.steps) - len(readers))
     unchanged = given is tasks and repeats == 0 and solution.schedule.steps == before.steps
     bound = solution.lower_bound
-    least = least_time(costs, solution.budget_bytes) / solution.time if recomputed and not copied else 1.0
+    is_bound = bool(recomputed) and not copied  # of what is copied nothing is proved
+    least = (1 + solution.overhead) * (least_time(costs, solution.budget_bytes) / solution.time) - 1 if is_bound else 0.0
     return MemoryPlan(
         name=target.name,
         status="unchanged" if unchanged else solution.status,
@@ -188,7 +189,7 @@ def make_memory_plan(
         lower_bound_reason=f"{bound_reason(tasks, bound, roles.layers)}: "
         f"{100 * bound.nbytes / max(original_bytes, 1):.0f} % of the unmodified peak",
         overhead=solution.overhead,
-        least_overhead=(1 + solution.overhead) * least - 1 if recomputed and not copied else 0.0,
+        least_overhead=least,
         recomputed_flops=recomputed_flops_share(tasks, solution.schedule, flops),
         recomputed_count=recomputed,
         planning_time_s=solution.planning_time_s,

@@ -41,14 +41,15 @@ def compile_for(module: str, device: DeviceModel, *, memory_bytes: int | None = 
         MissingDependencyError: the compiler is not installed.
         UnsupportedError: it did not compile the module.
     """
-    versions = installed(os.environ.get(PYTHON) or sys.executable)
+    python = os.environ.get(PYTHON) or sys.executable
+    versions = installed(python)
     target = device.description(memory_bytes)
     same = re.sub(r"^module @\S+", "module @step", module, flags=re.MULTILINE)  # a trace has a number
     key = hashlib.sha256(json.dumps([_FORMAT, same, target, device.rates.how, versions]).encode()).hexdigest()[:48]
     path = cache_directory() / f"compiled-{key}.json"
     with contextlib.suppress(OSError, ValueError, TypeError):
         return from_plain(XlaMemory, json.loads(path.read_text(encoding="utf-8")), "answer")
-    found = _read(_ask({"module": module, "target": target}, f"for {device.full_name}"), device, versions)
+    found = _read(_ask(python, {"module": module, "target": target}, f"for {device.full_name}"), device, versions)
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with replaced_file(path) as stream:
@@ -81,7 +82,7 @@ def installed(python: str) -> Mapping[str, str]:
         MissingDependencyError: something is missing.
     """
     try:
-        versions: dict[str, str] = _ask({}, "which versions are installed")["versions"]
+        versions: dict[str, str] = _ask(python, {}, "which versions are installed")["versions"]
         missing = ", ".join(name for name in device_worker.PACKAGES if not versions.get(name))
     except UnsupportedError as error:
         versions, missing = {}, f"a Python that runs ({error.what})"
@@ -94,8 +95,7 @@ def installed(python: str) -> Mapping[str, str]:
     return versions
 
 
-def _ask(request: Mapping[str, Any], what: str) -> dict[str, Any]:
-    python = os.environ.get(PYTHON) or sys.executable
+def _ask(python: str, request: Mapping[str, Any], what: str) -> dict[str, Any]:
     command = bound([python, str(Path(device_worker.__file__))])
     environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "XLA_FLAGS")}  # which are of this process
     done = subprocess.run(

@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from graphwright.ir.traits.values import GONE, OFFLOADED, STATE_FILE, TENSOR_IN_FILE
 from graphwright.source.rebuild import variable_behind
 from graphwright.source.tensorflow_import import import_tensorflow
 
@@ -42,7 +43,8 @@ def may_be_away(handle: Any) -> bool:
 
 def sent_handles(function: Any) -> list[Any]:
     """The handles of variables that a `ConcreteFunction` leaves in files."""
-    gone = {op.inputs[0].name for op in function.graph.get_operations() if op.name.startswith("offloaded/") and op.name.endswith("/gone")}
+    operations = function.graph.get_operations()
+    gone = {op.inputs[0].name for op in operations if op.name.startswith(f"{OFFLOADED}/") and op.name.endswith(f"/{GONE}")}
     return [external for external, internal in function.graph.captures if internal.name in gone]
 
 
@@ -56,13 +58,13 @@ def value_of(handle: Any, dtype: Any) -> Any:
     held = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
     if not may_be_away(handle) or held.shape.is_compatible_with(_shape_of(handle)):
         return held
-    return tf.raw_ops.RestoreV2(prefix=_file_of(handle, held), tensor_names=["tensor"], shape_and_slices=[""], dtypes=[dtype])[0]
+    return tf.raw_ops.RestoreV2(prefix=_file_of(handle, held), tensor_names=[TENSOR_IN_FILE], shape_and_slices=[""], dtypes=[dtype])[0]
 
 
 def _file_of(handle: Any, held: Any) -> str:
     tf: Any = import_tensorflow()
     numbers = tf.reshape(tf.bitcast(held, tf.int32), [-1]).numpy()
-    return f"{_FOLDERS[id(handle)][1]}{'_'.join(str(number) for number in numbers)}.state"
+    return f"{_FOLDERS[id(handle)][1]}{'_'.join(str(number) for number in numbers)}{STATE_FILE}"
 
 
 def bring_back(handle: Any) -> bool:

@@ -24,11 +24,10 @@ from graphwright.ir.attributes import Attribute, ShapeAttribute
 from graphwright.ir.constants import add_constant, text_attribute
 from graphwright.ir.dtypes import DTYPES, DType, Shape
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits.values import OFFLOADED, TENSOR_IN_FILE
 
 WRITE_BUFFER_BYTES = 8 << 20
 """What TensorFlow's writer of checkpoints holds, of small tensors too (`tensor_bundle.cc`, the size of its buffer)."""
-OFFLOADED = "offloaded"
-"""What the names of all nodes begin with that carry copies."""
 _TEXT = DTYPES["string"]
 
 
@@ -119,7 +118,7 @@ class FileTexts:
         self.graph = graph
         self.folder = self.text(f"{OFFLOADED}/folder", folder) if isinstance(folder, str) else folder
         self.over = self.text(f"{OFFLOADED}/over", f"{folder}over") if over is None else over
-        self._names = self.text(f"{OFFLOADED}/names", ["tensor"])
+        self._names = self.text(f"{OFFLOADED}/names", [TENSOR_IN_FILE])
         self._slices = self.text(f"{OFFLOADED}/slices", [""])
 
     def text(self, name: str, text: str | Sequence[str]) -> Value:

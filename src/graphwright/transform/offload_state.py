@@ -21,14 +21,12 @@ from graphwright.ir.dtypes import DTYPES, DType
 from graphwright.ir.edit.library import unique_function_name
 from graphwright.ir.graph import Function, Graph, Node, Value
 from graphwright.ir.traits.control_flow import called_functions
-from graphwright.ir.traits.values import is_view
+from graphwright.ir.traits.values import GONE, OFFLOADED, STATE_FILE, is_view
 from graphwright.ir.traits.variables import is_read, written_resources
-from graphwright.transform.offload import OFFLOADED, FileTexts, add, drawn_digits
+from graphwright.transform.offload import FileTexts, add, drawn_digits
 
 ITEM_BYTES = (2, 4)
 """Of the dtypes of variables that can be sent away: those of which some make 128 bits."""
-STATE = ".state"
-"""What the names of files with values of variables end in."""
 NAME_BYTES = 16
 _TEXT, _INT32, _BOOL = DTYPES["string"], DTYPES["int32"], DTYPES["bool"]
 
@@ -111,10 +109,10 @@ def _send(graph: Graph, texts: FileTexts, handle: Value) -> Sent:
     for node in last:
         graph.add_control_input(after, node)
     drawn, digits = drawn_digits(texts, f"{name}/run")
-    written = texts.save(f"{name}/write", texts.file(name, digits, STATE), after.outputs[0])
+    written = texts.save(f"{name}/write", texts.file(name, digits, STATE_FILE), after.outputs[0])
     bits = add(graph, "Bitcast", f"{name}/name", [drawn], (dtype, _shape_of_name(dtype)), T=_INT32, type=dtype).outputs[0]
     gone = graph.add_node(
-        "AssignVariableOp", graph.unique_name(f"{name}/gone"), inputs=[handle, bits], attrs=attrs, control_inputs=[written]
+        "AssignVariableOp", graph.unique_name(f"{name}/{GONE}"), inputs=[handle, bits], attrs=attrs, control_inputs=[written]
     )
     graph.control_outputs = [*graph.control_outputs, gone]
     return Sent(handle, variable.nbytes or 0, value, written, gone)
@@ -137,7 +135,7 @@ def _read_branch(graph: Graph, inputs: Sequence[Value]) -> str:
     bits, folder, over = body.inputs
     texts = FileTexts(body, folder, over)
     numbers = add(body, "Bitcast", "numbers", [bits], (_INT32, (4,)), T=bits.dtype, type=_INT32).outputs[0]
-    file = texts.file("read", texts.digits("run", numbers), STATE)
+    file = texts.file("read", texts.digits("run", numbers), STATE_FILE)
     read = texts.restore("read", file, bits.dtype, bits.shape)
     body.outputs = read.outputs
     body.control_outputs = [texts.give_up("over", file, [read])]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graphwright.analyze.device_models import HERE, DeviceModel
+from graphwright.analyze.device_models import DeviceModel, device_name
 from graphwright.analyze.xla_program import XlaMemory
 from graphwright.memory.xla.schedule import GATES, Holding
 from graphwright.run.xla_memory import xla_memory
@@ -34,7 +34,7 @@ class Judge:
     @property
     def name(self) -> str:
         """As `device=` takes it."""
-        return self.device.name if self.device is not None else HERE
+        return device_name(self.device)
 
     def memory(self, function: Any, shapes: Sequence[tuple[int, ...]]) -> XlaMemory:
         """What the compiled step takes."""
