@@ -10,12 +10,9 @@ NOT_WALKED: dict[str, str | dict[str, str]] = {
         'pip install "graphwright[cpu]"      # or [gpu] for an NVIDIA GPU': "the walk begins with it, with the wheel of this checkout",
         "$ graphwright demo": "minutes; tests/commands/test_demo.py runs the demo on smaller images",
     },
-    "docs/devices.md": {
-        '$ pip install "graphwright[cpu,gpu-target]"': "some 230 MB, and minutes to compile; "
-        "tests/memory/xla/test_targets.py runs the compiler",
-    },
     "docs/costs.md": {
         "$ graphwright max-batch plain.keras --trust --budget 65MiB --measure": "TensorFlow's own order is partly chance",
     },
+    "docs/devices.md": "its compiler is 230 MB, and takes minutes; tests/memory/xla/test_targets.py runs it",
     "docs/benchmarks.md": "minutes to hours; tests/bench runs the benchmarks on small models",
 }
