@@ -266,7 +266,7 @@ def _plans(
 
 def _planned(own: _Own, budget: Budget, verbs: Collection[Verb], time_limit_s: float, cache: PlanCache | None) -> Planned:
     if own.compiled:
-        return plan_xla_step(own.traced, budget, time_limit_s=time_limit_s, cache=cache, prove=False)
+        return plan_xla_step(own.traced, budget, time_limit_s=time_limit_s, cache=cache, prove=False, allow=frozenset(verbs))
     return plan_step(own.traced, budget, time_limit_s=time_limit_s, cache=cache, allow=frozenset(verbs), prove=False, before=own.before)
 
 

@@ -239,13 +239,14 @@ class OptimizedStep:
             "earlier": self._latest,
             "prove": self._by_structure,
             "saved": None if self._planned else self._saved,  # calls with other shapes are not what was saved
+            "allow": self._allow,
         }
         with shown(self._progress, title="planning") as progress:
             try:
                 if target.is_compiled:
                     planned = plan_xla_step(target, _not_smallest(self._budget, target), progress=progress, **options)
                 else:
-                    options |= {"curve_points": self._curve_points, "allow": self._allow, "max_overhead": self._max_overhead}
+                    options |= {"curve_points": self._curve_points, "max_overhead": self._max_overhead}
                     options["offload"] = self._offload
                     planned = plan_step(target, self._budget, progress=progress, **options)
             except Exception as error:  # TensorFlow refused the rewritten graph: the user's training must go on
@@ -269,7 +270,7 @@ class OptimizedStep:
         try:
             original = trace(self._step, inputs=inputs).function
             if is_jit_compiled(planned.function):
-                proved, difference = verify_compiled(original, planned.function, inputs)
+                proved, difference = verify_compiled(original, planned.function, inputs, other_sums=not planned.equal_bits)
             else:
                 found = verify_steps(original, planned.function, inputs, other_sums=not planned.equal_bits)
                 proved, difference = str(found), found.first_difference

@@ -14,7 +14,17 @@ from graphwright.memory.offload import Offload
 from graphwright.memory.offload_state import sending
 from graphwright.memory.parts import Part, join, lanes, split
 from graphwright.memory.plan_cache import KeptFigures, PlanCache
-from graphwright.memory.planning import HOW_PEAK, HOW_TIME, Progress, follow_schedule, infeasible, make_memory_plan, map_tasks, reach
+from graphwright.memory.planning import (
+    HOW_PEAK,
+    HOW_TIME,
+    Progress,
+    follow_schedule,
+    infeasible,
+    make_memory_plan,
+    map_tasks,
+    reach,
+    without_recomputation,
+)
 from graphwright.memory.search import Search, reach_of_parts, reused_schedule
 from graphwright.memory.verbs import BIT_FOR_BIT, Candidate, Verb
 from graphwright.plan.budget import Budget
@@ -145,7 +155,10 @@ def plan_step(
     records = prepared(target, flat.graph, memory_optimizer=whole) if before is None else before.records
     flat, graph_how = _as_grappler_leaves_it(target, flat, records, allow, memory_optimizer=whole or before is not None)
     kept.without_memory_optimizer = graph_how == HOW_ADDED
-    map_allowed = map_tasks if "recompute" in allow else _map_without_recomputation
+
+    def map_allowed(step: FlatStep) -> TaskMap:
+        return map_tasks(step) if "recompute" in allow else without_recomputation(map_tasks(step))
+
     given = Candidate(flat, map_allowed(flat))
     placement = find_placement(flat.graph, flat.located(target.arguments))
     if placement is not None:
@@ -256,11 +269,6 @@ def _as_grappler_leaves_it(
         if found is not None:
             return found
     return Obtained(flat, f"of the graph that was traced, without Grappler's rewrites; what Grappler makes of it is not planned{why}")
-
-
-def _map_without_recomputation(flat: FlatStep) -> TaskMap:
-    tasks = map_tasks(flat)
-    return replace(tasks, costs=replace(tasks.costs, tasks=tuple(replace(task, recomputable=False) for task in tasks.costs.tasks)))
 
 
 def _in_bytes(budget: Budget, original_bytes: int, earlier: Planned | None) -> tuple[int, int | float | str]:

@@ -1,6 +1,7 @@
 """What planning is made of: the model of a step, a schedule for a budget, the function that follows it, and what users see of it."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -64,6 +65,11 @@ def map_tasks(flat: FlatStep, device: DeviceModel | None = None) -> TaskMap:
     on_gpu = bool(import_tensorflow().config.get_visible_devices("GPU"))
     workspace_of = onednn_workspace_bytes if on_gpu else workspace_bytes
     return build_cost_graph(flat.graph, flat.purity, estimated_time_s, workspace_of=workspace_of, loops=flat.loops)
+
+
+def without_recomputation(tasks: TaskMap) -> TaskMap:
+    """The same tasks, each of which runs once."""
+    return replace(tasks, costs=replace(tasks.costs, tasks=tuple(replace(task, recomputable=False) for task in tasks.costs.tasks)))
 
 
 def follow_schedule(
@@ -140,9 +146,11 @@ def bound_reason(tasks: TaskMap, bound: LowerBound, layers: Layers) -> str:
     return bound.reason.replace(name, layers.words(name)) if name else bound.reason
 
 
-def reach(in_parts: Candidate) -> str:
-    """What splitting the batch reaches, where that was not allowed."""
-    return f'allow="all" ({in_parts.how}, takes {format_bytes(in_parts.peak_bytes)} and {100 * in_parts.slower:.0f} % more time)'
+def reach(in_parts: Candidate, *, of: int | None = None) -> str:
+    """What splitting the batch reaches, where that was not allowed; in percent where it is told what it is a share of."""
+    nbytes = in_parts.peak_bytes
+    takes = format_bytes(nbytes) if of is None else f"some {100 * nbytes / of:.0f} % of the unmodified peak, by the planner's model,"
+    return f'allow="all" ({in_parts.how}, takes {takes} and {100 * in_parts.slower:.0f} % more time)'
 
 
 def make_memory_plan(

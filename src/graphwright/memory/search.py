@@ -359,14 +359,16 @@ def _may_fit(candidate: Candidate, budget_bytes: int | None) -> bool:
     return candidate.bound_bytes - resident <= (_CLEARLY if candidate.parts > 1 else 1.0) * (budget_bytes - resident)
 
 
-def reach_of_parts(given: Candidate, argument_count: int, budget_bytes: int) -> Candidate | None:
+def reach_of_parts(
+    given: Candidate, argument_count: int, budget_bytes: int, map_allowed: Callable[[FlatStep], TaskMap] = map_tasks
+) -> Candidate | None:
     """What parts of the batch reach in their own order: the fewest parts that keep the budget, or those with the smallest peak.
 
     Nothing is planned for it. None where more would be made than is quickly made, or nothing can be split.
     """
     found: list[Candidate] = []
     for largest in (True, False) if len(given.flat.graph) <= _QUICKLY_SPLIT else ():
-        for candidate in split_candidates(given, argument_count, map_tasks, largest=largest):
+        for candidate in split_candidates(given, argument_count, map_allowed, largest=largest):
             found.append(candidate)
             if candidate.peak_bytes <= budget_bytes:
                 return candidate

@@ -26,7 +26,7 @@ from graphwright.ir.traits.values import input_behind, is_view
 from graphwright.ir.walk import made_of, topological_order
 from graphwright.source.live_graph import is_numeric, numeric_output
 
-_KNOWN_WHEN_COMPILING = ASKS_FOR_SHAPE | {"Const"}
+KNOWN_WHEN_COMPILING = ASKS_FOR_SHAPE | {"Const"}
 _SIZES_ONLY = frozenset({"Range", "LinSpace", "Fill"})
 _SMALL_BYTES = 4096
 
@@ -47,7 +47,7 @@ def add_gates(
         The gates, each an Identity that waits for what must be there before it, and whether it is solid. `write_live_graph` makes them
         what XLA honors.
     """
-    compile_time = made_of(graph, _KNOWN_WHEN_COMPILING)
+    compile_time = made_of(graph, KNOWN_WHEN_COMPILING)
     made_in: dict[Node, int] = {}
     run = _Run(graph, [], compile_time)
     number, since, in_run = 0, list(behind), False

@@ -1,14 +1,16 @@
 """Plan a step that XLA compiles: the planner proposes what to compute again, XLA's own buffer assignment judges.
 
 How much memory a schedule takes under XLA is known when XLA has compiled it: it fuses operations and orders them by rules of its own. So
-a few schedules, for smaller and larger budgets of the planner's model, are applied (`xla_schedule.py`) and compiled; of those that keep
-the budget by XLA's figure, the one with the least work is taken.
+a few schedules, for smaller and larger budgets of the planner's model, are applied (`xla/schedule.py`) and compiled; of those that keep
+the budget by XLA's figure, the one with the least work is taken. Where the step may run in parts of its batch, these are tried first, in
+their own order; how many parts are compiled at all is told by the planner's model, corrected by what XLA took of it so far.
 """
 
 import math
 import time as clock
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 from graphwright.analyze.cost import TaskMap
@@ -19,8 +21,9 @@ from graphwright.ir.graph import Graph
 from graphwright.ir.traits.effects import Purity
 from graphwright.memory.plan_cache import PlanCache, fingerprint, other_step, plan_key
 from graphwright.memory.plan_step import Planned, prove_function
-from graphwright.memory.planning import HOW_TIME, Progress, make_memory_plan, map_tasks
-from graphwright.memory.search import reused_schedule
+from graphwright.memory.planning import HOW_TIME, Progress, make_memory_plan, map_tasks, reach, without_recomputation
+from graphwright.memory.search import reach_of_parts, reused_schedule
+from graphwright.memory.verbs import BIT_FOR_BIT, Candidate, Verb, split_candidates
 from graphwright.memory.xla.judge import Judge, judge_for
 from graphwright.memory.xla.max_pools import rewrite_max_pool_gradients
 from graphwright.memory.xla.schedule import Holding, apply_for_xla
@@ -37,21 +40,31 @@ from graphwright.source.registry_rule import default_attributes
 from graphwright.step.flatten import FlatStep, flat_step, stateful_op_types
 from graphwright.transform.proof import Original, Proof
 
-_ROUNDS = 5
+_ROUNDS, _QUICK_ROUNDS = 5, 2
+_MOST_NODES = 25_000  # of a step in parts: compiling takes minutes beyond that
 _CLOSE = 0.06  # share of the budget that may stay unused
 _OTHER_SHARES = (0.2, 0.35, 0.5)  # that are tried where nothing keeps the budget
 _ROOM = 0.97  # share of what seems to fit that is asked for
+_CHEAP = 0.03  # extra time as a share, below which nothing but parts is looked for
+_HOPELESS = 1.25  # times the budget: what parts are expected to take at most, where it is worth compiling them
+_MOST_SEARCHED = 2  # steps in parts that are planned where nothing keeps the budget in its own order
 
 
 @dataclass(frozen=True)
-class _Candidate:
-    """A schedule as XLA compiled it, held in a way."""
+class _Compiled:
+    """A schedule as XLA compiled it, held in a way.
+
+    Attributes:
+        overhead: more time than the unmodified step takes, as a share.
+        search: by which it was found.
+    """
 
     solution: Solution
     memory: XlaMemory
     function: Any
     holding: Holding
     overhead: float
+    search: "_Search"
 
     @property
     def nbytes(self) -> int:
@@ -59,31 +72,54 @@ class _Candidate:
 
 
 class _Search:
-    """Schedules of one step, compiled as they are asked for."""
+    """Schedules of one step, as it is given or in parts of its batch, compiled as they are asked for.
 
-    def __init__(self, target: TracedStep, flat: FlatStep, time_limit_s: float, progress: Progress | None) -> None:
-        self.target, self.flat = target, flat
-        self.tasks = map_tasks(flat, target.device)
+    Args:
+        step: what is planned.
+        given: the step that it was made of, or the same.
+        original: what XLA makes of the given one.
+        time_limit_s: for each schedule.
+    """
+
+    def __init__(
+        self, target: TracedStep, step: Candidate, given: Candidate, original: XlaMemory, time_limit_s: float, progress: Progress | None
+    ) -> None:
+        self.target, self.step, self.given, self.original = target, step, given, original
+        self.tasks = step.tasks
         self.judge = judge_for(target.device)
         self.holdings = self.judge.holdings
-        self.original = self.judge.memory(target.function, target.shapes)
-        self.found: list[_Candidate] = []
+        self.found: list[_Compiled] = []
         self._time_limit_s, self._progress = time_limit_s, progress
         costs = self.tasks.costs
         self.device = target.device.name if target.device is not None else ""
         self.model_bytes = simulate(costs, Schedule(costs.order)).peak_bytes
 
-    def at(self, share: float, budget_bytes: int) -> _Candidate:
-        """A schedule for this share of the model's peak above the resident bytes; the smallest one found where none keeps it.
+    @property
+    def key(self) -> str:
+        """Under which a saved plan holds its schedule."""
+        return plan_key(self.step.flat.graph, f"xla {self.step.how}".strip(), self.device)
+
+    def own(self, budget_bytes: int) -> _Compiled:
+        """In its own order; held in the way that takes less, where the first one does not keep the budget."""
+        costs = self.tasks.costs
+        solution = known_solution(costs, Schedule(costs.order), None)
+        assert solution is not None  # the order of a graph is one of its schedules
+        return self._held(solution, budget_bytes)
+
+    def at(self, share: float, budget_bytes: int) -> _Compiled:
+        """A schedule for this share of the model's peak above the resident bytes; the smallest one found where none keeps it."""
+        costs = self.tasks.costs
+        resident = costs.resident_bytes
+        budget = max(int(resident + share * (self.model_bytes - resident)), 1)
+        return self._held(solve(costs, budget, time_limit_s=self._time_limit_s), budget_bytes)
+
+    def _held(self, solution: Solution, budget_bytes: int) -> _Compiled:
+        """A schedule, compiled.
 
         Where there are several ways to hold it, and the first one does not keep the budget, the next one is tried, and whichever took less
         is the first one from then on.
         """
-        costs = self.tasks.costs
-        resident = costs.resident_bytes
-        budget = max(int(resident + share * (self.model_bytes - resident)), 1)
-        solution = solve(costs, budget, time_limit_s=self._time_limit_s)
-        found: list[_Candidate] = []
+        found: list[_Compiled] = []
         for holding in self.holdings:
             found.append(self.compiled(solution, holding))
             if found[-1].nbytes <= budget_bytes:
@@ -93,42 +129,70 @@ class _Search:
             self.holdings = (best.holding,)
         return best
 
-    def known(self, schedule: Schedule) -> _Candidate | None:
+    def known(self, schedule: Schedule) -> _Compiled | None:
         """A schedule that is at hand; None where it does not fit the step."""
         solution = known_solution(self.tasks.costs, schedule, None)
         return None if solution is None else min((self.compiled(solution, h) for h in self.holdings), key=lambda found: found.nbytes)
 
-    def compiled(self, solution: Solution, holding: Holding) -> _Candidate:
+    def compiled(self, solution: Solution, holding: Holding) -> _Compiled:
         """XLA's verdict; what it has compiled before is not compiled again."""
         for candidate in self.found:
             if candidate.solution.schedule.steps == solution.schedule.steps and candidate.holding == holding:
                 return replace(candidate, solution=solution)
         if self._progress is not None:
-            self._progress(len(self.found) / (_ROUNDS + 1), f"compiling plan {len(self.found) + 1}")
+            parts = f" in {self.step.parts} parts" if self.step.parts > 1 else ""
+            self._progress(len(self.found) / (_ROUNDS + 1), f"compiling plan {len(self.found) + 1}{parts}")
         graph = self._scheduled(solution, holding)
         rewrite_max_pool_gradients(graph)
-        function = to_concrete_function(graph, self.flat.binding, jit_compile=True)
+        function = to_concrete_function(graph, self.step.flat.binding, jit_compile=True)
         memory = self.judge.memory(function, self.target.shapes)
-        overhead = solution.overhead if math.isnan(memory.time_s) else memory.time_s / self.original.time_s - 1
-        candidate = _Candidate(solution, memory, function, holding, overhead)
+        times = [sum(task.time for task in step.tasks.costs.tasks) for step in (self.step, self.given)]
+        by_model = times[0] / times[1] * (1 + solution.overhead) - 1
+        overhead = by_model if math.isnan(memory.time_s) else memory.time_s / self.original.time_s - 1
+        candidate = _Compiled(solution, memory, function, holding, overhead, self)
         self.found.append(candidate)
         return candidate
 
-    def prove(self, candidate: _Candidate) -> Proof:
+    def prove(self, candidate: _Compiled) -> Proof:
         """The proof by structure that a candidate computes what the step does; for gradients of max pools, after their rewriting."""
-        graph = self._scheduled(candidate.solution, candidate.holding)
-        original = Original(self.flat.graph, self.flat.purity, default_attributes)
+        graph, flat = self._scheduled(candidate.solution, candidate.holding), self.given.flat
+        original = Original(flat.graph, flat.purity, default_attributes, parts=self.step.parts > 1)
         proof = original.compare(graph, Purity(graph, stateful_op_types(graph)))
         pools = rewrite_max_pool_gradients(graph)
         if not (pools and proof.equal):
-            return prove_function(original, candidate.function, self.flat.binding)
+            return prove_function(original, candidate.function, flat.binding)
         rewritten = Original(graph, Purity(graph, stateful_op_types(graph)), default_attributes)
-        return replace(prove_function(rewritten, candidate.function, self.flat.binding), pools=pools)
+        return replace(prove_function(rewritten, candidate.function, flat.binding), pools=pools, parts=proof.parts)
 
     def _scheduled(self, solution: Solution, holding: Holding) -> Graph:
         tasks = _copy(self.tasks)
         apply_for_xla(tasks, solution.schedule, holding)
         return tasks.graph
+
+
+class _Steps:
+    """The step as it is given, and in 2, 4, 8, ... parts of its batch, each made when it is asked for."""
+
+    def __init__(self, given: _Search, parts: Iterator[_Search]) -> None:
+        self.given = given
+        self._made: list[_Search] = []
+        self._parts = parts
+
+    def in_parts(self) -> Iterator[_Search]:
+        """Those in parts."""
+        yield from self._made
+        for search in self._parts:
+            self._made.append(search)
+            yield search
+
+    def __iter__(self) -> Iterator[_Search]:
+        yield self.given
+        yield from self.in_parts()
+
+    @property
+    def compiled(self) -> list[_Compiled]:
+        """All that was compiled so far."""
+        return [found for search in (self.given, *self._made) for found in search.found]
 
 
 def plan_xla_step(
@@ -141,6 +205,7 @@ def plan_xla_step(
     earlier: Planned | None = None,
     prove: bool = True,
     saved: MemoryPlan | None = None,
+    allow: Collection[Verb] = BIT_FOR_BIT,
 ) -> Planned:
     """Plan a traced step that XLA compiles, and build the function.
 
@@ -150,6 +215,7 @@ def plan_xla_step(
         earlier: a plan for the same step with other shapes; it is followed when it fits.
         prove: whether to compare what the function computes with the original.
         saved: a plan that is followed, as it is, instead of looking for one.
+        allow: what the plan may do: of the verbs "recompute" and "split" mean something here.
 
     Returns:
         The plan; the ones that were compiled on the way are its curve.
@@ -161,32 +227,47 @@ def plan_xla_step(
     """
     started = clock.perf_counter()
     flat = flat_step(target)
-    search = _Search(target, flat, time_limit_s / _ROUNDS, progress)
-    original, judge = search.original, search.judge
+
+    def map_allowed(step: FlatStep) -> TaskMap:
+        tasks = map_tasks(step, target.device)
+        return tasks if "recompute" in allow else without_recomputation(tasks)
+
+    given = Candidate(flat, map_allowed(flat))
+    judge = judge_for(target.device)
+    original = judge.memory(target.function, target.shapes)
+    search = _Search(target, given, given, original, time_limit_s / _ROUNDS, progress)
+    candidates = split_candidates(given, flat.binding.argument_count, map_allowed) if "split" in allow else iter(())
+    few = takewhile(lambda step: len(step.flat.graph) <= _MOST_NODES, candidates)
+    steps = _Steps(search, (_Search(target, step, given, original, time_limit_s / _ROUNDS, progress) for step in few))
     budget_bytes = budget.of(original.peak_bytes) if saved is None else saved.budget_bytes
     if earlier is not None and budget.is_share:
         budget_bytes = max(budget_bytes, earlier.plan.budget_bytes)  # a share is one of the largest batch
     costs = search.tasks.costs
     how = {**judge.how(original, judge.holdings[0]), "overhead": _how_time(judge), **flat.how}
+    recipe = PlanRecipe(budget.plain, 0.0, tuple(sorted(allow)), time_limit_s, {}, device=judge.name)
     if original.peak_bytes <= budget_bytes:
         same = known_solution(costs, Schedule(costs.order), search.model_bytes)
         assert same is not None
         how["plan"] = "the step keeps the budget as it is"
-        unchanged = _Candidate(same, original, target.function, judge.holdings[0], 0.0)
-        plan = _memory_plan(search, unchanged, original, budget_bytes, how, started)
-        plan = replace(plan, recipe=PlanRecipe(budget.plain, 0.0, (), time_limit_s, {}, device=judge.name))
-        return Planned(target.function, plan, tuple(costs.tasks[t].name for t in costs.order), Proof("") if prove else None)
-    key = f"xla-{fingerprint(flat.graph, budget_bytes, time_limit_s, search.device)}" if cache is not None else ""
-    at_hand = _at_hand(search, budget_bytes, cache, key, earlier) if saved is None else _saved(search, saved)
-    chosen, how["plan"] = at_hand or _search(search, original, budget_bytes)
+        unchanged = _Compiled(same, original, target.function, judge.holdings[0], 0.0, search)
+        plan = _memory_plan(unchanged, [], original, budget_bytes, how, started)
+        return Planned(
+            target.function,
+            replace(plan, recipe=recipe),
+            tuple(costs.tasks[t].name for t in costs.order),
+            Proof("") if prove else None,
+        )
+    asked = f"{budget_bytes} {sorted(allow)}"
+    at_hand = _at_hand(steps, asked, budget_bytes, time_limit_s, cache, earlier) if saved is None else _saved(steps, saved)
+    chosen, how["plan"] = at_hand or _find(steps, budget_bytes, map_allowed)
     if cache is not None and at_hand is None:
-        cache.write(key, chosen.solution)
+        cache.write(_kept_as(chosen.search, asked, time_limit_s), chosen.solution)
     how |= judge.how(chosen.memory, chosen.holding)
-    plan = _memory_plan(search, chosen, original, budget_bytes, how, started)
-    schedules = {plan_key(flat.graph, "xla", search.device): chosen.solution.schedule.steps}
-    plan = replace(plan, recipe=PlanRecipe(budget.plain, 0.0, (), time_limit_s, schedules, device=judge.name))
-    proof = search.prove(chosen) if prove else None
-    return Planned(chosen.function, plan, tuple(costs.tasks[t].name for t in chosen.solution.schedule.steps), proof)
+    plan = _memory_plan(chosen, steps.compiled, original, budget_bytes, how, started)
+    plan = replace(plan, recipe=replace(recipe, schedules={chosen.search.key: chosen.solution.schedule.steps}))
+    proof, tasks = chosen.search.prove(chosen) if prove else None, chosen.search.tasks.costs.tasks
+    leaders = tuple(tasks[t].name for t in chosen.solution.schedule.steps)
+    return Planned(chosen.function, plan, leaders, proof, equal_bits=chosen.search.step.parts == 1)
 
 
 def _how_time(judge: Judge) -> str:
@@ -195,42 +276,91 @@ def _how_time(judge: Judge) -> str:
     return f"estimated from FLOPs and bytes moved by the compiled programs (roofline), by {judge.device.rates.how}"
 
 
-def _at_hand(search: _Search, budget_bytes: int, cache: PlanCache | None, key: str, earlier: Planned | None) -> Obtained[_Candidate] | None:
+def _kept_as(search: _Search, asked: str, time_limit_s: float) -> str:
+    return f"xla-{fingerprint(search.step.flat.graph, asked, time_limit_s, search.device)}"
+
+
+def _at_hand(
+    steps: _Steps, asked: str, budget_bytes: int, time_limit_s: float, cache: PlanCache | None, earlier: Planned | None
+) -> Obtained[_Compiled] | None:
     """An earlier plan, or one that is kept on disk, where XLA finds that it keeps the budget."""
-    schedule = reused_schedule(search.tasks, earlier.steps) if earlier is not None else None
-    if schedule is not None:
-        found = search.known(schedule)
-        if found is not None and found.nbytes <= budget_bytes:
-            return Obtained(found, "taken over from the step's plan for other shapes")
-    solution = cache.read(key, search.tasks.costs, None) if cache is not None else None  # XLA judges it
-    if solution is not None and cache is not None:
-        found = search.known(solution.schedule)
-        if found is not None and found.nbytes <= budget_bytes:
-            return Obtained(found, f"read from the plan cache ({cache.path(key)})")
+    for search in steps if earlier is not None or cache is not None else ():
+        schedule = reused_schedule(search.tasks, earlier.steps) if earlier is not None else None
+        if schedule is not None:
+            found = search.known(schedule)
+            if found is not None and found.nbytes <= budget_bytes:
+                return Obtained(found, "taken over from the step's plan for other shapes")
+        key = _kept_as(search, asked, time_limit_s)
+        solution = cache.read(key, search.tasks.costs, None) if cache is not None else None  # XLA judges it
+        if solution is not None and cache is not None:
+            found = search.known(solution.schedule)
+            if found is not None and found.nbytes <= budget_bytes:
+                return Obtained(found, f"read from the plan cache ({cache.path(key)})")
     return None
 
 
-def _saved(search: _Search, saved: MemoryPlan) -> Obtained[_Candidate]:
-    steps = saved.recipe.schedules.get(plan_key(search.flat.graph, "xla", search.device), ()) if saved.recipe is not None else ()
-    found = search.known(Schedule(steps)) if max(steps, default=-1) < len(search.tasks.costs.tasks) else None
-    if found is None or found.nbytes > saved.budget_bytes:
-        raise other_step(search.target.name)
-    return Obtained(found, "that of the saved plan")
+def _saved(steps: _Steps, saved: MemoryPlan) -> Obtained[_Compiled]:
+    for search in steps if saved.recipe is not None else ():
+        schedule = saved.recipe.schedules.get(search.key, ()) if saved.recipe is not None else ()
+        found = search.known(Schedule(schedule)) if schedule and max(schedule) < len(search.tasks.costs.tasks) else None
+        if found is not None and found.nbytes <= saved.budget_bytes:
+            return Obtained(found, "that of the saved plan")
+    raise other_step(steps.given.target.name)
 
 
-def _search(search: _Search, original: XlaMemory, budget_bytes: int) -> Obtained[_Candidate]:
-    """The plan with the least work that keeps the budget, of a few that are compiled.
+def _find(steps: _Steps, budget_bytes: int, map_allowed: Callable[[FlatStep], TaskMap]) -> Obtained[_Compiled]:
+    """The plan with the least work that keeps the budget, of the step as it is given and in parts.
 
     Raises:
         InfeasibleError: none does.
     """
+    in_parts = _fewest_parts(steps, budget_bytes)
+    if in_parts is not None and in_parts.found.overhead <= _CHEAP:
+        return in_parts
+    found = [in_parts, _search(steps.given, budget_bytes, quickly=in_parts is not None)]
+    if not any(found):
+        least = sorted(steps.in_parts(), key=lambda search: min([one.nbytes for one in search.found], default=math.inf))
+        found = [_search(search, budget_bytes, quickly=True) for search in least[:_MOST_SEARCHED]]
+    fitting = [one for one in found if one is not None]
+    if not fitting:
+        raise _infeasible(steps, budget_bytes, map_allowed)
+    return min(fitting, key=lambda one: (one.found.overhead, one.found.nbytes))
+
+
+def _fewest_parts(steps: _Steps, budget_bytes: int) -> Obtained[_Compiled] | None:
+    """The fewest parts that keep the budget in their own order; None where none do.
+
+    What XLA takes is told by the planner's model, corrected by what was compiled before; what is clearly too much is not compiled.
+    """
+    given, original = steps.given, steps.given.original
+    fixed = original.peak_bytes - original.temporary_bytes
+    correction = original.temporary_bytes / max(given.model_bytes - given.tasks.costs.resident_bytes, 1)
+    for search in steps.in_parts():
+        by_model = max(search.model_bytes - search.tasks.costs.resident_bytes, 1)
+        if fixed + correction * by_model > _HOPELESS * budget_bytes:
+            continue
+        found = search.own(budget_bytes)
+        if found.nbytes <= budget_bytes:
+            return Obtained(found, f"split: {search.step.how}, in its own order")
+        correction = (found.nbytes - fixed) / by_model
+    return None
+
+
+def _search(search: _Search, budget_bytes: int, *, quickly: bool) -> Obtained[_Compiled] | None:
+    """The plan of a step with the least work that keeps the budget, of a few that are compiled; None where none does.
+
+    Args:
+        quickly: compile fewer, since the step is not the only one.
+    """
+    original = search.original
     fixed = original.peak_bytes - original.temporary_bytes
     wanted = budget_bytes - fixed
     if wanted <= 0:
-        raise _infeasible(search, original, budget_bytes, search.at(0.0, budget_bytes))
+        search.at(0.0, budget_bytes)
+        return None
     low, high = 0.0, 1.0  # shares: the largest known to keep the budget, the smallest known not to
     share = _ROOM * min(1.0, wanted / max(original.temporary_bytes, 1))
-    for _ in range(_ROUNDS):
+    for _ in range(_QUICK_ROUNDS if quickly else _ROUNDS):
         found = search.at(share, budget_bytes)
         temporary = max(found.nbytes - fixed, 1)
         if found.nbytes <= budget_bytes:
@@ -247,28 +377,41 @@ def _search(search: _Search, original: XlaMemory, budget_bytes: int) -> Obtained
         if high - low < 0.02:
             break
     fitting = [found for found in search.found if found.nbytes <= budget_bytes]
-    for share in (0.0, *_OTHER_SHARES):  # XLA may need more for the smallest plan of the model, which repeats most, than for another one
+    for share in (
+        () if quickly else (0.0, *_OTHER_SHARES)
+    ):  # XLA may need more for the smallest plan of the model, which repeats most, than for another one
         if fitting:
             break
         found = search.at(share, budget_bytes)
         fitting = [found] if found.nbytes <= budget_bytes else []
     if not fitting:
-        raise _infeasible(search, original, budget_bytes, min(search.found, key=lambda found: found.nbytes))
+        return None
     chosen = min(fitting, key=lambda found: (found.overhead, found.nbytes))
     notes = ", ".join(f"{k} {v}" for k, v in chosen.solution.notes.items())
-    return Obtained(chosen, f"the least work of {len(search.found)} compiled plans; {notes}")
+    step = f"split: {search.step.how}; " if search.step.how else ""
+    return Obtained(chosen, f"{step}the least work of {len(search.found)} compiled plans; {notes}")
 
 
-def _infeasible(search: _Search, original: XlaMemory, budget_bytes: int, smallest: _Candidate) -> InfeasibleError:
+def _infeasible(steps: _Steps, budget_bytes: int, map_allowed: Callable[[FlatStep], TaskMap]) -> InfeasibleError:
+    search, original, compiled = steps.given, steps.given.original, steps.compiled
+    smallest = min(compiled, key=lambda found: found.nbytes)
     fixed = original.peak_bytes - original.temporary_bytes
     reached = min(original.peak_bytes, smallest.nbytes)
     at_peak = smallest.memory.peak_op or "the peak"
-    plans = f"{len(search.found)} plan{'s' * (len(search.found) > 1)}"
+    plans = f"{len(compiled)} plan{'s' * (len(compiled) > 1)}"
+    parts = next(steps.in_parts(), None)
+    others = None
+    if parts is None:
+        # What the model says of parts is not what XLA takes of them, but how it compares with what the model says of the step.
+        scaled = round(budget_bytes / max(original.peak_bytes, 1) * search.model_bytes)
+        others = reach_of_parts(search.given, search.given.flat.binding.argument_count, scaled, map_allowed)
+    by_parts = f", {reach(others, of=search.model_bytes)}" if others is not None and others.peak_bytes < search.model_bytes else ""
     return InfeasibleError(
         f"no plan fits {format_bytes(budget_bytes)} as XLA compiles it: the smallest peak of {plans} is {format_bytes(reached)}",
         where=f"step {search.tasks.costs.name!r}, unmodified {format_bytes(original.peak_bytes)}",
         cause=f"{format_bytes(fixed)} are arguments, variables, results and constants; the smallest peak is where XLA runs {at_peak}",
-        remedy=f"give a budget of {reached} bytes or more, a smaller batch, or jit_compile=False, for which the order is planned too",
+        remedy=f"give a budget of {reached} bytes or more{by_parts}, a smaller batch, or jit_compile=False, "
+        "for which the order is planned too",
         smallest_budget_bytes=reached,
     )
 
@@ -290,10 +433,12 @@ def _copy(tasks: TaskMap) -> TaskMap:
 
 
 def _memory_plan(
-    search: _Search, chosen: _Candidate, original: XlaMemory, budget_bytes: int, how: Mapping[str, str], started: float
+    chosen: _Compiled, compiled: Sequence[_Compiled], original: XlaMemory, budget_bytes: int, how: Mapping[str, str], started: float
 ) -> MemoryPlan:
     """What users see: the planner's model of the step, with XLA's figures in the place of the simulated ones."""
-    plan = make_memory_plan(search.target, search.tasks, chosen.solution, search.model_bytes, how, search.flat.loops)
+    search = chosen.search
+    given = None if search.step is search.given else search.given.tasks
+    plan = make_memory_plan(search.target, search.tasks, chosen.solution, search.model_bytes, how, search.step.flat.loops, given)
     fixed = original.argument_bytes + original.constant_bytes
     unchanged = chosen.function is search.target.function
     ends = [CurvePoint(original.peak_bytes, 0.0), CurvePoint(chosen.nbytes, chosen.overhead)]
@@ -306,15 +451,16 @@ def _memory_plan(
         original_peak_bytes=original.peak_bytes,
         lower_bound_bytes=fixed,
         overhead=chosen.overhead,
-        least_overhead=plan.least_overhead if search.target.device is None else 0.0,  # is one of the model, not of programs
+        least_overhead=plan.least_overhead if search.target.device is None and given is None else 0.0,  # one of the model, not of programs
         lower_bound_reason=f"arguments, variables and constants: {100 * fixed / original.peak_bytes:.0f} % of the unmodified peak",
         planning_time_s=clock.perf_counter() - started,
-        curve=_curve(search.found, ends),
+        curve=_curve(compiled, ends),
         device_peaks={"one device": chosen.nbytes},
+        rewritten=search.step.how,
     )
 
 
-def _curve(found: Sequence[_Candidate], ends: Sequence[CurvePoint]) -> tuple[CurvePoint, ...]:
+def _curve(found: Sequence[_Compiled], ends: Sequence[CurvePoint]) -> tuple[CurvePoint, ...]:
     """The plans that were compiled on the way, by falling peak and rising work."""
     most, least = ends
     between = [CurvePoint(c.nbytes, c.overhead) for c in found if least.peak_bytes < c.nbytes < most.peak_bytes]

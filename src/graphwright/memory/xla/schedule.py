@@ -27,6 +27,7 @@ from graphwright.ir.traits.variables import is_read
 from graphwright.ir.walk import topological_order
 from graphwright.memory.xla.barriers import write_barriers
 from graphwright.memory.xla.gates import add_gates
+from graphwright.memory.xla.parts import add_part_gates
 from graphwright.plan.model import Schedule
 from graphwright.source.live_graph import is_numeric
 from graphwright.source.traced_nodes import write_gates
@@ -66,6 +67,7 @@ def apply_for_xla(tasks: TaskMap, schedule: Schedule, holding: Holding = GATES) 
     if clones:
         # Not all that the forward part leaves: bits of it would be read when the gate opens, and hold what they are read of.
         gates |= add_gates(graph, late, steps[first - 1] if first else (), clones, sums=holding.residuals)
+    gates |= add_part_gates(graph, steps, gates)
     graph.sort_nodes(topological_order(graph))
     if holding.barriers:
         write_barriers(graph, list(gates), late)

@@ -22,13 +22,14 @@ tf: Any = importlib.import_module("tensorflow")
 _YARDSTICK = 2.0  # how much farther than the original's own rounding the rewritten program's may be
 
 
-def verify_compiled(original: Any, rewritten: Any, inputs: Any) -> tuple[str, str]:
+def verify_compiled(original: Any, rewritten: Any, inputs: Any, *, other_sums: bool = False) -> tuple[str, str]:
     """Run both, with TensorFlow's kernels and as XLA compiles them, and put the variables back.
 
     Args:
         original: a `ConcreteFunction`, marked for XLA or not.
         rewritten: what should compute the same.
         inputs: the arguments of one call, as `verify` takes them.
+        other_sums: whether sums may have another order, as those over the batch have where a step runs in parts.
 
     Returns:
         What was proved, in words; and what differs first, "" where nothing does.
@@ -40,7 +41,7 @@ def verify_compiled(original: Any, rewritten: Any, inputs: Any) -> tuple[str, st
     if not is_jit_compiled(original):  # a plan for a GPU, which XLA compiles wherever it runs
         original = _run_by(original, xla=True)
     try:
-        by_kernels = verify(plain, ours, inputs)
+        by_kernels = verify(plain, ours, inputs, other_sums=other_sums)
     except tf.errors.OpError as error:  # an operation that only XLA has, or no memory for it
         by_kernels = None
         said = f"not run by TensorFlow's kernels ({in_words(error)[:100]})"
@@ -52,7 +53,7 @@ def verify_compiled(original: Any, rewritten: Any, inputs: Any) -> tuple[str, st
         if by_kernels is None:
             return "", "XLA draws random numbers from a state of its own, so its programs cannot be compared"
         return f"{said}; XLA's programs not compared, since XLA draws random numbers from a state of its own", ""
-    compiled = verify(original, rewritten, inputs)
+    compiled = verify(original, rewritten, inputs, other_sums=other_sums)
     if not compiled.equal and by_kernels is not None:
         rounding = verify(original, plain, inputs)
         if compiled.max_abs <= _YARDSTICK * rounding.max_abs:

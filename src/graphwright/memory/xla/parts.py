@@ -1,0 +1,94 @@
+"""What keeps XLA from running the parts of a batch at the same time.
+
+XLA drops control edges, so that one part of a batch comes after another is lost: XLA may begin all of them, and then holds all of them.
+So what a part alone reads goes through gates (`memory/xla/gates.py`), which open when the part before is done: the slices of the step's
+inputs, counters of random numbers, and, where parts met in between (statistics of batch normalization), what the part had made by then.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from graphwright.ir.edit.insert import add_identity
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.walk import made_of
+from graphwright.memory.xla.gates import KNOWN_WHEN_COMPILING
+from graphwright.source.live_graph import is_numeric
+from graphwright.transform.split_batch import PART
+
+
+def add_part_gates(graph: Graph, steps: Sequence[Sequence[Node]], others: Collection[Node] = ()) -> dict[Node, bool]:
+    """Let each part of the batch wait for the one that is before it in the schedule.
+
+    Args:
+        graph: in which the schedule has been applied, without an order; gates are added.
+        steps: the nodes of each step, in the order of the schedule.
+        others: gates that are there; what they let through waits already.
+
+    Returns:
+        The gates, as `add_gates` returns them, none of them solid; none where the step does not run in parts.
+    """
+    known = made_of(graph, KNOWN_WHEN_COMPILING)
+    gates: dict[Node, bool] = {}
+    before, done = None, set[Node]()  # what turns have read so far that is of no part: it is there
+    for turn in _turns(steps):
+        if before is not None:
+            gates |= dict.fromkeys(_gated(graph, turn, before, done | known | {*gates, *others}), False)
+        done.update(value.producer for node in turn.nodes for value in node.inputs if part_of(value.producer) is None)
+        before = turn.last_made(known) or before
+    return gates
+
+
+@dataclass
+class _Turn:
+    """Nodes of one part that stand together in the schedule.
+
+    Attributes:
+        start: the first example of the part.
+    """
+
+    start: object
+    nodes: list[Node] = field(default_factory=list[Node])
+
+    def last_made(self, known: set[Node]) -> Node | None:
+        """What can be waited for."""
+        return next((node for node in reversed(self.nodes) if node not in known and any(map(is_numeric, node.outputs))), None)
+
+
+def _turns(steps: Sequence[Sequence[Node]]) -> list[_Turn]:
+    found: list[_Turn] = []
+    for node in (node for nodes in steps for node in nodes):
+        if (start := part_of(node)) is not None:
+            if not found or found[-1].start != start:
+                found.append(_Turn(start))
+            found[-1].nodes.append(node)
+    return found
+
+
+def part_of(node: Node) -> object:
+    """The first example of the part that a node is of; None where it is of none."""
+    part = node.attrs.get(PART)
+    return part[0] if isinstance(part, tuple) else None
+
+
+def _gated(graph: Graph, turn: _Turn, before: Node, given: set[Node]) -> Iterable[Node]:
+    """New gates before all that a turn reads and this part alone does, one for each value, but for what is given."""
+    inside, gate_of = set(turn.nodes), dict[Value, Node]()
+    for node in turn.nodes:
+        for k, value in enumerate(node.inputs):
+            made, part = value.producer, part_of(value.producer)
+            if made in inside or made in given or not is_numeric(value):
+                continue
+            if part == turn.start:
+                reader, place = node, k
+            elif part is None and made.inputs and {part_of(use.node) for use in value.uses} == {turn.start}:
+                reader, place = made, 0  # a slice, say: of what is there anyway, where its result would take memory
+            else:
+                continue
+            read = reader.inputs[place]
+            if read.producer in given or not is_numeric(read):
+                continue
+            if read not in gate_of:
+                gate_of[read] = add_identity(read, f"{read.producer.name}/next_part", control_inputs=[before])
+                given.add(gate_of[read])
+            graph.replace_input(reader, place, gate_of[read].outputs[0])
+    return gate_of.values()
