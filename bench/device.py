@@ -2,6 +2,7 @@
 
     python -m bench.device                                        # every model; long
     python -m bench.device --models unet --devices h100 l4 --budgets 0.5
+    python -m bench.device --allow all                            # plans that may run the batch in parts
     python -m bench.device --json FILE                            # the rows too; what is there already is not computed again
     python -m bench.device --models unet --write FOLDER           # the programs too, for a machine with a GPU
     python -m bench.device --run FOLDER                           # there, with jax and CUDA, without TensorFlow: runs them
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import statistics
 import time
 from pathlib import Path
@@ -37,7 +39,7 @@ _SCHEDULED = 0.76  # of a device's memory: what XLA's scheduler takes for argume
 _ROUNDS = 10
 
 
-def run_model(name: str, device: str, budgets: list[float], folder: Path | None) -> dict[str, Any]:
+def run_model(name: str, device: str, budgets: list[float], folder: Path | None, *, all_verbs: bool) -> dict[str, Any]:
     """One row."""
     import graphwright as gw
     from bench import zoo
@@ -50,7 +52,8 @@ def run_model(name: str, device: str, budgets: list[float], folder: Path | None)
     model, _ = zoo.keras_model(name, size=size, batch=batch, batches=1)
     traced = trace(model, mode="train", batch=batch)
     target = find_device(device)
-    row: dict[str, Any] = {"model": name, "device": device, "size": size, "batch": batch, "plans": {}}
+    row: dict[str, Any] = {"model": name, "device": device, "size": size, "batch": batch, "all": all_verbs, "plans": {}}
+    allow: dict[str, Any] = {"allow": "all"} if all_verbs else {}
     try:
         plain = xla_memory(traced.function, traced.shapes, target)
     except gw.UnsupportedError as error:
@@ -64,12 +67,13 @@ def run_model(name: str, device: str, budgets: list[float], folder: Path | None)
         _write(traced.function, traced.shapes, folder / f"{name}-{device}-plain", plain.peak_bytes)
     for budget in budgets:
         try:
-            fast = gw.optimize_memory(traced.function, budget, inputs=example_inputs(traced), device=device)
+            fast = gw.optimize_memory(traced.function, budget, inputs=example_inputs(traced), device=device, **allow)
         except gw.InfeasibleError as error:
             row["plans"][str(budget)] = {"smallest": error.smallest_budget_bytes}
             continue
         plan = fast.plan
-        row["plans"][str(budget)] = {"peak": plan.peak_bytes, "time": 1 + plan.overhead, "verification": plan.verification}
+        found = {"peak": plan.peak_bytes, "time": 1 + plan.overhead, "how": plan.rewritten, "verification": plan.verification}
+        row["plans"][str(budget)] = found
         if folder is not None:
             positional, keyword = (inputs, {}) if isinstance(inputs := example_inputs(traced), tuple) else ((), inputs)
             function = fast.concrete_function(*positional, **keyword)
@@ -97,14 +101,21 @@ def as_markdown(rows: list[dict[str, Any]]) -> str:
             lines.append(f"| {row['model']} | {row['device']} | {row['error']} |{' |' * (len(head) - 3)}")
             continue
         plain = row["plain"]
-        cells = [f"{row['model']} ({row['size']}), batch {row['batch']}", row["device"], f"{plain / MIB:,.1f}", f"{row['cpu'] / MIB:,.1f}"]
+        verbs = ", all verbs" * row["all"]
+        cells = [
+            f"{row['model']} ({row['size']}), batch {row['batch']}{verbs}",
+            row["device"],
+            f"{plain / MIB:,.1f}",
+            f"{row['cpu'] / MIB:,.1f}",
+        ]
         cells.append(f"{row['remat'] / plain:.2f}, time {row['remat_time']:.2f}")
         for budget in budgets:
             plan = row["plans"].get(budget)
             if plan is None:
                 cells.append("")
             elif "peak" in plan:
-                cells.append(f"{plan['peak'] / plain:.2f}, time {plan['time']:.2f}")
+                parts = re.search(r"in (\d+ parts)", plan["how"])
+                cells.append(f"{plan['peak'] / plain:.2f}, time {plan['time']:.2f}{f', {parts[1]}' if parts else ''}")
             else:
                 cells.append(f"none; {plan['smallest'] / plain:.2f} is the least")
         lines.append(f"| {' | '.join(cells)} |")
@@ -160,6 +171,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=tuple(MODELS), default=list(MODELS))
     parser.add_argument("--devices", nargs="+", default=["h100", "a100", "l4"])
     parser.add_argument("--budgets", nargs="+", type=float, default=[0.5, 0.35, 0.25], help="shares of the peak of the unmodified step")
+    parser.add_argument("--allow", choices=("all",), default=None, help="what plans may do besides recomputing")
     parser.add_argument("--json", type=Path, default=None)
     parser.add_argument("--write", type=Path, default=None)
     parser.add_argument("--run", type=Path, default=None)
@@ -170,12 +182,13 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     if arguments.json is not None and arguments.json.exists():
         rows = json.loads(arguments.json.read_text())
-    done = {(row["model"], row["device"]) for row in rows}
+    all_verbs = arguments.allow is not None
+    done = {(row["model"], row["device"], row["all"]) for row in rows}
     for device in arguments.devices:
         for name in arguments.models:
-            if (name, device) in done:
+            if (name, device, all_verbs) in done:
                 continue
-            rows.append(run_model(name, device, arguments.budgets, arguments.write))
+            rows.append(run_model(name, device, arguments.budgets, arguments.write, all_verbs=all_verbs))
             if arguments.json is not None:
                 arguments.json.write_text(json.dumps(rows, indent=1))
     print(as_markdown(rows))

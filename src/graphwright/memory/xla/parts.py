@@ -5,7 +5,7 @@ So what a part alone reads goes through gates (`memory/xla/gates.py`), which ope
 inputs, counters of random numbers, and, where parts met in between (statistics of batch normalization), what the part had made by then.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from graphwright.ir.edit.insert import add_identity
@@ -28,14 +28,14 @@ def add_part_gates(graph: Graph, steps: Sequence[Sequence[Node]], others: Collec
         The gates, as `add_gates` returns them, none of them solid; none where the step does not run in parts.
     """
     known = made_of(graph, KNOWN_WHEN_COMPILING)
-    gates: dict[Node, bool] = {}
-    before, done = None, set[Node]()  # what turns have read so far that is of no part: it is there
+    holding = _Holding(graph, {*known, *others})
+    before: Node | None = None
     for turn in _turns(steps):
         if before is not None:
-            gates |= dict.fromkeys(_gated(graph, turn, before, done | known | {*gates, *others}), False)
-        done.update(value.producer for node in turn.nodes for value in node.inputs if part_of(value.producer) is None)
+            holding.hold(turn, before)
+        holding.given.update(value.producer for node in turn.nodes for value in node.inputs if part_of(value.producer) is None)
         before = turn.last_made(known) or before
-    return gates
+    return dict.fromkeys(holding.gates, False)
 
 
 @dataclass
@@ -70,25 +70,43 @@ def part_of(node: Node) -> object:
     return part[0] if isinstance(part, tuple) else None
 
 
-def _gated(graph: Graph, turn: _Turn, before: Node, given: set[Node]) -> Iterable[Node]:
-    """New gates before all that a turn reads and this part alone does, one for each value, but for what is given."""
-    inside, gate_of = set(turn.nodes), dict[Value, Node]()
-    for node in turn.nodes:
-        for k, value in enumerate(node.inputs):
-            made, part = value.producer, part_of(value.producer)
-            if made in inside or made in given or not is_numeric(value):
-                continue
-            if part == turn.start:
-                reader, place = node, k
-            elif part is None and made.inputs and {part_of(use.node) for use in value.uses} == {turn.start}:
-                reader, place = made, 0  # a slice, say: of what is there anyway, where its result would take memory
-            else:
-                continue
-            read = reader.inputs[place]
-            if read.producer in given or not is_numeric(read):
-                continue
-            if read not in gate_of:
-                gate_of[read] = add_identity(read, f"{read.producer.name}/next_part", control_inputs=[before])
-                given.add(gate_of[read])
-            graph.replace_input(reader, place, gate_of[read].outputs[0])
-    return gate_of.values()
+class _Holding:
+    """Puts gates before what a turn reads.
+
+    Attributes:
+        given: what needs no gate: it is known, waits already, or was there for an earlier turn.
+    """
+
+    def __init__(self, graph: Graph, given: set[Node]) -> None:
+        self.given, self.gates = given, list[Node]()
+        self._graph = graph
+        self._readers: dict[Value, set[object]] = {}
+
+    def hold(self, turn: _Turn, before: Node) -> None:
+        """Let all that a turn reads and this part alone does wait for a node, by one gate for each value."""
+        inside, gate_of = set(turn.nodes), dict[Value, Node]()
+        for node in turn.nodes:
+            for k, value in enumerate(node.inputs):
+                made, part = value.producer, part_of(value.producer)
+                if made in inside or made in self.given or not is_numeric(value):
+                    continue
+                if part == turn.start:
+                    reader, place = node, k
+                elif part is None and made.inputs and self._read_by(value) == {turn.start}:
+                    reader, place = made, 0  # a slice, say: of what is there anyway, where its result would take memory
+                else:
+                    continue
+                read = reader.inputs[place]
+                if read.producer in self.given or not is_numeric(read):
+                    continue
+                if read not in gate_of:
+                    gate = gate_of[read] = add_identity(read, f"{read.producer.name}/next_part", control_inputs=[before])
+                    self.given.add(gate)
+                    self.gates.append(gate)
+                self._graph.replace_input(reader, place, gate_of[read].outputs[0])
+
+    def _read_by(self, value: Value) -> set[object]:
+        """The parts that read what is of none; asked once for each, since what all read has many readers."""
+        if value not in self._readers:
+            self._readers[value] = {part_of(use.node) for use in value.uses}
+        return self._readers[value]
