@@ -236,9 +236,8 @@ def plan_xla_step(
     judge = judge_for(target.device)
     original = judge.memory(target.function, target.shapes)
     search = _Search(target, given, given, original, time_limit_s / _ROUNDS, progress)
-    candidates = split_candidates(given, flat.binding.argument_count, map_allowed) if "split" in allow else iter(())
-    few = takewhile(lambda step: len(step.flat.graph) <= _MOST_NODES, candidates)
-    steps = _Steps(search, (_Search(target, step, given, original, time_limit_s / _ROUNDS, progress) for step in few))
+    candidates = _in_parts(given, map_allowed) if "split" in allow else iter(())
+    steps = _Steps(search, (_Search(target, step, given, original, time_limit_s / _ROUNDS, progress) for step in candidates))
     budget_bytes = budget.of(original.peak_bytes) if saved is None else saved.budget_bytes
     if earlier is not None and budget.is_share:
         budget_bytes = max(budget_bytes, earlier.plan.budget_bytes)  # a share is one of the largest batch
@@ -268,6 +267,13 @@ def plan_xla_step(
     proof, tasks = chosen.search.prove(chosen) if prove else None, chosen.search.tasks.costs.tasks
     leaders = tuple(tasks[t].name for t in chosen.solution.schedule.steps)
     return Planned(chosen.function, plan, leaders, proof, equal_bits=chosen.search.step.parts == 1)
+
+
+def _in_parts(given: Candidate, map_allowed: Callable[[FlatStep], TaskMap]) -> Iterator[Candidate]:
+    """The step in parts of its batch, and what its largest values are for in parts alone, as long as that is quickly compiled."""
+    for largest in (False, True):
+        candidates = split_candidates(given, given.flat.binding.argument_count, map_allowed, largest=largest)
+        yield from takewhile(lambda step: len(step.flat.graph) <= _MOST_NODES, candidates)
 
 
 def _how_time(judge: Judge) -> str:
@@ -377,9 +383,8 @@ def _search(search: _Search, budget_bytes: int, *, quickly: bool) -> Obtained[_C
         if high - low < 0.02:
             break
     fitting = [found for found in search.found if found.nbytes <= budget_bytes]
-    for share in (
-        () if quickly else (0.0, *_OTHER_SHARES)
-    ):  # XLA may need more for the smallest plan of the model, which repeats most, than for another one
+    # XLA may need more for the smallest plan of the model, which repeats most, than for another one.
+    for share in () if quickly else (0.0, *_OTHER_SHARES):
         if fitting:
             break
         found = search.at(share, budget_bytes)
