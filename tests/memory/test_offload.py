@@ -56,11 +56,11 @@ def products(dtype: str = "float32", layers: int = 8, width: int = 256, batch: i
     return step, tf.cast(rng.normal(size=(batch, width)), dtype)
 
 
-def with_adam(layers: int = 5, width: int = 1024) -> tuple[Any, Any, list[Any]]:
+def with_adam(layers: int = 5, width: int = 1024, dtype: str = "float32") -> tuple[Any, Any, list[Any]]:
     """Products, and Adam written out with its two slots."""
     rng = np.random.default_rng(1)
     weights, first, second = (
-        [tf.Variable(tf.cast(rng.normal(0, 0.05, (width, width)) * scale, tf.float32), trainable=scale == 1) for _ in range(layers)]
+        [tf.Variable(tf.cast(rng.normal(0, 0.05, (width, width)) * scale, dtype), trainable=scale == 1) for _ in range(layers)]
         for scale in (1, 0, 0)
     )
 
@@ -73,7 +73,7 @@ def with_adam(layers: int = 5, width: int = 1024) -> tuple[Any, Any, list[Any]]:
             weight.assign_sub(0.01 * m / (tf.sqrt(v) + 1e-7))
         return loss
 
-    return step, tf.cast(rng.normal(size=(32, width)), tf.float32), [*first, *second]
+    return step, tf.cast(rng.normal(size=(32, width)), dtype), [*first, *second]
 
 
 def in_files(step: Any, budget: float | str, x: Any, folder: Path | str, **options: Any) -> Any:
@@ -177,6 +177,14 @@ def test_a_slow_disk_is_left_alone_where_recomputing_keeps_the_budget(tmp_path: 
     assert slow.plan.recomputed_count
 
 
+@pytest.mark.parametrize("bytes_per_s", [1e11, 5e9])
+def test_copies_for_the_smallest_peak_take_no_more_time_than_they_may(bytes_per_s: float, tmp_path: Path) -> None:
+    step, x = products()
+    plan = in_files(step, "smallest", x, tmp_path, max_overhead=0.1, copy_engine=gw.CopyEngine(bytes_per_s, bytes_per_s)).plan
+    assert plan.offloaded_bytes
+    assert plan.overhead <= 0.1
+
+
 def test_a_saved_plan_is_followed_with_its_copies(tmp_path: Path) -> None:
     step, x = products()
     fast = in_files(step, 0.4, x, tmp_path)
@@ -223,6 +231,19 @@ def test_slots_of_the_optimizer_are_in_files_between_steps_and_come_back(tmp_pat
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float16"])
+def test_slots_of_other_dtypes_are_in_files_too(dtype: str, tmp_path: Path) -> None:
+    step, x, slots = with_adam(dtype=dtype)
+    other, _, others = with_adam(dtype=dtype)
+    fast = in_files(step, "smallest", x, tmp_path, max_overhead=1e3)
+    assert fast.plan.verification.startswith("equal")
+    assert fast.plan.offloaded_bytes >= sum(slot.shape.num_elements() * slot.dtype.size for slot in slots)
+    for _ in range(3):
+        assert float(fast(x)) == float(other(x))
+    assert fast.bring_back()
+    assert all(np.array_equal(ours.numpy(), theirs.numpy()) for ours, theirs in zip(slots, others, strict=True))
+
+
 def test_a_second_plan_goes_on_with_the_files_of_one_that_is_given_up(tmp_path: Path) -> None:
     step, x, slots = with_adam()
     first = in_files(step, 0.75, x, tmp_path)
@@ -231,7 +252,7 @@ def test_a_second_plan_goes_on_with_the_files_of_one_that_is_given_up(tmp_path: 
     second(x)
     del first
     gc.collect()
-    assert any(slot.read_value().shape == (4,) for slot in slots), "the second one still keeps them in files"
+    assert any(slot.read_value().shape == (2, 2) for slot in slots), "the second one still keeps them in files"
     found = gw.verify(step, second, x)
     assert found.bitwise, str(found)
     second(x)

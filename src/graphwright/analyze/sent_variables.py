@@ -144,7 +144,10 @@ class _Sent:
             repr((node.op_type, sorted((k, repr(a)) for k, a in {**self.defaults(node.op_type), **node.attrs}.items() if k[0] != "_")))
             for node in steps
         )
-        return set(steps), join.inputs[0], suffix[0], how
+        axes = [constant_array(v.producer) for v in digits.inputs[1:]]
+        if any(axis is None for axis in axes):
+            return None
+        return set(steps), join.inputs[0], suffix[0], (*how, repr([axis.tolist() for axis in axes if axis is not None]))
 
     def _consumers(self, value: Value) -> list[Node]:
         """Who reads a value; not what is only waited for."""
