@@ -149,6 +149,50 @@ def test_a_folder_that_cannot_be_used_is_a_clear_error(tmp_path: Path) -> None:
         gw.optimize_memory(step, 0.4, inputs=x, cache_dir=None, offload_to="CPU:7")
 
 
+def _with_a_switch(x: Any) -> Any:
+    left, right = tf.raw_ops.Switch(data=x, pred=tf.reduce_sum(x) > 0)
+    return tf.raw_ops.Merge(inputs=[left + 1, right])[0]
+
+
+def _with_a_collective(x: Any) -> Any:
+    keys = {"group_size": 1, "group_key": 1, "instance_key": 1, "ordering_token": []}
+    return tf.raw_ops.CollectiveReduceV2(input=x, merge_op="Add", final_op="Id", **keys)
+
+
+@pytest.mark.parametrize(
+    ("around", "why"), [(_with_a_switch, "'offload' is not for a step with switches"), (_with_a_collective, "with collectives")]
+)
+def test_a_step_that_nothing_is_copied_of_is_refused_where_copies_are_asked_for(around: Any, why: str, tmp_path: Path) -> None:
+    plain, x = products(layers=3, width=64, batch=256)
+    step = tf.function(lambda x: around(plain(x)))
+    assert gw.optimize_memory(step, 0.9, inputs=x, cache_dir=None, allow="all").plan
+    with pytest.raises(gw.UnsupportedError, match=why):
+        in_files(step, 0.9, x, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("options", [{"allow": ("offload",)}, {"offload_to": "."}, {"allow": ("recompute", "segment", "transpose")}])
+def test_verbs_by_name_are_refused_for_xla_and_a_gpu_that_is_not_there(options: Any) -> None:
+    step, x = products(layers=3, width=64, batch=256)
+    [verb] = {"transpose", "offload"} & set(options.get("allow", ["offload"]))
+    with pytest.raises(gw.UnsupportedError, match=f"'{verb}' is not for a step that XLA compiles"):
+        gw.optimize_memory(step, 0.9, device="h100", **options)  # before the step is traced
+    compiled = tf.function(step.python_function, jit_compile=True)
+    with pytest.raises(gw.UnsupportedError, match=f"'{verb}' is not for a step that XLA compiles"):
+        gw.optimize_memory(compiled, 0.9, inputs=x, cache_dir=None, **options)
+
+
+def test_a_place_that_frees_nothing_and_what_nobody_uses_are_refused(tmp_path: Path) -> None:
+    step, x = products(layers=3, width=64, batch=256)
+    with pytest.raises(gw.ArgumentError, match="the step itself runs on CPU:0"):
+        in_files(step, 0.9, x, "CPU:0")
+    with pytest.raises(gw.ArgumentError, match="nothing may be copied"):
+        gw.optimize_memory(step, 0.9, inputs=x, cache_dir=None, copy_engine=FAST)
+    plan = gw.optimize_memory(step, 0.9, inputs=x, cache_dir=None).plan
+    with pytest.raises(gw.ArgumentError, match="beside a plan that makes none"):
+        gw.optimize_memory(step, plan=plan, inputs=x, cache_dir=None, offload_to=tmp_path)
+
+
 def test_a_folder_that_goes_while_the_step_runs_is_a_clear_error(tmp_path: Path) -> None:
     step, x = products()
     place = tmp_path / "place"
@@ -344,13 +388,23 @@ assert len(plan.device_peaks) == 2 and max(plan.device_peaks.values()) <= plan.b
 graph = from_concrete_function(fast.concrete_function(x), planned=False)[0]
 carrying = [node for node in graph.nodes if node.name.startswith("offloaded/") and node.outputs]
 away = [node for node in carrying if node.device.endswith("CPU:1")]
-back = [node for node in carrying if node.device.endswith("CPU:0")]
+back = [node for node in carrying if not node.device.endswith("CPU:1")]
 assert len(away) + len(back) == len(carrying) and back
 assert all(node.inputs[0].producer in away and node.control_inputs for node in back)
 assert gw.verify(step, fast, x, steps=2).bitwise
 # What does not fit into the other device is not sent there.
 tight = in_files(step, 0.4, x, "CPU:1").plan
 assert max(tight.device_peaks.values()) <= tight.budget_bytes
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+with strategy.scope():
+    weight = tf.Variable(tf.ones((64, 64)))
+def replica(x):
+    weight.assign_add(tf.matmul(x, x, transpose_a=True) / 1e6)
+mirrored = tf.function(lambda: strategy.run(replica, args=(tf.ones((512, 64)),)))
+assert "order and recompute only" in gw.optimize_memory(mirrored, 2**24, inputs=(), cache_dir=None, allow="all").plan.how["devices"]
+for options in ({"allow": ("transpose",)}, {"offload_to": "CPU:1"}, {"allow": ("recompute", "segment", "offload")}):
+    with pytest.raises(gw.UnsupportedError, match="is not for a step on several devices"):
+        gw.optimize_memory(mirrored, 2**24, inputs=(), cache_dir=None, **options)
 print("both kept")
 """
 

@@ -63,7 +63,7 @@ class HostCopies:
 
     def read(self, value: Value) -> Node:
         name = f"{OFFLOADED}/{value.producer.name}"
-        return self._identity(name, self._copies[value].outputs[0], value, value.producer.device or "/device:CPU:0")
+        return self._identity(name, self._copies[value].outputs[0], value, value.producer.device)
 
     def finish(self) -> None:
         pass
