@@ -33,7 +33,7 @@ from graphwright.report.units import format_bytes
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.concrete_function import Binding, from_concrete_function, process_among_others
 from graphwright.source.registry_rule import default_attributes
-from graphwright.source.sent_values import sent_handles
+from graphwright.source.sent_values import come_back_when_used, sent_handles
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.step.executor_peak import ask_tensorflow, inter_op_threads, plain_peak, prepared
 from graphwright.step.flatten import FlatStep, flat_step, stateful_op_types
@@ -224,7 +224,10 @@ def plan_step(
     plan = _and_elsewhere(chosen, solutions[0], plan)
     if before is not None:
         return Planned(None, plan, (), None)
-    return _follow(given, chosen, parts, solutions, plan, prove=prove)
+    planned = _follow(given, chosen, parts, solutions, plan, prove=prove)
+    if planned.sent:
+        come_back_when_used(target.function.variables)
+    return planned
 
 
 def _check_verbs(allow: Collection[Verb], offload: Offload | None, target: TracedStep, flat: FlatStep, parts: Sequence[Part]) -> None:
