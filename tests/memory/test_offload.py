@@ -354,6 +354,17 @@ def test_a_smaller_batch_finds_what_the_plan_for_the_larger_one_left_in_files(tm
     assert all(np.array_equal(ours.numpy(), theirs.numpy()) for ours, theirs in zip(slots, others, strict=True))
 
 
+def test_what_works_with_a_variable_in_a_file_does_not_run_again_when_it_is_gone(tmp_path: Path) -> None:
+    """It would keep the memory of what it read."""
+    step, x, _ = with_adam(width=1448)
+    fast = in_files(step, 0.75, x, tmp_path)
+    graph = from_concrete_function(fast.concrete_function(x), planned=False)[0]
+    sent = {node.inputs[0] for node in graph.nodes if node.name.startswith("offloaded/") and node.name.endswith("/gone")}
+    reads = {node for handle in sent for node in handle.consumers if node.op_type == "ReadVariableOp"}
+    assert reads
+    assert not [c for node in reads for c in node.outputs[0].consumers if c.name.startswith("recomputed/")]
+
+
 def _sent_graph(tmp_path: Path) -> tuple[Graph, Graph]:
     step, x, _ = with_adam(layers=4)
     fast = in_files(step, 0.8, x, tmp_path)
@@ -459,7 +470,7 @@ def test_the_measured_peak_is_the_planned_one(tmp_path: Path) -> None:
     fast = in_files(step, 0.4, x, tmp_path)
     assert fast.plan.offloaded_bytes
     assert gw.measure(fast, x, time=False).peak_bytes == pytest.approx(fast.plan.peak_bytes, rel=0.03)
-    adam, y, _ = with_adam()
+    adam, y, _ = with_adam(width=1448)
     sent = in_files(adam, 0.75, y, tmp_path)
     assert sent.plan.offloaded_bytes
     measured = gw.measure(sent, y, time=False)

@@ -39,6 +39,7 @@ class Sent:
         handle: the input of the graph that stands for it.
         nbytes: of its value.
         value: what it holds while the step works with it.
+        readers: what works with its value. They cannot run again later: what they read would keep its memory when the variable is gone.
         written: what writes the file.
         gone: what leaves the name of the file in the variable.
     """
@@ -46,6 +47,7 @@ class Sent:
     handle: Value
     nbytes: int
     value: Value
+    readers: tuple[Node, ...]
     written: Node
     gone: Node
 
@@ -122,7 +124,7 @@ def _send(graph: Graph, texts: FileTexts, handle: Value, branches: dict[tuple[DT
     gone = graph.add_node(
         "AssignVariableOp", graph.unique_name(f"{name}/{GONE}"), inputs=[handle, bits], attrs=attrs, control_inputs=[written]
     )
-    return Sent(handle, variable.nbytes or 0, value, written, gone)
+    return Sent(handle, variable.nbytes or 0, value, tuple(readers), written, gone)
 
 
 def _branch(graph: Graph, inputs: Sequence[Value], name: str) -> str:
