@@ -55,6 +55,17 @@ def test_a_read_of_a_private_file_is_what_was_written() -> None:
     assert {read.name: value.name for read, value in files.written.items()} == {"offloaded/Exp:0": "Exp:0", "offloaded/Neg:0": "Neg:0"}
 
 
+def test_edges_may_lead_through_other_nodes() -> None:
+    graph = spilled()
+    for name in ("offloaded/Exp", "offloaded/Neg"):
+        write = graph[f"{name}/write"]
+        graph.remove_control_input(graph[name], write)
+        graph.add_control_input(graph[name], graph.add_node("NoOp", f"{name}/between", control_inputs=[write]))
+    assert len(private_files(graph.nodes).written) == 2
+    graph.remove_control_input(graph["offloaded/Neg/between"], graph["offloaded/Neg/write"])
+    assert not private_files(graph.nodes).written
+
+
 def _not_ordered(graph: Graph) -> None:
     graph.remove_control_input(graph["offloaded/Exp"], graph["offloaded/Exp/write"])
 

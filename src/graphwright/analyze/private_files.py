@@ -21,9 +21,11 @@ from graphwright.ir.constants import constant_array, text_of
 from graphwright.ir.graph import Node, Value
 from graphwright.ir.traits.effects import draws_from_system, joins_texts, moves_files, reads_file, writes_file
 from graphwright.ir.traits.values import is_constant
-from graphwright.ir.walk import backward_reachable
+from graphwright.ir.walk import paths_among
 
 _LEAST_BITS = 128
+Pairs = list[tuple[Node, Node]]
+"""Of nodes that are private, or sent, where the first of each pair surely runs before the second: edges lead from one to the other."""
 
 
 @dataclass(frozen=True)
@@ -42,19 +44,21 @@ class PrivateFiles:
 def private_files(nodes: Sequence[Node]) -> PrivateFiles:
     """The private files of the nodes of one graph, those that run."""
     runs = set(nodes)
+    draws = [node for node in nodes if draws_from_system(node) and draws_enough(node)]
+    likely = [found for draw in draws if (found := _of_draw(draw, runs)) is not None]
+    ordered = paths_among(pair for _, pairs in likely for pair in pairs)
     written: dict[Value, Value] = {}
     carrying: set[Node] = set()
-    for draw in nodes:
-        if draws_from_system(draw) and draws_enough(draw):
-            found = _of_draw(draw, runs)
-            if found is not None:
-                written |= found.written
-                carrying |= found.nodes
+    for found, pairs in likely:
+        if ordered.issuperset(pairs):
+            written |= found.written
+            carrying |= found.nodes
     return PrivateFiles(written, frozenset(carrying))
 
 
-def _of_draw(draw: Node, runs: set[Node]) -> PrivateFiles | None:
-    """The files whose names are made of what one node draws; None where one of them is not private, or something else is made of it."""
+def _of_draw(draw: Node, runs: set[Node]) -> tuple[PrivateFiles, Pairs] | None:
+    """The files whose names are made of what one node draws, and what has to be in order for it; None where one of them is not private,
+    or something else is made of it."""
     names: dict[str, tuple[Value, str]] = {}  # by what stands behind the numbers: the name, and the folder
     makers: set[Node] = {draw}
     users: dict[Value, list[Node]] = {}
@@ -83,7 +87,7 @@ def _of_draw(draw: Node, runs: set[Node]) -> PrivateFiles | None:
             else:
                 return None
     written: dict[Value, Value] = {}
-    carrying = set(makers)
+    carrying, pairs = set(makers), Pairs()
     packed = {v: reader.outputs[0] for v, _ in names.values() for reader in v.consumers if reader in makers}
     if not set(users) <= {v for v, _ in names.values()} | set(packed.values()):
         return None
@@ -91,13 +95,14 @@ def _of_draw(draw: Node, runs: set[Node]) -> PrivateFiles | None:
         found = _of_file(users.get(name, []), users.get(packed.get(name, name), []) if name in packed else [], folder)
         if found is None:
             return None
-        written |= found.written
-        carrying |= found.nodes
-    return PrivateFiles(written, frozenset(carrying))
+        written |= found[0].written
+        carrying |= found[0].nodes
+        pairs += found[1]
+    return PrivateFiles(written, frozenset(carrying)), pairs
 
 
-def _of_file(users: Sequence[Node], movers: Sequence[Node], folder: str) -> PrivateFiles | None:
-    """What is read from one file; None where a condition does not hold."""
+def _of_file(users: Sequence[Node], movers: Sequence[Node], folder: str) -> tuple[PrivateFiles, Pairs] | None:
+    """What is read from one file, and what has to be in order for it; None where another condition does not hold."""
     writers, readers = [n for n in users if writes_file(n)], [n for n in users if reads_file(n)]
     if len(writers) != 1 or len(writers) + len(readers) != len(users) or not all(map(moves_files, movers)):
         return None
@@ -109,21 +114,13 @@ def _of_file(users: Sequence[Node], movers: Sequence[Node], folder: str) -> Priv
         same = text_of(reader.inputs[1]) == text_of(writer.inputs[1]) and is_whole(reader)
         if not same or len(reader.outputs) != 1 or reader.outputs[0].dtype != tensor.dtype:
             return None
-        if not surely_before(writer, reader):
-            return None
     for mover in movers:
         target = text_of(mover.inputs[1])
         inside = len(target) == 1 and target[0].startswith(folder) and target[0][len(folder) :].isalpha()
         if not inside or mover.attrs.get("delete_old_dirs") is not False:
             return None
-        if not all(surely_before(node, mover) for node in readers or [writer]):
-            return None
-    return PrivateFiles({reader.outputs[0]: tensor for reader in readers}, frozenset([writer, *readers, *movers]))
-
-
-def surely_before(first: Node, node: Node) -> bool:
-    """Whether edges lead from one node to another."""
-    return first in node.control_inputs or first in backward_reachable([node])
+    found = PrivateFiles({reader.outputs[0]: tensor for reader in readers}, frozenset([writer, *readers, *movers]))
+    return found, [*((writer, reader) for reader in readers), *((node, mover) for mover in movers for node in readers or [writer])]
 
 
 def is_whole(node: Node) -> bool:

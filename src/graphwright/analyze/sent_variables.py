@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from graphwright.analyze.private_files import draws_enough, is_whole, surely_before
+from graphwright.analyze.private_files import Pairs, draws_enough, is_whole
 from graphwright.ir.constants import constant_array, text_of
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import counts_elements, is_equality
@@ -25,7 +25,7 @@ from graphwright.ir.traits.control_flow import function_at
 from graphwright.ir.traits.effects import draws_from_system, joins_texts, moves_files, reads_file, writes_file
 from graphwright.ir.traits.values import is_bitcast, is_identity, only_orders, origin
 from graphwright.ir.traits.variables import ASSIGNS_WHOLE_VALUE, is_read
-from graphwright.ir.walk import backward_reachable
+from graphwright.ir.walk import paths_among
 
 
 def sent_variables(graph: Graph, nodes: Sequence[Node], defaults: Callable[[str], Mapping[str, object]]) -> frozenset[Node]:
@@ -35,12 +35,11 @@ def sent_variables(graph: Graph, nodes: Sequence[Node], defaults: Callable[[str]
         nodes: those that run.
         defaults: the attributes of an op type that nodes may leave out, with the values that they have then.
     """
-    runs = set(nodes)
-    found: set[Node] = set()
-    for draw in nodes:
-        if draws_from_system(draw) and draws_enough(draw):
-            found |= _Sent(graph, runs, defaults).of_draw(draw)
-    return frozenset(found)
+    sent = _Sent(graph, set(nodes), defaults)
+    likely = [sent.of_draw(draw) for draw in nodes if draws_from_system(draw) and draws_enough(draw)]
+    ordered = paths_among(pair for ways in likely for _, pairs in ways for pair in pairs)
+    found = (next((around for around, pairs in ways if ordered.issuperset(pairs)), set[Node]()) for ways in likely)
+    return frozenset[Node]().union(*found)
 
 
 class _Sent:
@@ -49,12 +48,13 @@ class _Sent:
     def __init__(self, graph: Graph, runs: set[Node], defaults: Callable[[str], Mapping[str, object]]) -> None:
         self.graph, self.runs, self.defaults = graph, runs, defaults
 
-    def of_draw(self, draw: Node) -> set[Node]:
-        """The nodes around the variable that gets what one node draws; none where a condition does not hold."""
+    def of_draw(self, draw: Node) -> list[tuple[set[Node], Pairs]]:
+        """The nodes around the variable that gets what one node draws, and what has to be in order for it, in each way in which it may have
+        been brought back; none where another condition does not hold."""
         bits = [n for n in self._consumers(draw.outputs[0]) if is_bitcast(n)]
         gone = [n for b in bits for n in self._consumers(b.outputs[0])]
         if len(bits) != 1 or len(gone) != 1 or not _assigns(gone[0]):
-            return set()
+            return []
         handle = gone[0].inputs[0]
         variable = self.graph.variables.get(handle)
         users = self._consumers(handle)
@@ -66,23 +66,23 @@ class _Sent:
             or variable.nbytes <= name.nbytes
             or name.dtype != variable.dtype
         ):
-            return set()
+            return []
 
         # On the way out.
         saves = [n for n in gone[0].control_inputs if writes_file(n) and len(n.inputs) == 4 and is_whole(n)]
         saves = [n for n in saves if self._name_of(n.inputs[0], draw.outputs[0]) is not None]
         if len(saves) != 1:
-            return set()
+            return []
         read, made = saves[0].inputs[3].producer, self._name_of(saves[0].inputs[0], draw.outputs[0])
         if made is None or not is_read(read) or read.inputs[0] is not handle or self._consumers(read.outputs[0]) != [saves[0]]:
-            return set()
+            return []
         nodes, folder, suffix, how = made
         if not {n for v in draw.outputs for n in self._consumers(v)} <= nodes | {bits[0]}:
-            return set()
+            return []
         out = {draw, bits[0], gone[0], saves[0], read, *nodes}
         inside = out - {draw}
         if any(n not in out and not only_orders(n) for one in inside for v in one.outputs for n in self._consumers(v)):
-            return set()
+            return []
 
         # On the way back.
         backs = [
@@ -90,6 +90,7 @@ class _Sent:
             for n in users
             if n is not gone[0] and _assigns(n) and function_at(origin(n.inputs[1]).producer, "then_branch", self.graph) is not None
         ]
+        ways: list[tuple[set[Node], Pairs]] = []
         for back in backs:
             choice = origin(back.inputs[1]).producer
             into = self._bring_back(handle, choice, (folder, suffix, how), name)
@@ -97,10 +98,9 @@ class _Sent:
                 continue
             into |= {back, choice}
             others = [n for n in users if n not in out | into]
-            behind = backward_reachable([read])
-            if all(surely_before(back, n) for n in others) and behind.issuperset([*others, back]):
-                return out | into
-        return set()
+            pairs = [pair for n in others for pair in ((back, n), (n, read))] or [(back, read)]
+            ways.append((out | into, pairs))
+        return ways
 
     def _bring_back(self, handle: Value, choice: Node, file: tuple[Value, str, tuple[str, ...]], name: Value) -> set[Node] | None:
         """What reads the variable and asks whether it holds a name, where the branches are right."""
@@ -144,7 +144,10 @@ class _Sent:
             repr((node.op_type, sorted((k, repr(a)) for k, a in {**self.defaults(node.op_type), **node.attrs}.items() if k[0] != "_")))
             for node in steps
         )
-        return set(steps), join.inputs[0], suffix[0], how
+        axes = [constant_array(v.producer) for v in digits.inputs[1:]]
+        if any(axis is None for axis in axes):
+            return None
+        return set(steps), join.inputs[0], suffix[0], (*how, repr([axis.tolist() for axis in axes if axis is not None]))
 
     def _consumers(self, value: Value) -> list[Node]:
         """Who reads a value; not what is only waited for."""

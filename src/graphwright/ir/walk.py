@@ -28,6 +28,20 @@ def forward_reachable(seeds: Iterable[Node], *, control: bool = True) -> set[Nod
     return set(reached(seeds, lambda node: consumers_of(node, control=control)))
 
 
+def paths_among(pairs: Iterable[tuple[Node, Node]]) -> set[tuple[Node, Node]]:
+    """The pairs whose second node needs the first, through data and control edges; one walk answers for all that no single edge joins."""
+    asked = set(pairs)
+    found = {(first, node) for first, node in asked if first in producers_of(node)}
+    asked -= found
+    bits = {first: 1 << k for k, first in enumerate({first for first, _ in asked})}
+    needed: dict[Node, int] = {}  # per node, the bits of those that it needs
+    for node in order_of(backward_reachable(node for _, node in asked)):
+        needed[node] = 0
+        for other in producers_of(node):
+            needed[node] |= needed[other] | bits.get(other, 0)
+    return found | {(first, node) for first, node in asked if needed[node] & bits[first]}
+
+
 def reached(seeds: Iterable[Item], following: Callable[[Item], Iterable[Item]]) -> Iterator[Item]:
     """The seeds and all that follows from them, each once, in breadth; nothing is asked about what the caller does not come to.
 

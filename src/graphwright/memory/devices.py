@@ -52,16 +52,14 @@ def find_placement(graph: Graph, located: Mapping[Value, str]) -> Placement | No
     Raises:
         UnsupportedError: a loop or a branch holds work for several devices.
     """
-    names = {value: short_name(device) for value, device in located.items()}
-    named = {short_name(node.device) for node in graph.nodes} | {name for value, name in names.items() if value in graph.variables}
-    named.discard("")
-    accelerators = sorted((name for name in named if not name.startswith("CPU")), key=_by_number)
-    workers = accelerators or sorted(named, key=_by_number)
+    workers = find_workers(graph, located)
     if len(workers) < 2:
         return None
-    devices = (*workers, "CPU:0") if accelerators else tuple(workers)
+    names = {value: short_name(device) for value, device in located.items()}
+    has_host = not workers[0].startswith("CPU")
+    devices = (*workers, "CPU:0") if has_host else workers
     number = {name: k for k, name in enumerate(devices)}
-    host = len(devices) - 1 if accelerators else 0
+    host = len(devices) - 1 if has_host else 0
     of_input = {value: number.get(name, host) for value, name in names.items() if name}
     of_node: dict[Node, int] = {}
     for node in topological_order(graph):
@@ -74,6 +72,14 @@ def find_placement(graph: Graph, located: Mapping[Value, str]) -> Placement | No
         places += [of_node[v.producer] for v in node.inputs if v.producer in of_node and not is_constant(v.producer)]
         of_node[node] = places[0] if places else 0
     return Placement(devices, len(workers), of_node, of_input)
+
+
+def find_workers(graph: Graph, located: Mapping[Value, str]) -> tuple[str, ...]:
+    """The devices that nodes and variables of a flat graph name; of those with accelerators, the accelerators alone."""
+    named = {short_name(node.device) for node in graph.nodes}
+    named |= {short_name(device) for value, device in located.items() if value in graph.variables}
+    accelerators = {name for name in named if not name.startswith("CPU")} - {""}
+    return tuple(sorted(accelerators or named - {""}, key=_by_number))
 
 
 def pin(placement: Placement, nodes: Iterable[Node]) -> None:

@@ -17,7 +17,6 @@ from typing import Any
 from graphwright.analyze.cost import TaskMap
 from graphwright.errors import ArgumentError, OffloadError
 from graphwright.ir.graph import Graph
-from graphwright.ir.traits.control_flow import SWITCHES
 from graphwright.ir.traits.values import OFFLOADED
 from graphwright.plan.copies import Copies, Copy, copied_buffers
 from graphwright.plan.model import CostGraph
@@ -59,8 +58,6 @@ class Offload:
         Args:
             sent: the variables that are in files already.
         """
-        if any(node.op_type in SWITCHES for node in flat.graph.nodes):
-            return {}
         held = {value for values in flat.loops.holds.values() for value in values} | {one.value for one in sent}
         found: dict[int, Copy] = {}
         for b, (buffer, value) in enumerate(zip(tasks.costs.buffers, tasks.values, strict=True)):

@@ -58,6 +58,8 @@ def _in_files(tasks: TaskMap, sent: Sequence[Sent], offload: Offload) -> TaskMap
     changed = list(tasks.costs.tasks)
     for one in sent:
         held = tasks.buffer_of[one.value]
+        for t in {tasks.task_of[node] for node in one.readers if node in tasks.task_of}:
+            changed[t] = replace(changed[t], recomputable=False)
         read, written, gone = tasks.task_of[one.value.producer], tasks.task_of[one.written], tasks.task_of[one.gone]
         changed[read] = replace(changed[read], time=changed[read].time + offload.engine.read_s(one.nbytes))
         write_s = changed[written].time + offload.engine.write_s(one.nbytes)

@@ -17,7 +17,7 @@ from graphwright.memory.offload import Offload, failed_copy
 from graphwright.memory.offload import offload_to as find_offload
 from graphwright.memory.plan_cache import PlanCache, plan_cache
 from graphwright.memory.plan_step import Planned, plan_step
-from graphwright.memory.verbs import BIT_FOR_BIT, Allow, read_allow
+from graphwright.memory.verbs import BIT_FOR_BIT, Allow, read_allow, refuse_for_xla
 from graphwright.memory.xla.planning import plan_xla_step
 from graphwright.memory.xla.verification import verify_compiled
 from graphwright.plan.budget import Budget
@@ -244,6 +244,7 @@ class OptimizedStep:
         with shown(self._progress, title="planning") as progress:
             try:
                 if target.is_compiled:
+                    refuse_for_xla(self._allow, f"step {target.name!r}")
                     planned = plan_xla_step(target, _not_smallest(self._budget, target), progress=progress, **options)
                 else:
                     options |= {"curve_points": self._curve_points, "max_overhead": self._max_overhead}
@@ -383,7 +384,8 @@ def optimize_memory(
 
     Raises:
         InfeasibleError: no plan fits; the error carries `smallest_budget_bytes`.
-        UnsupportedError: the step calls back into Python, a part of it is compiled by XLA, or XLA cannot compile it as it is told to; or
+        UnsupportedError: the step calls back into Python, a part of it is compiled by XLA, or XLA cannot compile it as it is told to; a
+            verb is asked for by name, in `allow` or by `offload_to`, that no plan of such a step uses (under XLA, on several devices); or
             `verify="run"` was asked for, and the original does not fit into the memory that is free.
         UnknownShapeError: a dimension is not known; the message names the argument.
         ArgumentError: the step cannot be traced, the model is not compiled, the budget cannot be read, or the plan is for another step.
@@ -423,13 +425,28 @@ def optimize_memory(
             raise ArgumentError("the plan does not say how it is followed", argument="plan", remedy="give one that optimize_memory made")
         budget, allow, time_limit_s = recipe.budget, read_allow(recipe.allow), recipe.time_limit_s
         device = recipe.device
+        if offload_to is not None and not recipe.offload_to:
+            raise ArgumentError(
+                "a place for copies was given beside a plan that makes none",
+                argument="offload_to",
+                cause="the plan is followed as it was made",
+                remedy="leave it out, or give a budget instead of the plan",
+            )
         offload_to, copy_engine = offload_to or recipe.offload_to or None, recipe.copy_engine
         max_overhead = recipe.max_overhead if budget == "smallest" else None
     assert budget is not None
-    find_device(device)
+    is_compiled = find_device(device) is not None
     _read_budget(budget, max_overhead)  # one that cannot be read is an error now, not at the first call
     cache = plan_cache(cache_dir)
     verbs = read_allow(allow).union(() if offload_to is None else read_allow(("offload",)))
+    if is_compiled:
+        refuse_for_xla(verbs, f"device={device!r}")
+    if copy_engine is not None and "offload" not in verbs:
+        raise ArgumentError(
+            "a copy engine was given, and nothing may be copied",
+            argument="copy_engine",
+            remedy='give offload_to=..., or "offload" in allow, as well',
+        )
     options: dict[str, Any] = {
         "verify": verify,
         "time_limit_s": time_limit_s,

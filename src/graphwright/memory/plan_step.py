@@ -7,9 +7,11 @@ from typing import Any
 from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.loops import LoopCosts
 from graphwright.analyze.workspace import onednn_enabled
+from graphwright.errors import ArgumentError
+from graphwright.ir.traits.control_flow import SWITCHES
 from graphwright.ir.traits.effects import Purity
 from graphwright.ir.traits.values import OPTIMIZED
-from graphwright.memory.devices import find_placement, pin
+from graphwright.memory.devices import find_placement, find_workers, pin
 from graphwright.memory.offload import Offload
 from graphwright.memory.offload_state import sending
 from graphwright.memory.parts import Part, join, lanes, split
@@ -26,7 +28,7 @@ from graphwright.memory.planning import (
     without_recomputation,
 )
 from graphwright.memory.search import Search, reach_of_parts, reused_schedule
-from graphwright.memory.verbs import BIT_FOR_BIT, Candidate, Verb
+from graphwright.memory.verbs import BIT_FOR_BIT, ON_ONE_DEVICE, Candidate, Verb, refuse_verbs
 from graphwright.plan.budget import Budget
 from graphwright.plan.copies import most_copied_bytes
 from graphwright.plan.model import CostGraph, Schedule, Solution
@@ -41,7 +43,7 @@ from graphwright.report.units import format_bytes
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.concrete_function import Binding, from_concrete_function, process_among_others
 from graphwright.source.registry_rule import default_attributes
-from graphwright.source.sent_values import sent_handles
+from graphwright.source.sent_values import come_back_when_used, sent_handles
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.step.executor_peak import ask_tensorflow, inter_op_threads, plain_peak, prepared
 from graphwright.step.flatten import FlatStep, flat_step, stateful_op_types
@@ -164,6 +166,7 @@ def plan_step(
     if placement is not None:
         pin(placement, (node for nodes in given.tasks.nodes for node in nodes))
     parts = split(given.tasks, placement)
+    _check_verbs(allow, offload, target, flat, parts)
     originals = [simulate(part.tasks.costs, Schedule(part.tasks.costs.order)).peak_bytes for part in parts]
     if saved is not None and saved.executor is not None:
         executor, plain_how = saved.executor, saved.how["original peak"].removesuffix(_SAVED) + _SAVED
@@ -220,7 +223,9 @@ def plan_step(
             f"{part.device} {format_bytes(peak)}" + ("" if part.budgeted else " (host, without a budget)")
             for part, peak in zip(parts, peaks, strict=True)
         )
-        plan = replace(plan, how={**plan.how, "devices": f"the budget holds for each device; {devices}"})
+        plan = replace(
+            plan, how={**plan.how, "devices": f"the budget holds for each device, and their plans order and recompute only; {devices}"}
+        )
     points = curve_points if chosen is given else 0
     plan = replace(
         plan,
@@ -232,7 +237,43 @@ def plan_step(
     plan = _and_elsewhere(chosen, solutions[0], plan)
     if before is not None:
         return Planned(None, plan, (), None)
-    return _follow(given, chosen, parts, solutions, plan, prove=prove)
+    planned = _follow(given, chosen, parts, solutions, plan, prove=prove)
+    if planned.sent:
+        come_back_when_used(target.function.variables)
+    return planned
+
+
+def _check_verbs(allow: Collection[Verb], offload: Offload | None, target: TracedStep, flat: FlatStep, parts: Sequence[Part]) -> None:
+    """Refuse what was asked for by name and no plan of this step would do.
+
+    Raises:
+        UnsupportedError: a verb is not for such a step.
+        ArgumentError: copies would go to the device that they leave.
+    """
+    where, remedy = f"step {target.name!r}", "leave it, and offload_to, out"
+    if parts[0].device:
+        cause = f"{' and '.join(part.device for part in parts)} have plans of their own, which order and recompute only"
+        refuse_verbs(allow, ON_ONE_DEVICE, "a step on several devices", where=where, cause=cause, remedy=remedy)
+    if parts[0].meeting:
+        cause = "the step meets other processes, with which it keeps one order"
+        refuse_verbs(allow, ("offload",), "a step with collectives", where=where, cause=cause, remedy=remedy)
+    switch = next((node for node in flat.graph.nodes if node.op_type in SWITCHES), None)
+    if switch is not None:
+        cause = (
+            f"node {switch.name!r} ({switch.op_type}) decides while the step runs whether what is behind it runs: nothing proves its copies"
+        )
+        remedy = f"{remedy}; or write the branch as tf.cond with control flow v2, the default of TensorFlow 2"
+        refuse_verbs(allow, ("offload",), "a step with switches of TF1", where=where, cause=cause, remedy=remedy)
+    if offload is None or offload.on_disk:
+        return
+    by_default = "GPU:0" if import_tensorflow().config.list_logical_devices("GPU") else "CPU:0"
+    if offload.to in (find_workers(flat.graph, flat.located(target.arguments)) or (by_default,)):
+        raise ArgumentError(
+            f"the step itself runs on {offload.to}",
+            argument="offload_to",
+            cause="a copy on the same device frees nothing",
+            remedy="give a folder, or another device",
+        )
 
 
 def _as_earlier(

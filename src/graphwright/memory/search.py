@@ -19,8 +19,8 @@ from graphwright.memory.planning import Progress, map_tasks, room_bytes, solve_w
 from graphwright.memory.segments import segment_candidates
 from graphwright.memory.verbs import Candidate, Verb, split_candidates, transposed_candidate
 from graphwright.plan.bound import lower_bound
-from graphwright.plan.copies import all_copies, apart, cheaper_than_running_again, copied_buffers, most_copied_bytes, together
-from graphwright.plan.model import CostGraph, Schedule, Solution
+from graphwright.plan.copies import Copies, all_copies, apart, cheaper_than_running_again, copied_buffers, most_copied_bytes, together
+from graphwright.plan.model import CostGraph, Schedule, Solution, Trace
 from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import known_solution, minimum_within
 from graphwright.plan.solvers.problem import now
@@ -37,6 +37,13 @@ _GIVEN, _LEAST_SHARE = 0.4, 0.1  # of the time allowed: for the step as it is, w
 _CHEAP = 0.03  # extra time as a share, below which nothing else is looked for once the time is over
 _QUICKLY_SPLIT = 2_500  # nodes of a step that is split only to say what that would reach
 _MOST_PARTS_TO_SAY = 4
+_SHARES = (
+    0.0,
+    0.3,
+    0.5,
+    0.7,
+    0.9,
+)  # of the smallest peak without copies: what copies are made for, up to the first that they have time for
 _FOREVER = float("inf")
 
 
@@ -199,12 +206,12 @@ class Search:
             best = self._offloaded(start, offload, best, time)
         if offload is not None and without is not start and self._price(best[1].found) > 0:
             best = self._offloaded(without, offload, best, time)
-        if offload is not None and offload.on_disk and not start.sent and not self._keeps(best):
+        if offload is not None and offload.on_disk and not start.sent and not self._is_enough(best):
             excess, candidate = best[1].found.peak_bytes - (self.budget_bytes or 0), None
             for candidate in state_candidates(start, map_allowed, offload, excess):
-                if not self._keeps(best):
+                if not self._is_enough(best):
                     best = self._better([candidate], best, time, 1)
-            if candidate is not None and not self._keeps(best):
+            if candidate is not None and not self._is_enough(best):
                 best = self._offloaded(candidate, offload, best, time)
         return best
 
@@ -231,8 +238,12 @@ class Search:
             copying = replace(part, tasks=replace(step.tasks, costs=apart(costs, copies)))
             within_s, strict = time.take(1 / (_MOST_SOLVES + 2 - len(tried))), self._keeps(best)
             found = self.solve(copying, step.flat.graph, how=how, slower=step.slower, within_s=within_s, strict=strict)
-            copied, schedule = together(costs, copies, found.found.schedule, (self.budget_bytes or 0) - room)
-            trace, held = simulate(copied, schedule), most_copied_bytes(copied, schedule)
+            asked = [share * best[1].found.peak_bytes for share in _SHARES] if self.budget_bytes is None else [self.budget_bytes]
+            put = self._put_together(step, copies, found.found.schedule, [int(nbytes) - room for nbytes in asked])
+            if put is None:
+                continue
+            copied, schedule, trace = put
+            held = most_copied_bytes(copied, schedule)
             kept = self.budget_bytes is None or (trace.peak_bytes <= self.budget_bytes and (offload.on_disk or held <= self.budget_bytes))
             solution = replace(
                 found.found,
@@ -247,6 +258,18 @@ class Search:
             if copied_buffers(copied):
                 best = self._cheaper(made, Obtained(solution, found.how), best)
         return best
+
+    def _put_together(
+        self, step: Candidate, copies: Copies, schedule: Schedule, budgets: Iterable[int]
+    ) -> tuple[CostGraph, Schedule, Trace] | None:
+        """The copies that are left for the first of some budgets; for the smallest peak, for the first that they have time for."""
+        once = sum(task.time for task in step.tasks.costs.tasks)
+        for nbytes in budgets:
+            copied, made = together(step.tasks.costs, copies, schedule, nbytes)
+            trace = simulate(copied, made)
+            if self.budget_bytes is not None or (1 + step.slower) * trace.time / once - 1 <= self.max_overhead:
+                return copied, made, trace
+        return None
 
     def _price(self, solution: Solution) -> float:
         """What counts of a plan, the less the better: time as a share, and no plan costs more than any; without a budget, bytes."""
@@ -305,6 +328,10 @@ class Search:
 
     def _keeps(self, best: tuple[Candidate, Obtained[Solution]]) -> bool:
         return best[1].found.status != "infeasible"
+
+    def _is_enough(self, best: tuple[Candidate, Obtained[Solution]]) -> bool:
+        """Whether it keeps the budget; of the smallest peak there is never enough."""
+        return self.budget_bytes is not None and self._keeps(best)
 
     def _cheaper(
         self, candidate: Candidate, found: Obtained[Solution], best: tuple[Candidate, Obtained[Solution]]

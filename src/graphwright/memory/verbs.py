@@ -24,7 +24,7 @@ from typing import Literal, cast
 from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.layers import find_layers
 from graphwright.analyze.splitting import find_splitting, find_splitting_of_largest
-from graphwright.errors import ArgumentError
+from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.ir.edit.clone import copy_graph
 from graphwright.ir.graph import Graph
 from graphwright.ir.traits.control_flow import LOOPS
@@ -43,6 +43,8 @@ Verb = Literal["recompute", "segment", "transpose", "split", "offload"]
 Allow = Literal["all"] | Collection[Verb]
 BIT_FOR_BIT: tuple[Verb, ...] = ("recompute", "segment")
 """The verbs that a plan may use unless others are asked for."""
+ON_ONE_DEVICE: tuple[Verb, ...] = ("segment", "transpose", "offload")
+"""The verbs that no plan uses of a step on several devices, or of one that XLA compiles."""
 _ALL: tuple[Verb, ...] = (*BIT_FOR_BIT, "transpose", "split")
 _KNOWN: tuple[Verb, ...] = (*_ALL, "offload")
 _IN_ORDER_S = 2.5e-5
@@ -71,6 +73,41 @@ def read_allow(allow: object) -> frozenset[Verb]:
         return frozenset(verb for verb in _KNOWN if verb in given)
     known = ", ".join(repr(verb) for verb in _KNOWN)
     raise ArgumentError(f"allow={allow!r} was given", argument="allow", remedy=f'give "all" or a collection of {known}')
+
+
+def refuse_verbs(allow: Collection[Verb], unused: Collection[Verb], what: str, *, where: str = "", cause: str, remedy: str) -> None:
+    """Refuse verbs that are asked for by name where no plan uses them; what the default or "all" means besides is left out.
+
+    Args:
+        unused: the verbs that no plan uses there.
+        what: what they are not for.
+
+    Raises:
+        UnsupportedError: one of them is asked for.
+
+    >>> refuse_verbs(read_allow("all"), ("transpose",), "loops", cause="", remedy="")
+    >>> refuse_verbs(("recompute", "transpose"), ("transpose",), "loops", cause="", remedy="")
+    Traceback (most recent call last):
+        ...
+    graphwright.errors.UnsupportedError: 'transpose' is not for loops
+      where: argument 'allow'
+    """
+    besides = next((verbs for verbs in (_ALL, BIT_FOR_BIT) if set(verbs) <= set(allow)), ())
+    refused = [repr(verb) for verb in unused if verb in allow and verb not in besides]
+    if refused:
+        what = f"{' and '.join(refused)} {'is' if len(refused) == 1 else 'are'} not for {what}"
+        raise UnsupportedError(what, argument="allow", where=where, cause=cause, remedy=remedy)
+
+
+def refuse_for_xla(allow: Collection[Verb], where: str) -> None:
+    """Refuse verbs by name for a step that XLA compiles.
+
+    Raises:
+        UnsupportedError: a plan would not use one of them.
+    """
+    cause = "XLA makes order and buffers itself, and drops control edges, so nothing says when a copy may go or a round runs again"
+    remedy = "leave it, and offload_to, out; or plan the step without XLA: jit_compile=False, and no device=..."
+    refuse_verbs(allow, ON_ONE_DEVICE, "a step that XLA compiles", where=where, cause=cause, remedy=remedy)
 
 
 @dataclass(frozen=True)

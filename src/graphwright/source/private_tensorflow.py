@@ -5,9 +5,10 @@ TensorFlow has no public way to make a `ConcreteFunction` of a `GraphDef`, nor t
 """
 
 import importlib
+import weakref
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, wraps
 from types import FrameType
 from typing import Any
 
@@ -392,3 +393,23 @@ def call_in(frames: Iterable[FrameType]) -> tuple[Any, tuple[Any, ...], dict[str
             function, *args = held["args"]
             return function, tuple(args), dict(held["kwargs"])
     return None
+
+
+def before_python_uses(variable: Any, prepare: Callable[[], object]) -> None:
+    """Have a function called each time before Python, outside of graphs, reads a variable or assigns to it: checkpoints do, too."""
+    tf = import_tensorflow()
+    known: Any = weakref.ref(variable)
+    kind: Any = variable.__class__
+
+    def prepared(method: Callable[..., Any]) -> Callable[..., Any]:
+        @tf.autograph.experimental.do_not_convert
+        @wraps(method)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if tf.executing_eagerly():
+                prepare()
+            return method(known(), *args, **kwargs)
+
+        return call
+
+    for name in ("_read_variable_op", "assign", "assign_add", "assign_sub"):
+        setattr(variable, name, prepared(getattr(kind, name)))

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import glob
 from collections import Counter
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from graphwright.ir.traits.values import GONE, OFFLOADED, STATE_FILE, TENSOR_IN_FILE
+from graphwright.source.private_tensorflow import before_python_uses
 from graphwright.source.rebuild import variable_behind
 from graphwright.source.tensorflow_import import import_tensorflow
 
@@ -25,6 +28,14 @@ def remember(handle: Any, folder: str) -> None:
         bring_back(handle)
     _FOLDERS[id(handle)] = handle, folder
     _FUNCTIONS[id(handle)] += 1
+
+
+def come_back_when_used(variables: Iterable[Any]) -> None:
+    """Let those of some `tf.Variable`s that may be away hold their values again whenever Python reads them or assigns to them."""
+    for variable in variables:
+        handle = getattr(variable, "handle", None)
+        if handle is not None and may_be_away(handle):
+            before_python_uses(variable, partial(bring_back, handle))
 
 
 def forget(handle: Any) -> None:

@@ -28,6 +28,8 @@ from graphwright.ir.traits.values import OFFLOADED, TENSOR_IN_FILE
 
 WRITE_BUFFER_BYTES = 8 << 20
 """What TensorFlow's writer of checkpoints holds, of small tensors too (`tensor_bundle.cc`, the size of its buffer)."""
+DRAWN_SHAPE = (2, 2)
+"""Of the 128 bits in int32, two of which make one number of 64 bits."""
 _TEXT = DTYPES["string"]
 
 
@@ -61,7 +63,7 @@ class HostCopies:
 
     def read(self, value: Value) -> Node:
         name = f"{OFFLOADED}/{value.producer.name}"
-        return self._identity(name, self._copies[value].outputs[0], value, value.producer.device or "/device:CPU:0")
+        return self._identity(name, self._copies[value].outputs[0], value, value.producer.device)
 
     def finish(self) -> None:
         pass
@@ -151,17 +153,17 @@ class FileTexts:
         return self.graph.add_node("MergeV2Checkpoints", name, inputs=[names, self.over], attrs=attrs, control_inputs=readers)
 
     def digits(self, name: str, numbers: Value) -> Value:
-        """A vector of numbers as one text."""
-        axis = add_constant(self.graph, f"{name}/axis", np.array([0], np.int32))
+        """A matrix of numbers as one text, row by row."""
+        axis = add_constant(self.graph, f"{name}/axis", np.array([1, 0], np.int32))
         text = add(self.graph, "AsString", f"{name}/digits", [numbers], (_TEXT, numbers.shape), T=numbers.dtype).outputs[0]
         return add(self.graph, "ReduceJoin", name, [text, axis], (_TEXT, ()), keep_dims=False, separator=b"_").outputs[0]
 
 
 def drawn_digits(texts: FileTexts, name: str) -> tuple[Value, Value]:
-    """128 bits that the system draws in each run, as numbers and as a text."""
+    """128 bits that the system draws in each run, as a matrix of numbers and as a text."""
     int32 = DTYPES["int32"]
-    shape = add_constant(texts.graph, f"{name}/shape", np.array([4], np.int32))
-    drawn = add(texts.graph, "NonDeterministicInts", f"{name}/drawn", [shape], (int32, (4,)), dtype=int32, shape_dtype=int32)
+    shape = add_constant(texts.graph, f"{name}/shape", np.array(DRAWN_SHAPE, np.int32))
+    drawn = add(texts.graph, "NonDeterministicInts", f"{name}/drawn", [shape], (int32, DRAWN_SHAPE), dtype=int32, shape_dtype=int32)
     return drawn.outputs[0], texts.digits(name, drawn.outputs[0])
 
 
