@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from decimal import ROUND_HALF_UP, Decimal
+from os.path import commonprefix
 
 from rich.cells import cell_len
 
@@ -131,6 +132,26 @@ def shorten_middle(text: str, width: int) -> str:
     tail_width = width // 2
     head_width = width - 1 - tail_width
     return _cells(text, head_width) + "…" + _cells(text[::-1], tail_width)[::-1]
+
+
+def shorten_apart(texts: Sequence[str], width: int) -> list[str]:
+    """Each as `shorten_middle` has it; those that would look alike keep the part of the path in which they differ.
+
+    >>> shorten_apart(["net/block_0/attention/dense", "net/block_1/attention/dense", "norm"], 16)
+    ['…block_0/a…dense', '…block_1/a…dense', 'norm']
+    """
+    short = {text: shorten_middle(text, width) for text in texts}
+    alike: dict[str, list[str]] = {}
+    for text, shown in short.items():
+        alike.setdefault(shown, []).append(text)
+    for group in alike.values():
+        if len(group) > 1:
+            start = commonprefix(group).rfind("/") + 1
+            for text in group:
+                part, slash, rest = text[start:].partition("/")
+                part = shorten_middle(f"…{part}" if start else part, width)
+                short[text] = part + shorten_middle(slash + rest, width - cell_len(part))
+    return [short[text] for text in texts]
 
 
 def glue_units(text: str) -> str:
