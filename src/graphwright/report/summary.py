@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from graphwright.analyze.device_models import find_device
 from graphwright.analyze.downsample import mostly
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.results import BufferDecision, Decision, Inspection, LayerCost, LiveBuffer, MemoryPlan, Role, Timeline
@@ -138,9 +139,11 @@ def plan_facts(plan: MemoryPlan) -> list[Fact]:
     found = f"found in {format_time(plan.planning_time_s)}" if plan.planning_time_s else "known before"
     once = len(plan.timeline_after.labels) - plan.recomputed_count
     least = f"; no plan by recomputing takes less than {format_percent(plan.least_overhead)}" if plan.least_overhead > 0 else ""
+    device = find_device(plan.recipe.device) if plan.recipe else None
     recomputations = f"{format_count(plan.recomputed_count)} recomputations beside {format_count(once)} steps"
     return [
-        Fact("peak", peak, _peak_note(plan.timeline_after)),
+        Fact("peak", peak, _plan_note(plan.peak_bytes, plan.timeline_after)),
+        *([Fact("device", device.full_name, "what XLA compiles for it; nothing ran on one")] if device else []),
         Fact("budget", budget, _budget_note(plan)),
         *_original_facts(plan),
         Fact("resident", format_bytes(plan.resident_bytes), "weights, optimizer state, inputs, constants: no plan changes it"),
@@ -294,13 +297,19 @@ def _executor_note(executor: PeakPrediction) -> str:
 
 def _original_facts(plan: MemoryPlan) -> list[Fact]:
     """What the step as it is needs; where that is not the peak of the traced order, that one too."""
-    before = _peak_note(plan.timeline_before)
+    before = plan.timeline_before
     if plan.executor is None:
-        return [Fact("original peak", format_bytes(plan.original_peak_bytes), before)]
+        return [Fact("original peak", format_bytes(plan.original_peak_bytes), _plan_note(plan.original_peak_bytes, before))]
     return [
         Fact("original peak", format_bytes(plan.original_peak_bytes), _executor_note(plan.executor)),
-        Fact("traced order", format_bytes(plan.timeline_before.peak_bytes), before),
+        Fact("traced order", format_bytes(before.peak_bytes), _peak_note(before)),
     ]
+
+
+def _plan_note(peak_bytes: int, timeline: Timeline) -> str:
+    """Where the peak is; a program of XLA, whose order and fusions are its own, has another one than the charts."""
+    note = _peak_note(timeline)
+    return note if peak_bytes == timeline.peak_bytes else f"in the charts {format_bytes(timeline.peak_bytes)}, {note}"
 
 
 def _budget_note(plan: MemoryPlan) -> str:

@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from decimal import ROUND_HALF_UP, Decimal
-from os.path import commonprefix
 
 from rich.cells import cell_len
 
@@ -138,7 +137,7 @@ def shorten_apart(texts: Sequence[str], width: int) -> list[str]:
     """Each as `shorten_middle` has it; those that would look alike keep the part of the path in which they differ.
 
     >>> shorten_apart(["net/block_0/attention/dense", "net/block_1/attention/dense", "norm"], 16)
-    ['…block_0/a…dense', '…block_1/a…dense', 'norm']
+    ['…block_0/at…ense', '…block_1/at…ense', 'norm']
     """
     short = {text: shorten_middle(text, width) for text in texts}
     alike: dict[str, list[str]] = {}
@@ -146,7 +145,8 @@ def shorten_apart(texts: Sequence[str], width: int) -> list[str]:
         alike.setdefault(shown, []).append(text)
     for group in alike.values():
         if len(group) > 1:
-            start = commonprefix(group).rfind("/") + 1
+            alike_to = next((k for k, letters in enumerate(zip(*group, strict=False)) if len(set(letters)) > 1), 0)
+            start = group[0].rfind("/", 0, alike_to) + 1
             for text in group:
                 part, slash, rest = text[start:].partition("/")
                 part = shorten_middle(f"…{part}" if start else part, width)
