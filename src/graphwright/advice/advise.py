@@ -89,7 +89,7 @@ def advise(
     >>> [suggestion.fits for suggestion in advice.suggestions if suggestion.call == "gw.optimize_memory(step, 0.6)"]
     [True]
     """
-    budget = Budget.read(memory)
+    budget = Budget.read(memory, "memory")
     cache = plan_cache(cache_dir)
     with shown(progress, title="advice"):
         traced = trace(target, feeds=feeds, inputs=inputs, batch=batch, device=device)

@@ -150,7 +150,7 @@ def plan_facts(plan: MemoryPlan) -> list[Fact]:
         Fact("lower bound", format_bytes(plan.lower_bound_bytes), plan.lower_bound_reason),
         Fact("extra time", format_percent(plan.overhead), f"planned, as a share of the unmodified step{least}"),
         Fact("recomputed FLOPs", format_percent(plan.recomputed_flops), recomputations),
-        *([Fact("offloaded", format_bytes(plan.offloaded_bytes), f"copied to {plan.offload_to}")] if plan.offloaded_bytes else []),
+        *_offload_facts(plan),
         Fact("plan", plan.status, "; ".join(filter(None, (found, plan.rewritten)))),
         Fact("verified", "yes" if plan.verification else "not yet", plan.verification),
     ]
@@ -304,6 +304,13 @@ def _original_facts(plan: MemoryPlan) -> list[Fact]:
         Fact("original peak", format_bytes(plan.original_peak_bytes), _executor_note(plan.executor)),
         Fact("traced order", format_bytes(before.peak_bytes), _peak_note(before)),
     ]
+
+
+def _offload_facts(plan: MemoryPlan) -> list[Fact]:
+    """What is copied away, also where nothing is, though it might be."""
+    asked = plan.offload_to or (plan.recipe.offload_to if plan.recipe else "")
+    note = f"copied to {asked}" if plan.offloaded_bytes else f"nothing was found to be worth a copy to {asked}"
+    return [Fact("offloaded", format_bytes(plan.offloaded_bytes), note)] if asked else []
 
 
 def _plan_note(peak_bytes: int, timeline: Timeline) -> str:

@@ -149,8 +149,9 @@ def shorten_apart(texts: Sequence[str], width: int) -> list[str]:
             start = group[0].rfind("/", 0, alike_to) + 1
             for text in group:
                 part, slash, rest = text[start:].partition("/")
-                part = shorten_middle(f"…{part}" if start else part, width)
-                short[text] = part + shorten_middle(slash + rest, width - cell_len(part))
+                rest = slash + rest
+                part = shorten_middle(f"…{part}" if start else part, max(width - cell_len(rest), 2 * width // 3))
+                short[text] = part + shorten_middle(rest, width - cell_len(part))
     return [short[text] for text in texts]
 
 
