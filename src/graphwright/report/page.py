@@ -104,7 +104,7 @@ def environment() -> jinja2.Environment:
         "seconds": format_time,
         "glued": glue_units,
         "breakable": breakable,
-        "breakable_code": lambda code: _broken(r"(?<=[(._=,/])(?=\w)", code),
+        "breakable_code": _breakable_code,
     }
     return made
 
@@ -116,6 +116,10 @@ def breakable(name: str, words: bool = True) -> Markup:
     Markup('net/<wbr>&lt;b&gt;/<wbr>conv_<wbr>1')
     """
     return _broken(rf"(?<=[/_])(?=\S){'|(?<=[A-Za-z0-9])(?=[A-Z][a-z])' * words}", name)
+
+
+def _breakable_code(code: str) -> Markup:
+    return _broken(r"(?<=[(._=,/])(?=\w)", code)
 
 
 def _broken(where: str, text: str) -> Markup:
