@@ -81,13 +81,16 @@
       choices.append(choice);
       if (!box.checked) showColumn(column, false);
     });
-    // Then figures give way, from the right, until what is left is seen without scrolling; two of them stay.
+    // Then names take less room, or where that does not do, figures give way, from the right, until what is left is seen without scrolling; two of them stay.
     if (narrow) {
       const fit = new ResizeObserver(() => {
         if (!region.clientWidth) return;
         fit.disconnect();
         const shown = () => [...boxes].filter(([, box]) => box.checked);
-        while (region.scrollWidth > region.clientWidth && shown().length > 2) { const [column, box] = shown().pop(); box.checked = false; showColumn(column, false); }
+        const tooWide = () => region.scrollWidth > region.clientWidth;
+        table.classList.toggle("tight", tooWide());
+        if (tooWide()) table.classList.remove("tight");
+        while (tooWide() && shown().length > 2) { const [column, box] = shown().pop(); box.checked = false; showColumn(column, false); }
         if (!chooser.isConnected && ![...boxes.values()].every((box) => box.checked)) { tools.append(chooser); region.before(tools); }
       });
       fit.observe(region);
