@@ -67,6 +67,18 @@ def test_commands_name_the_target(advice: gw.Advice) -> None:
     assert named.suggestions[0].command == "graphwright optimize app:model --batch 8 --budget 0.5"
 
 
+def test_what_was_fed_holds_for_variants_and_for_other_batches_too() -> None:
+    """A model that leaves the length of its input open too."""
+    tokens = keras.Input((None,), dtype="int32", name="tokens")
+    hidden = keras.layers.Dense(256, activation="relu")(keras.layers.Embedding(500, 64)(tokens))
+    model = keras.Model(tokens, keras.layers.Dense(2)(keras.layers.GlobalAveragePooling1D()(hidden)))
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    advice = gw.advise(model, 0.7, {"tokens": (8, 128)}, time_limit_s=0.2, cache_dir=None)
+    assert not any("has the shape" in why for why in advice.left_out.values())
+    command = next(s.command for s in advice.suggestions if s.kind == "batch")
+    assert "--feed tokens=batch,128:int32 --feed y=batch:" in command
+
+
 def test_a_plan_is_suggested_and_keeps_the_memory_when_it_is_followed(tmp_path: Path) -> None:
     weight = tf.Variable(tf.ones((64, 64)))
 

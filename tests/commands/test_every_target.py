@@ -205,7 +205,13 @@ def test_every_target_in_every_command(name, command, place):
         (("sweep", "export", "--batch", "4..2"), "holds no batch size"),
         (("max-batch", "export", "--budget", "half"), "option --budget"),
         # what is asked
-        (("check", "export", "--batch", "4"), "nothing to check against"),
+        (("check", "export", "--batch", "4"), "give --max-peak"),
+        (("sweep", "export", "--batch", "2,4", "--optimized", "200%"), "where: option --optimized"),
+        (("advise", "my_targets:functional", "--batch", "4", "--memory", "0"), "where: option --memory"),
+        # devices and places
+        (("peak", "export", "--batch", "4", "--device", "bogus"), "there are cpu, h100"),
+        (("optimize", "my_targets:functional", "--batch", "4", "--budget", "50%", "--offload-to", "nowhere"), "where: option --offload-to"),
+        (("inspect", "export", "--batch", "4", "--html", "nowhere/page.html"), "where: option --html"),
         (("check", "export", "--batch", "4", "--max-flops", "many"), "not a limit"),
         (("flops", "functional.keras", "--outputs", "scores"), "outputs"),
         (("optimize", "my_targets:functional", "--batch", "4", "--budget", "plenty"), "budget"),

@@ -37,6 +37,18 @@ def test_rows_add_up(inspection: gw.Inspection) -> None:
     assert sum(row.estimated_time_s for row in inspection.layers) == pytest.approx(sum(r.estimated_time_s for r in inspection.op_types))
 
 
+def test_what_is_kept_for_the_backward_pass_is_there_when_it_begins() -> None:
+    """A batch norm's gradient subtracts the mean anew, from nothing of the backward pass: made when that runs, it is not kept."""
+    import keras
+
+    layers = keras.layers
+    blocks = [layer for _ in range(4) for layer in (layers.Conv2D(16, 3, padding="same"), layers.BatchNormalization(), layers.ReLU())]
+    model = keras.Sequential([keras.Input((32, 32, 8)), *blocks, layers.GlobalAveragePooling2D(), layers.Dense(4)])
+    model.compile("sgd", "mse")
+    found = gw.inspect(model, batch=16)
+    assert sum(row.residual_bytes for row in found.layers) == max(found.timeline.bytes_by_role["residuals"])
+
+
 def test_each_layer_hands_on_what_keras_says(inspection: gw.Inspection) -> None:
     shapes = {name.rstrip("_0123456789"): shape for name, shape in inspection.output_shapes.items()}
     expected = {"conv2d": (4, 14, 14, 8), "batch_normalization": (4, 14, 14, 8), "flatten": (4, 1568), "dense": (4, 4)}

@@ -454,12 +454,17 @@ def test_what_a_table_is_sorted_by_is_seen_on_a_narrow_screen(page: Any, folder:
         ("full", "At the peak", "table-live-groups", "bytes"),
         ("full", "At the peak", "table-live", "bytes"),
         ("plan", "Residuals", "table-decisions", "bytes"),
+        ("compare", "Overview", "table-figures", "change"),
+        ("compare", "At the peak", "table-live-groups", "B"),
     ):
         show(page, folder, name)
         page.locator('[role="tab"]', has_text=re.compile(f"^{tab}$")).click()
-        head = page.locator(f"#{table} th", has_text=re.compile(f"^{label}"))
+        head = page.locator(f"#{table} th", has_text=re.compile(f"^{label}$"))
         box = head.bounding_box()
         assert box["x"] + box["width"] <= 400, (name, table)
+        beyond = "(id) => { const box = document.getElementById(id).closest('.scroll'); return box.scrollWidth - box.clientWidth; }"
+        assert page.evaluate(beyond, table) <= 0, (name, table)
+    show(page, folder, "plan", "#residuals")
     page.locator(".scroll:has(#table-decisions) th", has_text="layer").wait_for(state="hidden")
 
 

@@ -31,7 +31,7 @@ class Page(HTMLParser):
         self.attributes: list[tuple[str, str, str]] = []
         self.texts: list[tuple[str, str]] = []
         self.ids: list[str] = []
-        self.feed(text)
+        self.feed(text.replace("<wbr>", ""))
         self.close()
         assert self.open == []
 

@@ -147,6 +147,7 @@ def test_an_operation_that_runs_early_makes_no_phase_of_its_own() -> None:
     """Shapes that gradients need run as soon as they can: the backward pass begins where most steps belong to it."""
     directions = [0] * 40 + [1] * 60 + [2] * 30
     directions[3], directions[20], directions[70], directions[128] = 1, 2, 0, 1
+    directions[50:58] = [2] * 8  # weights are updated as soon as their gradients are there
     count = len(directions)
     made = Timeline(
         tuple(f"n{k}" for k in range(count)),

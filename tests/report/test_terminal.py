@@ -88,9 +88,18 @@ def test_the_inspection_tells_its_figures() -> None:
     assert format_count(inspection.parameters.trainable) in text
     flat = " ".join(text.split())
     assert inspection.lower_bound_reason in flat
-    assert "not measured" in flat
+    assert "nothing was measured" in flat
     assert all(how in flat for how in inspection.how.values())
     assert "not counted: SoftmaxCrossEntropyWithLogits" in flat
+
+
+def test_long_names_in_a_table_stay_apart() -> None:
+    base = sample_inspection()
+    names = [f"backbone/transformer_layer_{k}/feedforward_intermediate_dense" for k in range(4)]
+    layers = tuple(replace(base.layers[0], layer=name, peak_share_bytes=base.peak_bytes) for name in names)
+    text = str(replace(base, layers=layers))
+    for k in range(4):
+        assert sum(line.startswith(f"  …transformer_layer_{k}/") for line in text[text.index("Per layer") :].splitlines()) == 1
 
 
 def test_the_plan_tells_its_figures() -> None:

@@ -89,7 +89,7 @@ def advise(
     >>> [suggestion.fits for suggestion in advice.suggestions if suggestion.call == "gw.optimize_memory(step, 0.6)"]
     [True]
     """
-    budget = Budget.read(memory)
+    budget = Budget.read(memory, "memory")
     cache = plan_cache(cache_dir)
     with shown(progress, title="advice"):
         traced = trace(target, feeds=feeds, inputs=inputs, batch=batch, device=device)
@@ -235,9 +235,15 @@ def _arguments_text(traced: TracedStep, feeds: Mapping[str, Feed] | None, batch:
         return f" --batch {batch}"
     if is_keras_model(traced.owner) and feeds is None:
         return f" --batch {traced.shapes[0][0]}"
+    return _feeds_text(traced)
+
+
+def _feeds_text(traced: TracedStep, batch: int | None = None) -> str:
+    """The same in feeds, with the word batch where a first dimension is as large."""
     dtypes = [tensor.dtype.name for tensor in traced.function.inputs]
-    shapes = zip(traced.names, traced.shapes, dtypes, strict=False)
-    return "".join(f" --feed {n}={','.join(map(str, s))}{'' if d == 'float32' else f':{d}'}" for n, s, d in shapes)
+    shapes = [("batch", *s[1:]) if batch is not None and s[:1] == (batch,) else s for s in traced.shapes]
+    listed = zip(traced.names, shapes, dtypes, strict=False)
+    return "".join(f" --feed {n}={','.join(map(str, s))}{'' if d == 'float32' else f':{d}'}" for n, s, d in listed)
 
 
 def _plans(
@@ -302,7 +308,8 @@ def _other_batch(own: _Own, target: Any, feeds: Mapping[str, Feed] | None) -> li
     words = "a smaller batch trains otherwise: choose the learning rate anew" if size < own.batch else "a larger batch trains otherwise"
     call = f"model.fit(..., batch_size={size})" if keras else f"a batch of {size} in the data"
     order = "--order executor" if own.device == HERE else f"--device {own.device}"
-    command = f"graphwright max-batch TARGET --budget {own.budget.given if not own.budget.is_share else own.memory_bytes} {order}"
+    given = "" if own.arguments.startswith(" --batch") else _feeds_text(own.traced, own.batch)
+    command = f"graphwright max-batch TARGET{given} --budget {own.budget.given if not own.budget.is_share else own.memory_bytes} {order}"
     made = own.suggest("batch", f"a batch of {size} instead of {own.batch}", peaks[size], time, words, call, command)
     return [replace(made, make=_as_traced(sized.traced(size)))]
 
@@ -370,9 +377,8 @@ def _variant(own: _Own, changed: Any, words: str, *held: Any) -> _Variant:
         held: what the changed step needs, and the model does not keep alive.
     """
     tell(words)
-    batch = own.batch
     with changed:
-        traced = trace(own.traced.owner, batch=batch, device=own.device)
+        traced = trace(own.traced.owner, feeds=_feeds_of(own.traced), device=own.device)
         traced = replace(traced, owner=(traced.owner, *held))
     before = unplanned(traced)
     return _Variant(_peak_of(traced, before), before.tasks, _as_traced(traced))

@@ -16,6 +16,15 @@ from graphwright.errors import ArgumentError
 _LAUNCH_S = 3e-6  # of a kernel
 
 
+def with_article(full_name: str) -> str:
+    """A vendor's name of a GPU in a sentence.
+
+    >>> with_article("NVIDIA L4"), with_article("Tesla T4")
+    ('an NVIDIA L4', 'a Tesla T4')
+    """
+    return f"{'an' if full_name.startswith('N') else 'a'} {full_name}"
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceModel:
     """A GPU.
@@ -60,7 +69,7 @@ class DeviceModel:
             other_flops_per_s=self.flops_per_s,
             bytes_per_s=self.bytes_per_s,
             execution_s=_LAUNCH_S,
-            how=f"peak rates of an {self.full_name}, from its data sheet",
+            how=f"peak rates of {with_article(self.full_name)}, from its data sheet",
         )
 
     def description(self, memory_bytes: int | None = None) -> str:

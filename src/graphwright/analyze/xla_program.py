@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from graphwright.analyze.device_models import with_article
 from graphwright.analyze.time_model import Rates
 
 _SHAPE = re.compile(r"\b([a-z]+\d*(?:e\d+m\d+\w*)?)\[([\d,]*)\]")
@@ -64,7 +65,7 @@ class XlaMemory:
 
     def how(self, device: str) -> str:
         """What the peak is and is not, where it is that of a GPU of this name."""
-        return f"as {self.compiler} lays it out for an {device}: {_WHAT}"
+        return f"as {self.compiler} lays it out for {with_article(device)}: {_WHAT}"
 
     @property
     def peak_bytes(self) -> int:

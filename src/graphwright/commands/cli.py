@@ -42,6 +42,7 @@ from graphwright.commands.inputs import (
     load_target,
     parse_amount,
     parse_feeds,
+    place_of_copies,
     takes_trust,
     unset,
     written_file,
@@ -173,7 +174,11 @@ def optimize(
     ] = "recompute,segment",
     offload_to: Annotated[
         str | None,
-        unset("Copy to this folder, or device, what is dearer to run again; allows offload by itself.", "--offload-to"),
+        unset(
+            "Copy to this folder, or device, what is dearer to run again; allows offload by itself.",
+            "--offload-to",
+            callback=place_of_copies,
+        ),
     ] = None,
     measure: Annotated[bool, typer.Option("--measure", help="Measure the step before and after, each in a fresh process.")] = False,
     html: Html = None,

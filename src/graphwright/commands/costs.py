@@ -313,6 +313,12 @@ def check(
     Figures are predicted from the graph; nothing is run. Tolerances are for peak, resident, parameters, flops, bytes and nodes.
     """
     feeds, fetched, shares = parse_feeds(feed), names_in(outputs), _shares(tolerance)
+    if all(given is None for given in (max_peak, max_flops, max_parameters, max_nodes, baseline, write_baseline)):
+        raise ArgumentError(
+            "nothing to check against was given",
+            cause="a check without a limit and without a baseline always passes",
+            remedy="give --max-peak, --max-flops, --max-parameters, --max-nodes or --baseline; or --write-baseline, for later",
+        )
     if as_json:
         form = "json"
     loaded = load_target(target)

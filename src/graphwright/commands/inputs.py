@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -13,9 +14,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from typer import CallbackParam
 
 from graphwright.analyze.device_models import DEVICES, HERE
-from graphwright.errors import ArgumentError
+from graphwright.errors import ArgumentError, located
 from graphwright.files import check_file_for_user
 from graphwright.report.progress import lines_of_progress, shown, silent, tell
 from graphwright.source.tensorflow_import import import_tensorflow, start_quietly
@@ -37,11 +39,20 @@ def unset(help: str, *names: str, **words: Any) -> Any:  # noqa: A002 - as typer
     return typer.Option(*names, help=help, show_default=False, **words)
 
 
-def checked(path: Path | None) -> Path | None:
+def checked(parameter: CallbackParam, path: Path | None) -> Path | None:
     """A path to write to, once it is known that it can be written."""
     if path is not None:
-        check_file_for_user(path)
+        with located(f"option {parameter.opts[0]}"):
+            check_file_for_user(path)
     return path
+
+
+def place_of_copies(text: str | None) -> str | None:
+    """A device, or a folder, once it is known that it takes files."""
+    if text is not None and not re.fullmatch(r"\w+:\d+", text) and not os.access(text, os.W_OK | os.X_OK):
+        what = f"the folder {text!r} takes no files" if Path(text).is_dir() else f"there is no folder {text!r}"
+        raise ArgumentError(what, where="option --offload-to", remedy="give a folder on a disk with space, or a device such as CPU:1")
+    return text
 
 
 def written_file(help: str, name: str, **words: Any) -> Any:  # noqa: A002 - as typer calls it

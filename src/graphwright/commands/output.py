@@ -97,5 +97,5 @@ def _parameter(error: GraphwrightError, command: Any) -> str:
             called = parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar or parameter.name.upper()
             return f"{parameter.param_type_name} {called} {error.item}".rstrip()
     if error.argument == "path":
-        return "the file"
+        return "" if error.places else "the file"
     return f"argument {error.argument!r} {error.item}".rstrip() if name else ""

@@ -61,7 +61,7 @@ def sweep(
     if not sizes or sizes[0] < 1:
         raise ArgumentError(f"batch sizes {sizes} were given", argument="batches", remedy="give whole numbers from 1 on")
     budget_bytes = 0 if budget is None else Budget.read(budget).nbytes
-    goal = None if optimized is None else Budget.read(optimized)
+    goal = None if optimized is None else Budget.read(optimized, "optimized")
     sized = SizedStep(target, feeds, mode, device=device)
     if sized.is_compiled:
         if goal is not None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from graphwright.analyze.device_models import DeviceModel
-from graphwright.analyze.layers import layers_by_names
+from graphwright.analyze.layers import Layers, layers_by_names
 from graphwright.analyze.xla_program import XlaMemory
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.results import ROLES, LiveBuffer, Role
@@ -17,7 +17,10 @@ _HOW = (
     "XLA's own buffer assignment: arguments, results, temporaries and constants of the program that XLA compiled for this process's first "
     "device (nothing was run); workspace that libraries take by themselves is not in it"
 )
-_HOW_ROLES = "all but arguments and variables counts as temporaries: XLA does not tell residuals and gradients apart"
+_HOW_ROLES = (
+    "weights are all variables, the optimizer's too; all but these and arguments counts as temporaries: XLA does not tell residuals and "
+    "gradients apart"
+)
 _BY_OPERATION = "of the graph, operation by operation; XLA, which compiles the step, fuses operations and has an order of its own"
 
 
@@ -28,7 +31,9 @@ def xla_peak(traced: TracedStep, *, threads: int) -> PeakPrediction:
         UnsupportedError: XLA cannot compile it.
     """
     memory = xla_memory(traced.function, traced.shapes, traced.device)
-    live = _live(traced, memory)
+    variables = [str(getattr(v, "path", None) or v.name).removesuffix(":0") for v in traced.function.graph.variables]
+    layers = layers_by_names((operation.name for operation in traced.function.graph.get_operations()), variables)
+    live = _live(traced, memory, layers, variables)
     given = min(sum(buffer.nbytes for buffer in live if buffer.role == "inputs"), memory.argument_bytes)
     by_role: dict[Role, int] = dict.fromkeys(ROLES, 0)
     by_role["inputs"] = given
@@ -44,7 +49,7 @@ def xla_peak(traced: TracedStep, *, threads: int) -> PeakPrediction:
         high_bytes=memory.peak_bytes,
         simulations=1,
         resident_bytes=memory.argument_bytes + memory.constant_bytes,
-        peak_op=memory.peak_op,
+        peak_op=layers.words(memory.peak_op),
         live=live,
         by_role=by_role,
         how={**_how_of(memory, traced.device), "roles": _HOW_ROLES},
@@ -58,11 +63,9 @@ def _how_of(memory: XlaMemory, device: DeviceModel | None) -> dict[str, str]:
     return {"peak": memory.how(device.full_name), "time": time}
 
 
-def _live(traced: TracedStep, memory: XlaMemory) -> tuple[LiveBuffer, ...]:
+def _live(traced: TracedStep, memory: XlaMemory, layers: Layers, variables: Sequence[str]) -> tuple[LiveBuffer, ...]:
     """Arguments, variables, and what XLA holds besides them at the peak."""
     function = traced.function
-    variables = [str(getattr(v, "path", None) or v.name).removesuffix(":0") for v in function.graph.variables]
-    layers = layers_by_names((operation.name for operation in function.graph.get_operations()), variables)
     live = [LiveBuffer(buffer.name, buffer.opcode, layers.of(buffer.name), "temporaries", buffer.nbytes) for buffer in memory.live]
     for name, shape, tensor in zip(traced.names, traced.shapes, function.inputs, strict=False):
         size = int(tensor.dtype.size or 0)

@@ -41,14 +41,14 @@ def lower_bound(graph: CostGraph) -> LowerBound:
     if not alone:
         return LowerBound(end, -1, "what is resident from start to end alone needs this much")
     best, _, best_task = max(alone)
-    reason = f"task {tasks[best_task].name} alone needs this much"
+    reason = f"{tasks[best_task].name} alone needs this much"
     if end > best:
         best, best_task, reason = end, graph.order[-1], "the values kept to the end alone need this much"
     for need, _, index in heapq.nlargest(TASKS, alone):
         history = always + _history(graph, index, need - always, counted)
         if history > best:
             best, best_task = history, index
-            reason = f"task {tasks[index].name} and the making of its inputs need this much"
+            reason = f"{tasks[index].name} and the making of its inputs need this much"
     return LowerBound(best, best_task, reason)
 
 

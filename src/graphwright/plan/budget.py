@@ -40,12 +40,13 @@ class Budget:
         return self.given if isinstance(self.given, str) else float(self.given) if self.is_share else int(self.given)
 
     @classmethod
-    def read(cls, given: object) -> Budget:
+    def read(cls, given: object, argument: str = "budget") -> Budget:
         """Read a budget.
 
         Args:
             given: an int is bytes; a float between 0 and 1 is a share; text is a number with a unit (B, KB, MB, GB, TB in powers of 1000;
                 KiB, MiB, GiB, TiB in powers of 1024), a percentage (`"60%"`), or a bare number that is read like the number itself.
+            argument: what the user knows it as.
 
         Raises:
             ArgumentError: for anything that is no positive amount, a float of 1 or more (bytes are whole numbers), or text that cannot be
@@ -56,6 +57,14 @@ class Budget:
         >>> Budget.read(0.5).of(1000), Budget.read("60%").of(1000)
         (500, 600)
         """
+        try:
+            return cls._read(given)
+        except ArgumentError as error:
+            error.argument = argument
+            raise
+
+    @classmethod
+    def _read(cls, given: object) -> Budget:
         if isinstance(given, str):
             return _from_text(given)
         if isinstance(given, bool) or not isinstance(given, numbers.Real):

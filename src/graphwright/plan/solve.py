@@ -52,7 +52,7 @@ def solve(
     >>> solve(graph, 6).status
     'optimal'
     >>> solve(graph, 5).reason
-    'task b alone needs this much: 6 bytes, 5 are given'
+    'b alone needs this much: 6 bytes, 5 are given'
     """
     _check_arguments(budget_bytes, time_limit_s)
     deadline = now() + time_limit_s

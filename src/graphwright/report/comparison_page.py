@@ -89,7 +89,7 @@ def _held_columns(timelines: Mapping[str, Timeline]) -> list[Column[Held]]:
     columns: list[Column[Held]] = [Column("role", lambda held: held.role, kind="role")]
     columns = [*columns, *(Column[Held](a, lambda held, a=a: held.sizes.get(a, 0), format_bytes) for a in timelines)]
     if len(timelines) == 2:
-        columns.append(Column("B - A", lambda held: held.sizes.get("B", 0) - held.sizes.get("A", 0), signed(format_bytes)))
+        columns.append(Column("B - A", lambda held: held.sizes.get("B", 0) - held.sizes.get("A", 0), signed(format_bytes), wide=True))
     return columns
 
 
@@ -132,8 +132,10 @@ def _layer_table(pairs: Sequence[LayerPair]) -> Table:
         columns = [
             *columns,
             Column(f"{figure.label} A", lambda pair, name=name: getattr(pair.a, name, math.nan), figure.format, optional=True),
-            Column(f"{figure.label} B", lambda pair, name=name: getattr(pair.b, name, math.nan), figure.format, optional=less_asked),
-            replace(difference_column(name, f"± {figure.label}"), optional=name == "nodes"),
+            Column(
+                f"{figure.label} B", lambda pair, name=name: getattr(pair.b, name, math.nan), figure.format, optional=less_asked, wide=True
+            ),
+            replace(difference_column(name, f"± {figure.label}"), optional=name == "nodes", wide=less_asked),
         ]
     counts = {change: sum(pair.change == change for pair in pairs) for change in order}
     caption = ", ".join(f"{format_count(count)} {change}" for change, count in counts.items() if count) or "no layers"

@@ -104,17 +104,26 @@ def environment() -> jinja2.Environment:
         "seconds": format_time,
         "glued": glue_units,
         "breakable": breakable,
+        "breakable_code": _breakable_code,
     }
     return made
 
 
 def breakable(name: str, words: bool = True) -> Markup:
-    """A name that may go on in the next line behind each slash and underscore, and with `words` before those of `BackpropInput`.
+    """A name that may go on in the next line behind each slash and underscore, and with `words` before those of `Conv2DBackpropInput`.
 
     >>> breakable("net/<b>/conv_1")
     Markup('net/<wbr>&lt;b&gt;/<wbr>conv_<wbr>1')
     """
-    return Markup("<wbr>").join(re.split(rf"(?<=[/_])(?=.){'|(?<=[a-z0-9])(?=[A-Z][a-z])' * words}", name))
+    return _broken(rf"(?<=[/_])(?=\S){'|(?<=[A-Za-z0-9])(?=[A-Z][a-z])' * words}", name)
+
+
+def _breakable_code(code: str) -> Markup:
+    return _broken(r"(?<=[(._=,/])(?=\w)", code)
+
+
+def _broken(where: str, text: str) -> Markup:
+    return Markup("<wbr>").join(re.split(where, text))
 
 
 def source(name: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from graphwright.analyze.device_models import find_device
 from graphwright.analyze.downsample import mostly
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.results import BufferDecision, Decision, Inspection, LayerCost, LiveBuffer, MemoryPlan, Role, Timeline
@@ -138,16 +139,18 @@ def plan_facts(plan: MemoryPlan) -> list[Fact]:
     found = f"found in {format_time(plan.planning_time_s)}" if plan.planning_time_s else "known before"
     once = len(plan.timeline_after.labels) - plan.recomputed_count
     least = f"; no plan by recomputing takes less than {format_percent(plan.least_overhead)}" if plan.least_overhead > 0 else ""
+    device = find_device(plan.recipe.device) if plan.recipe else None
     recomputations = f"{format_count(plan.recomputed_count)} recomputations beside {format_count(once)} steps"
     return [
-        Fact("peak", peak, _peak_note(plan.timeline_after)),
+        Fact("peak", peak, _plan_note(plan.peak_bytes, plan.timeline_after)),
+        *([Fact("device", device.full_name, "what XLA compiles for it; nothing ran on one")] if device else []),
         Fact("budget", budget, _budget_note(plan)),
         *_original_facts(plan),
         Fact("resident", format_bytes(plan.resident_bytes), "weights, optimizer state, inputs, constants: no plan changes it"),
         Fact("lower bound", format_bytes(plan.lower_bound_bytes), plan.lower_bound_reason),
         Fact("extra time", format_percent(plan.overhead), f"planned, as a share of the unmodified step{least}"),
         Fact("recomputed FLOPs", format_percent(plan.recomputed_flops), recomputations),
-        *([Fact("offloaded", format_bytes(plan.offloaded_bytes), f"copied to {plan.offload_to}")] if plan.offloaded_bytes else []),
+        *_offload_facts(plan),
         Fact("plan", plan.status, "; ".join(filter(None, (found, plan.rewritten)))),
         Fact("verified", "yes" if plan.verification else "not yet", plan.verification),
     ]
@@ -245,10 +248,14 @@ def timeline_summary(timeline: Timeline) -> str:
 
 def phase_spans(timeline: Timeline) -> list[tuple[int, int, Phase]]:
     """What the step does most of the time from which step to which: single operations of another phase, such as shapes that gradients need
-    and that run as soon as they can, are left aside."""
+    and that run as soon as they can, are left aside, and the optimizer is what comes after the gradients."""
     kinds = [step_phase(timeline, step) for step in range(len(timeline.labels))]
     asked = [None if phase == "recomputation" else PHASES.index(phase) for phase in kinds]
     found = mostly(asked, len(asked) // 40)
+    backward = PHASES.index("backward")
+    last = max((k for k, phase in enumerate(found) if phase == backward), default=0)
+    # A weight is updated as soon as its gradient is there: in between, updates may be what runs most.
+    found = [backward if PHASES[phase] == "optimizer" and k < last else phase for k, phase in enumerate(found)]
     starts = [k for k in range(len(found)) if not k or found[k] != found[k - 1]]
     return [(first, end - 1, PHASES[found[first]]) for first, end in zip(starts, [*starts[1:], len(found)], strict=False)]
 
@@ -290,13 +297,26 @@ def _executor_note(executor: PeakPrediction) -> str:
 
 def _original_facts(plan: MemoryPlan) -> list[Fact]:
     """What the step as it is needs; where that is not the peak of the traced order, that one too."""
-    before = _peak_note(plan.timeline_before)
+    before = plan.timeline_before
     if plan.executor is None:
-        return [Fact("original peak", format_bytes(plan.original_peak_bytes), before)]
+        return [Fact("original peak", format_bytes(plan.original_peak_bytes), _plan_note(plan.original_peak_bytes, before))]
     return [
         Fact("original peak", format_bytes(plan.original_peak_bytes), _executor_note(plan.executor)),
-        Fact("traced order", format_bytes(plan.timeline_before.peak_bytes), before),
+        Fact("traced order", format_bytes(before.peak_bytes), _peak_note(before)),
     ]
+
+
+def _offload_facts(plan: MemoryPlan) -> list[Fact]:
+    """What is copied away, also where nothing is, though it might be."""
+    asked = plan.offload_to or (plan.recipe.offload_to if plan.recipe else "")
+    note = f"copied to {asked}" if plan.offloaded_bytes else f"nothing was found to be worth a copy to {asked}"
+    return [Fact("offloaded", format_bytes(plan.offloaded_bytes), note)] if asked else []
+
+
+def _plan_note(peak_bytes: int, timeline: Timeline) -> str:
+    """Where the peak is; a program of XLA, whose order and fusions are its own, has another one than the charts."""
+    note = _peak_note(timeline)
+    return note if peak_bytes == timeline.peak_bytes else f"in the charts {format_bytes(timeline.peak_bytes)}, {note}"
 
 
 def _budget_note(plan: MemoryPlan) -> str:

@@ -57,6 +57,7 @@ class Column(Generic[Item]):
         form: how a figure is written.
         kind: what it holds: figures stand at the right, a layer leads to its place on a page.
         optional: not shown on a page until the reader asks for it.
+        wide: the same where a window has little room, as for all columns of words.
         bar: whether cells of a page show their share of the largest as a bar.
         note: what the figure is, for those who point at the heading.
         style: of a row's cell in a terminal.
@@ -67,6 +68,7 @@ class Column(Generic[Item]):
     form: Callable[[Any], str] = format_count
     kind: Kind = "number"
     optional: bool = False
+    wide: bool = False
     bar: bool = False
     note: str = ""
     style: Callable[[Item], str] | None = None

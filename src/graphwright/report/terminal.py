@@ -22,6 +22,7 @@ from graphwright.report.summary import (
     Comparison,
     DecisionTotal,
     LiveGroup,
+    Phase,
     chart_top_bytes,
     decision_totals,
     inspection_comparisons,
@@ -30,6 +31,7 @@ from graphwright.report.summary import (
     layers_by_share,
     live_groups,
     origins,
+    phase_spans,
     plan_comparisons,
     plan_facts,
     plan_tone,
@@ -46,6 +48,12 @@ _CHART_ROWS = 6
 _TABLE_ROWS = 8
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _TONE_STYLES = {"good": "bold green", "bad": "bold red", "neutral": "bold"}
+_PHASE_MARKS: dict[Phase, tuple[str, str]] = {
+    "forward": ("─", "dim"),
+    "backward": ("═", "magenta"),
+    "recomputation": ("≈", "bold red"),
+    "optimizer": ("╌", "yellow"),
+}
 _DECISION_ORDER = ("save", "recompute", "offload")
 
 
@@ -58,7 +66,7 @@ def print_inspection(inspection: Inspection, page: Page) -> None:
     page.section("Memory over the step", *_chart(inspection.timeline, page.body_width, inspection.timeline.peak_bytes, None))
     _print_live("Live at the peak", inspection.timeline, page)
     _print_layers(inspection.layers, page)
-    page.table("Predicted and measured", inspection_comparisons(inspection), _COMPARISONS)
+    _print_comparisons(inspection_comparisons(inspection), page)
     page.origins(origins(inspection))
 
 
@@ -77,7 +85,7 @@ def print_plan(plan: MemoryPlan, page: Page) -> None:
     _print_live("Live at the planned peak", plan.timeline_after, page)
     page.section("What becomes of the residuals", *_decisions(plan, page.body_width))
     _print_layers(plan.layers, page)
-    page.table("Predicted and measured", plan_comparisons(plan), _COMPARISONS)
+    _print_comparisons(plan_comparisons(plan), page)
     page.origins(origins(plan))
 
 
@@ -139,13 +147,12 @@ def _role_at(timeline: Timeline, step: int, height_bytes: float) -> Role:
 
 def _phases(timeline: Timeline, count: int) -> list[tuple[str, str]]:
     marks: list[tuple[str, str]] = []
+    spans = phase_spans(timeline)
     for steps in _steps_of_columns(timeline, count):
         if any(timeline.is_recomputation[step] for step in steps):
-            marks.append(("≈", "bold red"))
-        elif 2 * sum(timeline.is_backward[step] for step in steps) >= len(steps):
-            marks.append(("═", "magenta"))
+            marks.append(_PHASE_MARKS["recomputation"])
         else:
-            marks.append(("─", "dim"))
+            marks.append(next(_PHASE_MARKS[phase] for _, last, phase in spans if steps[-1] <= last))
     return marks
 
 
@@ -159,6 +166,8 @@ def _peak_mark(timeline: Timeline, columns: Sequence[int], offset: int) -> Text:
 
 def _legend(timeline: Timeline, width: int) -> Text:
     legend = Text("steps: ─ forward  ═ backward", style="dim")
+    if any(timeline.is_optimizer):
+        legend.append("  ╌ optimizer")
     if any(timeline.is_recomputation):
         legend.append("  ≈ with recomputation")
     legend.append("\nat the peak:")
@@ -191,6 +200,12 @@ def _print_layers(layers: Sequence[LayerCost], page: Page) -> None:
     columns.append(Column[LayerCost]("FLOPs", lambda r: r.flops, format_flops))
     rows, more = layers_by_share(layers), "more in the HTML report"
     page.table("Per layer", rows, columns, limit=_TABLE_ROWS, more=more, empty="no layers are known")
+
+
+def _print_comparisons(rows: Sequence[Comparison], page: Page) -> None:
+    """Nothing but that nothing was measured, where that is so: what was predicted stands among the facts."""
+    measured = any(row.measured != NOT_MEASURED for row in rows)
+    page.table("Predicted and measured", rows if measured else (), _COMPARISONS, empty="nothing was measured")
 
 
 def _decisions(plan: MemoryPlan, width: int) -> list[RenderableType]:

@@ -45,8 +45,27 @@ def _print_suggestions(advice: Advice, page: Page) -> None:
 
 def _body(suggestion: Suggestion, width: int) -> list[Text]:
     fits = "fits" if suggestion.fits else "does not fit by itself"
-    time = "time not predicted" if math.isnan(suggestion.time) else price_text(suggestion.time)
+    time = "time not predicted" if math.isnan(suggestion.time) else f"{price_text(suggestion.time)} for each example"
     style = "" if suggestion.fits else "dim"
-    lines = [Text(wrapped(f"{suggestion.peak_words}; {fits}; {time} for each example; {suggestion.results}", width), style=style)]
-    # A call is copied: it is not broken into lines.
-    return [*lines, *(Text(printable(text), style="bold") for text in (suggestion.call, suggestion.command) if text)]
+    lines = [Text(wrapped(f"{suggestion.peak_words}; {fits}; {time}; {suggestion.results}", width), style=style)]
+    # Both are copied: a call stays on its line, a command goes on in the next as a shell takes it.
+    call, command = Text(printable(suggestion.call), style="bold"), Text(_continued(printable(suggestion.command), width), style="bold")
+    return [*lines, *(text for text in (call, command) if text)]
+
+
+def _continued(command: str, width: int) -> str:
+    """A command in lines of a width, broken before options.
+
+    >>> print(_continued("graphwright optimize net.keras --batch 8 --budget 2GiB", 42))
+    graphwright optimize net.keras --batch 8 \\
+      --budget 2GiB
+    """
+    first, *options = command.split(" --")
+    lines = [first]
+    for option in options:
+        if len(lines[-1]) + len(option) + len(" -- \\") > width:
+            lines[-1] += " \\"
+            lines.append(f"  --{option}")
+        else:
+            lines[-1] += f" --{option}"
+    return "\n".join(lines)

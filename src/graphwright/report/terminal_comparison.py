@@ -81,7 +81,7 @@ def figure_columns(comparison: Comparison) -> list[Column[str]]:
         Column("figure", lambda name: FIGURES[name].label, kind="name"),
         Column("A", lambda name: Cell(FIGURES[name].apart(a[name], b[name])[0], a[name])),
         Column("B", lambda name: Cell(FIGURES[name].apart(a[name], b[name])[1], b[name])),
-        Column("B - A", lambda name: Cell(difference(name), b[name] - a[name])),
+        Column("B - A", lambda name: Cell(difference(name), b[name] - a[name]), wide=True),
         Column("change", change),
     ]
 

@@ -20,7 +20,7 @@ from rich.text import Text
 from graphwright.report.safe_console import SafeConsole
 from graphwright.report.summary import Fact
 from graphwright.report.tables import Column, Item
-from graphwright.report.units import format_count, glue_units, printable, shorten_middle
+from graphwright.report.units import format_count, glue_units, printable, shorten_apart, shorten_middle
 
 PLAIN_WIDTH = 80
 MAX_WIDTH = 110
@@ -194,8 +194,8 @@ def _figures_table(width: int, items: Sequence[Item], columns: Sequence[Column[I
     table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="dim", show_edge=False)
     for k, column in enumerate(columns):
         table.add_column(column.label, justify="right" if k and column.kind == "number" else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(Text(shorten_middle(row[0].plain, name_width), style=row[0].style), *row[1:])
+    for name, row in zip(shorten_apart([row[0].plain for row in rows], name_width), rows, strict=True):
+        table.add_row(Text(name, style=row[0].style), *row[1:])
     return table
 
 

@@ -133,6 +133,28 @@ def shorten_middle(text: str, width: int) -> str:
     return _cells(text, head_width) + "…" + _cells(text[::-1], tail_width)[::-1]
 
 
+def shorten_apart(texts: Sequence[str], width: int) -> list[str]:
+    """Each as `shorten_middle` has it; those that would look alike keep the part of the path in which they differ.
+
+    >>> shorten_apart(["net/block_0/attention/dense", "net/block_1/attention/dense", "norm"], 16)
+    ['…block_0/at…ense', '…block_1/at…ense', 'norm']
+    """
+    short = {text: shorten_middle(text, width) for text in texts}
+    alike: dict[str, list[str]] = {}
+    for text, shown in short.items():
+        alike.setdefault(shown, []).append(text)
+    for group in alike.values():
+        if len(group) > 1:
+            alike_to = next((k for k, letters in enumerate(zip(*group, strict=False)) if len(set(letters)) > 1), 0)
+            start = group[0].rfind("/", 0, alike_to) + 1
+            for text in group:
+                part, slash, rest = text[start:].partition("/")
+                rest = slash + rest
+                part = shorten_middle(f"…{part}" if start else part, max(width - cell_len(rest), 2 * width // 3))
+                short[text] = part + shorten_middle(rest, width - cell_len(part))
+    return [short[text] for text in texts]
+
+
 def glue_units(text: str) -> str:
     """`text` with no-break spaces between numbers and their units, so that a line never ends between the two.
 

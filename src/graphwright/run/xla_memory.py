@@ -14,6 +14,7 @@ from graphwright.analyze.device_models import DeviceModel
 from graphwright.analyze.xla_program import XlaBuffer, XlaMemory
 from graphwright.errors import UnsupportedError, first_line
 from graphwright.run.xla_target import compile_for
+from graphwright.source.concrete_function import plain_name
 from graphwright.source.private_tensorflow import compiled_by_xla, message_class
 
 tf: Any = importlib.import_module("tensorflow")
@@ -46,7 +47,7 @@ def xla_memory(
     except (tf.errors.OpError, TypeError, ValueError) as error:
         raise UnsupportedError(
             f"XLA cannot compile the step: {first_line(error)}",
-            where=f"step {function.name!r}",
+            where=f"step {plain_name(str(function.name))!r}",
             remedy="see what tf.function(step, jit_compile=True) says when it is called",
         ) from error
     if device is not None:

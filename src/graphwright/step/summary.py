@@ -12,6 +12,7 @@ import numpy as np
 from graphwright.analyze.backward import backward_nodes
 from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.directions import Direction, find_directions
+from graphwright.analyze.downsample import mostly
 from graphwright.analyze.flop_execution import Execution, execute
 from graphwright.analyze.flop_tally import Tally, tally
 from graphwright.analyze.flops import node_flops
@@ -62,7 +63,8 @@ def find_roles(tasks: TaskMap, lines: Mapping[str, str] | None = None) -> Roles:
     """Tell the roles apart by dataflow.
 
     A variable that the backward pass writes and the forward pass does not read is optimizer state. A
-    forward value that a backward node reads is a residual; what a backward node makes is a gradient.
+    forward value that a backward node reads is a residual, unless it is made when the backward pass runs already and for nothing else;
+    what a backward node makes is a gradient.
     """
     graph = tasks.graph
     backward = backward_nodes(graph)
@@ -77,11 +79,25 @@ def find_roles(tasks: TaskMap, lines: Mapping[str, str] | None = None) -> Roles:
     for task, nodes in zip(tasks.costs.tasks, tasks.nodes, strict=True):
         if any(n in backward for n in nodes):
             read_backward.update(task.inputs)
+    read_backward -= _made_late(tasks, backward)
     roles: list[Role] = [
         "gradients" if value.producer in backward else "residuals" if b in read_backward else "temporaries"
         for b, value in enumerate(tasks.values)
     ]
     return Roles(backward, tuple(roles), resident, state, find_layers(graph), graph, lines or {})
+
+
+def _made_late(tasks: TaskMap, backward: frozenset[Node]) -> set[int]:
+    """Buffers that nothing but the backward pass needs, and that are made when it runs: nothing is kept for it there."""
+    costs, fixed = tasks.costs, {value.producer for value in tasks.graph.outputs}
+    only_backward = set(backward)
+    for node in reversed(topological_order(tasks.graph)):
+        readers = [reader for value in node.outputs for reader in value.consumers]
+        if readers and node not in fixed and all(reader in only_backward for reader in readers):
+            only_backward.add(node)
+    kinds = mostly([int(any(n in backward for n in tasks.nodes[t])) for t in costs.order], max(len(costs.order) // 40, 3))
+    late = set(costs.order[kinds.index(1) :]) if 1 in kinds else set[int]()
+    return {b for b, value in enumerate(tasks.values) if value.producer in only_backward and costs.buffers[b].producer in late}
 
 
 def flops_rule(loops: LoopCosts) -> FlopsOf:

@@ -171,7 +171,7 @@
           button.type = "button";
           button.addEventListener("click", () => choose({ life, text: name }, cursor));
           what.append(button, element("span", "soft", ` ${opType}${layer ? ", " : ""}`));
-          if (layer) what.append(layerLink(shownAs(timeline, layer)));
+          if (layer) { const link = layerLink(shownAs(timeline, layer)); if (name.startsWith(`${layer}/`)) link.replaceChildren(...element("i", "", layer.split("/").pop()).childNodes); what.append(link); }
           row.append(element("i", `swatch ${report.roles[role].replace(" ", "-")}`), what, element("span", "", formatBytes(nbytes)));
           list.append(row);
         }

@@ -28,7 +28,7 @@ window.graphwright = (() => {
   probe.hidden = true;
   document.body.append(probe);
   const color = (name) => { probe.style.color = `var(--${name.replace(" ", "-")})`; return getComputedStyle(probe).color; };
-  const BREAKS = /(?<=[/_])(?=.)|(?<=[a-z0-9])(?=[A-Z][a-z])/;  // where names may go on in the next line, as `breakable` in page.py has it
+  const BREAKS = /(?<=[/_])(?=\S)|(?<=[A-Za-z0-9])(?=[A-Z][a-z])/;  // where names may go on in the next line, as `breakable` in page.py has it
   const element = (tag, className, text) => {
     const made = document.createElement(tag);
     if (className) made.className = className;

@@ -66,19 +66,35 @@
     const chooser = element("details"), choices = element("fieldset");
     chooser.append(element("summary", "", "Columns"), choices);
     choices.append(element("legend", "", "shown columns"));
-    // Where there is little room, words give way to the figures that a table is sorted by.
+    // Where there is little room, words and what figures say twice give way to the figures that a table is sorted by.
     const narrow = matchMedia("(max-width: 40rem)").matches && heads.some((head) => head.classList.contains("number"));
-    const shownFirst = (head) => head.dataset.optional === undefined && !(narrow && head.dataset.words !== undefined);
+    const shownFirst = (head) => head.dataset.optional === undefined && !(narrow && head.dataset.wide !== undefined);
     const showColumn = (column, shown) => { for (const row of [table.tHead.rows[0], ...rows()]) row.cells[column].hidden = !shown; };
+    const boxes = new Map();
     heads.forEach((head, column) => {
       if (column === 0) return;
       const choice = element("label"), box = element("input");
       box.type = "checkbox"; box.checked = shownFirst(head);
+      boxes.set(column, box);
       box.addEventListener("change", () => showColumn(column, box.checked));
       choice.append(box, ` ${head.textContent}${head.title ? ` (${head.title})` : ""}`);
       choices.append(choice);
       if (!box.checked) showColumn(column, false);
     });
+    // Then names take less room, or where that does not do, figures give way, from the right, until what is left is seen without scrolling; two of them stay.
+    if (narrow) {
+      const fit = new ResizeObserver(() => {
+        if (!region.clientWidth) return;
+        fit.disconnect();
+        const shown = () => [...boxes].filter(([, box]) => box.checked);
+        const tooWide = () => region.scrollWidth > region.clientWidth;
+        table.classList.toggle("tight", tooWide());
+        if (tooWide()) table.classList.remove("tight");
+        while (tooWide() && shown().length > 2) { const [column, box] = shown().pop(); box.checked = false; showColumn(column, false); }
+        if (!chooser.isConnected && ![...boxes.values()].every((box) => box.checked)) { tools.append(chooser); region.before(tools); }
+      });
+      fit.observe(region);
+    }
     chooser.addEventListener("keydown", (event) => { if (event.key === "Escape") { chooser.open = false; chooser.querySelector("summary").focus(); } });
     // A short table is seen as a whole.
     if (total > 12) tools.append(input, chooser, only, count);
