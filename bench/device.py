@@ -101,7 +101,7 @@ def as_markdown(rows: list[dict[str, Any]]) -> str:
             lines.append(f"| {row['model']} | {row['device']} | {row['error']} |{' |' * (len(head) - 3)}")
             continue
         plain = row["plain"]
-        verbs = ", all verbs" * row["all"]
+        verbs = ", all verbs" * row.get("all", False)
         cells = [
             f"{row['model']} ({row['size']}), batch {row['batch']}{verbs}",
             row["device"],
@@ -183,7 +183,7 @@ def main() -> None:
     if arguments.json is not None and arguments.json.exists():
         rows = json.loads(arguments.json.read_text())
     all_verbs = arguments.allow is not None
-    done = {(row["model"], row["device"], row["all"]) for row in rows}
+    done = {(row["model"], row["device"], row.get("all", False)) for row in rows}
     for device in arguments.devices:
         for name in arguments.models:
             if (name, device, all_verbs) in done:

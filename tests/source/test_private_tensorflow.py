@@ -300,5 +300,17 @@ def test_a_function_is_called_before_python_uses_a_variable(tmp_path):
     variable.assign(variable * 2)
     tf.train.Checkpoint(v=variable).write(str(tmp_path / "x"))
     assert len(calls) == 5
+    reads = [
+        lambda: tf.gather(variable, [0]),
+        lambda: tf.nn.embedding_lookup(variable, [0]),
+        lambda: variable.gather_nd([[0]]),
+        lambda: variable.scatter_nd_update([[0]], [4.0]),
+        lambda: variable.scatter_update(tf.IndexedSlices([4.0], [0])),
+    ]
+    for read in reads:
+        calls.clear()
+        read()
+        assert calls, "asked first"
+    calls[:] = [1] * 5
     assert tf.function(lambda: variable + 1)().numpy().tolist() == [5.0, 7.0]
     assert len(calls) == 5, "not in graphs"

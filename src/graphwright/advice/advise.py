@@ -98,11 +98,7 @@ def advise(
         found: list[Suggestion] = []
         left_out: dict[str, str] = {}
         asked: list[tuple[str, Callable[[], list[Suggestion]]]] = [
-            *(
-                (kind, partial(_plans, own, kind, time_limit_s, cache, cache_dir, found))
-                for kind in _VERBS
-                if kind == "plan" or not own.compiled
-            ),
+            *((kind, partial(_plans, own, kind, time_limit_s, cache, cache_dir, found)) for kind in _VERBS),
             ("batch size", lambda: _other_batch(own, target, feeds)),
         ]
         if is_keras_model(traced.owner):

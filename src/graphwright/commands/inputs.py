@@ -49,7 +49,7 @@ def checked(parameter: CallbackParam, path: Path | None) -> Path | None:
 
 def place_of_copies(text: str | None) -> str | None:
     """A device, or a folder, once it is known that it takes files."""
-    if text is not None and not re.fullmatch(r"\w+:\d+", text) and not os.access(text, os.W_OK | os.X_OK):
+    if text is not None and not re.fullmatch(r"(CPU|GPU):\d+", text) and not os.access(text, os.W_OK | os.X_OK):
         what = f"the folder {text!r} takes no files" if Path(text).is_dir() else f"there is no folder {text!r}"
         raise ArgumentError(what, where="option --offload-to", remedy="give a folder on a disk with space, or a device such as CPU:1")
     return text

@@ -31,7 +31,7 @@ from graphwright.run.traced_step import TracedStep, bind, first_batch, split_inp
 from graphwright.run.verify import verify as verify_steps
 from graphwright.source.concrete_function import meets_other_processes
 from graphwright.source.rebuild import is_jit_compiled
-from graphwright.source.sent_values import bring_back
+from graphwright.source.sent_values import IN_USE, bring_back
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.step.keras_step import is_keras_model, keras_data, keras_step, train_with
 from graphwright.step.signatures import as_inputs, signature_of, signature_of_shapes
@@ -153,7 +153,7 @@ class OptimizedStep:
                 self._bring_back_but(planned)
             if planned is None or planned.function is None:
                 return self._step(*args, **kwargs)
-            with grappler_disabled():
+            with grappler_disabled(), IN_USE if planned.sent and _runs_now() else nullcontext():
                 try:
                     return planned.function(*args, **kwargs)
                 except import_tensorflow().errors.OpError as error:
@@ -426,10 +426,15 @@ def optimize_memory(
             raise ArgumentError("the plan does not say how it is followed", argument="plan", remedy="give one that optimize_memory made")
         budget, allow, time_limit_s = recipe.budget, read_allow(recipe.allow), recipe.time_limit_s
         device = recipe.device
-        if offload_to is not None and not recipe.offload_to:
+        beside = {
+            "offload_to": offload_to is not None and not recipe.offload_to,
+            "copy_engine": copy_engine is not None,
+            "device": device not in (HERE, recipe.device),
+        }
+        for argument in (name for name, is_other in beside.items() if is_other):
             raise ArgumentError(
-                "a place for copies was given beside a plan that makes none",
-                argument="offload_to",
+                f"{argument} was given beside a plan that was made without it",
+                argument=argument,
                 cause="the plan is followed as it was made",
                 remedy="leave it out, or give a budget instead of the plan",
             )

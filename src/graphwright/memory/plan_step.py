@@ -28,7 +28,7 @@ from graphwright.memory.planning import (
     without_recomputation,
 )
 from graphwright.memory.search import Search, reach_of_parts, reused_schedule
-from graphwright.memory.verbs import BIT_FOR_BIT, ON_ONE_DEVICE, Candidate, Verb, refuse_verbs
+from graphwright.memory.verbs import BIT_FOR_BIT, ON_ONE_DEVICE, WITH_COPIES, Candidate, Verb, refuse_verbs
 from graphwright.plan.budget import Budget
 from graphwright.plan.copies import most_copied_bytes
 from graphwright.plan.model import CostGraph, Schedule, Solution
@@ -250,7 +250,7 @@ def _check_verbs(allow: Collection[Verb], offload: Offload | None, target: Trace
         UnsupportedError: a verb is not for such a step.
         ArgumentError: copies would go to the device that they leave.
     """
-    where, remedy = f"step {target.name!r}", "leave it, and offload_to, out"
+    where, remedy = f"step {target.name!r}", f"leave it{WITH_COPIES * ('offload' in allow)} out"
     if parts[0].device:
         cause = f"{' and '.join(part.device for part in parts)} have plans of their own, which order and recompute only"
         refuse_verbs(allow, ON_ONE_DEVICE, "a step on several devices", where=where, cause=cause, remedy=remedy)
@@ -259,11 +259,9 @@ def _check_verbs(allow: Collection[Verb], offload: Offload | None, target: Trace
         refuse_verbs(allow, ("offload",), "a step with collectives", where=where, cause=cause, remedy=remedy)
     switch = next((node for node in flat.graph.nodes if node.op_type in SWITCHES), None)
     if switch is not None:
-        cause = (
-            f"node {switch.name!r} ({switch.op_type}) decides while the step runs whether what is behind it runs: nothing proves its copies"
-        )
+        cause = f"node {switch.name!r} ({switch.op_type}) decides while the step runs whether what is behind it runs"
         remedy = f"{remedy}; or write the branch as tf.cond with control flow v2, the default of TensorFlow 2"
-        refuse_verbs(allow, ("offload",), "a step with switches of TF1", where=where, cause=cause, remedy=remedy)
+        refuse_verbs(allow, ("offload", "split"), "a step with switches of TF1", where=where, cause=cause, remedy=remedy)
     if offload is None or offload.on_disk:
         return
     by_default = "GPU:0" if import_tensorflow().config.list_logical_devices("GPU") else "CPU:0"

@@ -43,8 +43,10 @@ Verb = Literal["recompute", "segment", "transpose", "split", "offload"]
 Allow = Literal["all"] | Collection[Verb]
 BIT_FOR_BIT: tuple[Verb, ...] = ("recompute", "segment")
 """The verbs that a plan may use unless others are asked for."""
-ON_ONE_DEVICE: tuple[Verb, ...] = ("segment", "transpose", "offload")
-"""The verbs that no plan uses of a step on several devices, or of one that XLA compiles."""
+NOT_UNDER_XLA: tuple[Verb, ...] = ("segment", "transpose", "offload")
+ON_ONE_DEVICE: tuple[Verb, ...] = (*NOT_UNDER_XLA, "split")
+"""The verbs that no plan uses of a step on several devices."""
+WITH_COPIES = ", and offload_to,"
 _ALL: tuple[Verb, ...] = (*BIT_FOR_BIT, "transpose", "split")
 _KNOWN: tuple[Verb, ...] = (*_ALL, "offload")
 _IN_ORDER_S = 2.5e-5
@@ -106,8 +108,8 @@ def refuse_for_xla(allow: Collection[Verb], where: str) -> None:
         UnsupportedError: a plan would not use one of them.
     """
     cause = "XLA makes order and buffers itself, and drops control edges, so nothing says when a copy may go or a round runs again"
-    remedy = "leave it, and offload_to, out; or plan the step without XLA: jit_compile=False, and no device=..."
-    refuse_verbs(allow, ON_ONE_DEVICE, "a step that XLA compiles", where=where, cause=cause, remedy=remedy)
+    remedy = f"leave it{WITH_COPIES * ('offload' in allow)} out; or plan the step without XLA: jit_compile=False, and no device=..."
+    refuse_verbs(allow, NOT_UNDER_XLA, "a step that XLA compiles", where=where, cause=cause, remedy=remedy)
 
 
 @dataclass(frozen=True)

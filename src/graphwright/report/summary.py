@@ -252,10 +252,11 @@ def phase_spans(timeline: Timeline) -> list[tuple[int, int, Phase]]:
     kinds = [step_phase(timeline, step) for step in range(len(timeline.labels))]
     asked = [None if phase == "recomputation" else PHASES.index(phase) for phase in kinds]
     found = mostly(asked, len(asked) // 40)
-    backward = PHASES.index("backward")
-    last = max((k for k, phase in enumerate(found) if phase == backward), default=0)
-    # A weight is updated as soon as its gradient is there: in between, updates may be what runs most.
-    found = [backward if PHASES[phase] == "optimizer" and k < last else phase for k, phase in enumerate(found)]
+    backward, behind = PHASES.index("backward"), -1
+    for k in reversed(range(len(found))):  # a weight is updated as soon as its gradient is there: in between, updates may be what runs most
+        if PHASES[found[k]] == "optimizer" and behind == backward:
+            found[k] = backward
+        behind = found[k]
     starts = [k for k in range(len(found)) if not k or found[k] != found[k - 1]]
     return [(first, end - 1, PHASES[found[first]]) for first, end in zip(starts, [*starts[1:], len(found)], strict=False)]
 

@@ -411,5 +411,7 @@ def before_python_uses(variable: Any, prepare: Callable[[], object]) -> None:
 
         return call
 
-    for name in ("_read_variable_op", "assign", "assign_add", "assign_sub"):
+    some = [f"{kind_of}_{how}" for kind_of in ("scatter", "scatter_nd") for how in ("sub", "add", "max", "min", "update")]
+    some += ["scatter_mul", "scatter_div", "batch_scatter_update", "sparse_read", "gather_nd"]  # `tf.gather` comes by `sparse_read`
+    for name in ("_read_variable_op", "assign", "assign_add", "assign_sub", *some):
         setattr(variable, name, prepared(getattr(kind, name)))

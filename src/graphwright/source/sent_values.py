@@ -7,8 +7,10 @@ compare, copy or save them asks here.
 from __future__ import annotations
 
 import glob
+import threading
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,8 @@ from graphwright.source.tensorflow_import import import_tensorflow
 
 _FOLDERS: dict[int, tuple[Any, str]] = {}  # by the identity of a handle: itself, so that the number stays its own, and the folder
 _FUNCTIONS: Counter[int] = Counter()  # how many functions leave the variable in files
+IN_USE = threading.RLock()
+"""Held while a step runs that leaves variables in files, and while one is brought back: each moves files that the other reads."""
 
 
 def remember(handle: Any, folder: str) -> None:
@@ -66,10 +70,11 @@ def value_of(handle: Any, dtype: Any) -> Any:
         tf.errors.OpError: its file cannot be read.
     """
     tf: Any = import_tensorflow()
-    held = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
-    if not may_be_away(handle) or held.shape.is_compatible_with(_shape_of(handle)):
-        return held
-    return tf.raw_ops.RestoreV2(prefix=_file_of(handle, held), tensor_names=[TENSOR_IN_FILE], shape_and_slices=[""], dtypes=[dtype])[0]
+    with IN_USE if may_be_away(handle) else nullcontext():
+        held = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
+        if not may_be_away(handle) or held.shape.is_compatible_with(_shape_of(handle)):
+            return held
+        return tf.raw_ops.RestoreV2(prefix=_file_of(handle, held), tensor_names=[TENSOR_IN_FILE], shape_and_slices=[""], dtypes=[dtype])[0]
 
 
 def _file_of(handle: Any, held: Any) -> str:
@@ -83,7 +88,7 @@ def bring_back(handle: Any) -> bool:
     tf: Any = import_tensorflow()
     if not may_be_away(handle) or (behind := variable_behind(handle)) is None:
         return False
-    with tf.init_scope():
+    with IN_USE, tf.init_scope():
         before = tf.raw_ops.ReadVariableOp(resource=handle, dtype=behind[1])
         value = value_of(handle, behind[1])
         if value.shape == before.shape:

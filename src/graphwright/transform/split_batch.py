@@ -152,7 +152,7 @@ class _Rewriter:
             for k in dict.fromkeys(k for k, _ in how.sizes):
                 inputs[k] = self._sizes(node, how, k, start, stop)
             if how.drawn and start:
-                inputs[2] = self._counter(node, how.drawn, start, inputs[2], (*place[:3], 0))
+                inputs[2] = self._counter(node, how.drawn, part, inputs[2], (*place[:3], 0))
             types = [(value.dtype, self._shape(value, how.kind(value), start, stop)) for value in node.outputs]
             attrs: dict[str, Attribute] = {**node.attrs, PART_OF: node.name.encode(), PART: (start, stop, batch, *how.outputs)}
             if node.op_type in LOOPS:
@@ -253,10 +253,11 @@ class _Rewriter:
             return self._whole(value)
         key = (value, axis, part)
         if key not in self.slices:
-            self.slices[key] = self._slice(value, axis, self.borders[part], self.borders[part + 1], place)
+            self.slices[key] = self._slice(value, axis, part, place)
         return self.slices[key]
 
-    def _slice(self, value: Value, axis: int, start: int, stop: int, place: _Place) -> Value:
+    def _slice(self, value: Value, axis: int, part: int, place: _Place) -> Value:
+        start, stop = self.borders[part : part + 2]
         node, shape = value.producer, self._shape(value, axis, start, stop)
         array = constant_array(node) if is_constant(node) else None
         before = (self._shape(value, axis, 0, start) or ())[axis] or 0
@@ -267,7 +268,7 @@ class _Rewriter:
         begin[axis] = before
         ends = [self._constant(node.name, ints, place) for ints in (begin, np.array(shape, np.int32))]
         whole = self._whole(value)
-        name, dtype, index = f"{node.name}/slice{start}", value.dtype, ends[0].dtype
+        name, dtype, index = f"{node.name}/slice{part}", value.dtype, ends[0].dtype
         found = add_op(self.graph, "Slice", name, [whole, *ends], dtype, shape, T=dtype, Index=index, device=node.device)
         self.places[found.producer] = place
         return found
@@ -287,12 +288,12 @@ class _Rewriter:
                 array = part_of_size(array, element, start, stop, self.splitting.batch)
         return self._constant(value.producer.name, array, (*self.places.get(node, (0, 0, 0, 0))[:3], 0), value)
 
-    def _counter(self, node: Node, drawn: int, start: int, counter: Value, place: _Place) -> Value:
+    def _counter(self, node: Node, drawn: int, part: int, counter: Value, place: _Place) -> Value:
         """The counter where the parts before have stopped: one step gives so many numbers."""
         elements = int(np.prod([size or 0 for size in node.outputs[0].shape or ()]))
-        steps = elements * start // (self.splitting.batch * drawn)
+        steps = elements * self.borders[part] // (self.splitting.batch * drawn)
         ahead = self._constant(node.name, np.array([steps, 0], np.uint64), place)
-        moved = self._made("AddV2", f"{node.name}/counter{start}", node, [counter, ahead], counter.shape)
+        moved = self._made("AddV2", f"{node.name}/counter{part}", node, [counter, ahead], counter.shape)
         self.places[moved.producer] = place
         return moved
 

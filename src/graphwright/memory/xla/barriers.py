@@ -14,21 +14,27 @@ from graphwright.ir.walk import topological_order
 from graphwright.source.live_graph import is_numeric
 
 
-def write_barriers(graph: Graph, gates: Sequence[Node], steps: Sequence[Sequence[Node]]) -> int:
+def write_barriers(graph: Graph, gates: Sequence[Node], steps: Sequence[Sequence[Node]], *, first: int = 0) -> int:
     """Put barriers in the place of gates, those that wait for the same into one; returns how many there are.
 
     Args:
         gates: each an Identity, with control inputs that say which of them go together.
-        steps: the nodes of each step of the backward part, in the order of the schedule.
+        steps: the nodes of each step, in the order of the schedule.
+        first: the step from which on what is made can be waited for: that of the backward part, so that not all that waits for it is held.
     """
     position = {node: k for k, nodes in enumerate(steps) for node in nodes}
-    made = [value for nodes in steps for node in nodes if RECOMPUTED_FROM not in node.attrs for value in node.outputs if is_numeric(value)]
+    made = [v for nodes in steps[first:] for node in nodes if RECOMPUTED_FROM not in node.attrs for v in node.outputs if is_numeric(v)]
+    last = {value: max(_readers(value, position), default=-1) for value in made}
     latest: dict[Value, Value] = {}
-    done = 0
+    coming, read_later, done = iter(made), list[Value](), 0
+    upcoming = next(coming, None)
     groups = _groups(graph, gates, position)
     for start, group in groups:
-        crossing = [v for v in made if position[v.producer] < start <= max(_readers(latest.get(v, v), position), default=-1)]
-        ties = [value for value in crossing if position[value.producer] >= done] or crossing[-1:]
+        while upcoming is not None and position[upcoming.producer] < start:
+            read_later.append(upcoming)
+            upcoming = next(coming, None)
+        read_later = [value for value in read_later if last[value] >= start]
+        ties = dict.fromkeys([value for value in read_later if position[value.producer] >= done] or read_later[-1:])
         kept = list(dict.fromkeys([*(gate.inputs[0] for gate in group), *ties]))
         given = [latest.get(value, value) if value in ties else value for value in kept]
         barrier = graph.add_node(
@@ -72,12 +78,15 @@ def _groups(graph: Graph, gates: Sequence[Node], position: Mapping[Node, int]) -
     return groups
 
 
-def _readers(value: Value, position: Mapping[Node, int]) -> list[int]:
+def _readers(value: Value, position: Mapping[Node, int]) -> set[int]:
     """The steps that read a value, perhaps behind views, which are of no step."""
-    found: list[int] = []
-    for use in value.uses:
-        if use.node in position:
-            found.append(position[use.node])
-        elif use.node.op_type != BARRIER:
-            found += [step for view in use.node.outputs for step in _readers(view, position)]
+    found, seen, asked = set[int](), {value}, [value]
+    while asked:
+        for use in asked.pop().uses:
+            if use.node in position:
+                found.add(position[use.node])
+            elif use.node.op_type != BARRIER:
+                views = [view for view in use.node.outputs if view not in seen]
+                seen.update(views)
+                asked += views
     return found

@@ -14,7 +14,7 @@ _HOW_PEAK = (
     "constants; workspace that libraries take by themselves is not in it"
 )
 _HOW_ORDER = (
-    "made by XLA: {} hold back what is computed again{}, as the plan says. The charts over the step, what is live at "
+    "made by XLA: {} hold back {}, as the plan says. The charts over the step, what is live at "
     "the peak and the layers are the planner's model of it, operation by operation, without XLA's fusions"
 )
 
@@ -40,10 +40,16 @@ class Judge:
         """What the compiled step takes."""
         return xla_memory(function, shapes, self.device)
 
-    def how(self, memory: XlaMemory, holding: Holding) -> dict[str, str]:
-        """What the figures are, by their names."""
-        kept = ", and what is kept" if holding.residuals else ""
-        order = _HOW_ORDER.format("optimization barriers" if holding.barriers else "gates", kept)
+    def how(self, memory: XlaMemory, holding: Holding, *, parts: bool = False, recomputed: bool = True) -> dict[str, str]:
+        """What the figures are, by their names.
+
+        Args:
+            parts: whether the step runs in parts of its batch.
+            recomputed: whether anything is computed again.
+        """
+        held = ["what is computed again"] * recomputed + ["what is kept"] * holding.residuals
+        held += ["each part of the batch until the one before it is done"] * parts
+        order = _HOW_ORDER.format("optimization barriers" if holding.barriers else "gates", ", and ".join(held))
         return {"peak": _HOW_PEAK if self.device is None else memory.how(self.device.full_name), "order": order}
 
 

@@ -76,15 +76,24 @@ class _Search:
 
     Args:
         step: what is planned.
+        largest: whether it runs in parts only what its largest values are for.
         given: the step that it was made of, or the same.
         original: what XLA makes of the given one.
         time_limit_s: for each schedule.
     """
 
     def __init__(
-        self, target: TracedStep, step: Candidate, given: Candidate, original: XlaMemory, time_limit_s: float, progress: Progress | None
+        self,
+        target: TracedStep,
+        step: Candidate,
+        given: Candidate,
+        original: XlaMemory,
+        time_limit_s: float,
+        progress: Progress | None,
+        *,
+        largest: bool = False,
     ) -> None:
-        self.target, self.step, self.given, self.original = target, step, given, original
+        self.target, self.step, self.given, self.original, self.largest = target, step, given, original, largest
         self.tasks = step.tasks
         self.judge = judge_for(target.device)
         self.holdings = self.judge.holdings
@@ -93,6 +102,11 @@ class _Search:
         costs = self.tasks.costs
         self.device = target.device.name if target.device is not None else ""
         self.model_bytes = simulate(costs, Schedule(costs.order)).peak_bytes
+
+    @property
+    def model_temporary(self) -> int:
+        """What the planner's model says beside what is resident."""
+        return max(self.model_bytes - self.tasks.costs.resident_bytes, 1)
 
     @property
     def key(self) -> str:
@@ -230,14 +244,16 @@ def plan_xla_step(
 
     def map_allowed(step: FlatStep) -> TaskMap:
         tasks = map_tasks(step, target.device)
-        return tasks if "recompute" in allow else without_recomputation(tasks)
+        return tasks if "recompute" in allow or saved is not None else without_recomputation(tasks)
 
     given = Candidate(flat, map_allowed(flat))
     judge = judge_for(target.device)
     original = judge.memory(target.function, target.shapes)
     search = _Search(target, given, given, original, time_limit_s / _ROUNDS, progress)
     candidates = _in_parts(given, map_allowed) if "split" in allow else iter(())
-    steps = _Steps(search, (_Search(target, step, given, original, time_limit_s / _ROUNDS, progress) for step in candidates))
+    limit_s = time_limit_s / _ROUNDS
+    parts = (_Search(target, step, given, original, limit_s, progress, largest=largest) for step, largest in candidates)
+    steps = _Steps(search, parts)
     budget_bytes = budget.of(original.peak_bytes) if saved is None else saved.budget_bytes
     if earlier is not None and budget.is_share:
         budget_bytes = max(budget_bytes, earlier.plan.budget_bytes)  # a share is one of the largest batch
@@ -260,8 +276,10 @@ def plan_xla_step(
     at_hand = _at_hand(steps, asked, budget_bytes, time_limit_s, cache, earlier) if saved is None else _saved(steps, saved)
     chosen, how["plan"] = at_hand or _find(steps, budget_bytes, map_allowed)
     if cache is not None and at_hand is None:
-        cache.write(_kept_as(chosen.search, asked, time_limit_s), chosen.solution)
-    how |= judge.how(chosen.memory, chosen.holding)
+        step = chosen.search.step
+        cache.write(_kept_as(search, asked, time_limit_s, step.parts, largest=chosen.search.largest), chosen.solution)
+    in_parts, repeats = chosen.search.step.parts > 1, len(chosen.solution.schedule.steps) > len(chosen.search.tasks.costs.tasks)
+    how |= judge.how(chosen.memory, chosen.holding, parts=in_parts, recomputed=repeats)
     plan = _memory_plan(chosen, steps.compiled, original, budget_bytes, how, started)
     plan = replace(plan, recipe=replace(recipe, schedules={chosen.search.key: chosen.solution.schedule.steps}))
     proof, tasks = chosen.search.prove(chosen) if prove else None, chosen.search.tasks.costs.tasks
@@ -269,11 +287,11 @@ def plan_xla_step(
     return Planned(chosen.function, plan, leaders, proof, equal_bits=chosen.search.step.parts == 1)
 
 
-def _in_parts(given: Candidate, map_allowed: Callable[[FlatStep], TaskMap]) -> Iterator[Candidate]:
+def _in_parts(given: Candidate, map_allowed: Callable[[FlatStep], TaskMap]) -> Iterator[tuple[Candidate, bool]]:
     """The step in parts of its batch, and what its largest values are for in parts alone, as long as that is quickly compiled."""
     for largest in (False, True):
         candidates = split_candidates(given, given.flat.binding.argument_count, map_allowed, largest=largest)
-        yield from takewhile(lambda step: len(step.flat.graph) <= _MOST_NODES, candidates)
+        yield from ((step, largest) for step in takewhile(lambda step: len(step.flat.graph) <= _MOST_NODES, candidates))
 
 
 def _how_time(judge: Judge) -> str:
@@ -282,26 +300,36 @@ def _how_time(judge: Judge) -> str:
     return f"estimated from FLOPs and bytes moved by the compiled programs (roofline), by {judge.device.rates.how}"
 
 
-def _kept_as(search: _Search, asked: str, time_limit_s: float) -> str:
-    return f"xla-{fingerprint(search.step.flat.graph, asked, time_limit_s, search.device)}"
+def _kept_as(given: _Search, asked: str, time_limit_s: float, parts: int, *, largest: bool) -> str:
+    """Where the cache keeps a plan of so many parts: told by the step as it is given, so that none is made to look for it."""
+    how = f"{'largest ' * largest}{parts}"
+    return f"xla-{fingerprint(given.step.flat.graph, f'{asked} {how}', time_limit_s, given.device)}"
 
 
 def _at_hand(
     steps: _Steps, asked: str, budget_bytes: int, time_limit_s: float, cache: PlanCache | None, earlier: Planned | None
 ) -> Obtained[_Compiled] | None:
     """An earlier plan, or one that is kept on disk, where XLA finds that it keeps the budget."""
-    for search in steps if earlier is not None or cache is not None else ():
+    before = () if earlier is None else steps if earlier.plan.rewritten else (steps.given,)
+    for search in before:
         schedule = reused_schedule(search.tasks, earlier.steps) if earlier is not None else None
-        if schedule is not None:
-            found = search.known(schedule)
-            if found is not None and found.nbytes <= budget_bytes:
-                return Obtained(found, "taken over from the step's plan for other shapes")
-        key = _kept_as(search, asked, time_limit_s)
-        solution = cache.read(key, search.tasks.costs, None) if cache is not None else None  # XLA judges it
-        if solution is not None and cache is not None:
-            found = search.known(solution.schedule)
-            if found is not None and found.nbytes <= budget_bytes:
-                return Obtained(found, f"read from the plan cache ({cache.path(key)})")
+        found = None if schedule is None else search.known(schedule)
+        if found is not None and found.nbytes <= budget_bytes:
+            return Obtained(found, "taken over from the step's plan for other shapes")
+    if cache is None:
+        return None
+    kinds = [(1, False), *((2**k, largest) for largest in (False, True) for k in range(1, _MOST_NODES.bit_length()))]
+    keys = {kind: _kept_as(steps.given, asked, time_limit_s, kind[0], largest=kind[1]) for kind in kinds}
+    kept = {kind for kind, key in keys.items() if cache.path(key).exists()}
+    for search in steps if kept else ():
+        kind = search.step.parts, search.largest
+        solution = cache.read(keys[kind], search.tasks.costs, None) if kind in kept else None  # XLA judges it
+        found = None if solution is None else search.known(solution.schedule)
+        if found is not None and found.nbytes <= budget_bytes:
+            return Obtained(found, f"read from the plan cache ({cache.path(keys[kind])})")
+        kept.discard(kind)
+        if not kept:
+            break
     return None
 
 
@@ -323,10 +351,10 @@ def _find(steps: _Steps, budget_bytes: int, map_allowed: Callable[[FlatStep], Ta
     in_parts = _fewest_parts(steps, budget_bytes)
     if in_parts is not None and in_parts.found.overhead <= _CHEAP:
         return in_parts
-    found = [in_parts, _search(steps.given, budget_bytes, quickly=in_parts is not None)]
+    found = [in_parts, _search(steps.given, steps.given, budget_bytes, quickly=in_parts is not None)]
     if not any(found):
-        least = sorted(steps.in_parts(), key=lambda search: min([one.nbytes for one in search.found], default=math.inf))
-        found = [_search(search, budget_bytes, quickly=True) for search in least[:_MOST_SEARCHED]]
+        least = sorted(steps.in_parts(), key=lambda search: search.step.bound_bytes)
+        found = [_search(search, steps.given, budget_bytes, quickly=True) for search in least[:_MOST_SEARCHED]]
     fitting = [one for one in found if one is not None]
     if not fitting:
         raise _infeasible(steps, budget_bytes, map_allowed)
@@ -339,23 +367,28 @@ def _fewest_parts(steps: _Steps, budget_bytes: int) -> Obtained[_Compiled] | Non
     What XLA takes is told by the planner's model, corrected by what was compiled before; what is clearly too much is not compiled.
     """
     given, original = steps.given, steps.given.original
+    least = dict.fromkeys((False, True), original.peak_bytes)
+    correction = dict.fromkeys((False, True), original.temporary_bytes / given.model_temporary)
+    dearer = set[bool]()  # where more parts took no less than fewer
     fixed = original.peak_bytes - original.temporary_bytes
-    correction = original.temporary_bytes / max(given.model_bytes - given.tasks.costs.resident_bytes, 1)
     for search in steps.in_parts():
-        by_model = max(search.model_bytes - search.tasks.costs.resident_bytes, 1)
-        if fixed + correction * by_model > _HOPELESS * budget_bytes:
+        largest = search.largest
+        if largest in dearer or fixed + correction[largest] * search.model_temporary > _HOPELESS * budget_bytes:
             continue
         found = search.own(budget_bytes)
         if found.nbytes <= budget_bytes:
             return Obtained(found, f"split: {search.step.how}, in its own order")
-        correction = (found.nbytes - fixed) / by_model
+        if found.nbytes >= least[largest]:
+            dearer.add(largest)
+        least[largest], correction[largest] = found.nbytes, (found.nbytes - fixed) / search.model_temporary
     return None
 
 
-def _search(search: _Search, budget_bytes: int, *, quickly: bool) -> Obtained[_Compiled] | None:
+def _search(search: _Search, given: _Search, budget_bytes: int, *, quickly: bool) -> Obtained[_Compiled] | None:
     """The plan of a step with the least work that keeps the budget, of a few that are compiled; None where none does.
 
     Args:
+        given: for the step as it is given.
         quickly: compile fewer, since the step is not the only one.
     """
     original = search.original
@@ -365,7 +398,10 @@ def _search(search: _Search, budget_bytes: int, *, quickly: bool) -> Obtained[_C
         search.at(0.0, budget_bytes)
         return None
     low, high = 0.0, 1.0  # shares: the largest known to keep the budget, the smallest known not to
-    share = _ROOM * min(1.0, wanted / max(original.temporary_bytes, 1))
+    own = original.temporary_bytes * search.model_temporary / given.model_temporary
+    if search.found:
+        own = search.found[0].nbytes - fixed  # in its own order
+    share = _ROOM * min(1.0, wanted / max(own, 1))
     for _ in range(_QUICK_ROUNDS if quickly else _ROUNDS):
         found = search.at(share, budget_bytes)
         temporary = max(found.nbytes - fixed, 1)

@@ -67,10 +67,13 @@ def apply_for_xla(tasks: TaskMap, schedule: Schedule, holding: Holding = GATES) 
     if clones:
         # Not all that the forward part leaves: bits of it would be read when the gate opens, and hold what they are read of.
         gates |= add_gates(graph, late, steps[first - 1] if first else (), clones, sums=holding.residuals)
-    gates |= add_part_gates(graph, steps, gates)
+    parts = add_part_gates(graph, steps, gates)
+    gates |= parts
     graph.sort_nodes(topological_order(graph))
     if holding.barriers:
-        write_barriers(graph, list(gates), late)
+        early = {node for nodes in steps[:first] for node in nodes}
+        in_turns = any(not early.isdisjoint(gate.control_inputs) for gate in parts)  # parts take turns within the forward part
+        write_barriers(graph, list(gates), steps, first=0 if in_turns else first)
     else:
         write_gates(graph, gates)
     return len(gates)
