@@ -194,7 +194,7 @@ def test_a_place_that_frees_nothing_and_what_nobody_uses_are_refused(tmp_path: P
     with pytest.raises(gw.ArgumentError, match="nothing may be copied"):
         gw.optimize_memory(step, 0.9, inputs=x, cache_dir=None, copy_engine=FAST)
     plan = gw.optimize_memory(step, 0.9, inputs=x, cache_dir=None).plan
-    with pytest.raises(gw.ArgumentError, match="beside a plan that makes none"):
+    with pytest.raises(gw.ArgumentError, match="beside a plan that was made without it"):
         gw.optimize_memory(step, plan=plan, inputs=x, cache_dir=None, offload_to=tmp_path)
 
 
