@@ -7,13 +7,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import graphwright as gw
 from graphwright.analyze.device_models import DEVICES
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.text import from_text
+from graphwright.ir.traits.values import BARRIER
+from graphwright.memory.planning import map_tasks
+from graphwright.memory.verbs import Candidate, split_candidates
 from graphwright.memory.xla.parts import add_part_gates
+from graphwright.memory.xla.schedule import Holding, apply_for_xla
+from graphwright.plan.model import Schedule
 from graphwright.run.xla_memory import xla_memory
+from graphwright.step.flatten import flat_step
+from graphwright.step.targets import trace
 from tests.memory.xla.chain import chain
 
 
@@ -61,6 +69,36 @@ def test_gates_that_are_there_are_not_gated_again_and_a_step_in_one_part_has_non
     for node in graph.nodes:
         graph.set_attr(node, "_graphwright_part", None)
     assert not add_part_gates(graph, list(turns.values()))
+
+
+def _normalized(blocks: int) -> tuple[Any, Any]:
+    """Residual blocks whose mean over the batch is taken away, so parts take turns in the forward part: a step and its input."""
+    weights = [tf.Variable(tf.eye(64) * 0.5) for _ in range(blocks)]
+
+    @tf.function
+    def step(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            y = x
+            for w in weights:
+                z = tf.tanh(y @ w)
+                y += z - tf.reduce_mean(z, axis=0, keepdims=True)
+            loss = tf.reduce_mean(y * y)
+        for w, gradient in zip(weights, tape.gradient(loss, weights), strict=True):
+            w.assign_sub(0.1 * gradient)
+        return loss
+
+    return step, tf.random.stateless_normal((512, 64), (1, 2))
+
+
+def test_parts_that_take_turns_in_the_forward_part_wait_there_too() -> None:
+    step, x = _normalized(12)
+    flat = flat_step(trace(step, inputs=(x,)))
+    candidate = next(split_candidates(Candidate(flat, map_tasks(flat)), flat.binding.argument_count, map_tasks))
+    tasks = candidate.tasks
+    apply_for_xla(tasks, Schedule(tasks.costs.order), Holding(barriers=True, residuals=False))  # in time: no path is walked twice
+    barriers = [node for node in tasks.graph.nodes if node.op_type == BARRIER]
+    assert len(barriers) > 12
+    assert all(len(barrier.inputs) > 1 for barrier in barriers), "one of a single value waits for nothing"
 
 
 def _follows(fast: Any, step: Any, x: Any, weights: list[Any]) -> None:
