@@ -143,10 +143,11 @@ class _Search:
             self.holdings = (best.holding,)
         return best
 
-    def known(self, schedule: Schedule) -> _Compiled | None:
-        """A schedule that is at hand; None where it does not fit the step."""
+    def known(self, schedule: Schedule, budget_bytes: int) -> _Compiled | None:
+        """A schedule that is at hand, held as it was when it was found; None where it does not fit the step, or not the budget."""
         solution = known_solution(self.tasks.costs, schedule, None)
-        return None if solution is None else min((self.compiled(solution, h) for h in self.holdings), key=lambda found: found.nbytes)
+        found = None if solution is None else self._held(solution, budget_bytes)
+        return found if found is not None and found.nbytes <= budget_bytes else None
 
     def compiled(self, solution: Solution, holding: Holding) -> _Compiled:
         """XLA's verdict; what it has compiled before is not compiled again."""
@@ -313,8 +314,8 @@ def _at_hand(
     before = () if earlier is None else steps if earlier.plan.rewritten else (steps.given,)
     for search in before:
         schedule = reused_schedule(search.tasks, earlier.steps) if earlier is not None else None
-        found = None if schedule is None else search.known(schedule)
-        if found is not None and found.nbytes <= budget_bytes:
+        found = None if schedule is None else search.known(schedule, budget_bytes)
+        if found is not None:
             return Obtained(found, "taken over from the step's plan for other shapes")
     if cache is None:
         return None
@@ -324,8 +325,8 @@ def _at_hand(
     for search in steps if kept else ():
         kind = search.step.parts, search.largest
         solution = cache.read(keys[kind], search.tasks.costs, None) if kind in kept else None  # XLA judges it
-        found = None if solution is None else search.known(solution.schedule)
-        if found is not None and found.nbytes <= budget_bytes:
+        found = None if solution is None else search.known(solution.schedule, budget_bytes)
+        if found is not None:
             return Obtained(found, f"read from the plan cache ({cache.path(keys[kind])})")
         kept.discard(kind)
         if not kept:
@@ -336,8 +337,9 @@ def _at_hand(
 def _saved(steps: _Steps, saved: MemoryPlan) -> Obtained[_Compiled]:
     for search in steps if saved.recipe is not None else ():
         schedule = saved.recipe.schedules.get(search.key, ()) if saved.recipe is not None else ()
-        found = search.known(Schedule(schedule)) if schedule and max(schedule) < len(search.tasks.costs.tasks) else None
-        if found is not None and found.nbytes <= saved.budget_bytes:
+        fits = bool(schedule) and max(schedule) < len(search.tasks.costs.tasks)
+        found = search.known(Schedule(schedule), saved.budget_bytes) if fits else None
+        if found is not None:
             return Obtained(found, "that of the saved plan")
     raise other_step(steps.given.target.name)
 
