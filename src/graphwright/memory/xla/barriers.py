@@ -73,11 +73,14 @@ def _groups(graph: Graph, gates: Sequence[Node], position: Mapping[Node, int]) -
 
 
 def _readers(value: Value, position: Mapping[Node, int]) -> list[int]:
-    """The steps that read a value, perhaps behind views, which are of no step."""
+    """The steps that read a value, perhaps behind nodes of no step: views, or what comes before the backward part; each is passed once."""
     found: list[int] = []
-    for use in value.uses:
-        if use.node in position:
-            found.append(position[use.node])
-        elif use.node.op_type != BARRIER:
-            found += [step for view in use.node.outputs for step in _readers(view, position)]
+    values, seen = [value], set[Node]()
+    while values:
+        for use in values.pop().uses:
+            if use.node in position:
+                found.append(position[use.node])
+            elif use.node.op_type != BARRIER and use.node not in seen:
+                seen.add(use.node)
+                values += use.node.outputs
     return found

@@ -27,7 +27,7 @@ from graphwright.ir.traits.variables import is_read
 from graphwright.ir.walk import topological_order
 from graphwright.memory.xla.barriers import write_barriers
 from graphwright.memory.xla.gates import add_gates
-from graphwright.memory.xla.parts import add_part_gates
+from graphwright.memory.xla.parts import add_part_gates, part_of
 from graphwright.plan.model import Schedule
 from graphwright.source.live_graph import is_numeric
 from graphwright.source.traced_nodes import write_gates
@@ -70,10 +70,17 @@ def apply_for_xla(tasks: TaskMap, schedule: Schedule, holding: Holding = GATES) 
     gates |= add_part_gates(graph, steps, gates)
     graph.sort_nodes(topological_order(graph))
     if holding.barriers:
-        write_barriers(graph, list(gates), late)
+        write_barriers(graph, list(gates), _from_parts(steps, backward) or late)
     else:
         write_gates(graph, gates)
     return len(gates)
+
+
+def _from_parts(steps: Sequence[Sequence[Node]], backward: AbstractSet[Node]) -> Sequence[Sequence[Node]]:
+    """The steps from the first one of a part on, where no part's gradients are known as such: a step that returns them, or their norm."""
+    places = [k for k, nodes in enumerate(steps) for node in nodes if part_of(node) is not None]
+    known = any(part_of(node) is not None for node in backward)
+    return steps[min(places) :] if places and not known else ()
 
 
 def _hold_residuals(
