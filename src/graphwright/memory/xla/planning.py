@@ -129,10 +129,11 @@ class _Search:
             self.holdings = (best.holding,)
         return best
 
-    def known(self, schedule: Schedule) -> _Compiled | None:
-        """A schedule that is at hand; None where it does not fit the step."""
+    def known(self, schedule: Schedule, budget_bytes: int) -> _Compiled | None:
+        """A schedule that is at hand, held as it was when it was found; None where it does not fit the step, or not the budget."""
         solution = known_solution(self.tasks.costs, schedule, None)
-        return None if solution is None else min((self.compiled(solution, h) for h in self.holdings), key=lambda found: found.nbytes)
+        found = None if solution is None else self._held(solution, budget_bytes)
+        return found if found is not None and found.nbytes <= budget_bytes else None
 
     def compiled(self, solution: Solution, holding: Holding) -> _Compiled:
         """XLA's verdict; what it has compiled before is not compiled again."""
@@ -293,14 +294,14 @@ def _at_hand(
     for search in steps if earlier is not None or cache is not None else ():
         schedule = reused_schedule(search.tasks, earlier.steps) if earlier is not None else None
         if schedule is not None:
-            found = search.known(schedule)
-            if found is not None and found.nbytes <= budget_bytes:
+            found = search.known(schedule, budget_bytes)
+            if found is not None:
                 return Obtained(found, "taken over from the step's plan for other shapes")
         key = _kept_as(search, asked, time_limit_s)
         solution = cache.read(key, search.tasks.costs, None) if cache is not None else None  # XLA judges it
         if solution is not None and cache is not None:
-            found = search.known(solution.schedule)
-            if found is not None and found.nbytes <= budget_bytes:
+            found = search.known(solution.schedule, budget_bytes)
+            if found is not None:
                 return Obtained(found, f"read from the plan cache ({cache.path(key)})")
     return None
 
@@ -308,8 +309,9 @@ def _at_hand(
 def _saved(steps: _Steps, saved: MemoryPlan) -> Obtained[_Compiled]:
     for search in steps if saved.recipe is not None else ():
         schedule = saved.recipe.schedules.get(search.key, ()) if saved.recipe is not None else ()
-        found = search.known(Schedule(schedule)) if schedule and max(schedule) < len(search.tasks.costs.tasks) else None
-        if found is not None and found.nbytes <= saved.budget_bytes:
+        fits = bool(schedule) and max(schedule) < len(search.tasks.costs.tasks)
+        found = search.known(Schedule(schedule), saved.budget_bytes) if fits else None
+        if found is not None:
             return Obtained(found, "that of the saved plan")
     raise other_step(steps.given.target.name)
 
