@@ -11,11 +11,13 @@ import tensorflow as tf
 
 import graphwright as gw
 from graphwright.analyze.device_models import DEVICES
-from graphwright.ir.graph import Graph, Node
+from graphwright.ir.edit.insert import add_identity
+from graphwright.ir.graph import DTYPES, Graph, Node
 from graphwright.ir.text import from_text
 from graphwright.ir.traits.values import BARRIER
 from graphwright.memory.planning import map_tasks
 from graphwright.memory.verbs import Candidate, split_candidates
+from graphwright.memory.xla.barriers import write_barriers
 from graphwright.memory.xla.parts import add_part_gates
 from graphwright.memory.xla.schedule import Holding, apply_for_xla
 from graphwright.plan.model import Schedule
@@ -101,6 +103,19 @@ def test_parts_that_take_turns_in_the_forward_part_wait_there_too() -> None:
     assert all(len(barrier.inputs) > 1 for barrier in barriers), "one of a single value waits for nothing"
 
 
+def test_barriers_pass_what_branches_and_joins_before_the_backward_part_once() -> None:
+    graph = Graph()
+    x = graph.add_node("Placeholder", "x", output_types=[(DTYPES["float32"], (8,))]).outputs[0]
+    graph.inputs = [x]
+    gate = add_identity(x, "gate")
+    value = gate.outputs[0]
+    for _ in range(2000):
+        value = graph.add_node("Mul", graph.unique_name("square"), inputs=[value, value], output_types=[(value.dtype, (8,))]).outputs[0]
+    last = graph.add_node("Tanh", "last", inputs=[value], output_types=[(value.dtype, (8,))])
+    graph.outputs = [last.outputs[0]]
+    assert write_barriers(graph, [gate], [[last]]) == 1
+
+
 def _follows(fast: Any, step: Any, x: Any, weights: list[Any]) -> None:
     before = [w.numpy() for w in weights]
     expected = [float(step(x)) for _ in range(2)]
@@ -146,6 +161,34 @@ def test_parts_keep_what_recomputing_does_not_on_a_gpu_that_is_not_there(gpu_com
     assert xla_memory(function, [tuple(x.shape)], DEVICES["h100"]).peak_bytes == fast.plan.peak_bytes
     assert fast.plan.peak_bytes <= 0.35 * fast.plan.original_peak_bytes
     _follows(fast, step, x, weights)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("returned", ["gradients", "norm"])
+def test_parts_wait_on_a_gpu_where_their_gradients_are_returned_too(gpu_compiler: None, tmp_path: Path, returned: str) -> None:
+    rng = np.random.default_rng(0)
+    weights = [tf.Variable(rng.normal(size=(64, 64)) / 8, dtype="float32") for _ in range(8)]
+    x = tf.constant(rng.normal(size=(4096, 64)), "float32")
+
+    @tf.function
+    def step(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            y = x
+            for w in weights:
+                y = tf.nn.gelu(y @ w)
+            loss = tf.reduce_mean(y * y)
+        gradients, norm = tf.clip_by_global_norm(tape.gradient(loss, weights), 1e-3)
+        if returned == "gradients":
+            return gradients
+        for w, gradient in zip(weights, gradients, strict=True):
+            w.assign_sub(gradient)
+        return norm
+
+    plan = gw.optimize_memory(step, 0.5, inputs=(x,), device="h100", allow=("split",), cache_dir=None, time_limit_s=0.5).plan
+    assert "in 4 parts" in plan.rewritten
+    assert plan.peak_bytes <= 0.5 * plan.original_peak_bytes
+    followed = gw.optimize_memory(step, inputs=(x,), device="h100", plan=plan.save(tmp_path / "plan.json")).plan
+    assert (followed.peak_bytes, followed.overhead) == (plan.peak_bytes, plan.overhead)
 
 
 @pytest.mark.slow
