@@ -107,7 +107,7 @@ class TestBadInput:
         ("arguments", "words"),
         [
             (("flops", "nothing.keras"), "argument TARGET"),
-            (("check", "nothing:step"), "argument TARGET"),
+            (("check", "nothing:step", "--max-peak", "1GiB"), "argument TARGET"),
             (("compare", "nothing", "my_costs:train_step"), "argument TARGET"),
             (("peak", "my_costs:train_step"), "not been traced"),
             (("peak", "my_costs:train_step", "--feed", "x=32,64"), "--feed y=SIZES"),
@@ -122,8 +122,11 @@ class TestBadInput:
             (("check", "my_costs:train_step", *FEEDS, "--max-flops", "lots"), "option --max-flops"),
             (("check", "my_costs:train_step", *FEEDS, "--max-peak", "0.5"), "option --max-peak"),
             (("check", "my_costs:train_step", *FEEDS, "--baseline", "none.json"), "none.json"),
-            (("check", "my_costs:train_step", *FEEDS, "--tolerance", "speed=1%"), "option --tolerance"),
-            (("check", "my_costs:train_step", *FEEDS, "--tolerance", "1%", "--tolerance", "peak=2%"), "option --tolerance"),
+            (("check", "my_costs:train_step", *FEEDS, "--max-peak", "1GiB", "--tolerance", "speed=1%"), "option --tolerance"),
+            (
+                ("check", "my_costs:train_step", *FEEDS, "--max-peak", "1GiB", "--tolerance", "1%", "--tolerance", "peak=2%"),
+                "option --tolerance",
+            ),
             (("check", "my_costs:train_step", *FEEDS, "--write-baseline", "costs.txt"), ".json"),
             (("max-batch", "my_costs:train_step", *OPEN, "--budget", "0.5"), "option --budget"),
             (("profile", "my_costs:train_step", *FEEDS, "--columns", "beauty"), "columns"),

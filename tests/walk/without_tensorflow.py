@@ -69,7 +69,7 @@ def run(path: tuple[str, ...], command: Any) -> str:
         if p.required:
             given += [VALUES.get(p.metavar, "model.pb")] if p.param_type_name == "argument" else [p.opts[0], "1GiB"]
     given += ["--trust"] * any(p.name == "trust" for p in command.params)
-    given += ["--budget", "1GiB"] * (path == ("optimize",))
+    given += ["--budget", "1GiB"] * (path == ("optimize",)) + ["--max-peak", "1GiB"] * (path == ("check",))
     done = CliRunner().invoke(app, given, env={"COLUMNS": "300", "NO_COLOR": "1"})
     return f"{done.exit_code} {' '.join(done.output.split())} {done.exception!r}"
 
