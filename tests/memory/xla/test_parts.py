@@ -57,7 +57,8 @@ def test_a_part_waits_for_the_one_before_it_at_what_it_alone_reads() -> None:
     gates = add_part_gates(graph, list(turns.values()))
     waits = {gate.inputs[0].name: [node.name for node in gate.control_inputs] for gate in gates}
     # The second part's slice reads x behind a gate; each part's tanh is read behind one in its second turn. What is of no part is not held.
-    assert waits == {"x:0": ["u0"], "t0:0": ["u1"], "t1:0": ["n0"]}
+    # A part is done when what it made is added to what the parts before it made.
+    assert waits == {"x:0": ["u0"], "t0:0": ["u"], "t1:0": ["n0"]}
     assert graph["s0"].inputs[0].producer.name == "x"
     assert graph["s1"].inputs[0].producer in gates
     assert graph["n0"].inputs[1].producer.name == "s0"  # it was there for the first turn
@@ -195,15 +196,20 @@ def test_parts_wait_on_a_gpu_where_their_gradients_are_returned_too(gpu_compiler
 def test_without_their_order_parts_save_nothing(gpu_compiler: None, monkeypatch: pytest.MonkeyPatch) -> None:
     step, x, _ = chain(5, width=64, scale=8, batch=4096, compiled=False)
     monkeypatch.setattr("graphwright.memory.xla.schedule.add_part_gates", lambda *_: {})
+    monkeypatch.setattr("graphwright.memory.xla.planning._MOST_NODES", 150)  # in 4 parts at most
     with pytest.raises(gw.InfeasibleError):
         gw.optimize_memory(step, 0.7, inputs=(x,), device="h100", allow=("split",), cache_dir=None, time_limit_s=0.5)
 
 
 @pytest.mark.slow
-def test_parts_and_recomputing_keep_what_neither_does_alone() -> None:
+def test_parts_and_recomputing_keep_what_neither_does_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphwright.memory.xla.planning._MOST_NODES", 250)  # in 4 parts at most
     step, x, weights = chain(6, width=64, scale=8, batch=512)
-    fast = gw.optimize_memory(step, 0.4, inputs=(x,), allow=("recompute", "split"), cache_dir=None, time_limit_s=0.5)
+    for verb in ("recompute", "split"):
+        with pytest.raises(gw.InfeasibleError):
+            gw.optimize_memory(step, 0.42, inputs=(x,), allow=(verb,), cache_dir=None, time_limit_s=0.5)
+    fast = gw.optimize_memory(step, 0.42, inputs=(x,), allow=("recompute", "split"), cache_dir=None, time_limit_s=0.5)
     assert "parts" in fast.plan.rewritten
     assert fast.plan.recomputed_count > 0
-    assert fast.plan.peak_bytes <= 0.4 * fast.plan.original_peak_bytes
+    assert fast.plan.peak_bytes <= 0.42 * fast.plan.original_peak_bytes
     _follows(fast, step, x, weights)

@@ -29,12 +29,12 @@ def add_part_gates(graph: Graph, steps: Sequence[Sequence[Node]], others: Collec
     """
     known = made_of(graph, KNOWN_WHEN_COMPILING)
     holding = _Holding(graph, {*known, *others})
-    before: Node | None = None
+    before: list[Node] = []
     for turn in _turns(steps):
-        if before is not None:
+        if before:
             holding.hold(turn, before)
         holding.given.update(value.producer for node in turn.nodes for value in node.inputs if part_of(value.producer) is None)
-        before = turn.last_made(known) or before
+        before = turn.results(known) or before
     return dict.fromkeys(holding.gates, False)
 
 
@@ -48,10 +48,15 @@ class _Turn:
 
     start: object
     nodes: list[Node] = field(default_factory=list[Node])
+    sums: list[Node] = field(default_factory=list[Node])
 
-    def last_made(self, known: set[Node]) -> Node | None:
-        """What can be waited for."""
-        return next((node for node in reversed(self.nodes) if node not in known and any(map(is_numeric, node.outputs))), None)
+    def results(self, known: set[Node]) -> list[Node]:
+        """What can be waited for: what the turn makes that it does not read itself, added to what the parts before it made."""
+        own = set(self.nodes)
+        made = [*self.nodes, *(node for node in self.sums if any(value.producer in own for value in node.inputs))]
+        able = [node for node in made if node not in known and any(map(is_numeric, node.outputs))]
+        read = {value.producer for node in able for value in node.inputs}
+        return [node for node in able if node not in read]
 
 
 def _turns(steps: Sequence[Sequence[Node]]) -> list[_Turn]:
@@ -61,6 +66,8 @@ def _turns(steps: Sequence[Sequence[Node]]) -> list[_Turn]:
             if not found or found[-1].start != start:
                 found.append(_Turn(start))
             found[-1].nodes.append(node)
+        elif found:
+            found[-1].sums.append(node)
     return found
 
 
@@ -82,7 +89,7 @@ class _Holding:
         self._graph = graph
         self._readers: dict[Value, set[object]] = {}
 
-    def hold(self, turn: _Turn, before: Node) -> None:
+    def hold(self, turn: _Turn, before: Sequence[Node]) -> None:
         """Let all that a turn reads and this part alone does wait for a node, by one gate for each value."""
         inside, gate_of = set(turn.nodes), dict[Value, Node]()
         for node in turn.nodes:
@@ -100,7 +107,7 @@ class _Holding:
                 if read.producer in self.given or not is_numeric(read):
                     continue
                 if read not in gate_of:
-                    gate = gate_of[read] = add_identity(read, f"{read.producer.name}/next_part", control_inputs=[before])
+                    gate = gate_of[read] = add_identity(read, f"{read.producer.name}/next_part", control_inputs=before)
                     self.given.add(gate)
                     self.gates.append(gate)
                 self._graph.replace_input(reader, place, gate_of[read].outputs[0])

@@ -200,6 +200,11 @@ class _Steps:
             self._made.append(search)
             yield search
 
+    def before(self, search: _Search) -> _Search | None:
+        """The step in fewer parts that was made before this one; None where there is none."""
+        fewer = [one for one in self._made if one.largest == search.largest and one.step.parts < search.step.parts]
+        return fewer[-1] if fewer else None
+
     def __iter__(self) -> Iterator[_Search]:
         yield self.given
         yield from self.in_parts()
@@ -290,9 +295,14 @@ def plan_xla_step(
 
 def _in_parts(given: Candidate, map_allowed: Callable[[FlatStep], TaskMap]) -> Iterator[tuple[Candidate, bool]]:
     """The step in parts of its batch, and what its largest values are for in parts alone, as long as that is quickly compiled."""
+    made = set[tuple[int, ...]]()
     for largest in (False, True):
         candidates = split_candidates(given, given.flat.binding.argument_count, map_allowed, largest=largest)
-        yield from ((step, largest) for step in takewhile(lambda step: len(step.flat.graph) <= _MOST_NODES, candidates))
+        for step in takewhile(lambda step: len(step.flat.graph) <= _MOST_NODES, candidates):
+            like = step.parts, len(step.flat.graph), step.peak_bytes, step.bound_bytes
+            if like not in made:  # where all that depends on the batch is there for the largest values, both are one
+                made.add(like)
+                yield step, largest
 
 
 def _how_time(judge: Judge) -> str:
@@ -354,6 +364,9 @@ def _find(steps: _Steps, budget_bytes: int, map_allowed: Callable[[FlatStep], Ta
     if in_parts is not None and in_parts.found.overhead <= _CHEAP:
         return in_parts
     found = [in_parts, _search(steps.given, steps.given, budget_bytes, quickly=in_parts is not None)]
+    fewer = None if in_parts is None else steps.before(in_parts.found.search)
+    if fewer is not None:  # that recompute, too
+        found.append(_search(fewer, steps.given, budget_bytes, quickly=True))
     if not any(found):
         least = sorted(steps.in_parts(), key=lambda search: search.step.bound_bytes)
         found = [_search(search, steps.given, budget_bytes, quickly=True) for search in least[:_MOST_SEARCHED]]

@@ -27,7 +27,7 @@ from graphwright.ir.traits.variables import is_read
 from graphwright.ir.walk import topological_order
 from graphwright.memory.xla.barriers import write_barriers
 from graphwright.memory.xla.gates import add_gates
-from graphwright.memory.xla.parts import add_part_gates
+from graphwright.memory.xla.parts import add_part_gates, part_of
 from graphwright.plan.model import Schedule
 from graphwright.source.live_graph import is_numeric
 from graphwright.source.traced_nodes import write_gates
@@ -83,12 +83,13 @@ def _hold_residuals(
     graph: Graph, resident: AbstractSet[Value], late: Sequence[Sequence[Node]], backward: AbstractSet[Node], clones: AbstractSet[Node]
 ) -> dict[Node, bool]:
     """Let the steps of the backward part read large values of the forward part by solid gates; returns the gates."""
-    inside = {node for nodes in late for node in nodes}
+    # The forward part of all parts of a batch but the first comes late, too.
+    inside = {node for nodes in late for node in nodes if node in backward or node in clones or part_of(node) is None}
     early = {node for node in graph.nodes if node not in inside}
     held = _Held(graph, early)
     gradient: Node | None = None
     for nodes in late:
-        for node in nodes:
+        for node in (node for node in nodes if node in inside):
             for k, value in enumerate(node.inputs):
                 root = held.root_of(value)
                 is_given = root in resident or root.producer.op_type in GIVEN or is_read(root.producer)
