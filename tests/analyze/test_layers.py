@@ -173,3 +173,10 @@ def test_a_loop_is_named_by_its_layer() -> None:
     layers = layers_by_names(["net_1/lstm_1/while", "net_1/lstm_1_2/while"], ["lstm/kernel", "lstm_1/kernel"])
     assert [layers.words(f"net_1/{scope}/while") for scope in ("lstm_1", "lstm_1_2")] == ["lstm/while", "lstm_1/while"]
     assert Layers().words("while_1") == "while_1"
+
+
+def test_a_layer_called_as_tensorflow_calls_an_operator_is_a_layer_where_it_has_variables() -> None:
+    names = ["sub_1/dense_1/MatMul", "sub_1/head_1/MatMul", "sub_1/head_1/sub_1/Sub"]
+    layers = layers_by_names(names, ["sub/dense/kernel", "sub/head/kernel"])
+    assert [layers.of(name) for name in names][:2] == ["dense", "head"]
+    assert layers_by_names(["mul_1/Mul", "dense/sub_1/Sub"], ["dense/kernel"]).of("dense/sub_1/Sub") == "dense"

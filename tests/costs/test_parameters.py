@@ -96,6 +96,15 @@ def test_shared_layers_count_once():
     assert gw.count_parameters(keras.Model(image, shared(shared(image)))).trainable == 20
 
 
+def test_the_layers_of_a_functional_model_inside_another_are_told_by_both_commands():
+    inner = keras.Sequential([keras.Input((3,)), layers.Dense(4, name="first"), layers.Dense(4, name="second")], name="inner")
+    x = keras.Input((3,))
+    outer = keras.Model(x, layers.Dense(2, name="head")(keras.Sequential([inner], name="middle")(x)), name="outer")
+    names = {"middle/inner/first", "middle/inner/second", "head"}
+    assert {parameter.scope for parameter in gw.count_parameters(outer).parameters} == names
+    assert names <= {layer.layer for layer in gw.inspect(outer, batch=2).layers}
+
+
 def test_a_frozen_layer_is_not_trainable():
     made = keras.Sequential([keras.Input((4,)), layers.Dense(3), layers.Dense(2)])
     made.layers[0].trainable = False

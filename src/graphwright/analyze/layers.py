@@ -92,7 +92,7 @@ def layers_by_names(names: Iterable[str], variables: Sequence[str], weights: Seq
     nodes = {"/".join(path) for path in paths}
     scopes = {tuple(path[:end]) for path in paths for end in range(1, len(path))}
     known, trained = ({part for name in given for part in name.split("/")[:-1]} for given in (variables, weights or variables))
-    opened = {scope for scope in scopes if _OPERATOR_SCOPE.fullmatch(scope[-1]) or "/".join(scope) in nodes}
+    opened = {scope for scope in scopes if _is_operator(scope[-1], known) or "/".join(scope) in nodes}
     operators = opened | {scope for scope in scopes if _is_another(scope, scopes)}
     if _numbered(scopes - operators, trained):
         return Layers(_keras_names(scopes, operators, known, trained))
@@ -106,6 +106,11 @@ def _scopes(name: str) -> list[str]:
     parts = [part for part in name.split("/") if part not in _SCOPES_SKIPPED] or [name]
     calls = next((k for k, scope in enumerate(parts[:-1]) if not _CALL.fullmatch(scope)), len(parts) - 1)
     return parts[calls:]
+
+
+def _is_operator(name: str, known: set[str]) -> bool:
+    """Whether TensorFlow opened a scope of this name for an operator; not where it is the name of a layer with variables ("sub")."""
+    return bool(_OPERATOR_SCOPE.fullmatch(name)) and not {name, _NUMBER.sub("", name)} & known
 
 
 def _is_another(scope: tuple[str, ...], scopes: set[tuple[str, ...]]) -> bool:

@@ -23,11 +23,13 @@ class KerasParameters:
     Attributes:
         parameters: in the order of the model, then those of metrics and of the optimizer.
         handles: `id` of a variable's handle -> which parameter it is.
+        scopes: `id` of a variable -> the layers around it.
         how: by figure, how it was obtained.
     """
 
     parameters: list[Parameter] = field(default_factory=list[Parameter])
     handles: dict[int, int] = field(default_factory=dict[int, int])
+    scopes: Mapping[int, str] = field(default_factory=dict[int, str])
     how: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
@@ -49,7 +51,7 @@ def keras_parameters(model: Any) -> KerasParameters:
             cause="the variables of a layer are made when it first knows the shape of its input",
             remedy="call the model once, or model.build(input_shape)",
         )
-    found, how = KerasParameters(), {"trainable": "the model's trainable_variables"}
+    found, how = KerasParameters(scopes=_scopes(model)), {"trainable": "the model's trainable_variables"}
     uses = _uses(model)
     trainable = {id(v) for v in model.trainable_variables}
     weights = {id(v) for v in model.weights}
@@ -76,6 +78,17 @@ def keras_parameters(model: Any) -> KerasParameters:
     return replace(found, how={**how, "optimizer state": state_how})
 
 
+def _scopes(model: Any) -> dict[int, str]:
+    """By `id` of a variable, the layers around it; a functional model inside is one, though its layers were made before it was."""
+    keras: Any = import_keras()
+    scopes = {id(variable): scope_of(variable.path) for variable in model.variables}
+    for part in model.layers:
+        if isinstance(part, keras.Model):
+            for variable, scope in _scopes(part).items():
+                scopes[variable] = scope if f"/{part.name}/" in f"/{scope}/" else f"{part.name}/{scope}"
+    return scopes
+
+
 def _uses(model: Any) -> Mapping[int, str]:
     """By `id` of a variable, what its layer uses it for."""
     keras: Any = import_keras()
@@ -100,7 +113,7 @@ def _add(found: KerasParameters, model: Any, variable: Any, kind: ParameterKind,
     if handle in found.handles:
         return
     found.handles[handle] = len(found.parameters)
-    scope = scope_of(variable.path).removeprefix(f"{model.name}/")  # as `model.summary()` names layers
+    scope = found.scopes.get(id(variable), scope_of(variable.path)).removeprefix(f"{model.name}/")  # as `model.summary()` names layers
     dtype, shape = DTYPES[str(variable.dtype)], tuple(variable.shape)
     found.parameters.append(make_parameter(variable.path, kind, dtype, shape, scope=scope, use=use))
 
