@@ -107,6 +107,18 @@ def test_a_model_follows_a_saved_plan(tmp_path: Path) -> None:
     assert again.memory_plan().how["plan"] == "that of the saved plan"
 
 
+@pytest.mark.parametrize(
+    "beside",
+    [{"allow": "all"}, {"time_limit_s": 3.0}, {"max_overhead": 0.3}, {"device": "h100"}, {"offload_to": "cpu"}],
+    ids=lambda beside: next(iter(beside)),
+)
+def test_what_a_plan_was_made_without_is_not_given_beside_it(beside: dict[str, Any]) -> None:
+    step, x = _chain(), tf.ones((256, 64))
+    plan = gw.optimize_memory(step, 0.8, inputs=x, cache_dir=None, time_limit_s=0.3).plan
+    with pytest.raises(ArgumentError, match=f"{next(iter(beside))} was given beside a plan"):
+        gw.optimize_memory(step, inputs=x, plan=plan, **beside)
+
+
 def test_what_is_no_plan_is_said(tmp_path: Path) -> None:
     step = _chain()
     with pytest.raises(ArgumentError, match="neither a budget nor a plan"):

@@ -39,6 +39,7 @@ from graphwright.step.targets import Feed, read_target, trace
 
 Verify = Literal["structure", "run"] | bool
 Example = tuple[tuple[Any, ...], Mapping[str, Any]]
+_TIME_LIMIT_S = 6.0
 _MAX_OVERHEAD = 0.1  # of a plan for the smallest peak, as a share of the step's time
 
 
@@ -313,7 +314,7 @@ def optimize_memory(
     feeds: Mapping[str, Feed] | None = None,
     batch: int | None = None,
     verify: Verify = "structure",
-    time_limit_s: float = 6.0,
+    time_limit_s: float = _TIME_LIMIT_S,
     cache_dir: str | Path | None = "default",
     progress: Progress | None = None,
     curve_points: int = 0,
@@ -424,9 +425,10 @@ def optimize_memory(
         recipe = saved.recipe
         if recipe is None:
             raise ArgumentError("the plan does not say how it is followed", argument="plan", remedy="give one that optimize_memory made")
-        budget, allow, time_limit_s = recipe.budget, read_allow(recipe.allow), recipe.time_limit_s
-        device = recipe.device
         beside = {
+            "allow": read_allow(allow) not in (frozenset(BIT_FOR_BIT), read_allow(recipe.allow)),
+            "time_limit_s": time_limit_s not in (_TIME_LIMIT_S, recipe.time_limit_s),
+            "max_overhead": max_overhead not in (None, recipe.max_overhead),
             "offload_to": offload_to is not None and not recipe.offload_to,
             "copy_engine": copy_engine is not None,
             "device": device not in (HERE, recipe.device),
@@ -438,6 +440,7 @@ def optimize_memory(
                 cause="the plan is followed as it was made",
                 remedy="leave it out, or give a budget instead of the plan",
             )
+        budget, allow, time_limit_s, device = recipe.budget, read_allow(recipe.allow), recipe.time_limit_s, recipe.device
         offload_to, copy_engine = offload_to or recipe.offload_to or None, recipe.copy_engine
         max_overhead = recipe.max_overhead if budget == "smallest" else None
     assert budget is not None
