@@ -16,25 +16,29 @@ from graphwright.source.live_graph import is_numeric
 from graphwright.transform.split_batch import PART
 
 
-def add_part_gates(graph: Graph, steps: Sequence[Sequence[Node]], others: Collection[Node] = ()) -> dict[Node, bool]:
+def add_part_gates(
+    graph: Graph, steps: Sequence[Sequence[Node]], others: Collection[Node] = (), residuals: Collection[Node] = ()
+) -> dict[Node, bool]:
     """Let each part of the batch wait for the one that is before it in the schedule.
 
     Args:
         graph: in which the schedule has been applied, without an order; gates are added.
         steps: the nodes of each step, in the order of the schedule.
         others: gates that are there; what they let through waits already.
+        residuals: those among them by which backward parts read what is kept for them.
 
     Returns:
         The gates, as `add_gates` returns them, none of them solid; none where the step does not run in parts.
     """
     known = made_of(graph, KNOWN_WHEN_COMPILING)
     holding = _Holding(graph, {*known, *others})
+    unasked = known.union(value.producer for gate in residuals for value in gate.inputs)  # are read, too
     before: list[Node] = []
     for turn in _turns(steps):
         if before:
             holding.hold(turn, before)
         holding.given.update(value.producer for node in turn.nodes for value in node.inputs if part_of(value.producer) is None)
-        before = turn.results(known) or before
+        before = turn.results(unasked) or before
     return dict.fromkeys(holding.gates, False)
 
 
@@ -44,19 +48,23 @@ class _Turn:
 
     Attributes:
         start: the first example of the part.
+        sums: nodes of no part that stand behind them, up to the next turn.
     """
 
     start: object
     nodes: list[Node] = field(default_factory=list[Node])
     sums: list[Node] = field(default_factory=list[Node])
 
-    def results(self, known: set[Node]) -> list[Node]:
-        """What can be waited for: what the turn makes that it does not read itself, added to what the parts before it made."""
+    def results(self, unasked: set[Node]) -> list[Node]:
+        """What can be waited for: what the turn makes that it does not read itself, added to what the parts before it made.
+
+        Args:
+            unasked: what is not waited for.
+        """
         own = set(self.nodes)
         made = [*self.nodes, *(node for node in self.sums if any(value.producer in own for value in node.inputs))]
-        able = [node for node in made if node not in known and any(map(is_numeric, node.outputs))]
-        read = {value.producer for node in able for value in node.inputs}
-        return [node for node in able if node not in read]
+        read = {value.producer for node in made for value in node.inputs} | unasked
+        return [node for node in made if node not in read and any(map(is_numeric, node.outputs))]
 
 
 def _turns(steps: Sequence[Sequence[Node]]) -> list[_Turn]:

@@ -63,16 +63,17 @@ def apply_for_xla(tasks: TaskMap, schedule: Schedule, holding: Holding = GATES) 
     clones = {node for node in graph.nodes if RECOMPUTED_FROM in node.attrs}
     first = next((k for k, nodes in enumerate(steps) if not (backward.isdisjoint(nodes) and clones.isdisjoint(nodes))), len(steps))
     late = steps[first:]
-    gates = _hold_residuals(graph, set(tasks.resident), late, backward, clones) if holding.residuals else {}
+    residuals = _hold_residuals(graph, set(tasks.resident), late, backward, clones) if holding.residuals else {}
+    gates = dict(residuals)
     if clones:
         # Not all that the forward part leaves: bits of it would be read when the gate opens, and hold what they are read of.
         gates |= add_gates(graph, late, steps[first - 1] if first else (), clones, sums=holding.residuals)
-    parts = add_part_gates(graph, steps, gates)
+    parts = add_part_gates(graph, steps, gates, residuals)
     gates |= parts
     graph.sort_nodes(topological_order(graph))
     if holding.barriers:
         early = {node for nodes in steps[:first] for node in nodes}
-        in_turns = any(not early.isdisjoint(gate.control_inputs) for gate in parts)  # parts take turns within the forward part
+        in_turns = any(early.issuperset(gate.control_inputs) for gate in parts)  # parts take turns within the forward part
         write_barriers(graph, list(gates), steps, first=0 if in_turns else first)
     else:
         write_gates(graph, gates)
