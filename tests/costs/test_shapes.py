@@ -170,3 +170,14 @@ def test_print_and_json() -> None:
     assert answer["values"][0].keys() == {"name", "op_type", "dtype", "shape", "kind"}
     with pytest.raises(gw.ArgumentError):
         report["nothing"]
+
+
+def test_short_sequences_alone_are_taken_by_some_models():
+    positions = tf.Variable(tf.ones((16, 4)))
+
+    @tf.function
+    def step(x):
+        return x + tf.slice(positions, [0, 0], tf.shape(x)[1:])
+
+    report = gw.infer_shapes(step, {"x": (None, None, 4)})
+    assert [str(value) for value in report.outputs] == ["[batch, x[1], 4]"]

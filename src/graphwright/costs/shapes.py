@@ -26,8 +26,9 @@ from graphwright.step.targets import Feed, Mode, about_a_step, declared_shapes, 
 
 BATCH = "batch"
 _BATCH_SIZES = (3, 5, 8, 7)
-# Of other dimensions: large enough for windows to fit. Odd ones tell how strides round; some models take multiples only.
-_OTHER_SIZES = ((64, 75, 97, 130), (64, 96, 160, 224), (128, 256, 512, 384))
+# Of other dimensions: large enough for windows to fit. Odd ones tell how strides round; some models take multiples only, and some short
+# sequences only.
+_OTHER_SIZES = ((64, 75, 97, 130), (64, 96, 160, 224), (128, 256, 512, 384), (8, 11, 14, 10))
 _Shapes = Mapping[str, Shape]
 
 
@@ -186,7 +187,8 @@ def _free(shapes: _Shapes, *, per_axis: bool) -> dict[str, tuple[str, ...]]:
 
 def _bindings(symbols: tuple[str, ...], other: tuple[int, int, int, int]) -> Bindings:
     # Symbols get sizes that differ from each other, so that a product is told from a square.
-    sizes = {symbol: _BATCH_SIZES if symbol == BATCH else tuple(size + 32 * k for size in other) for k, symbol in enumerate(symbols)}
+    step = 32 if min(other) >= 64 else 1
+    sizes = {symbol: _BATCH_SIZES if symbol == BATCH else tuple(size + step * k for size in other) for k, symbol in enumerate(symbols)}
     return Bindings(symbols, {s: (a, b, c) for s, (a, b, c, _) in sizes.items()}, {s: d for s, (*_, d) in sizes.items()})
 
 
