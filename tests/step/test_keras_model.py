@@ -171,6 +171,8 @@ def test_the_targets_shape_follows_from_the_shapes_given_for_the_inputs() -> Non
     with pytest.raises(gw.ArgumentError, match="more than the batch size open") as raised:
         keras_specs(model, "train", {}, 2)
     assert "batch" not in raised.value.remedy
+    assert raised.value.item == "mask"
+    assert "'mask': (...), 'tokens': (...)" in raised.value.remedy
 
 
 def test_a_training_step_is_traced_once() -> None:

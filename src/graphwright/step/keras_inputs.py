@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, cast
 
 from graphwright.errors import ArgumentError, ErrorCode
@@ -27,10 +27,10 @@ def keras_specs(model: Any, mode: Literal["train", "infer"], feeds: Mapping[str,
     tensors: list[Any] = tf.nest.flatten(structure)
     fed = inputs_fed(model, structure, feeds)
 
-    def input_spec(tensor: Any) -> Any:
-        return _spec(tensor, fed.get(tensor.name), batch, model)
-
-    flat: list[Any] = [input_spec(t) for t in tensors]
+    flat: list[Any] = [_spec(t, fed.get(t.name), batch, model) for t in tensors]
+    _refuse_open(
+        model, {t.name: _shape(spec) for t, spec in zip(tensors, flat, strict=True) if not isinstance(fed.get(t.name), tf.TensorSpec)}
+    )
     x: Any = tf.nest.pack_sequence_as(structure, flat)
     if mode == "infer":
         return (x,)
@@ -195,16 +195,25 @@ def _spec(tensor: Any, given: Any, batch: int | None, model: Any) -> Any:
     is_earlier = not getattr(model, "inputs", None)
     if given is None and batch is not None and shape and (shape[0] is None or is_earlier):
         shape[0] = batch
-    if None in shape:
-        only_batch = None not in shape[1:]
-        raise ArgumentError(
-            f"input {tensor.name!r} has the shape {tuple(shape)}",
-            where=f"model {model.name!r}",
-            cause="memory depends on the batch size"
-            if only_batch
-            else "the model leaves more than the batch size open, and memory depends on it",
-            remedy=f"give batch=..., or feeds={{{tensor.name!r}: (...)}}" if only_batch else f"give feeds={{{tensor.name!r}: (...)}}",
-            item=tensor.name,
-            code=ErrorCode.OPEN_BATCH if only_batch else ErrorCode.OPEN_INPUT,
-        )
     return tf.TensorSpec(shape, tensor.dtype, name=tensor.name)
+
+
+def _refuse_open(model: Any, shapes: Mapping[str, Sequence[int | None]]) -> None:
+    """Raise `ArgumentError` where inputs leave dimensions open; all that do are named."""
+    found = {name: tuple(shape) for name, shape in shapes.items() if None in shape}
+    if not found:
+        return
+    (first, shape), *others = found.items()
+    only_batch = all(None not in shape[1:] for shape in found.values())
+    also = f"; {', '.join(repr(name) for name, _ in others)} {'leaves' if len(others) == 1 else 'leave'} sizes open, too" if others else ""
+    feeds = ", ".join(f"{name!r}: (...)" for name in found)
+    raise ArgumentError(
+        f"input {first!r} has the shape {shape}{also}",
+        where=f"model {model.name!r}",
+        cause="memory depends on the batch size"
+        if only_batch
+        else "the model leaves more than the batch size open, and memory depends on it",
+        remedy=f"{'give batch=..., or ' if only_batch else 'give '}feeds={{{feeds}}}",
+        item=first,
+        code=ErrorCode.OPEN_BATCH if only_batch else ErrorCode.OPEN_INPUT,
+    )
