@@ -98,7 +98,7 @@ class _Holding:
         self._readers: dict[Value, set[object]] = {}
 
     def hold(self, turn: _Turn, before: Sequence[Node]) -> None:
-        """Let all that a turn reads and this part alone does wait for a node, by one gate for each value."""
+        """Let all that a turn reads and this part alone does wait for these nodes, by one gate for each value."""
         inside, gate_of = set(turn.nodes), dict[Value, Node]()
         for node in turn.nodes:
             for k, value in enumerate(node.inputs):
