@@ -105,6 +105,16 @@ class TestTarget:
         monkeypatch.setattr("sys.path", ["", *sys.path])
         assert load_target("steps_here:inner.step") == "found"
 
+    def test_a_file_of_python_with_what_lies_beside_it(self, tmp_path, monkeypatch, run):
+        folder = tmp_path / "my project"
+        folder.mkdir()
+        (folder / "beside_it.py").write_text("value = 'found'\n", encoding="utf-8")
+        (folder / "my-steps.py").write_text("from beside_it import value\n\n\nclass inner:\n    step = value\n", encoding="utf-8")
+        monkeypatch.setattr("sys.path", [*sys.path])
+        assert load_target(f"{folder / 'my-steps.py'}:inner.step") == "found"
+        done = run("inspect", f"{folder / 'none.py'}:step")
+        assert (done.exit_code, "none.py" in done.stderr.replace("\n", "")) == (EXIT_ERROR, True)
+
     def test_a_module_that_misses_something_says_so_itself(self, tmp_path, monkeypatch):
         (tmp_path / "lacking_steps.py").write_text("import not_there_at_all\n", encoding="utf-8")
         monkeypatch.syspath_prepend(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import os
 import re
@@ -28,8 +29,8 @@ EXIT_INFEASIBLE = 3
 EXIT_CHECK_FAILED = 4
 
 _TARGET_HELP = (
-    "A .keras file, a SavedModel folder, a GraphDef .pb file, or module:name, which is imported: a tf.function, a Keras model, or a "
-    "function without arguments that makes one."
+    "A .keras file, a SavedModel folder, a GraphDef .pb file, or module:name or file.py:name, which is imported: a tf.function, a Keras "
+    "model, or a function without arguments that makes one."
 )
 _FEED_HELP = "Shape of one input: NAME=8,572,572,1 or, with a dtype, NAME=8:int32. Once per input."
 
@@ -121,7 +122,7 @@ def path_of(text: str | Path) -> Path:
 
 
 def load_target(text: str, *, runs: bool = False) -> Any:
-    """What the argument TARGET names: the path of a file or folder, or the object `module:name`, whose module is imported.
+    """What the argument TARGET names: the path of a file or folder, or the object `module:name` or `file.py:name`, which is imported.
 
     Args:
         runs: whether it is to be run; a file must be trusted then.
@@ -139,11 +140,14 @@ def load_target(text: str, *, runs: bool = False) -> Any:
         tell(f"reading {path.name}")
         return path
     module_name, colon, attributes = text.rpartition(":")
-    if not colon or not re.fullmatch(r"\w+(\.\w+)*", module_name) or not re.fullmatch(r"\w+(\.\w+)*", attributes):
+    file = Path(module_name)
+    is_file = file.suffix == ".py" and file.is_file()
+    is_module = is_file or (file.suffix != ".py" and re.fullmatch(r"\w+(\.\w+)*", module_name))
+    if not colon or not is_module or not re.fullmatch(r"\w+(\.\w+)*", attributes):
         raise ArgumentError(
-            f"there is no file or folder {text!r}",
+            f"there is no file or folder {module_name if file.suffix == '.py' else text!r}",
             where="argument TARGET",
-            remedy="give the path of a model, or module:name, for example my_project.training:train_step",
+            remedy="give the path of a model, file.py:name or module:name, for example my_project.training:train_step",
         )
     if "" not in sys.path:  # the installed command does not look into the current folder by itself; `python -m` does
         sys.path.insert(0, "")
@@ -151,7 +155,7 @@ def load_target(text: str, *, runs: bool = False) -> Any:
     start_quietly()
     tell(f"importing {module_name}")
     try:
-        found: Any = importlib.import_module(module_name)
+        found: Any = _run(file) if is_file else importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise  # something that the user's module imports is missing: the traceback says where
@@ -165,6 +169,19 @@ def load_target(text: str, *, runs: bool = False) -> Any:
     from graphwright.source.load import made_by
 
     return made_by(found)
+
+
+def _run(file: Path) -> Any:
+    """The module that a file is, found by others under its name, with what lies beside it."""
+    name = file.stem if file.stem not in sys.modules else f"{file.stem}_py"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None  # of a file that ends in .py
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.insert(0, str(file.resolve().parent))
+    spec.loader.exec_module(module)
+    return module
 
 
 def parse_feeds(texts: list[str] | None, *, open_sizes: bool = False) -> dict[str, Any] | None:

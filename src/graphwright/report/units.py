@@ -18,6 +18,7 @@ from graphwright.errors import printable as printable
 BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _FLOP_UNITS = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP")
 NOT_KNOWN = "not known"
+_COUNT = re.compile(r"\d+ × ")
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=%|[KMGTPE]?i?B\b|[kMGTPE]?FLOP\b|[mµ]?s\b)")
 
 
@@ -138,6 +139,8 @@ def shorten_apart(texts: Sequence[str], width: int) -> list[str]:
 
     >>> shorten_apart(["net/block_0/attention/dense", "net/block_1/attention/dense", "norm"], 16)
     ['…block_0/at…ense', '…block_1/at…ense', 'norm']
+    >>> shorten_apart(["2 × transformer_encoder_layer_0…1", "2 × transformer_decoder_layer_0…1"], 24)
+    ['2 × …encoder_layer_0…1', '2 × …decoder_layer_0…1']
     """
     short = {text: shorten_middle(text, width) for text in texts}
     alike: dict[str, list[str]] = {}
@@ -152,6 +155,12 @@ def shorten_apart(texts: Sequence[str], width: int) -> list[str]:
                 rest = slash + rest
                 part = shorten_middle(f"…{part}" if start else part, max(width - cell_len(rest), 2 * width // 3))
                 short[text] = part + shorten_middle(rest, width - cell_len(part))
+            if len({short[text] for text in group}) < len(group):  # they differ within that part
+                start = max(group[0].rfind(mark, 0, alike_to) for mark in "/_- ") + 1
+                for text in group:
+                    count = _COUNT.match(text)
+                    before = count[0] if count and start > count.end() else ""
+                    short[text] = before + shorten_middle(f"…{text[start:]}" if start else text, width - cell_len(before))
     return [short[text] for text in texts]
 
 
