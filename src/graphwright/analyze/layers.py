@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from graphwright.ir.graph import Graph
 
@@ -27,6 +28,7 @@ _OPERATOR_SCOPE = re.compile(
 _CALL = re.compile(r"(Stateful)?PartitionedCall(_\d+)?")
 _READ = re.compile(r"ReadVariableOp")
 _NUMBER = re.compile(r"_\d+$")
+_DIMENSIONS = re.compile(r"(conv|pool|pooling|padding|cropping|dropout|sampling|lstm)[123]d$")  # ends of the names that Keras gives layers
 _KERAS_2_MODEL = re.compile(r"(model|functional|sequential)(_\d+)?")
 
 
@@ -188,12 +190,19 @@ def _keras_names(scopes: set[tuple[str, ...]], operators: set[tuple[str, ...]], 
 def blocks(layers: Sequence[str]) -> dict[str, str]:
     """By layer, the block that its name says it is part of, where at least three are: what they share up to the first number.
 
+    What alternates with layers of another one is none: `conv_1_a`, `norm_1_a`, `conv_1_b`, `norm_1_b` number the layers of each cell.
+
+    Args:
+        layers: in the order in which they run.
+
     >>> blocks(["stem", "block_1_conv", "block_1_norm", "block_1_relu", "block_2_conv", "fc1"])
     {'block_1_conv': 'block_1', 'block_1_norm': 'block_1', 'block_1_relu': 'block_1'}
     """
     found = {layer: match[0] for layer in layers if (match := re.match(r"\D*\d+[a-z]?(?=_)|\D*\d+[a-z]?$", layer))}
     sizes = Counter(found.values())
-    return {layer: block for layer, block in found.items() if sizes[block] > 2}
+    found = {layer: block for layer, block in found.items() if sizes[block] > 2 and not _DIMENSIONS.search(block)}
+    turns = Counter(block for block, _ in groupby(found.values()))
+    return {layer: block for layer, block in found.items() if turns[block] < 2}
 
 
 def several(names: Sequence[str]) -> str:
