@@ -37,6 +37,19 @@ def test_a_flat_model_of_many_layers_is_folded_by_its_blocks() -> None:
     assert len(layer_rows(inspection, depth=2)) == 82
 
 
+def test_of_many_layers_in_no_block_the_largest_have_rows() -> None:
+    inspection = made(*(f"part{chr(97 + k % 26)}{chr(97 + k // 26)}" for k in range(300)), "adam")
+    large = {"partaa", "partbb", "partzk"}
+    costs = tuple(replace(row, parameter_count=50) if row.layer in large else row for row in inspection.layers)
+    inspection = replace(inspection, layers=costs)
+    rows = layer_rows(inspection)
+    assert large <= {row.path[0] for row in rows}
+    assert sum(row.path[0].endswith(" layers") for row in rows) > 1
+    assert len(rows) <= 41
+    assert total_row(rows) == total_row(layer_rows(inspection, depth=1))
+    assert len(layer_rows(inspection, depth=1)) == 301
+
+
 def test_blocks_that_are_alike_have_one_row_with_the_figures_of_each() -> None:
     names = [f"{block}_{k}/{part}" for block in ("block", "other") for k in range(12) for part in ("conv", f"norm_{k}")]
     inspection = replace(made("stem", *names, "head"), output_shapes=dict.fromkeys(("stem", *names, "head"), (1,)))

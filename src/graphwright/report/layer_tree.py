@@ -7,6 +7,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import groupby
 from typing import Any
 
 from graphwright.analyze.layers import blocks, several
@@ -16,8 +17,10 @@ from graphwright.report.tables import Column, nothing_of_zero
 from graphwright.report.units import format_bytes, format_count, format_flops, format_time
 
 _FEW = 40  # rows: the tree is shown as deep as it has so many
+_MANY = 100  # layers that no name puts into blocks: the largest are shown
 _SHOWN: tuple[LayerColumn, ...] = ("shape", "parameters", "flops", "activations", "time")
 _ALIKE = ("op_count", "parameter_count", "forward_flops")
+_WEIGHED = ("parameter_count", "forward_flops", "activation_bytes")
 _SUMMED = tuple(f.name for f in fields(LayerCost) if f.name not in ("layer", "verbs"))
 
 
@@ -54,7 +57,8 @@ def layer_rows(inspection: Inspection, depth: int | None = None) -> list[LayerRo
     """The rows of the tree, in the order in which the layers run; what no forward pass runs, such as the optimizer, stands last.
 
     A functional model of many layers has no tree but in their names: `block_1_expand` and `block_1_project` make a block there. Blocks that
-    follow each other and are alike, but for numbers in their names, have one row.
+    follow each other and are alike, but for numbers in their names, have one row. Of more than a hundred layers that lie in no block, the
+    largest have rows, unless a depth is asked for.
 
     Args:
         depth: levels; as many as make a table of about 40 rows where it is None.
@@ -78,8 +82,28 @@ def layer_rows(inspection: Inspection, depth: int | None = None) -> list[LayerRo
     rows = _folded(rows)
     if depth is None:
         counts = [sum(row.depth <= level for row in rows) for level in range(1, max((row.depth for row in rows), default=1) + 1)]
+        if counts and counts[0] > _MANY:
+            return _largest([row for row in rows if row.depth == 1])
         depth = max((level for level, count in enumerate(counts, 1) if count <= _FEW), default=1)
     return [row for row in rows if row.depth <= depth]
+
+
+def _largest(rows: Sequence[LayerRow]) -> list[LayerRow]:
+    """Those with the largest shares of all figures together, and one row for what runs between two of them."""
+
+    def share(row: LayerRow) -> float:
+        figures = {name: getattr(row.cost, name) for name in _WEIGHED}
+        return sum(len(row.alike or (row,)) * n / sums[name] for name, n in figures.items() if sums[name] and math.isfinite(n))
+
+    sums = {name: getattr(_total(rows), name) for name in _WEIGHED}
+    layers = [k for k, row in enumerate(rows) if row.path[0] != NO_LAYER]
+    smaller = set(sorted(layers, key=lambda k: -share(rows[k]))[_FEW // 2 :])
+    found: list[LayerRow] = []
+    for is_smaller, group in groupby(range(len(rows)), key=smaller.__contains__):
+        between = [rows[k] for k in group]
+        count = sum(len(row.alike or (row,)) for row in between)
+        found += [LayerRow((f"{count} layers",), between[-1].shape, _total(between))] if is_smaller and count > 1 else between
+    return found
 
 
 def _folded(rows: Sequence[LayerRow]) -> list[LayerRow]:
@@ -106,12 +130,15 @@ def _folded(rows: Sequence[LayerRow]) -> list[LayerRow]:
 
 def total_row(rows: Sequence[LayerRow]) -> list[LayerRow]:
     """What the uppermost of the rows add up to, where there are several."""
+    return [LayerRow(("total",), None, _total(rows))] if len(rows) > 1 else []
+
+
+def _total(rows: Sequence[LayerRow]) -> LayerCost:
     cost = LayerCost("", 0, 0, 0.0, 0.0, 0, 0)
-    upper = [row for row in rows if row.depth == 1]
-    for row in upper:
-        for _ in row.alike or (row,):
+    for row in rows:
+        for _ in (row.alike or (row,)) if row.depth == 1 else ():
             cost = _sum(cost, row.cost)
-    return [LayerRow(("total",), None, cost)] if len(upper) > 1 or len(rows) > 1 else []
+    return cost
 
 
 def _sum(a: LayerCost, b: LayerCost) -> LayerCost:
