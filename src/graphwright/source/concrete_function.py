@@ -68,16 +68,7 @@ def from_concrete_function(
     set_ends(graph, func_graph)
     captures = tuple(captures_of(function))
     argument_count = len(graph.inputs) - len(captures)
-    by_handle = {id(v.handle): v for v in func_graph.variables}
-    for k, (value, external) in enumerate(zip(graph.inputs[argument_count:], captures, strict=True)):
-        if value.dtype.name != "resource":
-            continue
-        variable = by_handle.get(id(external))
-        behind = variable_behind(external)
-        if variable is not None:
-            graph.variables[value] = variable_of(variable)
-        elif behind is not None:
-            graph.variables[value] = Variable(f"resource_{k}", *types_of(*behind), False)
+    set_variables(graph, func_graph, captures)
     if planned:
         _refuse_unsupported(graph, compiled=compiled, uncompiled=uncompiled)
     return graph, Binding(captures, argument_count, name, function)
@@ -98,6 +89,20 @@ def set_ends(graph: Graph, func_graph: Any) -> None:
     graph.inputs = [graph.value(t.name) for t in func_graph.inputs]
     graph.outputs = [graph.value(t.name) for t in func_graph.outputs]
     graph.control_outputs = [graph[op.name] for op in func_graph.control_outputs]
+
+
+def set_variables(graph: Graph, func_graph: Any, captures: Sequence[Any]) -> None:
+    """State which variables the last inputs of a graph, one for each capture, stand for."""
+    by_handle = {id(v.handle): v for v in func_graph.variables}
+    for k, (value, external) in enumerate(zip(graph.inputs[len(graph.inputs) - len(captures) :], captures, strict=True)):
+        if value.dtype.name != "resource":
+            continue
+        variable = by_handle.get(id(external))
+        behind = variable_behind(external)
+        if variable is not None:
+            graph.variables[value] = variable_of(variable)
+        elif behind is not None:
+            graph.variables[value] = Variable(f"resource_{k}", *types_of(*behind), False)
 
 
 def variable_of(variable: Any) -> Variable:

@@ -18,7 +18,7 @@ from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph
 from graphwright.ir.select import free_name
 from graphwright.ir.signature import Signature
-from graphwright.source.concrete_function import set_ends
+from graphwright.source.concrete_function import set_ends, set_variables
 from graphwright.source.function_module import LivePackage
 from graphwright.source.graph_def import from_graph_def
 from graphwright.source.join import OpenPackage
@@ -217,6 +217,7 @@ def _load_function(function: Any) -> Graph:
     except GraphwrightError as error:
         raise ArgumentError(f"the function is inconsistent: {error.what}", where=f"function {func_graph.name!r}") from error
     captured = list(function.captured_inputs)
+    set_variables(graph, func_graph, captured)
     package = graph.package
     if isinstance(package, Package):
         first_capture = len(graph.inputs) - len(captured)
