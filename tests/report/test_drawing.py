@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from graphwright.errors import ArgumentError, MissingDependencyError, UnsupportedError
-from graphwright.ir.graph import DTYPES, Function, Graph
+from graphwright.ir.graph import DTYPES, Function, Graph, Variable
 from graphwright.ir.signature import Signature
 from graphwright.ir.text import from_text
 from graphwright.report import drawing, graph_data
@@ -180,6 +180,19 @@ def test_a_traced_step_shows_its_layers_and_its_loss_first():
     assert len(view["nodes"]) == 32
     assert [part if isinstance(part, int) else part[0] for part in view["tree"][2]] == [0, *(f"fc{k}" for k in range(30)), 31]
     assert view["nodes"][1][7] == ["w float32[3,3]"]
+
+
+def test_what_a_model_runs_between_its_layers_is_drawn_there():
+    names = ["net_1/first_1/MatMul", "net_1/Gelu/Erf", "net_1/second_1/MatMul", "net_1/Gelu_1/Erf", "net_1/third_1/MatMul", "net_1/add"]
+    graph = Graph("net")
+    value = graph.add_node("Placeholder", "x", output_types=F32).outputs[0]
+    for name in names:
+        value = graph.add_node("Relu", name, inputs=[value], output_types=F32).outputs[0]
+    for layer in ("first", "second", "third"):
+        weight = graph.add_node("Placeholder", f"{layer}_weight", output_types=[(DTYPES["resource"], ())]).outputs[0]
+        graph.variables[weight] = Variable(f"{layer}/kernel", DTYPES["float32"], (3, 3), True)
+    tree = data_of(page(graph))["views"][0]["tree"]
+    assert [part if isinstance(part, int) else part[0] for part in tree[2]] == [0, "first", "Gelu", "second", "Gelu_1", "third", 6]
 
 
 def test_blocks_of_a_flat_model_are_folded():

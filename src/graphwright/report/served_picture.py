@@ -193,11 +193,25 @@ def _places(layers: Layers, names: Mapping[Node, str], labels: Mapping[Node, str
     for whole, count in Counter(layer.partition("/")[0] for layer in place.values() if "/" in layer).most_common(1):
         if count > _WHOLE * len(place):  # one scope around the model: its layers are shown
             place = {node: layer.removeprefix(f"{whole}/") for node, layer in place.items()}
+    place = _beside_layers(place, names)
     top = list(dict.fromkeys(layer.partition("/")[0] for layer in place.values() if layer))
     block = blocks(top) if len(top) > _MANY else {}
     place = {node: f"{block[top]}/{layer}" if (top := layer.partition("/")[0]) in block else layer for node, layer in place.items()}
     group = _alike(place)
     return {node: f"{group[top]}/{layer}" if (top := layer.partition("/")[0]) in group else layer for node, layer in place.items()}
+
+
+def _beside_layers(place: Mapping[Node, str], names: Mapping[Node, str]) -> dict[Node, str]:
+    """What a model runs beside its layers, in the places of the scopes that it lies in there; not all in one box of the model."""
+    within: dict[str, set[str]] = {}
+    for node, layer in place.items():
+        within.setdefault(names[node].partition("/")[0], set()).add(layer.partition("/")[0])
+
+    def beside(node: Node) -> str:
+        scope, *inner = names[node].split("/")[:-1]
+        return "/".join(inner) if len(within[scope]) > 2 and place[node] == re.sub(r"_\d+$", "", scope) else place[node]
+
+    return {node: beside(node) if "/" in names[node] else layer for node, layer in place.items()}
 
 
 def _alike(place: Mapping[Node, str]) -> dict[str, str]:
