@@ -19,6 +19,27 @@ graphwright.drawing = (data) => {
   };
   const shorten = (name, width) => name.length <= width ? name : name.slice(0, Math.ceil(width / 2) - 1) + "…" + name.slice(-Math.floor(width / 2));
 
+  // What the boxes beside each other are called: those that would look alike begin where they differ.
+  function nameApart(parts) {
+    const alike = new Map();
+    for (const part of parts) {
+      part.shown = shorten(part.label, 26);
+      if (!alike.has(part.shown)) alike.set(part.shown, []);
+      alike.get(part.shown).push(part);
+    }
+    for (const group of alike.values()) {
+      const labels = [...new Set(group.map((part) => part.label))];
+      if (labels.length < 2) continue;
+      let differ = 0;
+      while (labels.every((label) => label[differ] === labels[0][differ])) differ += 1;
+      const start = Math.max(...["_", "/", "-", " "].map((mark) => labels[0].lastIndexOf(mark, differ - 1))) + 1;
+      for (const part of group) {
+        const count = /^\d+ × /.exec(part.label)?.[0] ?? "", before = start > count.length ? count : "";
+        part.shown = before + shorten((start ? "…" : "") + part.label.slice(start), 26 - before.length);
+      }
+    }
+  }
+
   // The shape of one value, as "4×28×28×32"; its dtype where it is none of the usual; nothing where nothing is known of it.
   const shapeText = (types) => {
     const found = /^(\w+)\[([^\]]*)\]$/.exec(types ?? "");
@@ -58,6 +79,7 @@ graphwright.drawing = (data) => {
       part.givesOutput ||= made.givesOutput;
       if (view.costs) for (const [key] of figures) part[key] += made[key];
     }
+    nameApart(part.parts);
     return part;
   }
   const depth = (part) => { let d = 0; for (let p = part.parent; p; p = p.parent) d += 1; return d; };
@@ -90,7 +112,7 @@ graphwright.drawing = (data) => {
   function layOut(scope) {
     for (const part of scope.parts) {
       if (part.node < 0 && part.open) layOut(part);
-      else { part.w = Math.min(part.node < 0 ? 208 : 190, Math.max(60, 7 * (shorten(part.label, 26).length + (part.node < 0 ? 2 : 0)) + 16, 5.4 * (costText(part) ?? kindText(part)).length + 10)); part.h = HEIGHT; }
+      else { part.w = Math.min(part.node < 0 ? 208 : 190, Math.max(60, 7 * (part.shown.length + (part.node < 0 ? 2 : 0)) + 16, 5.4 * (costText(part) ?? kindText(part)).length + 10)); part.h = HEIGHT; }
     }
     const edges = scope.edges ?? new Map(), after = new Map(), before = new Map(), state = new Map(), order = [];
     for (const part of scope.parts) { after.set(part, []); before.set(part, []); }
@@ -203,7 +225,7 @@ graphwright.drawing = (data) => {
       box.append(make("rect", { width: part.w, height: part.h, rx: 6 }), make("title", {}, isScope ? `${part.label}: ${counted(part.size)}` : `${view.nodes[part.node][0]} = ${view.ops[view.nodes[part.node][1]]} : ${view.nodes[part.node][5]}`));
       if (isScope && part.open) { box.append(make("text", { x: 8, y: 14 }, `▾ ${shorten(part.label, Math.floor(part.w / 7))}`)); drawParts(part, box); }
       else {
-        box.append(make("text", { x: part.w / 2, y: 14 }, (isScope ? "▸ " : "") + shorten(part.label, 26)));
+        box.append(make("text", { x: part.w / 2, y: 14 }, (isScope ? "▸ " : "") + part.shown));
         const cost = costText(part);
         box.append(make("text", { x: part.w / 2, y: 26, class: "kind" }, cost ?? kindText(part)));
         if (cost !== null) box.firstChild.style.fill = `color-mix(in oklab, var(--heat-1) ${(100 * Math.sqrt(part[metric.value] / (root[metric.value] || 1))).toFixed(1)}%, var(--heat-0))`;
