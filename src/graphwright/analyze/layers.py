@@ -94,7 +94,8 @@ def layers_by_names(names: Iterable[str], variables: Sequence[str], weights: Seq
     nodes = {"/".join(path) for path in paths}
     scopes = {tuple(path[:end]) for path in paths for end in range(1, len(path))}
     known, trained = ({part for name in given for part in name.split("/")[:-1]} for given in (variables, weights or variables))
-    opened = {scope for scope in scopes if _is_operator(scope[-1], known) or "/".join(scope) in nodes}
+    held = {tuple(parts[:end]) for parts in (name.split("/") for name in variables) for end in range(1, len(parts))}
+    opened = {scope for scope in scopes if _is_operator(scope, held) or "/".join(scope) in nodes}
     operators = opened | {scope for scope in scopes if _is_another(scope, scopes)}
     if _numbered(scopes - operators, trained):
         return Layers(_keras_names(scopes, operators, known, trained))
@@ -110,14 +111,31 @@ def _scopes(name: str) -> list[str]:
     return parts[calls:]
 
 
-def _is_operator(name: str, known: set[str]) -> bool:
-    """Whether TensorFlow opened a scope of this name for an operator; not where it is the name of a layer with variables ("sub")."""
-    return bool(_OPERATOR_SCOPE.fullmatch(name)) and not {name, _NUMBER.sub("", name)} & known
+def unnumbered(name: str) -> str:
+    """The name of a scope before it was numbered.
+
+    >>> unnumbered("conv_1_2"), unnumbered("conv1")
+    ('conv_1', 'conv1')
+    """
+    return _NUMBER.sub("", name)
+
+
+def _is_operator(scope: tuple[str, ...], held: set[tuple[str, ...]]) -> bool:
+    """Whether TensorFlow opened a scope for an operator by its name; not where a layer with variables is called so ("sub").
+
+    Args:
+        held: the scopes that hold variables, which may leave out the models around their layers.
+    """
+    if not _OPERATOR_SCOPE.fullmatch(scope[-1]):
+        return False
+    path = tuple(map(unnumbered, scope))
+    outermost = next((k for k, name in enumerate(path) if (name,) in held), len(path) - 1)
+    return not {path[outermost:], (*path[outermost:-1], scope[-1])} & held
 
 
 def _is_another(scope: tuple[str, ...], scopes: set[tuple[str, ...]]) -> bool:
     """Whether TensorFlow opened it as another of a series ("moments", "moments_1")."""
-    first = _NUMBER.sub("", scope[-1])
+    first = unnumbered(scope[-1])
     return first != scope[-1] and not _NUMBER.search(first) and (*scope[:-1], first) in scopes
 
 
@@ -142,19 +160,19 @@ def _as_written(scope: tuple[str, ...], model: str, tops: set[str]) -> tuple[str
     """The scope without that of the model; of a layer that is called again, which Keras 2 numbers, as that layer's."""
     if not model or len(scope) < 2 or scope[0] != model:
         return scope
-    first = _NUMBER.sub("", scope[1])
+    first = unnumbered(scope[1])
     return (first if scope[1] not in tops and first in tops else scope[1], *scope[2:])
 
 
 def _numbered(scopes: Iterable[tuple[str, ...]], known: set[str]) -> bool:
     """Whether Keras numbered the scopes of its layers."""
     parts = {part for scope in scopes for part in scope}
-    as_numbered = sum(1 for part in parts if part not in known and _NUMBER.sub("", part) in known)
-    as_written = sum(1 for part in parts if part in known and _NUMBER.sub("", part) not in known - {part})
+    as_numbered = sum(1 for part in parts if part not in known and unnumbered(part) in known)
+    as_written = sum(1 for part in parts if part in known and unnumbered(part) not in known - {part})
     if as_numbered or as_written:
         return as_numbered > as_written
     below = [scope for scope in scopes if len(scope) == 2]
-    names = {_NUMBER.sub("", scope[-1]) for scope in below}
+    names = {unnumbered(scope[-1]) for scope in below}
     return len(names) > 1 and all(_NUMBER.search(part) for scope in below for part in scope)
 
 
@@ -171,7 +189,7 @@ def _keras_names(scopes: set[tuple[str, ...]], operators: set[tuple[str, ...]], 
     layer: dict[tuple[str, ...], tuple[str, ...]] = {(): ()}
     inside: set[tuple[str, ...]] = set()
     for scope in sorted(scopes, key=len):
-        above, name = scope[:-1], _NUMBER.sub("", scope[-1])
+        above, name = scope[:-1], unnumbered(scope[-1])
         if scope in operators or above in inside:
             inside.add(scope)
         is_layer = scope not in inside and name != scope[-1] and not (scope[-1] in known and name not in known)

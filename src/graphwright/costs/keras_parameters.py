@@ -23,13 +23,11 @@ class KerasParameters:
     Attributes:
         parameters: in the order of the model, then those of metrics and of the optimizer.
         handles: `id` of a variable's handle -> which parameter it is.
-        scopes: `id` of a variable -> the layers around it.
         how: by figure, how it was obtained.
     """
 
     parameters: list[Parameter] = field(default_factory=list[Parameter])
     handles: dict[int, int] = field(default_factory=dict[int, int])
-    scopes: Mapping[int, str] = field(default_factory=dict[int, str])
     how: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
@@ -51,8 +49,12 @@ def keras_parameters(model: Any) -> KerasParameters:
             cause="the variables of a layer are made when it first knows the shape of its input",
             remedy="call the model once, or model.build(input_shape)",
         )
-    found, how = KerasParameters(scopes=_scopes(model)), {"trainable": "the model's trainable_variables"}
-    uses = _uses(model)
+    found, how = KerasParameters(), {"trainable": "the model's trainable_variables"}
+    uses, scopes = _uses(model), _scopes(model)
+
+    def scope(variable: Any) -> str:  # as `model.summary()` names layers
+        return scopes.get(id(variable), scope_of(variable.path)).removeprefix(f"{model.name}/")
+
     trainable = {id(v) for v in model.trainable_variables}
     weights = {id(v) for v in model.weights}
     metrics = {id(v) for v in model.metrics_variables}
@@ -64,16 +66,16 @@ def keras_parameters(model: Any) -> KerasParameters:
         else:
             kind = "trainable" if id(variable) in trainable else "non-trainable"
             use = uses.get(id(variable), "")
-        _add(found, model, variable, kind, use)
+        _add(found, scope(variable), variable, kind, use)
     for variable in model.metrics_variables:
-        _add(found, model, variable, "other state", "metric")
+        _add(found, scope(variable), variable, "other state", "metric")
     if getattr(model, "compiled", False) and not metrics_are_built(model):
         how["other state"] = "metrics that Keras makes when training begins are not counted yet"
     optimizer: Any = getattr(model, "optimizer", None)
     if optimizer is None:
         return replace(found, how={**how, "optimizer state": "the model is not compiled: it has no optimizer"})
     for variable in optimizer.variables:
-        _add(found, model, variable, "optimizer state", "")
+        _add(found, scope(variable), variable, "optimizer state", "")
     state_how = "the optimizer's variables" if optimizer.built else _predict(found, optimizer, model.trainable_variables)
     return replace(found, how={**how, "optimizer state": state_how})
 
@@ -108,12 +110,11 @@ def _uses(model: Any) -> Mapping[int, str]:
     return uses
 
 
-def _add(found: KerasParameters, model: Any, variable: Any, kind: ParameterKind, use: str) -> None:
+def _add(found: KerasParameters, scope: str, variable: Any, kind: ParameterKind, use: str) -> None:
     handle = id(variable.value.handle)
     if handle in found.handles:
         return
     found.handles[handle] = len(found.parameters)
-    scope = found.scopes.get(id(variable), scope_of(variable.path)).removeprefix(f"{model.name}/")  # as `model.summary()` names layers
     dtype, shape = DTYPES[str(variable.dtype)], tuple(variable.shape)
     found.parameters.append(make_parameter(variable.path, kind, dtype, shape, scope=scope, use=use))
 

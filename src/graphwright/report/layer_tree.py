@@ -43,6 +43,11 @@ class LayerRow:
         return len(self.path)
 
     @property
+    def count(self) -> int:
+        """How many layers it stands for."""
+        return max(len(self.alike), 1)
+
+    @property
     def label(self) -> str:
         """What it is called in the table.
 
@@ -93,7 +98,7 @@ def _largest(rows: Sequence[LayerRow]) -> list[LayerRow]:
 
     def share(row: LayerRow) -> float:
         figures = {name: getattr(row.cost, name) for name in _WEIGHED}
-        return sum(len(row.alike or (row,)) * n / sums[name] for name, n in figures.items() if sums[name] and math.isfinite(n))
+        return sum(row.count * n / sums[name] for name, n in figures.items() if sums[name] and math.isfinite(n))
 
     sums = {name: getattr(_total(rows), name) for name in _WEIGHED}
     layers = [k for k, row in enumerate(rows) if row.path[0] != NO_LAYER]
@@ -101,7 +106,7 @@ def _largest(rows: Sequence[LayerRow]) -> list[LayerRow]:
     found: list[LayerRow] = []
     for is_smaller, group in groupby(range(len(rows)), key=smaller.__contains__):
         between = [rows[k] for k in group]
-        count = sum(len(row.alike or (row,)) for row in between)
+        count = sum(row.count for row in between)
         found += [LayerRow((f"{count} layers",), between[-1].shape, _total(between))] if is_smaller and count > 1 else between
     return found
 
@@ -135,8 +140,8 @@ def total_row(rows: Sequence[LayerRow]) -> list[LayerRow]:
 
 def _total(rows: Sequence[LayerRow]) -> LayerCost:
     cost = LayerCost("", 0, 0, 0.0, 0.0, 0, 0)
-    for row in rows:
-        for _ in (row.alike or (row,)) if row.depth == 1 else ():
+    for row in (row for row in rows if row.depth == 1):
+        for _ in range(row.count):
             cost = _sum(cost, row.cost)
     return cost
 

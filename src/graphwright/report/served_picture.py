@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
-from graphwright.analyze.layers import GRADIENT_SCOPES, Layers, blocks, find_layers, layers_by_names, several
+from graphwright.analyze.layers import GRADIENT_SCOPES, Layers, blocks, find_layers, layers_by_names, several, unnumbered
 from graphwright.errors import GraphwrightError
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.edit.clone import copy_graph
@@ -159,7 +159,7 @@ def _seen_through(value: Value, shown: set[Node]) -> Value:
 def _variable_names(nodes: Iterable[Node]) -> dict[Node, str]:
     """What the variables among these are called; without the numbers that Keras gives to all of them when it exports a model."""
     names = {node: _name(node) for node in nodes if _is_variable(node)}
-    plain = {node: re.sub(r"_\d+$", "", name) for node, name in names.items()}
+    plain = {node: unnumbered(name) for node, name in names.items()}
     numbered = all(plain[node] != name for node, name in names.items()) and len(set(plain.values())) == len(plain)
     return plain if numbered else names
 
@@ -209,7 +209,7 @@ def _beside_layers(place: Mapping[Node, str], names: Mapping[Node, str]) -> dict
 
     def beside(node: Node) -> str:
         scope, *inner = names[node].split("/")[:-1]
-        return "/".join(inner) if len(within[scope]) > 2 and place[node] == re.sub(r"_\d+$", "", scope) else place[node]
+        return "/".join(inner) if len(within[scope]) > 2 and place[node] == unnumbered(scope) else place[node]
 
     return {node: beside(node) if "/" in names[node] else layer for node, layer in place.items()}
 

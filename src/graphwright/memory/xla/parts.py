@@ -48,12 +48,12 @@ class _Turn:
 
     Attributes:
         start: the first example of the part.
-        sums: nodes of no part that stand behind them, up to the next turn.
+        behind: nodes of no part that stand behind them, up to the next turn.
     """
 
     start: object
     nodes: list[Node] = field(default_factory=list[Node])
-    sums: list[Node] = field(default_factory=list[Node])
+    behind: list[Node] = field(default_factory=list[Node])
 
     def results(self, unasked: set[Node]) -> list[Node]:
         """What can be waited for: what the turn makes that it does not read itself, added to what the parts before it made.
@@ -62,7 +62,7 @@ class _Turn:
             unasked: what is not waited for.
         """
         own = set(self.nodes)
-        made = [*self.nodes, *(node for node in self.sums if any(value.producer in own for value in node.inputs))]
+        made = [*self.nodes, *(node for node in self.behind if any(value.producer in own for value in node.inputs))]
         read = {value.producer for node in made for value in node.inputs} | unasked
         return [node for node in made if node not in read and any(map(is_numeric, node.outputs))]
 
@@ -75,7 +75,7 @@ def _turns(steps: Sequence[Sequence[Node]]) -> list[_Turn]:
                 found.append(_Turn(start))
             found[-1].nodes.append(node)
         elif found:
-            found[-1].sums.append(node)
+            found[-1].behind.append(node)
     return found
 
 
