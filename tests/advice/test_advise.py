@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 import graphwright as gw
+from graphwright.advice.keras_variants import mixed_precision
 from graphwright.advice.lint import lint
 from graphwright.costs.max_batch import batch_by_growth
 from graphwright.errors import ArgumentError
@@ -183,3 +184,27 @@ def test_a_kernel_that_ends_late_raises_the_peak_of_a_step_whose_order_is_free()
     assert one == pytest.approx(before.peak_bytes, rel=0.01)
     assert two - one == pytest.approx(activation, rel=0.1)
     assert peak_text(one, two).endswith("MiB where a kernel ends late")
+
+
+def test_data_of_several_inputs_serve_every_suggestion() -> None:
+    tokens, mask = keras.Input((None,), dtype="int32", name="tokens"), keras.Input((None,), name="mask")
+    embedded = keras.layers.Embedding(500, 64)(tokens) * mask[:, :, None]
+    model = keras.Model({"tokens": tokens, "mask": mask}, keras.layers.Dense(2)(keras.layers.GlobalAveragePooling1D()(embedded)))
+    model.compile("adam", "mse", jit_compile=False)
+    x = {"tokens": tf.zeros((8, 128), tf.int32), "mask": tf.ones((8, 128))}
+    advice = gw.advise(model, 0.7, inputs=(x, tf.zeros((8, 2)), tf.ones(8)), time_limit_s=0.2, cache_dir=None)
+    assert not any("no input" in why or "has the shape" in why for why in advice.left_out.values())
+    found = next(s for s in advice.suggestions if s.command.startswith("graphwright optimize"))
+    assert "--feed mask=8,128 --feed tokens=8,128:int32 --feed y=8,2 --feed sample_weight=8 " in found.command
+
+
+def test_a_model_that_computes_in_16_bits_is_left_so() -> None:
+    with pytest.raises(gw.UnsupportedError, match="compute in bfloat16 already"), mixed_precision(_dense("mixed_bfloat16")):
+        pass
+    with mixed_precision(model := _dense("float32")):
+        assert model.layers[0].compute_dtype == "bfloat16"
+    assert model.layers[0].compute_dtype == "float32"
+
+
+def _dense(dtype: str) -> keras.Model:
+    return keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, dtype=dtype)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -250,3 +251,24 @@ def test_three_models_and_two_budgets_as_measured(name, budgets) -> None:
     for answer in answers(name, "small", budgets):
         assert answer.is_confirmed, str(answer)
         assert abs(answer.batch - answer.predicted_batch) <= max(1, answer.batch // 10), str(answer)
+
+
+def test_example_inputs_say_all_but_the_batch_size() -> None:
+    step = perceptron()
+    inputs = (tf.zeros((4, 64)), np.zeros((4, 16), "float32"))
+    formulas = gw.batch_formulas(step, inputs=inputs)
+    assert formulas.feeds == {"x": (None, 64), "y": (None, 16)}
+    assert formulas.peak_bytes(8) == traced_peak(step, 8)
+    assert gw.max_batch(step, "1MiB", inputs=inputs).batch == gw.max_batch(step, "1MiB", FEEDS).batch
+    data = tf.data.Dataset.from_tensor_slices(inputs).batch(2)
+    assert [point.peak_bytes for point in gw.sweep(step, batches=(4, 8), inputs=data).points] == [traced_peak(step, n) for n in (4, 8)]
+    with pytest.raises(ArgumentError, match="both feeds and inputs"):
+        gw.sweep(step, FEEDS, inputs=inputs)
+
+
+def test_a_model_and_its_inference_take_example_inputs() -> None:
+    model = keras.Sequential([keras.Input((None, 8), name="rows"), keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(2)])
+    model.compile("sgd", "mse")
+    data = tf.data.Dataset.from_tensors((tf.zeros((2, 128, 8)), tf.zeros((2, 2))))
+    assert gw.max_batch(model, "4MiB", inputs=data).feeds == {"rows": (None, 128, 8), "y": (None, 2)}
+    assert gw.max_batch(model, "4MiB", inputs=data, mode="infer").feeds == {"rows": (None, 128, 8)}

@@ -181,3 +181,13 @@ def test_short_sequences_alone_are_taken_by_some_models():
 
     report = gw.infer_shapes(step, {"x": (None, None, 4)})
     assert [str(value) for value in report.outputs] == ["[batch, x[1], 4]"]
+
+
+def test_inputs_whose_names_begin_alike_have_one_length():
+    @tf.function
+    def step(encoder_tokens, encoder_mask, decoder_tokens, decoder_mask):
+        return encoder_tokens * encoder_mask, decoder_tokens * decoder_mask
+
+    names = ("encoder_tokens", "encoder_mask", "decoder_tokens", "decoder_mask")
+    report = gw.infer_shapes(step, dict.fromkeys(names, (None, None)))
+    assert [str(value) for value in report.outputs] == ["[batch, encoder_tokens[1]]", "[batch, decoder_tokens[1]]"]

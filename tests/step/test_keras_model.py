@@ -202,3 +202,33 @@ def test_several_targets_have_names_by_which_they_can_be_fed() -> None:
     assert trace(model, feeds=feeds).feeds == feeds
     with pytest.raises(gw.ArgumentError, match="no input 'y_2'"):
         keras_specs(model, "train", {"y_2": (6, 4)}, 6)
+
+
+def test_data_have_the_names_by_which_they_can_be_fed() -> None:
+    tokens, mask = keras.Input((None,), dtype="int32", name="tokens"), keras.Input((None,), name="mask")
+    embedded = keras.layers.Embedding(10, 4)(tokens) * mask[:, :, None]
+    model = keras.Model({"tokens": tokens, "mask": mask}, keras.layers.Dense(10, "softmax")(embedded))
+    model.compile("sgd", "sparse_categorical_crossentropy", jit_compile=False)
+    x = {"tokens": np.zeros((4, 6), "int32"), "mask": np.ones((4, 6), "float32")}
+    data = tf.data.Dataset.from_tensors((x, np.zeros((4, 6), "int32"), np.ones((4, 6), "float32")))
+    feeds = {"mask": (4, 6), "tokens": (4, 6), "y": (4, 6), "sample_weight": (4, 6)}
+    traced = trace(model, inputs=data)
+    assert traced.feeds == trace(model, feeds=feeds).feeds == feeds
+    assert traced.is_runnable
+    assert trace(model, inputs=x, mode="infer").feeds == trace(model, inputs=data, mode="infer").feeds == {"mask": (4, 6), "tokens": (4, 6)}
+    assert trace(model, feeds={"tokens": (4, 6), "mask": (4, 6)}).feeds == {name: feeds[name] for name in list(feeds)[:3]}
+    model.fit(data, shuffle=False, verbose=0)
+    assert trace(model, feeds={"tokens": (4, 6), "mask": (4, 6)}).feeds == feeds  # as in the earlier call
+    with pytest.raises(gw.ArgumentError, match="no input 'sample_weight_1'"):
+        trace(model, feeds=feeds | {"sample_weight_1": (4, 6)})
+
+
+def test_several_weights_have_names_too() -> None:
+    x = keras.Input((8,), name="rows")
+    model = keras.Model(x, [keras.layers.Dense(3)(x), keras.layers.Dense(4)(x)])
+    model.compile("sgd", ["mse", "mse"])
+    targets = [np.zeros((4, 3), "float32"), np.zeros((4, 4), "float32")]
+    given = trace(model, inputs=(np.zeros((4, 8), "float32"), targets, [np.ones(4, "float32")] * 2))
+    feeds = {"rows": (4, 8), "y_0": (4, 3), "y_1": (4, 4), "sample_weight_0": (4,), "sample_weight_1": (4,)}
+    assert given.feeds == trace(model, feeds=feeds).feeds == feeds
+    assert list(trace(model, feeds={"rows": (4, 8), "sample_weight": [(4,), (4,)]}).feeds) == list(feeds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,7 @@ from graphwright.run.traced_step import TracedStep
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.step.example_inputs import example_inputs
 from graphwright.step.executor_peak import inter_op_threads, peak_range
+from graphwright.step.keras_inputs import keras_specs
 from graphwright.step.keras_step import is_keras_model
 from graphwright.step.summary import find_roles
 from graphwright.step.targets import Feed, about_a_step, trace
@@ -39,7 +41,7 @@ _VERBS: Mapping[SuggestionKind, tuple[tuple[Verb, ...], str]] = {
     "plan": (BIT_FOR_BIT, "bit for bit the same results"),
     "plan, all verbs": (tuple(sorted(read_allow("all"))), "the same results but for the order of sums over the batch"),
 }
-_WORTH = 0.02  # of the peak: an optimizer that keeps less than this is left as it is
+_WORTH = 0.02  # of the peak: what saves less than this is not worth saying, and an optimizer that keeps less is left as it is
 _CHEAP = 0.01  # extra time as a share, below which no other verb is asked
 
 
@@ -112,10 +114,10 @@ def advise(
                 left_out[name] = first_line(error)
                 continue
             for suggestion in suggestions:
-                if suggestion.fits or suggestion.peak_bytes < own.peak.peak_bytes:
+                if own.is_worth(suggestion):
                     found.append(suggestion)
                 else:
-                    left_out[suggestion.kind] = f"{suggestion.what}: {format_bytes(suggestion.peak_bytes)}, no less than as it is"
+                    left_out[suggestion.kind] = f"{suggestion.what}: {format_bytes(suggestion.peak_bytes)}, about as much as it is now"
         tell("looking for likely mistakes", 1.0)
         mistakes = lint(traced, before.flat)
     return Advice(
@@ -196,6 +198,11 @@ class _Own:
         ratio = _seconds(tasks) / own
         return ratio if batch is None else ratio * self.batch / batch
 
+    def is_worth(self, suggestion: Suggestion) -> bool:
+        """Whether a suggestion fits where the step itself does not, takes less than it, or is another batch that fits."""
+        helps = suggestion.fits and (suggestion.kind == "batch" or self.peak.most_bytes > self.memory_bytes)
+        return helps or suggestion.peak_bytes < (1 - _WORTH) * self.peak.peak_bytes
+
     def suggest(
         self,
         kind: SuggestionKind,
@@ -226,11 +233,15 @@ def _peak_of(traced: TracedStep, before: Unplanned) -> _Peak:
 
 
 def _arguments_text(traced: TracedStep, feeds: Mapping[str, Feed] | None, batch: int | None) -> str:
-    """The options of a command that give the inputs these shapes."""
-    if batch is not None:
+    """The options of a command that give the inputs these shapes: the batch size alone, where the rest is known without."""
+    if batch is not None and feeds is None:
         return f" --batch {batch}"
-    if is_keras_model(traced.owner) and feeds is None:
-        return f" --batch {traced.shapes[0][0]}"
+    if feeds is None and is_keras_model(traced.owner):
+        first = traced.shapes[0][0]
+        with suppress(GraphwrightError):
+            specs = import_tensorflow().nest.flatten(keras_specs(traced.owner, "train", {}, first))
+            if [(spec.name, tuple(spec.shape)) for spec in specs] == list(traced.feeds.items()):
+                return f" --batch {first}"
     return _feeds_text(traced)
 
 
@@ -285,7 +296,7 @@ def _other_batch(own: _Own, target: Any, feeds: Mapping[str, Feed] | None) -> li
     """The largest batch that was found to fit."""
     tell("looking for the largest batch")
     keras = is_keras_model(own.traced.owner)
-    sized = SizedStep(own.traced.owner if keras else target, feeds if keras or feeds else _feeds_of(own.traced), "train", device=own.device)
+    sized = SizedStep(own.traced.owner if keras else target, feeds or _feeds_of(own.traced), "train", device=own.device)
     tasks: dict[int, TaskMap] = {}
     peaks: dict[int, _Peak] = {}
 

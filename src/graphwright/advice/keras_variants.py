@@ -6,17 +6,27 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from graphwright.errors import UnsupportedError
 from graphwright.source.private_keras import all_layers
 from graphwright.source.tensorflow_import import import_keras
 
 BFLOAT16 = "mixed_bfloat16"
+_SHORT = ("bfloat16", "float16")
 
 
 @contextmanager
 def mixed_precision(model: Any) -> Generator[None]:
-    """The layers of a model compute in bfloat16 while this lasts; variables stay float32."""
+    """The layers of a model compute in bfloat16 while this lasts; variables stay float32.
+
+    Raises:
+        UnsupportedError: some compute in 16 bits as it is, and those that do not were left so on purpose.
+    """
     policy = import_keras().DTypePolicy(BFLOAT16)
-    layers = [layer for layer in all_layers(model) if layer.dtype_policy.name == "float32"]
+    every = all_layers(model)
+    short = next((layer.compute_dtype for layer in every if layer.compute_dtype in _SHORT), None)
+    if short is not None:
+        raise UnsupportedError(f"layers of the model compute in {short} already", where=f"model {model.name!r}")
+    layers = [layer for layer in every if layer.dtype_policy.name == "float32"]
     before = [layer.dtype_policy for layer in layers]
     try:
         for layer in layers:

@@ -13,6 +13,8 @@ from graphwright.run.traced_step import TracedStep
 from graphwright.source.concrete_function import argument_shapes
 from graphwright.step.flatten import FlatStep
 
+_NAMED = 3  # nodes of one finding
+
 
 def lint(traced: TracedStep, flat: FlatStep) -> tuple[Finding, ...]:
     """All findings about a step.
@@ -51,13 +53,18 @@ def _open_dimensions(traced: TracedStep, graph: Graph) -> Iterable[Finding]:
             "pad the data to few sizes, or state the size in the signature",
             open_axes,
         )
+    alike: dict[tuple[str, str], list[str]] = {}
     for node in _first_of_unknown_size(graph):
+        alike.setdefault((node.op_type, reason_of(node)), []).append(node.name)
+    for (op_type, reason), names in alike.items():
+        listed = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+        verb = "makes" if len(names) == 1 else "make"
         yield Finding(
             "open dimension",
-            f"the size of what {node.name} ({node.op_type}) makes is not known before the step runs ({reason_of(node)}): XLA compiles for "
-            "sizes that it knows, so jit_compile=True fails here or works on the largest size",
+            f"the size of what {listed} ({op_type}) {verb} is not known before the step runs ({reason}): XLA compiles for sizes that it "
+            "knows, so jit_compile=True fails here or works on the largest size",
             "use a mask of the full size in its place, or state the size behind it with tf.ensure_shape",
-            (node.name,),
+            tuple(names),
         )
 
 

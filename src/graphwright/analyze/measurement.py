@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from dataclasses import dataclass, field
 
 from graphwright.plain import Result
@@ -13,7 +14,10 @@ class Measurement(Result):
     """Peak memory and time of one step, measured.
 
     >>> print(Measurement(3 * 2**20, 2**20, 0.5, "by hand"))
-    peak 3.0 MiB, of which 1.0 MiB are resident; 0.5 s a step; by hand
+    peak 3.0 MiB, of which 1.0 MiB are resident; 0.5 s a step
+    <BLANKLINE>
+    How they were obtained
+      by hand
 
     Attributes:
         peak_bytes: resident bytes plus the largest growth above them during the step.
@@ -33,5 +37,6 @@ class Measurement(Result):
     bytes_in_use: tuple[int, ...] = field(default=(), repr=False)
 
     def __str__(self) -> str:
-        time = "" if math.isnan(self.time_s) else f" {self.time_s:.3g} s a step;"
-        return f"peak {self.peak_bytes / 2**20:,.1f} MiB, of which {self.resident_bytes / 2**20:,.1f} MiB are resident;{time} {self.how}"
+        time = "" if math.isnan(self.time_s) else f"; {self.time_s:.3g} s a step"
+        figures = f"peak {self.peak_bytes / 2**20:,.1f} MiB, of which {self.resident_bytes / 2**20:,.1f} MiB are resident{time}"
+        return f"{figures}\n\nHow they were obtained\n{textwrap.fill(self.how, 80, initial_indent='  ', subsequent_indent='  ')}"

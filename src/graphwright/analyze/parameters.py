@@ -20,6 +20,7 @@ from graphwright.ir.dtypes import DType, Shape, byte_count, element_count
 
 ParameterKind = Literal["trainable", "non-trainable", "optimizer state", "other state", "constant"]
 KINDS: tuple[ParameterKind, ...] = ("trainable", "non-trainable", "optimizer state", "other state", "constant")
+WEIGHTS: tuple[ParameterKind, ...] = KINDS[:2]
 
 
 @dataclass(frozen=True, slots=True)

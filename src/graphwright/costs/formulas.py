@@ -32,7 +32,7 @@ _HOW = {
 
 @garbage_collection_paused()
 @about_a_step
-def batch_formulas(target: Any, feeds: Feeds = None, *, mode: Mode = "auto") -> BatchFormulas:
+def batch_formulas(target: Any, feeds: Feeds = None, inputs: Any = None, *, mode: Mode = "auto") -> BatchFormulas:
     """What a step costs as functions of its batch size: peak, resident and activation bytes, FLOPs.
 
     The figures are evaluated at several sizes; polynomials in pieces are laid through them, and checked at other sizes (`how` of each
@@ -59,7 +59,7 @@ def batch_formulas(target: Any, feeds: Feeds = None, *, mode: Mode = "auto") -> 
     >>> formulas.peak_bytes(10) == 30 * 2**20
     True
     """
-    sized = SizedStep(target, feeds, mode)
+    sized = SizedStep(target, feeds, mode, inputs=inputs)
     shapes = sized.open_feeds()
     peak = peak_formula(sized)
     flops, unknown, why = _flops(sized)

@@ -28,6 +28,7 @@ def max_batch(
     target: Any,
     budget: int | str,
     feeds: Feeds = None,
+    inputs: Any = None,
     *,
     mode: Mode = "auto",
     measure: bool = False,
@@ -65,7 +66,7 @@ def max_batch(
     if measure and find_device(device) is not None:
         raise ArgumentError(f"device={device!r} was given beside measure", argument="device", remedy="measure where that device is")
     budget_bytes = Budget.read(budget).nbytes
-    sized = SizedStep(target, feeds, mode, runs=measure, device=device)
+    sized = SizedStep(target, feeds, mode, inputs=inputs, runs=measure, device=device)
     shapes = sized.open_feeds()
     formula = peak_formula(sized)
     how = {"predicted peak": HOW_PEAK_TRACED, "shapes": sized.how, "formula": formula.how}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from graphwright.analyze.dimension_fit import Bindings, Dimension, fit_dimension
@@ -29,6 +30,8 @@ _BATCH_SIZES = (3, 5, 8, 7)
 # Of other dimensions: large enough for windows to fit. Odd ones tell how strides round; some models take multiples only, and some short
 # sequences only.
 _OTHER_SIZES = ((64, 75, 97, 130), (64, 96, 160, 224), (128, 256, 512, 384), (8, 11, 14, 10))
+# Of the names of inputs, what those have in common of which an axis may have one size: nothing, the first word, everything.
+_TOGETHER: tuple[Callable[[str], str], ...] = (str, lambda name: re.split(r"[\W_]", name)[0], lambda _: "")
 _Shapes = Mapping[str, Shape]
 
 
@@ -47,7 +50,8 @@ def infer_shapes(
 
     Returns:
         A `ShapeReport`, which prints itself. First dimensions are taken for one and the same batch size, others for one
-        dimension each, or where that does not fit, for one per axis.
+        dimension each; where that does not fit, for one per axis of the inputs whose names begin with the same word, such as `encoder`;
+        and where that does not fit either, for one per axis.
 
     Raises:
         ArgumentError: the feeds do not fit, or the target is nothing that can be read.
@@ -60,10 +64,8 @@ def infer_shapes(
     (['[2*batch, 4]', '[?, 2]'], 'Where')
     """
     bound = _Bound(target, feeds or {}, outputs, mode)
-    free = _free(bound.shapes, per_axis=False)
     failure: GraphwrightError | None = None
-    for per_axis in (False, True):
-        free = _free(bound.shapes, per_axis=per_axis)
+    for free in (tried := _free(bound.shapes)):
         for sizes in _OTHER_SIZES if any(symbol != BATCH for symbol in free) else _OTHER_SIZES[:1]:
             bindings = _bindings(tuple(free), sizes)
             try:
@@ -73,8 +75,8 @@ def infer_shapes(
             else:
                 return _report(bound, free, bindings, graphs)
     assert failure is not None
-    if free:
-        failure.places += (f"with sizes that were tried for {', '.join(free)}",)
+    if tried[-1]:
+        failure.places += (f"with sizes that were tried for {', '.join(tried[-1])}",)
     raise failure
 
 
@@ -172,17 +174,23 @@ def _placeholders(graph: Graph, outputs: Iterable[str]) -> dict[str, Shape]:
     }
 
 
-def _free(shapes: _Shapes, *, per_axis: bool) -> dict[str, tuple[str, ...]]:
-    """By symbol, the places that it stands for."""
-    found: dict[str, list[str]] = {}
-    first: dict[int, str] = {}
-    for name, shape in shapes.items():
-        for axis, size in enumerate(shape or ()):
-            if size is None:
-                place = f"{name}[{axis}]"
-                symbol = BATCH if axis == 0 else first.setdefault(axis, place) if per_axis else place
-                found.setdefault(symbol, []).append(place)
-    return {symbol: tuple(places) for symbol, places in found.items()}
+def _free(shapes: _Shapes) -> list[dict[str, tuple[str, ...]]]:
+    """By symbol, the places that it stands for, in each of the ways in which places may have one size: each its own, those of inputs whose
+    names begin alike, all of an axis.
+    """
+    ways: list[dict[str, tuple[str, ...]]] = []
+    for together in _TOGETHER:
+        found: dict[str, list[str]] = {}
+        first: dict[tuple[str, int], str] = {}
+        for name, shape in shapes.items():
+            for axis, size in enumerate(shape or ()):
+                if size is None:
+                    place = f"{name}[{axis}]"
+                    symbol = BATCH if axis == 0 else first.setdefault((together(name), axis), place)
+                    found.setdefault(symbol, []).append(place)
+        way = {symbol: tuple(places) for symbol, places in found.items()}
+        ways += [way] if way not in ways else []
+    return ways
 
 
 def _bindings(symbols: tuple[str, ...], other: tuple[int, int, int, int]) -> Bindings:

@@ -23,11 +23,12 @@ from graphwright.plan.simulate import simulate
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.progress import tell
 from graphwright.run.traced_step import TracedStep
+from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.step.executor_peak import inter_op_threads
 from graphwright.step.feeds import declared_shape, is_value, leaves_of, map_feeds, resized
 from graphwright.step.flatten import FlatStep, flat_step
 from graphwright.step.summary import find_roles
-from graphwright.step.targets import Feed, Mode, read_target, trace
+from graphwright.step.targets import Feed, Mode, both_given, one_batch, read_target, trace
 
 Feeds = Callable[[int], Mapping[str, Feed]] | Mapping[str, Feed] | None
 TRACED_FIRST = (3, 5, 8)  # odd and even ones, since steps may halve a batch
@@ -51,6 +52,7 @@ class SizedStep:
     Args:
         target: as for `graphwright.inspect`.
         feeds: see `feeds_at`.
+        inputs: example arguments of one call, instead of feeds; see `specs_at`.
         mode: for a Keras model.
         runs: whether it is to be run.
         device: what its peaks are for.
@@ -59,9 +61,12 @@ class SizedStep:
         traced_sizes: batch sizes for which it was traced.
     """
 
-    def __init__(self, target: Any, feeds: Feeds, mode: Mode, *, runs: bool = False, device: str = HERE) -> None:
+    def __init__(self, target: Any, feeds: Feeds, mode: Mode, *, inputs: Any = None, runs: bool = False, device: str = HERE) -> None:
+        if feeds is not None and inputs is not None:
+            raise both_given()
         self.target = read_target(target, runs=runs)
         self.given = feeds
+        self.inputs = one_batch(self.target, inputs, mode)
         self.mode: Mode = mode
         self.device = device
         self._traced: dict[int, TracedStep] = {}
@@ -121,7 +126,9 @@ class SizedStep:
         """
         if size not in self._traced:
             with at_size(size):
-                traced = trace(self.target, feeds=feeds_at(self.given, size), mode=self.mode, open_batch=size, device=self.device)
+                feeds = feeds_at(self.given, size)
+                inputs = None if self.inputs is None else specs_at(self.inputs, size)
+                traced = trace(self.target, feeds=feeds, inputs=inputs, mode=self.mode, open_batch=size, device=self.device)
             self._traced[size] = traced
             self.traced_sizes.add(size)
         return self._traced[size]
@@ -255,6 +262,23 @@ def feeds_at(feeds: Feeds, size: int) -> Mapping[str, Feed] | None:
         return resized(feed, dims)
 
     return map_feeds(changed, feeds)
+
+
+def specs_at(inputs: Any, size: int) -> Any:
+    """Specs of example arguments with a batch size in place of every first dimension; what has none stays as it is.
+
+    >>> import tensorflow as tf
+    >>> specs_at((tf.zeros((4, 3)), {"rate": 0.5, "y": tf.zeros(4, tf.int32)}), 8)  # doctest: +NORMALIZE_WHITESPACE
+    (TensorSpec(shape=(8, 3), dtype=tf.float32, name=None),
+     {'rate': 0.5, 'y': TensorSpec(shape=(8,), dtype=tf.int32, name=None)})
+    """
+    tf = import_tensorflow()
+
+    def spec(leaf: Any) -> Any:
+        shape: tuple[Any, ...] = tuple(getattr(leaf, "shape", None) or ())
+        return tf.TensorSpec((size, *shape[1:]), leaf.dtype) if shape else leaf
+
+    return tf.nest.map_structure(spec, inputs)
 
 
 def open_shape(name: str, feed: Feed) -> tuple[int | None, ...]:

@@ -181,7 +181,7 @@ def layer_columns(layers: Sequence[LayerCost]) -> list[Column[LayerCost]]:
         Column("layer", lambda r: r.layer, kind="layer"),
         Column("at the peak", lambda r: r.peak_share_bytes, format_bytes, bar=True, note="bytes live at the peak"),
         Column("residuals", lambda r: r.residual_bytes, format_bytes, bar=True, note="forward values kept for the backward pass"),
-        Column("parameters", lambda r: r.parameter_count, bar=True, note="trainable elements"),
+        Column("parameters", lambda r: r.parameter_count, bar=True, note="elements of weights, trained or not"),
         Column("forward", lambda r: r.forward_flops, format_flops, bar=True, note="FLOPs of the forward pass"),
         Column("backward", lambda r: r.backward_flops, format_flops, bar=True, note="FLOPs of the gradients"),
     ]

@@ -135,33 +135,61 @@ def shorten_middle(text: str, width: int) -> str:
 
 
 def shorten_apart(texts: Sequence[str], width: int) -> list[str]:
-    """Each as `shorten_middle` has it; those that would look alike keep the part of the path in which they differ.
+    """Each as `shorten_middle` has it; those that would look alike keep the parts of the path in which they differ.
 
     >>> shorten_apart(["net/block_0/attention/dense", "net/block_1/attention/dense", "norm"], 16)
     ['…block_0/at…ense', '…block_1/at…ense', 'norm']
     >>> shorten_apart(["2 × transformer_encoder_layer_0…1", "2 × transformer_decoder_layer_0…1"], 24)
     ['2 × …encoder_layer_0…1', '2 × …decoder_layer_0…1']
+    >>> shorten_apart([f"net/encoder_layer_{k}/feed_forward_{part}_dense" for k in range(2) for part in ("in", "out")], 22)
+    ['…layer_0/…in_dense', '…layer_0/…out_dense', '…layer_1/…in_dense', '…layer_1/…out_dense']
     """
     short = {text: shorten_middle(text, width) for text in texts}
-    alike: dict[str, list[str]] = {}
-    for text, shown in short.items():
-        alike.setdefault(shown, []).append(text)
-    for group in alike.values():
-        if len(group) > 1:
-            alike_to = next((k for k, letters in enumerate(zip(*group, strict=False)) if len(set(letters)) > 1), 0)
-            start = group[0].rfind("/", 0, alike_to) + 1
-            for text in group:
-                part, slash, rest = text[start:].partition("/")
-                rest = slash + rest
-                part = shorten_middle(f"…{part}" if start else part, max(width - cell_len(rest), 2 * width // 3))
-                short[text] = part + shorten_middle(rest, width - cell_len(part))
-            if len({short[text] for text in group}) < len(group):  # they differ within that part
-                start = max(group[0].rfind(mark, 0, alike_to) for mark in "/_- ") + 1
-                for text in group:
-                    count = _COUNT.match(text)
-                    before = count[0] if count and start > count.end() else ""
-                    short[text] = before + shorten_middle(f"…{text[start:]}" if start else text, width - cell_len(before))
+    families = {text: [text] for text in short}  # those that looked alike once
+    for apart in (_from_part, _differences):
+        shown: dict[str, list[str]] = {}
+        for text, so_far in short.items():
+            shown.setdefault(so_far, []).append(text)
+        for alike in shown.values():
+            if len(alike) > 1:
+                joined = list(dict.fromkeys(member for text in alike for member in families[text]))
+                families |= dict.fromkeys(joined, joined)
+                short |= apart(joined, width)
     return [short[text] for text in texts]
+
+
+def _from_part(alike: Sequence[str], width: int) -> dict[str, str]:
+    """From the part of the path on in which they first differ."""
+    start = alike[0].rfind("/", 0, _first_difference(alike)) + 1
+    found: dict[str, str] = {}
+    for text in alike:
+        part, slash, rest = text[start:].partition("/")
+        rest = slash + rest
+        part = shorten_middle(f"…{part}" if start else part, max(width - cell_len(rest), 2 * width // 3))
+        found[text] = part + shorten_middle(rest, width - cell_len(part))
+    return found
+
+
+def _differences(alike: Sequence[str], width: int) -> dict[str, str]:
+    """Those parts of the path alone in which they differ, each from the word on in which it does; a number with the word before it."""
+    paths = [text.split("/") for text in alike]
+    kept: list[list[str]] = [[] for _ in alike]
+    for parts in zip(*paths, strict=False):
+        if len(set(parts)) > 1:
+            start = max(parts[0].rfind(mark, 0, _first_difference(parts)) for mark in "_- ") + 1
+            if start and parts[0][start:].isdecimal():
+                start = parts[0].rfind("_", 0, start - 1) + 1
+            for own, part in zip(kept, parts, strict=True):
+                count = _COUNT.match(part)
+                before = count[0] if count and start > count.end() else ""
+                own.append(f"{before}…{part[start:]}" if start else part)
+    common = min(map(len, paths))
+    return {text: shorten_middle("/".join(own + path[common:]), width) for text, own, path in zip(alike, kept, paths, strict=True)}
+
+
+def _first_difference(alike: Sequence[str]) -> int:
+    """The first place at which they do not have the same letter; 0 where one begins as the others do."""
+    return next((k for k, letters in enumerate(zip(*alike, strict=False)) if len(set(letters)) > 1), 0)
 
 
 def glue_units(text: str) -> str:

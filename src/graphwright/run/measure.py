@@ -104,14 +104,15 @@ def measure(
     _check_plausible(step, growths)
     growth = round(statistics.median(growths))
     allocator = "high-water mark of the process, oneDNN through malloc" if on_cpu else "TensorFlow's allocator"
-    spread = f"{min(growths) / 1e6:.1f} to {max(growths) / 1e6:.1f} MB above resident"
+    spread = f"{min(growths) / 2**20:.1f} to {max(growths) / 2**20:.1f} MiB above resident"
     decisive = "memory"
     how = f"{conditions(memory, options)}; peak by {allocator}, median of {steps} steps after {warmup} ({spread})"
     if counted is not None:
         least, most = (round(statistics.median(counted[key])) for key in ("tensors", "all"))
         most += min(counted["outside"])
         how += (
-            f"; counted by TensorFlow's allocator: tensors {least / 1e6:.1f} MB, with all that kernels ask for at most {most / 1e6:.1f} MB"
+            f"; counted by TensorFlow's allocator: tensors {least / 2**20:.1f} MiB, with all that kernels ask for at most "
+            f"{most / 2**20:.1f} MiB"
         )
         if not least <= growth <= most:
             decisive, growth = "count", min(max(growth, least), most)

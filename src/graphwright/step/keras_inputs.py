@@ -11,12 +11,17 @@ from graphwright.source.private_keras import call_with_specs, called_specs, inpu
 from graphwright.source.tensorflow_import import import_keras, import_tensorflow
 from graphwright.step.feeds import check_known, declared_shape, is_nested, leaves_of, map_feeds
 
+_WEIGHT = "sample_weight"
+_WHOSE = {"y": "the model's targets are", _WEIGHT: "the weights of its examples are"}
+_BESIDE_X = tuple(_WHOSE)
+
 
 def keras_specs(model: Any, mode: Literal["train", "infer"], feeds: Mapping[str, Any], batch: int | None) -> tuple[Any, ...]:
     """Specs of the arguments of `keras_step`. A model that is not built is built, as its first step would.
 
     Args:
-        feeds: shapes by the name of the input, or `x` for all of them; `y` for the target, where it cannot be told from the loss.
+        feeds: shapes by the name of the input, or `x` for all of them; `y` for the target, where it cannot be told from the loss;
+            `sample_weight`, where there is one.
         batch: size of the first dimension, where it is open, or is only that of an earlier call.
 
     Raises:
@@ -43,25 +48,78 @@ def keras_specs(model: Any, mode: Literal["train", "infer"], feeds: Mapping[str,
             return tf.TensorSpec([first[0], *spec.shape[1:]] if spec.shape.rank else spec.shape, spec.dtype)
 
         rest: Any = tf.nest.map_structure(resized, before[1:])
-        return ((x, *(_targets_fed(target, feeds) for target in rest[:1]), *rest[1:]),)
+        weights: Any = rest[1:] or _weights(feeds, next(iter(rest), None), first[0])
+        parts = [_parts_fed(what, part, feeds) for what, part in zip(_BESIDE_X, (*rest[:1], *weights), strict=False)]
+        return ((x, *parts),)
     sparse = "sparse" in _loss_name(model)
 
-    def target_spec(_: str, given: Any) -> Any:
-        return given if isinstance(given, tf.TensorSpec) else tf.TensorSpec(given, tf.int32 if sparse else tf.float32)
+    dtype = tf.int32 if sparse else tf.float32
 
     def target(t: Any) -> Any:
         if feeds.get("y") is not None:
-            return target_spec("y", feeds["y"])
+            return _as_spec(feeds["y"], dtype)
         shape = [first[0], *t.shape[1:]]
-        return tf.TensorSpec(shape[:-1], tf.int32) if sparse else tf.TensorSpec(shape, tf.float32)
+        return tf.TensorSpec(shape[:-1] if sparse else shape, dtype)
 
     nested = is_nested(feeds.get("y"))
-    y: Any = map_feeds(target_spec, {"y": feeds["y"]})["y"] if nested else tf.nest.map_structure(target, _outputs(model, x))
-    return ((x, _targets_fed(y, feeds)),)
+    y: Any = map_feeds(lambda _, given: _as_spec(given, dtype), feeds)["y"] if nested else tf.nest.map_structure(target, _outputs(model, x))
+    return ((x, *(_parts_fed(what, part, feeds) for what, part in zip(_BESIDE_X, (y, *_weights(feeds, y, first[0])), strict=False))),)
 
 
-def _targets_fed(targets: Any, feeds: Mapping[str, Any]) -> Any:
-    """With the names that feeds know them by: `y`; of several `y_0`, `y_1` or `y_KEY`. So what a result says of its feeds can be fed again.
+def named_data(model: Any, data: Any) -> Any:
+    """Specs of what a model is given, with the names that feeds know them by; None where something in it is no dense tensor.
+
+    Args:
+        data: as `fit` takes it, `(x, y)` or `(x, y, sample_weight)`, or x alone.
+    """
+    tf = import_tensorflow()
+    parts: list[Any] = list(cast("tuple[Any, ...]", data)) if isinstance(data, tuple) else [data]
+    if not all(leaf is None or isinstance(leaf, tf.Tensor | tf.TensorSpec) for leaf in tf.nest.flatten(parts)):
+        return None
+
+    def spec(leaf: Any) -> Any:
+        return None if leaf is None else tf.TensorSpec(leaf.shape, leaf.dtype)
+
+    x, *rest = (tf.nest.map_structure(spec, part) for part in parts)
+    own: list[Any] = tf.nest.flatten(input_structure(model)) if getattr(model, "inputs", None) else []
+    if own and len(own) == len(tf.nest.flatten(x)) and not isinstance(x, Mapping):
+        named = [tf.TensorSpec(given.shape, given.dtype, input_name(tensor)) for given, tensor in zip(tf.nest.flatten(x), own, strict=True)]
+        x = tf.nest.pack_sequence_as(x, named)
+    else:
+        x = _named(_argument(model), x)
+    rest = [_named(what, part, f"{what}_") for what, part in zip(_BESIDE_X, rest, strict=False)]
+    return (x, *rest) if isinstance(data, tuple) else x
+
+
+def _as_spec(given: Any, dtype: Any) -> Any:
+    """A spec that is fed as it is, or a shape with this dtype."""
+    tf = import_tensorflow()
+    return given if isinstance(given, tf.TensorSpec) else tf.TensorSpec(given, dtype)
+
+
+def _weights(feeds: Mapping[str, Any], targets: Any, batch: int) -> tuple[Any, ...]:
+    """The weight of each example, of each target where there are several; none where nothing is fed that says there is one."""
+    tf = import_tensorflow()
+    if not any(_is_part(key, _WEIGHT) for key in feeds):
+        return ()
+    one, given = tf.TensorSpec((batch,), tf.float32), feeds.get(_WEIGHT)
+    if is_nested(given):
+        return (map_feeds(lambda _, part: _as_spec(part, one.dtype), {_WEIGHT: given})[_WEIGHT],)
+
+    def same(_: Any) -> Any:
+        return one
+
+    return (one if given is not None else tf.nest.map_structure(same, targets),)
+
+
+def _is_part(key: str, *whose: str) -> bool:
+    """Whether a feed is for the targets, or for the weights of the examples: whole, or one of several."""
+    return any(key == what or key.startswith(f"{what}_") for what in whose)
+
+
+def _parts_fed(what: str, parts: Any, feeds: Mapping[str, Any]) -> Any:
+    """Targets, or weights, with the names that feeds know them by: `y`; of several `y_0`, `y_1` or `y_KEY`. So what a result says of its
+    feeds can be fed again.
 
     Raises:
         ArgumentError: a feed names none of them.
@@ -69,14 +127,14 @@ def _targets_fed(targets: Any, feeds: Mapping[str, Any]) -> Any:
     tf = import_tensorflow()
 
     def fed(name: str, part: Any) -> Any:
-        given = feeds.get(name) if name != "y" else None
+        given = feeds.get(name)
         spec: Any = given if isinstance(given, tf.TensorSpec) else tf.TensorSpec(part.shape if given is None else given, part.dtype)
         names.append(name)
         return tf.TensorSpec(spec.shape, spec.dtype, name)
 
     names: list[str] = []
-    result = _named("y", targets, "y_", fed)
-    check_known({key: feed for key, feed in feeds.items() if key.startswith("y_")}, names, "the model's targets are")
+    result = _named(what, parts, f"{what}_", fed)
+    check_known({key: feed for key, feed in feeds.items() if key.startswith(f"{what}_")}, names, _WHOSE[what])
     return result
 
 
@@ -99,7 +157,7 @@ def declared_inputs(model: Any, feeds: Mapping[str, Any]) -> Any:
     before, called = trained_on(model), called_specs(model)
     if before is not None or called is not None:
         return _named(name, called if before is None else before[0])
-    data = {key: feed for key, feed in feeds.items() if key != "y" and not key.startswith("y_")}
+    data = {key: feed for key, feed in feeds.items() if not _is_part(key, *_BESIDE_X)}
     if not data:
         raise ArgumentError(
             "the model's inputs are not known",
@@ -128,7 +186,7 @@ def inputs_fed(model: Any, structure: Any, feeds: Mapping[str, Any]) -> dict[str
     """
     tensors: list[Any] = import_tensorflow().nest.flatten(structure)
     names = [str(t.name) for t in tensors]
-    check_known(feeds, [*names, *(n for n in feeds if n in ("x", _argument(model), "y") or n.startswith("y_"))], "the model has")
+    check_known(feeds, [*names, *(n for n in feeds if n in ("x", _argument(model)) or _is_part(n, *_BESIDE_X))], "the model has")
     data: Any = next((feeds[key] for key in ("x", _argument(model)) if key in feeds and key not in names), None)
     if isinstance(data, Mapping):
         check_known(cast("Mapping[str, Any]", data), names, "the model has")

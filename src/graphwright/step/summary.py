@@ -19,7 +19,7 @@ from graphwright.analyze.flops import node_flops
 from graphwright.analyze.layers import Layers, find_layers
 from graphwright.analyze.loops import LoopCosts
 from graphwright.analyze.optimizer_state import find_optimizer_state
-from graphwright.analyze.parameters import Parameter, ParameterKind, ParameterSums, make_parameter, sum_parameters
+from graphwright.analyze.parameters import WEIGHTS, ParameterKind, ParameterSums, make_parameter, sum_parameters
 from graphwright.analyze.variable_access import find_accesses
 from graphwright.analyze.variable_updates import effects_outside, is_other_state
 from graphwright.ir.dtypes import format_shape
@@ -44,7 +44,7 @@ class Roles:
     backward: frozenset[Node]
     buffers: tuple[Role, ...]  # per buffer of the cost graph
     resident: Mapping[Value, Role]  # variables, inputs and constants
-    optimizer_state: frozenset[Value]
+    variables: Mapping[Value, ParameterKind]
     layers: Layers
     graph: Graph
     lines: Mapping[str, str]  # by name of an operation, or of the scope that it lies in, the line of Python that made it
@@ -70,10 +70,19 @@ def find_roles(tasks: TaskMap, lines: Mapping[str, str] | None = None) -> Roles:
     backward = backward_nodes(graph)
     keys = {value: variable_key(value) for value in graph.variables}
     trainable = {keys[value] for value, variable in graph.variables.items() if variable.trainable}
-    state_keys = find_optimizer_state(graph, find_accesses(graph, keys), trainable, backward)
-    state = frozenset(value for value, key in keys.items() if key in state_keys)
+    accesses = find_accesses(graph, keys)
+    state, effects = find_optimizer_state(graph, accesses, trainable, backward), effects_outside(accesses, backward)
+    read = {access.key for access in accesses if access.reads}
+    kinds: dict[Value, ParameterKind] = {}
+    for value, variable in graph.variables.items():
+        kinds[value], key = "trainable" if variable.trainable else "non-trainable", keys[value]
+        if key in state:
+            kinds[value] = "optimizer state"
+        elif not variable.trainable and is_other_state(variable.dtype.name, effects.get(key, ""), key in read):
+            kinds[value] = "other state"
     resident: dict[Value, Role] = {
-        value: "inputs" if value not in keys else "optimizer state" if value in state else "weights" for value in tasks.resident
+        value: "inputs" if value not in keys else "optimizer state" if kinds[value] == "optimizer state" else "weights"
+        for value in tasks.resident
     }
     read_backward: set[int] = set()
     for task, nodes in zip(tasks.costs.tasks, tasks.nodes, strict=True):
@@ -84,7 +93,7 @@ def find_roles(tasks: TaskMap, lines: Mapping[str, str] | None = None) -> Roles:
         "gradients" if value.producer in backward else "residuals" if b in read_backward else "temporaries"
         for b, value in enumerate(tasks.values)
     ]
-    return Roles(backward, tuple(roles), resident, state, find_layers(graph), graph, lines or {})
+    return Roles(backward, tuple(roles), resident, kinds, find_layers(graph), graph, lines or {})
 
 
 def _made_late(tasks: TaskMap, backward: frozenset[Node]) -> set[int]:
@@ -107,18 +116,7 @@ def flops_rule(loops: LoopCosts) -> FlopsOf:
 
 def count_parameters(graph: Graph, roles: Roles) -> ParameterSums:
     """Elements and bytes of the step's variables, by use."""
-    parameters: list[Parameter] = []
-    keys = {value: variable_key(value) for value in graph.variables}
-    accesses = find_accesses(graph, keys)
-    effects, read = effects_outside(accesses, roles.backward), {access.key for access in accesses if access.reads}
-    for value, variable in graph.variables.items():
-        kind: ParameterKind = "trainable" if variable.trainable else "non-trainable"
-        if value in roles.optimizer_state:
-            kind = "optimizer state"
-        elif not variable.trainable and is_other_state(variable.dtype.name, effects.get(keys[value], ""), keys[value] in read):
-            kind = "other state"
-        parameters.append(make_parameter(variable.name, kind, variable.dtype, variable.shape))
-    return sum_parameters(parameters)
+    return sum_parameters([make_parameter(v.name, roles.variables[value], v.dtype, v.shape) for value, v in graph.variables.items()])
 
 
 def make_timeline(tasks: TaskMap, schedule: Schedule, roles: Roles) -> Timeline:
@@ -236,7 +234,7 @@ def make_layers(
         if value.producer not in roles.backward:
             rows[roles.layers.of(value.producer.name)]["activation"] += tasks.costs.buffers[b].nbytes
     for value, variable in tasks.graph.variables.items():
-        if variable.trainable:
+        if roles.variables[value] in WEIGHTS:
             rows[_layer_of_variable(value, tasks.graph, roles)]["parameters"] += (variable.nbytes or 0) / (variable.dtype.itemsize or 1)
     for live in timeline.live_at_peak:
         rows[live.layer]["peak"] += live.nbytes

@@ -33,7 +33,7 @@ from graphwright.step.feeds import (
     map_feeds,
     open_input,
 )
-from graphwright.step.keras_inputs import keras_specs
+from graphwright.step.keras_inputs import keras_specs, named_data
 from graphwright.step.keras_step import build_for_training, is_keras_model, keras_data, keras_step, mode_of
 
 Mode = Literal["auto", "train", "infer"]
@@ -130,7 +130,7 @@ def trace(
     if model is not None:
         return replace(trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch, open_batch=open_batch, runs=runs), device=model)
     if feeds is not None and inputs is not None:
-        raise ArgumentError("both feeds and inputs were given", where="arguments 'feeds' and 'inputs'", remedy="give one of them")
+        raise both_given()
     tell("tracing the step")
     if mode not in get_args(Mode):
         raise ArgumentError(f"mode={mode!r} was given", argument="mode", remedy='give "train", "infer" or "auto"')
@@ -139,12 +139,10 @@ def trace(
     if open_batch is not None and feeds is not None:
         feeds = map_feeds(lambda _, feed: closed(feed, open_batch), feeds)
     target = owner = read_target(target, runs=runs)
+    inputs = one_batch(target, inputs, mode)
     if is_keras_model(target):
-        data, mode = first_batch(inputs), mode_of(target, mode)
-        if data is not inputs and mode == "infer":
-            data = import_keras().utils.unpack_x_y_sample_weight(data)[0]
-        return _trace_model(target, mode, data, feeds or {}, open_batch)
-    name, inputs = name_of(target), first_batch(inputs)
+        return _trace_model(target, mode_of(target, mode), inputs, feeds or {}, open_batch)
+    name = name_of(target)
     if inputs is not None and not _holds_specs(inputs):
         return replace(resolve(target, inputs), name=name, owner=owner)
     if inputs is not None:
@@ -155,6 +153,19 @@ def trace(
     if has_values and not isinstance(target, tf.types.experimental.ConcreteFunction):
         return trace(target, inputs=feeds)
     return _bound(name, _trace_with_feeds(target, feeds or {}), feeds or {} if _has_signature(target) else {}, owner, open_batch)
+
+
+def both_given() -> ArgumentError:
+    """The error of a question to which both feeds and inputs were given."""
+    return ArgumentError("both feeds and inputs were given", where="arguments 'feeds' and 'inputs'", remedy="give one of them")
+
+
+def one_batch(target: Any, inputs: Any, mode: Mode) -> Any:
+    """Example arguments of one call, see `first_batch`: for the inference of a Keras model x alone, whatever a dataset holds beside it."""
+    data = first_batch(inputs)
+    if data is not inputs and is_keras_model(target) and mode_of(target, mode) == "infer":
+        return import_keras().utils.unpack_x_y_sample_weight(data)[0]
+    return data
 
 
 def _trace_with_batch(target: Any, feeds: Mapping[str, Feed] | None, inputs: Any, mode: Mode, batch: int, runs: bool) -> TracedStep:
@@ -204,7 +215,11 @@ def _trace_model(model: Any, mode: Literal["train", "infer"], inputs: Any, feeds
                     build_for_training(model, specs[0])
             traced = trace(step, inputs=specs)
         else:
-            traced = trace(step, inputs=keras_data(model, mode, inputs, are_specs=_holds_specs(inputs)))
+            data = keras_data(model, mode, inputs, are_specs=_holds_specs(inputs))
+            named = named_data(model, data[0])
+            traced = trace(step, inputs=data if named is None else (named,))
+            if named is not None and not _holds_specs(inputs):
+                traced = resolve(traced, data)
     except GraphwrightError:
         raise
     except (TypeError, ValueError, RuntimeError, tf.errors.OpError) as error:

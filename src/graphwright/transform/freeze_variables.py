@@ -183,8 +183,9 @@ def _written(value: Value, node: Node) -> UnsupportedError:
     return UnsupportedError(
         f"the variable {value.producer.name!r} is also used by {node.name!r}, a {node.op_type}",
         where=f"node {node.name!r}",
-        cause="what is served changes the variable, or hands it on to an op that needs a variable",
-        remedy="leave this variable alone: give no value for it and partial=True",
+        cause="what is served changes the variable, as a batch norm does that was exported in training mode, or hands it on to an op that "
+        "needs a variable",
+        remedy="export the model as it is for inference, training=False; or leave this variable alone: freeze the others with partial=True",
     )
 
 
