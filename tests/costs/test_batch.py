@@ -272,3 +272,11 @@ def test_a_model_and_its_inference_take_example_inputs() -> None:
     data = tf.data.Dataset.from_tensors((tf.zeros((2, 128, 8)), tf.zeros((2, 2))))
     assert gw.max_batch(model, "4MiB", inputs=data).feeds == {"rows": (None, 128, 8), "y": (None, 2)}
     assert gw.max_batch(model, "4MiB", inputs=data, mode="infer").feeds == {"rows": (None, 128, 8)}
+
+
+def test_a_concrete_function_whose_batch_is_open_takes_example_inputs() -> None:
+    step = tf.function(lambda x, *, y: tf.matmul(x, y)).get_concrete_function(tf.TensorSpec([None, 8]), y=tf.TensorSpec([8, 4]))
+    found = gw.max_batch(step, "1MiB", {"x": (None, 8), "y": (8, 4)})
+    assert found.batch
+    for inputs in ((tf.zeros((2, 8)), tf.zeros((8, 4))), {"x": tf.zeros((2, 8)), "y": tf.zeros((8, 4))}):
+        assert gw.max_batch(step, "1MiB", inputs=inputs).batch == found.batch

@@ -129,3 +129,14 @@ def test_large_graphs_take_linear_time_in_depth():
     names = [f"n{k}" for k in range(20_000)]
     result = diff(chain(names, ["Relu"] * len(names)), chain([f"m{k}" for k in range(20_000)], ["Relu"] * len(names)))
     assert len(result.renamed) == 20_000
+
+
+def test_a_change_at_an_end_that_is_too_long_for_a_line_is_shown_whole() -> None:
+    name = "serving_default_input_layer_1"
+    before, after = Graph(), Graph()
+    for graph, batch in ((before, None), (after, 4)):
+        node = graph.add_node("Placeholder", name, attrs={}, output_types=[(DTYPES["float32"], (batch, 43844, 1))])
+        graph.signatures["serving_default"] = Signature({"input_2": node.outputs[0]}, {})
+    lines = str(diff(before, after)).splitlines()
+    at = lines.index("  serving_default: input input_2")
+    assert lines[at + 1 : at + 3] == [f"    {name}:0 float32[?,43844,1]", f"    → {name}:0 float32[4,43844,1]"]

@@ -265,19 +265,23 @@ def feeds_at(feeds: Feeds, size: int) -> Mapping[str, Feed] | None:
 
 
 def specs_at(inputs: Any, size: int) -> Any:
-    """Specs of example arguments with a batch size in place of every first dimension; what has none stays as it is.
+    """Specs of example arguments with another batch size: that of the first tensor, wherever it is a first dimension.
 
     >>> import tensorflow as tf
-    >>> specs_at((tf.zeros((4, 3)), {"rate": 0.5, "y": tf.zeros(4, tf.int32)}), 8)  # doctest: +NORMALIZE_WHITESPACE
-    (TensorSpec(shape=(8, 3), dtype=tf.float32, name=None),
-     {'rate': 0.5, 'y': TensorSpec(shape=(8,), dtype=tf.int32, name=None)})
+    >>> x, rate, table = specs_at((tf.zeros((4, 3)), 0.5, tf.zeros((9, 3))), 8)
+    >>> x.shape, rate, table.shape
+    (TensorShape([8, 3]), 0.5, TensorShape([9, 3]))
     """
     tf = import_tensorflow()
 
-    def spec(leaf: Any) -> Any:
-        shape: tuple[Any, ...] = tuple(getattr(leaf, "shape", None) or ())
-        return tf.TensorSpec((size, *shape[1:]), leaf.dtype) if shape else leaf
+    def shape_of(leaf: Any) -> tuple[Any, ...]:
+        return tuple(getattr(leaf, "shape", None) or ())
 
+    def spec(leaf: Any) -> Any:
+        first, *rest = shape_of(leaf) or (None,)
+        return leaf if first is None else tf.TensorSpec((size if first == batch else first, *rest), leaf.dtype)
+
+    batch = next((shape[0] for shape in map(shape_of, tf.nest.flatten(inputs)) if shape), None)
     return tf.nest.map_structure(spec, inputs)
 
 

@@ -11,8 +11,8 @@ No verb looks for cycles, which would cost a walk over the graph for every edge;
 >>> g = Graph()
 >>> a = g.add_node("Placeholder", "a", attrs={}, output_types=[(DTYPES["float32"], (2, 3))])
 >>> b = g.add_node("Relu", "b", inputs=[a.outputs[0]], output_types=[(DTYPES["float32"], (2, 3))])
->>> [str(use) for use in a.outputs[0].uses]
-['b.inputs[0]']
+>>> [str(use) for use in a.outputs[0].uses], g
+(['b.inputs[0]'], <Graph: 2 nodes>)
 """
 
 from __future__ import annotations
@@ -78,6 +78,11 @@ class Graph(Outputs):
         self.versions = versions
         self.package: object | None = None
         self.at_most: dict[Value, Shape] = {}
+
+    def __repr__(self) -> str:
+        counts = {"nodes": self.nodes, "functions": self.functions, "variables": self.variables, "signatures": self.signatures}
+        counted = ", ".join(f"{len(held):,} {what if len(held) != 1 else what[:-1]}" for what, held in counts.items() if held)
+        return f"<Graph{f' {self.name!r}' if self.name else ''}: {counted or 'empty'}>"
 
     # Nodes
 

@@ -8,7 +8,7 @@ corresponds already. Such a pair is *renamed*; what is left was added or removed
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
 
@@ -312,9 +312,20 @@ def print_diff(result: GraphDiff, page: Page, *, rows: int = 40) -> None:
                 function = difference.function
                 page.line(Text(_fitted(f"  in function {function}", width), style="dim"))
             indent = "    " if function else "  "
-            page.line(Text(indent + _fitted(str(difference), width - len(indent))))
+            for line in _lines(difference, width - len(indent)):
+                page.line(Text(indent + line))
         if len(differences) > rows:
             page.line(Text(f"  and {format_count(len(differences) - rows)} more", style="dim"))
+
+
+def _lines(difference: _Difference, width: int) -> list[str]:
+    """One line; three for what has more to say at an end of the graph, where what changed may be in the middle of a word."""
+    text = str(difference)
+    if len(text) <= width or not isinstance(difference, Change) or " " not in difference.before + difference.after:
+        return [_fitted(text, width)]
+    head = replace(difference, before="", after="")
+    sides = (f"  {difference.before}", f"  → {difference.after}")
+    return [_fitted(str(head).removesuffix("→ ").rstrip(), width), *(_fitted(side, width) for side in sides)]
 
 
 def _fitted(text: str, width: int) -> str:

@@ -147,6 +147,11 @@ def trace(
         return replace(resolve(target, inputs), name=name, owner=owner)
     if inputs is not None:
         positional, keyword = split_inputs(inputs)
+        if isinstance(target, tf.types.experimental.ConcreteFunction):
+            by_position = dict(zip(argument_names(target), tf.nest.flatten(positional), strict=False))
+            return _bound(
+                name, target, {key: feed for key, feed in (by_position | keyword).items() if not is_value(feed)}, owner, open_batch
+            )
         return _bound(name, target.get_concrete_function(*positional, **keyword), {}, owner, open_batch)
     given = leaves_of(feeds or {}).values()
     has_values = any(map(tf.is_tensor, given)) and all(is_value(feed) or tf.is_tensor(feed) for feed in given)
