@@ -24,7 +24,7 @@ from graphwright.report.drawing_tree import Part, edges_between, opened, served_
 from graphwright.report.graph_data import checked_tree, graph_view, kind_of, served_view, types_text
 from graphwright.report.page import environment, packed, source
 from graphwright.report.served_picture import served_picture
-from graphwright.report.units import format_count, printable, shorten_middle
+from graphwright.report.units import format_count, printable, shorten_apart
 
 Kind = Literal["svg", "html"]
 
@@ -34,6 +34,7 @@ _PAGE = {"rankdir": "TB", **_FONT, "fontsize": "11", "bgcolor": "white", "nodese
 _BOX = {"shape": "box", "style": "rounded,filled", "fillcolor": "#eef2f6", "color": "#7a8794", **_FONT, "fontsize": "10", "height": "0.3"}
 _ARROW = {"color": "#7a8794", "arrowsize": "0.6", **_FONT, "fontsize": "9"}
 _COLORS = ("", "#fdf3d8", "#f4f4f4", "#dff3e2")  # by kind of a node
+_LABEL = 32  # letters of a box
 _SCOPE = {"style": "rounded,filled", "color": "#c5ced8", "fillcolor": "#00000008", "margin": "8"}
 
 
@@ -214,6 +215,8 @@ def dot_source(graph: Graph, *, scope: str = "", open_scopes: tuple[str, ...] = 
 
 
 def _boxes(part: Part, open_parts: set[Part], numbers: dict[Part, str], picture: Any) -> None:
+    closed = [printable(child.label) for child in part.parts if child not in open_parts]
+    shown = dict(zip(closed, shorten_apart(closed, _LABEL), strict=True))
     for child in part.parts:
         if child in open_parts:
             frame = Digraph(literal(f"cluster_{child.path}"), graph_attr={**_SCOPE, "label": literal(child.label)})
@@ -228,8 +231,11 @@ def _boxes(part: Part, open_parts: set[Part], numbers: dict[Part, str], picture:
             inputs = ", ".join(v.name for v in node.inputs[:6]) + (", …" if len(node.inputs) > 6 else "")
             line = f"{node.name} = {node.op_type}({inputs})" + (f" : {types_text(node)}" if node.outputs else "")
             below, look = node.op_type, {"tooltip": line, "fillcolor": _COLORS[kind_of(node)]}
-        label = f"{shorten_middle(printable(child.label), 32)}\n{below}"
-        picture.node(numbers[child], literal(label), **{key: literal(text) for key, text in look.items() if text})
+        picture.node(
+            numbers[child],
+            literal(f"{shown[printable(child.label)]}\n{below}"),
+            **{key: literal(text) for key, text in look.items() if text},
+        )
 
 
 def _edge(before: Part, after: Part, count: int, *, only_control: bool) -> dict[str, str]:

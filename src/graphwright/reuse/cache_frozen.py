@@ -82,6 +82,7 @@ class FrozenCache:
         if replaced:
             raise UnsupportedError(
                 f"{type(model).__name__} {model.name!r} replaces {', '.join(replaced)}, which may read the samples themselves",
+                cause="optimize_memory did, which plans the whole step" if "optimized_step" in vars(model) else "",
                 remedy="train it plainly, or give it the features as its inputs",
             )
         self.found = self.computed = 0

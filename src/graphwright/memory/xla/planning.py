@@ -47,6 +47,7 @@ _OTHER_SHARES = (0.2, 0.35, 0.5)  # that are tried where nothing keeps the budge
 _ROOM = 0.97  # share of what seems to fit that is asked for
 _CHEAP = 0.03  # extra time as a share, below which nothing but parts is looked for
 _HOPELESS = 1.25  # times the budget: what parts are expected to take at most, where it is worth compiling them
+_HALFWAY = 0.7  # of the budget, that the bound of a step in parts leaves to be recomputed in
 _MOST_SEARCHED = 2  # steps in parts that are planned where nothing keeps the budget in its own order
 
 
@@ -368,12 +369,26 @@ def _find(steps: _Steps, budget_bytes: int, map_allowed: Callable[[FlatStep], Ta
     if fewer is not None:  # that recompute, too
         found.append(_search(fewer, steps.given, budget_bytes, quickly=True))
     if not any(found):
-        least = sorted(steps.in_parts(), key=lambda search: search.step.bound_bytes)
-        found = [_search(search, steps.given, budget_bytes, quickly=True) for search in least[:_MOST_SEARCHED]]
+        found = [_search(search, steps.given, budget_bytes, quickly=True) for search in _promising(steps, budget_bytes)[:_MOST_SEARCHED]]
     fitting = [one for one in found if one is not None]
     if not fitting:
         raise _infeasible(steps, budget_bytes, map_allowed)
     return min(fitting, key=lambda one: (one.found.overhead, one.found.nbytes))
+
+
+def _promising(steps: _Steps, budget_bytes: int) -> list[_Search]:
+    """The steps in parts, the most promising first: those that the planner's model may well get into the budget by recomputing, of these
+    the smallest, since compiling takes longer with each node; then those that need least.
+    """
+    given, original = steps.given, steps.given.original
+    wanted = _HALFWAY * given.model_temporary * (budget_bytes - original.peak_bytes + original.temporary_bytes) / original.temporary_bytes
+
+    def order(search: _Search) -> tuple[bool, int]:
+        costs = search.tasks.costs
+        fits = search.step.bound_bytes - costs.resident_bytes <= wanted
+        return not fits, len(search.step.flat.graph) if fits else search.step.bound_bytes
+
+    return sorted(steps.in_parts(), key=order)
 
 
 def _fewest_parts(steps: _Steps, budget_bytes: int) -> Obtained[_Compiled] | None:
