@@ -7,10 +7,11 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from graphwright.analyze.backward import updated_variables
+from graphwright.analyze.backward import backward_nodes, updated_variables
 from graphwright.analyze.directions import Direction, find_directions
 from graphwright.analyze.flops import node_flops
 from graphwright.analyze.layers import Layers, find_layers
+from graphwright.analyze.parameters import WEIGHTS
 from graphwright.analyze.step_profile import OpRun, SourceLine, StepProfile
 from graphwright.analyze.traffic import bytes_moved
 from graphwright.errors import GraphwrightError
@@ -26,6 +27,7 @@ from graphwright.run.traced_step import TracedStep
 from graphwright.source.graph_def import from_graph_def
 from graphwright.source.tracebacks import creation_lines, scopes
 from graphwright.step.flatten import counted_graph
+from graphwright.step.summary import variable_kinds
 
 _MADE_BY_GRAPPLER = ("ConstantFolding/", "ArithmeticOptimizer/", "LayoutOptimizer/")
 
@@ -103,7 +105,7 @@ def _executed(recorded: RecordedStep, runs: list[NodeRun]) -> Graph:
 
 
 def _parts(traced: TracedStep, executed: Graph, names: Mapping[str, str]) -> tuple[dict[str, Direction], dict[str, int], Layers]:
-    """Direction by name of each node that ran, elements of trainable variables by the node that reads them first, and layers."""
+    """Direction by name of each node that ran, elements of weights by the node that reads them first, and layers."""
     try:
         flat, _ = counted_graph(traced)
     except GraphwrightError:  # what cannot be flattened can be measured: its parts are told from the graph that ran
@@ -118,9 +120,10 @@ def _parts(traced: TracedStep, executed: Graph, names: Mapping[str, str]) -> tup
                     for inner, found in find_directions(body).items():
                         known.setdefault(inner.name, found)
     parameters: dict[str, int] = {}
+    kinds = variable_kinds(flat, backward_nodes(flat))
     for value, variable in flat.variables.items():
         readers = [node for node in value.consumers if of_node[node] == "forward"] or list(value.consumers)
-        if variable.trainable and readers:
+        if kinds[value] in WEIGHTS and readers:
             parameters[readers[0].name] = parameters.get(readers[0].name, 0) + (element_count(variable.shape) or 0)
     return _spread(executed, names, known), parameters, find_layers(flat)
 

@@ -60,7 +60,7 @@ FIGURES: Mapping[str, Figure] = {
 
 LAYER_FIGURES: Mapping[str, Figure] = {
     "nodes": Figure("nodes", "count", "that belong to it"),
-    "parameters": Figure("trainable", "count", "elements of its variables that are trained"),
+    "parameters": Figure("parameters", "count", "elements of its weights, trained or not"),
     "total_flops": Figure("FLOPs", "FLOPs", "forward, backward and optimizer"),
     "residual_bytes": Figure("residuals", "bytes", "forward values kept for the backward pass"),
     "peak_share_bytes": Figure("at peak", "bytes", "live at the peak of the step"),
@@ -75,7 +75,7 @@ class LayerFigures:
     Attributes:
         layer: its name scope.
         nodes: how many belong to it.
-        parameters: elements of its trainable variables.
+        parameters: elements of its weights, trained or not.
         forward_flops: FLOPs of its forward pass.
         backward_flops: of its gradients.
         optimizer_flops: of the updates, which mostly have a scope of their own.

@@ -51,7 +51,7 @@ def profile_facts(profile: StepProfile) -> list[Fact]:
         left_out = f"; {format_count(total.unknown)} runs have no rule" if total.unknown else ""
         facts.append(Fact("FLOPs", format_flops(total.flops), f"{rate}; {total.arithmetic_intensity:.3g} FLOP per byte moved{left_out}"))
     if total.parameters:
-        facts.append(Fact("parameters", format_count(total.parameters), "elements of trainable variables"))
+        facts.append(Fact("parameters", format_count(total.parameters), "elements of weights, trained or not"))
     for track in profile.memory:
         before = f", of which {format_bytes(track.resident_bytes)} were there before" if track.resident_bytes else ""
         facts.append(Fact(f"peak {track.device}", format_bytes(track.peak_bytes), f"given out by {track.allocator}{before}"))

@@ -68,20 +68,9 @@ def find_roles(tasks: TaskMap, lines: Mapping[str, str] | None = None) -> Roles:
     """
     graph = tasks.graph
     backward = backward_nodes(graph)
-    keys = {value: variable_key(value) for value in graph.variables}
-    trainable = {keys[value] for value, variable in graph.variables.items() if variable.trainable}
-    accesses = find_accesses(graph, keys)
-    state, effects = find_optimizer_state(graph, accesses, trainable, backward), effects_outside(accesses, backward)
-    read = {access.key for access in accesses if access.reads}
-    kinds: dict[Value, ParameterKind] = {}
-    for value, variable in graph.variables.items():
-        kinds[value], key = "trainable" if variable.trainable else "non-trainable", keys[value]
-        if key in state:
-            kinds[value] = "optimizer state"
-        elif not variable.trainable and is_other_state(variable.dtype.name, effects.get(key, ""), key in read):
-            kinds[value] = "other state"
+    kinds = variable_kinds(graph, backward)
     resident: dict[Value, Role] = {
-        value: "inputs" if value not in keys else "optimizer state" if kinds[value] == "optimizer state" else "weights"
+        value: "inputs" if value not in kinds else "optimizer state" if kinds[value] == "optimizer state" else "weights"
         for value in tasks.resident
     }
     read_backward: set[int] = set()
@@ -94,6 +83,23 @@ def find_roles(tasks: TaskMap, lines: Mapping[str, str] | None = None) -> Roles:
         for b, value in enumerate(tasks.values)
     ]
     return Roles(backward, tuple(roles), resident, kinds, find_layers(graph), graph, lines or {})
+
+
+def variable_kinds(graph: Graph, backward: frozenset[Node]) -> dict[Value, ParameterKind]:
+    """What each variable of a flat graph is for."""
+    keys = {value: variable_key(value) for value in graph.variables}
+    trainable = {keys[value] for value, variable in graph.variables.items() if variable.trainable}
+    accesses = find_accesses(graph, keys)
+    state, effects = find_optimizer_state(graph, accesses, trainable, backward), effects_outside(accesses, backward)
+    read = {access.key for access in accesses if access.reads}
+    kinds: dict[Value, ParameterKind] = {}
+    for value, variable in graph.variables.items():
+        kinds[value], key = "trainable" if variable.trainable else "non-trainable", keys[value]
+        if key in state:
+            kinds[value] = "optimizer state"
+        elif not variable.trainable and is_other_state(variable.dtype.name, effects.get(key, ""), key in read):
+            kinds[value] = "other state"
+    return kinds
 
 
 def _made_late(tasks: TaskMap, backward: frozenset[Node]) -> set[int]:
