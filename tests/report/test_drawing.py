@@ -156,7 +156,10 @@ def test_a_graph_that_trains_shows_its_forward_pass_first():
 
 
 def test_a_traced_step_shows_its_layers_and_its_loss_first():
-    """Variables are arguments there, updates hang on gradients, a metric is assigned what the loss is, and one scope holds the model."""
+    """Variables are arguments there, updates hang on gradients, a metric is assigned what the loss is, and one scope holds the model.
+
+    An average of what a layer makes is no output, though nobody reads it either.
+    """
     layers = "".join(
         f"""
     %"net_1/fc{k}_1/read" = ReadVariableOp(%w:0) : float32[3, 3]
@@ -166,9 +169,13 @@ def test_a_traced_step_shows_its_layers_and_its_loss_first():
     graph = from_text(f"""
     graph "step"
     %x = Placeholder() : float32[?, 3]
+    %y = Placeholder() : float32[?, 3]
     %w = Placeholder() : resource[]
-    %total = Placeholder() : resource[]{layers}
-    %loss = Square(%"net_1/fc29_1/MatMul":0) : float32[?, 3]
+    %total = Placeholder() : resource[]
+    %mean = Placeholder() : resource[]{layers}
+    %"net_1/fc3_1/average" = Mean(%"net_1/fc3_1/MatMul":0, %x:0) : float32[3]
+    %average = AssignSubVariableOp(%mean:0, %"net_1/fc3_1/average":0)
+    %loss = SquaredDifference(%"net_1/fc29_1/MatMul":0, %y:0) : float32[?, 3]
     %add = AssignAddVariableOp(%total:0, %loss:0)
     %"gradient_tape/loss/Mul" = Mul(%loss:0, %loss:0) : float32[?, 3]
     %"adam/Mul" = Mul(%"gradient_tape/loss/Mul":0, %"net_1/fc0_1/read":0) : float32[3, 3]
@@ -177,9 +184,9 @@ def test_a_traced_step_shows_its_layers_and_its_loss_first():
     %out = Identity(%new:0) : float32[3, 3]
     """)
     view = data_of(page(graph))["views"][0]
-    assert len(view["nodes"]) == 32
-    assert [part if isinstance(part, int) else part[0] for part in view["tree"][2]] == [0, *(f"fc{k}" for k in range(30)), 31]
-    assert view["nodes"][1][7] == ["w float32[3,3]"]
+    assert len(view["nodes"]) == 33
+    assert [part if isinstance(part, int) else part[0] for part in view["tree"][2]] == [0, 1, *(f"fc{k}" for k in range(30)), 32]
+    assert view["nodes"][2][7] == ["w float32[3,3]"]
 
 
 def test_what_a_model_runs_between_its_layers_is_drawn_there():

@@ -7,8 +7,10 @@ import math
 import pickle
 from dataclasses import replace
 
+import keras
 import pytest
 
+import graphwright as gw
 from graphwright.analyze.step_profile import OpRun, StepProfile
 from graphwright.analyze.time_model import Roofs
 from graphwright.ir.graph import DTYPES, Graph
@@ -50,6 +52,24 @@ def test_a_graph_has_its_costs_on_its_nodes():
     assert sorted(names) == sorted(inspection.nodes)
     assert dict(zip(names, view["costs"]["flops"], strict=True)) == {name: cost.flops for name, cost in inspection.nodes.items()}
     assert {view["layers"][k] for k in view["layerOf"]} == {cost.layer for cost in inspection.nodes.values()}
+
+
+def test_blocks_are_told_by_the_order_in_which_layers_run():
+    """In the graph the constants of all paddings stand first."""
+    parts = [
+        part
+        for k in range(3)
+        for part in (
+            keras.layers.ZeroPadding2D(name=f"block_{k}_pad"),
+            keras.layers.Conv2D(2, 3, name=f"block_{k}_conv"),
+            keras.layers.ReLU(name=f"block_{k}_relu"),
+        )
+    ]
+    model = keras.Sequential([keras.Input((8, 8, 2)), *parts, keras.layers.Flatten(), keras.layers.Dense(2)])
+    model.compile("sgd", "mse", jit_compile=False)
+    view = inspected_view(gw.inspect(model, batch=16))
+    assert view is not None
+    assert {"block_0", "block_1", "block_2"} <= {part[0] for part in view["tree"][2] if isinstance(part, list)}
 
 
 def test_an_inspection_is_pickled_without_its_graph():

@@ -98,7 +98,8 @@ def inspected_view(inspection: Inspection, *, node_limit: int = REPORT_NODES) ->
 def _shown_names(graph: Graph, inspection: Inspection) -> tuple[dict[Node, str], dict[Node, str]]:
     """Each node behind its layer, what is made for gradients apart; and of those in a block of layers, the same with the block."""
     layer = {node: cost.layer for node in graph.nodes if (cost := inspection.nodes.get(node.name)) is not None and cost.layer}
-    block = blocks(list(dict.fromkeys(of.partition("/")[0] for of in layer.values())))
+    in_order = dict.fromkeys(of.partition("/")[0] for of in (*inspection.timeline.layers, *layer.values()))
+    block = blocks(list(in_order))
     names, blocked = {node: node.name for node in graph.nodes}, dict[Node, str]()
     for node, of in layer.items():
         if "/" in node.name:

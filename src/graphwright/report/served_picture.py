@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -108,11 +108,24 @@ def _is_variable(node: Node) -> bool:
     return node.op_type in VARIABLES or (node.op_type in INPUTS and any(value.dtype.name == "resource" for value in node.outputs))
 
 
-def _ends(fed: Iterable[Node]) -> list[Value]:
-    """What is computed of what is fed, and read by nobody, or by gradients alone; updates hang on these."""
-    forward = _reached(fed, forward=True, unless=lambda node: bool(GRADIENT_SCOPES.intersection(node.name.split("/"))))
+def _ends(fed: Sequence[Node]) -> list[Value]:
+    """What is computed of what is fed, and read by nobody, or by gradients alone.
+
+    What is only assigned, such as moving averages, counts where something fed is for nothing else: the loss, which metrics add up.
+    """
+
+    def is_gradient(node: Node) -> bool:
+        return not GRADIENT_SCOPES.isdisjoint(node.name.split("/"))
+
+    forward = _reached(fed, forward=True, unless=is_gradient)
     made = {node: None for node in forward if node.outputs}  # what is assigned is no output
-    return [node.outputs[0] for node in made if node.inputs and not any(n in made for v in node.outputs for n in v.consumers)]
+    readers = {node: [n for v in node.outputs for n in v.consumers] for node in made if node.inputs}
+    ends = [node for node, by in readers.items() if not any(n in made for n in by)]
+    found = {node for node in ends if not readers[node] or any(n.outputs for n in readers[node])}
+    for node in fed:
+        reached = _reached([node], forward=True, unless=is_gradient)
+        found.update(() if any(end in reached for end in found) else (end for end in ends if end in reached))
+    return [node.outputs[0] for node in ends if node in found]
 
 
 def _reached(nodes: Iterable[Node], *, forward: bool, unless: Callable[[Node], bool] = lambda _: False) -> dict[Node, None]:

@@ -381,7 +381,8 @@ def _promising(steps: _Steps, budget_bytes: int) -> list[_Search]:
     the smallest, since compiling takes longer with each node; then those that need least.
     """
     given, original = steps.given, steps.given.original
-    wanted = _HALFWAY * given.model_temporary * (budget_bytes - original.peak_bytes + original.temporary_bytes) / original.temporary_bytes
+    room = budget_bytes - original.peak_bytes + original.temporary_bytes
+    wanted = _HALFWAY * given.model_temporary * room / max(original.temporary_bytes, 1)
 
     def order(search: _Search) -> tuple[bool, int]:
         costs = search.tasks.costs
