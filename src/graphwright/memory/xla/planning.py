@@ -42,6 +42,7 @@ from graphwright.transform.proof import Original, Proof
 
 _ROUNDS, _QUICK_ROUNDS = 5, 2
 _MOST_NODES = 25_000  # of a step in parts: compiling takes minutes beyond that
+_QUICKLY_COMPILED = 6_000  # nodes of a step in parts that is tried with recomputing though another keeps the budget: minutes beyond that
 _CLOSE = 0.06  # share of the budget that may stay unused
 _OTHER_SHARES = (0.2, 0.35, 0.5)  # that are tried where nothing keeps the budget
 _ROOM = 0.97  # share of what seems to fit that is asked for
@@ -366,7 +367,7 @@ def _find(steps: _Steps, budget_bytes: int, map_allowed: Callable[[FlatStep], Ta
         return in_parts
     found = [in_parts, _search(steps.given, steps.given, budget_bytes, quickly=in_parts is not None)]
     fewer = None if in_parts is None else steps.before(in_parts.found.search)
-    if fewer is not None:  # that recompute, too
+    if fewer is not None and len(fewer.step.flat.graph) <= _QUICKLY_COMPILED:  # that recompute, too
         found.append(_search(fewer, steps.given, budget_bytes, quickly=True))
     if not any(found):
         found = [_search(search, steps.given, budget_bytes, quickly=True) for search in _promising(steps, budget_bytes)[:_MOST_SEARCHED]]
