@@ -214,6 +214,7 @@ def test_data_have_the_names_by_which_they_can_be_fed() -> None:
     feeds = {"mask": (4, 6), "tokens": (4, 6), "y": (4, 6), "sample_weight": (4, 6)}
     traced = trace(model, inputs=data)
     assert traced.feeds == trace(model, feeds=feeds).feeds == feeds
+    assert trace(model, feeds=feeds | {"tokens": tf.TensorSpec((4, 6), tf.int64), "y": tf.TensorSpec((4, 6), tf.int64)}).feeds == feeds
     assert traced.is_runnable
     assert trace(model, inputs=x, mode="infer").feeds == trace(model, inputs=data, mode="infer").feeds == {"mask": (4, 6), "tokens": (4, 6)}
     assert trace(model, feeds={"tokens": (4, 6), "mask": (4, 6)}).feeds == {name: feeds[name] for name in list(feeds)[:3]}

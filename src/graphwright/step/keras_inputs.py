@@ -248,7 +248,7 @@ def _spec(tensor: Any, given: Any, batch: int | None, model: Any) -> Any:
     """The spec of an input: as it is fed, or as it is declared, with the batch size."""
     tf = import_tensorflow()
     if isinstance(given, tf.TensorSpec):
-        return given
+        return tf.TensorSpec(given.shape, given.dtype, tensor.name)
     shape: list[Any] = tensor.shape.as_list() if given is None else list(given)
     is_earlier = not getattr(model, "inputs", None)
     if given is None and batch is not None and shape and (shape[0] is None or is_earlier):
