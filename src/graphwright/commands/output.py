@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -80,13 +81,28 @@ def print_error(error: GraphwrightError, command: Any) -> None:
     """Print an error on standard error: what happened, where, the likely cause and the remedy, in the words of a command."""
     where = ", ".join(filter(None, (_parameter(error, command), *error.places)))
     known = _REMEDIES.get(error.code) if error.code is not None else None
-    if known is not None and "--feed" in known and all(parameter.name != "feed" for parameter in command.params):
+    takes_feeds = any(parameter.name == "feed" for parameter in command.params)
+    if known is not None and "--feed" in known and (not takes_feeds or error.remedy.count("': (...)") > 1):
         known = None
-    remedy = error.remedy if known is None else known.format(error.item or "NAME")
+    own = _as_options(error.remedy) if takes_feeds else error.remedy
+    remedy = own if known is None else known.format(error.item or "NAME")
     told = (("where", where), ("likely cause", error.cause), ("remedy", remedy))
     body = [escape(error.what), *(f"[bold]{label}:[/bold] {escape(text)}" for label, text in told if text)]
     title = "no plan fits the budget" if isinstance(error, InfeasibleError) else "error"
     SafeConsole(stderr=True).print(Panel("\n".join(body), title=title, title_align="left", border_style="red"))
+
+
+def _as_options(remedy: str) -> str:
+    """A remedy that asks for the shapes of inputs, in options.
+
+    >>> _as_options("give batch=..., or feeds={'x': (...), 'mask': (...)}")
+    'give --batch N, or --feed x=SIZES --feed mask=SIZES'
+    """
+
+    def options(feeds: re.Match[str]) -> str:
+        return " ".join(f"--feed {name}=SIZES" for name in re.findall(r"'([^']*)': \(", feeds[0]))
+
+    return re.sub(r"feeds=\{(?:'[^']*': \(\.\.\.\)(?:, )?)+\}", options, remedy.replace("batch=...", "--batch N"))
 
 
 def _parameter(error: GraphwrightError, command: Any) -> str:

@@ -33,7 +33,7 @@ from graphwright.step.feeds import (
     map_feeds,
     open_input,
 )
-from graphwright.step.keras_inputs import keras_specs, named_data
+from graphwright.step.keras_inputs import declared_inputs, keras_specs, named_data
 from graphwright.step.keras_step import build_for_training, is_keras_model, keras_data, keras_step, mode_of
 
 Mode = Literal["auto", "train", "infer"]
@@ -210,9 +210,11 @@ def _trace_model(model: Any, mode: Literal["train", "infer"], inputs: Any, feeds
     tf = import_tensorflow()
     name = f"{name_of(model)}, {'training step' if mode == 'train' else 'inference'}"
     step = keras_step(model, mode)
-    wanted = "(x, y)" if mode == "train" else "x"
+    remedy = f"give the data as fit takes it: inputs={'(x, y)' if mode == 'train' else 'x'}"
     try:
         if inputs is None:
+            feeds_text = ", ".join(f"{spec.name!r}: (...)" for spec in tf.nest.flatten(declared_inputs(model, feeds)))
+            remedy = f"give shapes that go together: feeds={{{feeds_text}}}"
             specs = keras_specs(model, mode, feeds, batch)
             if mode == "train":
                 # TensorFlow traces a function that makes variables a second time.
@@ -233,7 +235,7 @@ def _trace_model(model: Any, mode: Literal["train", "infer"], inputs: Any, feeds
             argument="inputs" if inputs is not None else "feeds",
             where=f"model {model.name!r}",
             cause="they are not what its inputs, its loss or its metrics take",
-            remedy=f"give the data as fit takes it: inputs={wanted}",
+            remedy=remedy,
         ) from error
     for variable in model.variables:  # one that was made while tracing has lost its layer's name
         variable.value.path = variable.path
