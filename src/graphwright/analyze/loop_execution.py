@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from graphwright.analyze.body_peak import peak_in_order
 from graphwright.analyze.flops import node_flops
 from graphwright.analyze.storages import (
     Dense,
@@ -238,6 +239,11 @@ class Executor:
     # Functions
 
     def _call(self, function: Function, arguments: Sequence[State], frame: Frame) -> list[State]:
+        states = self._run(function, arguments, frame)
+        return [states[v] for v in function.body.outputs]
+
+    def _run(self, function: Function, arguments: Sequence[State], frame: Frame) -> dict[Value, State]:
+        """The states of all values in the body of a function."""
         body = function.body
         self._ensure_shapes(function, arguments)
         states: dict[Value, State] = dict(zip(body.inputs, arguments, strict=True))
@@ -247,7 +253,7 @@ class Executor:
                 continue
             outputs = self.execute(node, [states[v] for v in node.inputs], frame)
             states.update((v, self.with_sizes(v, state)) for v, state in zip(node.outputs, outputs, strict=True))
-        return [states[v] for v in body.outputs]
+        return states
 
     def _ensure_shapes(self, function: Function, arguments: Sequence[State]) -> None:
         body = function.body
@@ -282,8 +288,10 @@ class Executor:
             if function is None:
                 continue
             inner = Frame()
-            outputs = self._call(function, arguments[1:], inner)
-            results.append((total_bytes(inner.created) + inner.workspace, outputs, inner))
+            states = self._run(function, arguments[1:], inner)
+            in_order = peak_in_order(function.body, states, inner.created)
+            peak = (total_bytes(inner.created) if in_order is None else in_order) + inner.workspace
+            results.append((peak, [states[v] for v in function.body.outputs], inner))
         if not results:
             return [self._make(v, arguments, frame) for v in node.outputs]
         created = {storage: value for r in results for storage, value in r[2].created.items()}

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, TypeVar
 
 from graphwright.errors import GraphError
 from graphwright.ir.node import Node, Value
-from graphwright.ir.traits.control_flow import is_back_edge
+from graphwright.ir.traits.arithmetic import ASKS_FOR_SHAPE
+from graphwright.ir.traits.control_flow import LOOPS, called_functions, is_back_edge
+from graphwright.ir.traits.values import is_constant
 from graphwright.ir.traits.variables import VARIABLES
 
 if TYPE_CHECKING:
@@ -80,6 +82,18 @@ def consumers_of(node: Node, *, control: bool = True) -> dict[Node, None]:
     if control:
         found.update(dict.fromkeys(node.control_consumers))
     return found
+
+
+def finished_before(node: Node) -> Sequence[Node]:
+    """The nodes that have surely finished when somebody reads a result of this one, directly."""
+    if is_constant(node) or _is_loose(node):
+        return ()
+    return (*node.control_inputs, *(value.producer for value in node.inputs if not _is_loose(value.producer)))
+
+
+def _is_loose(node: Node) -> bool:
+    """Whether a result may be there before all that the node reads. A loop's are not: see `transform.loop_ends`."""
+    return node.op_type in ASKS_FOR_SHAPE or (node.op_type not in LOOPS and bool(called_functions(node)))
 
 
 def order_of(nodes: Iterable[Node]) -> list[Node]:

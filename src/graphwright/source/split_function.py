@@ -14,7 +14,7 @@ import numpy as np
 from graphwright.ir.constants import add_constant, told_shapes
 from graphwright.ir.edit.insert import add_placeholder
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits.values import is_constant, is_identity
+from graphwright.ir.traits.values import CONSTANTS, is_constant, is_identity
 from graphwright.ir.walk import backward_reachable, forward_reachable, made_of
 from graphwright.source.concrete_function import from_concrete_function
 from graphwright.source.graph_def import to_graph_def
@@ -61,7 +61,7 @@ def split_function(
     ]
     outputs = [_without_barrier(value) for value in graph.outputs]
     results, gradients = outputs[:result_count], outputs[result_count:]
-    sizes = {node for node in made_of(graph, {"Const"}) if node.inputs}  # the part that needs them makes them
+    sizes = {node for node in made_of(graph, CONSTANTS) if node.inputs}  # the part that needs them makes them
     behind = forward_reachable(value.producer for value in seeds)
     effects = [node for node in graph.control_outputs if node not in behind]
     late_effects = [node for node in graph.control_outputs if node in behind]

@@ -26,6 +26,7 @@ from graphwright.transform.inline_calls import inline_functions
 from graphwright.transform.loop_invariants import forward_loop_invariants
 from graphwright.transform.loop_order import run_iterations_in_order
 from graphwright.transform.loop_shapes import bind_loop_shapes, bind_stacked_shapes, calls, fold_body_shapes, relaxed_dimensions
+from graphwright.transform.order_updates import order_updates
 from graphwright.transform.split_identities import split_identities
 from graphwright.transform.unread_lists import drop_unread_lists
 
@@ -102,6 +103,8 @@ def flatten(
     graph, binding = from_concrete_function(function, compiled=compiled, uncompiled=uncompiled and onednn_enabled())
     calls = 0 if compiled else len(compiled_calls(graph))
     graph, purity = flatten_graph(graph, feeds)
+    if not compiled:  # XLA has an order of its own
+        order_updates(graph, purity)
     return FlatStep(graph, binding, purity, find_loop_costs(graph), calls)
 
 

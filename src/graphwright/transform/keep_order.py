@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 
 from graphwright.ir.edit.insert import insert_before
 from graphwright.ir.graph import Graph, Node
-from graphwright.ir.traits.arithmetic import ASKS_FOR_SHAPE, CONVOLUTIONS
-from graphwright.ir.traits.control_flow import LOOPS, called_functions
-from graphwright.ir.traits.values import is_constant
+from graphwright.ir.traits.arithmetic import CONVOLUTIONS
+from graphwright.ir.traits.control_flow import called_functions
+from graphwright.ir.walk import finished_before
 
 _REMEMBERED = (1 << 8192) - 1  # of a node no more is known than of so many leaves, so that memory is bounded
 
@@ -82,7 +82,7 @@ class _Behind:
     def known_at(self, entries: Sequence[Node]) -> _Known:
         """What all of these are behind by what they read and wait for. What runs functions may begin before it has all that it reads."""
         return _intersection(
-            [_union(self.known(n) for n in (node.control_inputs if called_functions(node) else _sources(node))) for node in entries]
+            [_union(self.known(n) for n in (node.control_inputs if called_functions(node) else finished_before(node))) for node in entries]
         )
 
     def known(self, node: Node) -> _Known:
@@ -94,9 +94,9 @@ class _Behind:
                 stack.pop()
             elif top not in entered:
                 entered.add(top)
-                stack += [n for n in _sources(top) if n not in self._known]
+                stack += [n for n in finished_before(top) if n not in self._known]
             else:
-                found = _union(self._known.get(n, _NOTHING) for n in _sources(top))
+                found = _union(self._known.get(n, _NOTHING) for n in finished_before(top))
                 self._known[top] = _with(found, self._number[top]) if top in self._number else found
         return self._known[node]
 
@@ -111,18 +111,6 @@ class _Behind:
             count, more = self.known(found[-1])
             unknown &= ~(1 << last | (more << count | (1 << count) - 1) >> first)
         return found
-
-
-def _sources(node: Node) -> Sequence[Node]:
-    """The nodes that have finished when somebody reads a result of this one."""
-    if is_constant(node) or _is_loose(node):
-        return ()
-    return (*node.control_inputs, *(v.producer for v in node.inputs if not _is_loose(v.producer)))
-
-
-def _is_loose(node: Node) -> bool:
-    """Whether a result may be there before all that the node reads. A loop's are not: see `transform.loop_ends`."""
-    return node.op_type in ASKS_FOR_SHAPE or (node.op_type not in LOOPS and bool(called_functions(node)))
 
 
 def _with(known: _Known, leaf: int) -> _Known:

@@ -23,7 +23,9 @@ INPUTS = PLACEHOLDERS | ARGUMENTS
 """What stands for a value from outside: a placeholder, or the argument of a function."""
 MAY_BE_FED = INPUTS | {"PlaceholderWithDefault"}
 """What a caller may give a value: inputs, and what has a value of its own until it is fed."""
-GIVEN = INPUTS | {"Const"}
+CONSTANTS = frozenset({"Const"})
+"""What has its value in an attribute."""
+GIVEN = INPUTS | CONSTANTS
 """What has its value before anything runs."""
 STANDS_FOR_SOMETHING = GIVEN | RESULTS | {"NoOp"}
 """What computes nothing: inputs, constants, results, and points in the order."""
@@ -64,7 +66,7 @@ hands_on_several = of_type({SEVERAL, BARRIER})
 """Whether it hands on several values at once, each at the output of the same number."""
 makes_optional = of_type({"OptionalFromValue"})
 """Whether the node puts tensors into an `Optional`."""
-is_constant = of_type({"Const"})
+is_constant = of_type(CONSTANTS)
 """Whether its value stands in the graph."""
 is_identity = of_type({"Identity"})
 """Whether it hands on one value."""

@@ -1,0 +1,81 @@
+"""Let the updates of variables in a branch run one after another.
+
+An optimizer that scales the loss updates its variables in one branch of a conditional, since a step whose gradients
+overflowed updates nothing. Nothing orders the nodes of that branch, so the temporaries of all updates may be there at once.
+In an order, those of one update are.
+"""
+
+from collections.abc import Mapping
+
+from graphwright.analyze.cost import build_cost_graph
+from graphwright.errors import UnknownShapeError
+from graphwright.ir.graph import Graph, Node
+from graphwright.ir.traits.control_flow import BRANCHES, called_functions
+from graphwright.ir.traits.effects import Purity
+from graphwright.ir.traits.variables import written_resources
+from graphwright.ir.walk import producers_of, reached, topological_order
+from graphwright.plan.model import Schedule
+from graphwright.transform.rematerialize import apply_schedule
+from graphwright.transform.split_identities import split_identities
+
+
+def order_updates(graph: Graph, purity: Purity) -> int:
+    """Chain what touches large tensors in the branches that write several variables; returns how many branches changed.
+
+    Branches that hold tensors of unknown size stay as they are.
+
+    Args:
+        graph: flat, with static shapes.
+        purity: tells which of its nodes have effects.
+
+    >>> from graphwright.ir.text import from_text
+    >>> g = from_text('''
+    ... graph "step"
+    ... inputs %p:0, %v:0, %w:0, %dv:0
+    ... control_outputs %if
+    ... %p = Placeholder() : bool[]
+    ... %v = Placeholder() : resource[]
+    ... %w = Placeholder() : resource[]
+    ... %dv = Placeholder() : float32[2048]
+    ... %if = If(%p:0, %v:0, %w:0, %dv:0) {then_branch = @update}
+    ... function "update"
+    ... inputs %v:0, %w:0, %d:0
+    ... control_outputs %to_v, %to_w
+    ... %v = _Arg() : resource[]
+    ... %w = _Arg() : resource[]
+    ... %d = _Arg() : float32[2048]
+    ... %a = Neg(%d:0) : float32[2048]
+    ... %b = Exp(%d:0) : float32[2048]
+    ... %to_v = AssignSubVariableOp(%v:0, %a:0)
+    ... %to_w = AssignSubVariableOp(%w:0, %b:0)
+    ... ''')
+    >>> order_updates(g, Purity(g, {})), g.functions["update"].body["b"].control_inputs
+    (1, (<Node to_v = AssignSubVariableOp(v:0, a:0)>,))
+    """
+    names = dict.fromkeys(name for node in graph.nodes if node.op_type in BRANCHES for name in called_functions(node))
+    return sum(_order_body(graph.functions[name].body, purity) for name in names if name in graph.functions)
+
+
+def _order_body(body: Graph, purity: Purity) -> bool:
+    writes = [node for node in body.nodes if written_resources(node)]
+    if len(writes) < 2 or not body.control_outputs:
+        return False
+    split_identities(body)
+    body.sort_nodes(_one_after_another(body))
+    try:
+        tasks = build_cost_graph(body, purity.of(body), lambda _: 0.0)
+    except UnknownShapeError:
+        return False
+    apply_schedule(tasks, Schedule(tuple(range(len(tasks.nodes)))))
+    return True
+
+
+def _one_after_another(body: Graph) -> list[Node]:
+    """All nodes; behind what one end of the graph needs come those that the next end needs besides."""
+    place: Mapping[Node, int] = {node: k for k, node in enumerate(topological_order(body))}
+    ends = sorted({*body.control_outputs, *(value.producer for value in body.outputs)}, key=place.__getitem__)
+    order: dict[Node, None] = dict.fromkeys(value.producer for value in body.inputs)
+    for end in ends:
+        needed = reached([end], lambda node: (other for other in producers_of(node) if other not in order))
+        order.update(dict.fromkeys(sorted(needed, key=place.__getitem__)))
+    return [*order, *(node for node in place if node not in order)]

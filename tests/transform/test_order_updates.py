@@ -1,0 +1,107 @@
+"""Updates in a branch, as optimizers have them that scale the loss or add up gradients, run one after another, and mean the same."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+import graphwright as gw
+from graphwright.analyze.body_peak import peak_in_order
+from graphwright.ir.text import from_text
+from graphwright.source.concrete_function import from_concrete_function
+from graphwright.step.example_inputs import example_inputs
+from graphwright.step.flatten import find_loop_costs, flat_step, flatten_graph
+from graphwright.step.targets import trace
+from graphwright.transform.order_updates import order_updates
+
+pytestmark = pytest.mark.tensorflow
+WIDTH, LAYERS = 64, 6
+OPTIMIZERS = {
+    "loss scaling": lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(), dynamic_growth_steps=2),
+    "gradients added up": lambda: keras.optimizers.Adam(gradient_accumulation_steps=2),
+    "both, and clipped": lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(momentum=0.9, global_clipnorm=1.0)),
+}
+
+
+def make(optimizer: str, *, precision: str = "float32") -> keras.Model:
+    keras.utils.set_random_seed(7)
+    dense = [keras.layers.Dense(WIDTH, activation="relu", dtype=precision) for _ in range(LAYERS)]
+    model = keras.Sequential([keras.Input((WIDTH,)), *dense, keras.layers.Dense(1, dtype="float32")])
+    model.compile(OPTIMIZERS[optimizer](), "mse")
+    return model
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_the_temporaries_of_one_update_are_there_at_a_time(optimizer):
+    traced = trace(make(optimizer), mode="train", batch=8)
+    unordered, _ = flatten_graph(from_concrete_function(traced.function)[0], dict(enumerate(traced.shapes)))
+    before, after = (max(costs.workspace.values()) for costs in (find_loop_costs(unordered), flat_step(traced).loops))
+    largest = 4 * WIDTH * WIDTH
+    throughout = {"loss scaling": 0, "gradients added up": LAYERS, "both, and clipped": LAYERS}[optimizer]  # zeros; gradients
+    assert largest <= after <= (throughout + 4) * largest
+    assert before > (throughout + 2 * LAYERS) * largest
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_plan_keeps_its_budget_and_the_bits(optimizer):
+    model = make(optimizer, precision="mixed_float16" if optimizer == "loss scaling" else "float32")
+    traced = trace(model, mode="train", batch=1024)
+    inputs = example_inputs(traced)
+    fast = gw.optimize_memory(traced.function, 0.8, inputs=inputs, verify="run")
+    assert fast.plan.peak_bytes <= fast.plan.budget_bytes
+    assert fast.plan.verification.startswith("equal bit for bit")
+
+
+def test_where_gradients_overflow_nothing_is_updated():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(16, WIDTH)).astype("float32"), rng.normal(size=(16, 1)).astype("float32")
+    plain, planned = (make("loss scaling") for _ in range(2))
+    planned.optimizer.build(planned.trainable_variables)
+    gw.optimize_memory(planned, "100%", inputs=(x, y))
+    for factor in (1.0, 1e30, 1.0, 1.0):  # the second time the gradients are infinite
+        before = [v.numpy() for v in planned.trainable_variables]
+        for model in (plain, planned):
+            model.train_on_batch(factor * x, y)
+        moved = any((v.numpy() != old).any() for v, old in zip(planned.trainable_variables, before, strict=True))
+        assert moved is (factor == 1.0)
+        for one, other in zip(plain.variables, planned.variables, strict=True):
+            np.testing.assert_array_equal(one.numpy(), other.numpy())
+        for one, other in zip(plain.optimizer.variables, planned.optimizer.variables, strict=True):
+            np.testing.assert_array_equal(one.numpy(), other.numpy())
+
+
+def test_a_branch_with_one_write_or_none_that_is_waited_for_stays():
+    text = """
+    graph "step"
+    inputs %p:0, %v:0, %d:0
+    control_outputs %if
+    %p = Placeholder() : bool[]
+    %v = Placeholder() : resource[]
+    %d = Placeholder() : float32[2048]
+    %if = If(%p:0, %v:0, %d:0) {then_branch = @update}
+    function "update"
+    inputs %v:0, %d:0
+    control_outputs %write
+    %v = _Arg() : resource[]
+    %d = _Arg() : float32[2048]
+    %write = AssignSubVariableOp(%v:0, %d:0)
+    """
+    from graphwright.ir.traits.effects import Purity
+
+    graph = from_text(text.replace("\n    ", "\n").lstrip())
+    assert order_updates(graph, Purity(graph, {})) == 0
+
+
+def test_an_order_that_is_left_open_has_no_peak():
+    graph = from_text(
+        'graph "g"\ninputs %x:0\noutputs %c:0\n%x = Placeholder() : float32[2048]\n%a = Neg(%x:0) : float32[2048]\n'
+        "%b = Exp(%x:0) : float32[2048]\n%c = Add(%a:0, %b:0) : float32[2048]\n"
+    )
+    from graphwright.analyze.storages import Dense, Storage
+
+    states = {value: Dense(Storage(8192), (2048,)) for node in graph.nodes for value in node.outputs}
+    made = {states[graph.value(name)].storage for name in "abc"}
+    assert peak_in_order(graph, states, made) is None
+    graph.add_control_input(graph["b"], graph["a"])
+    assert peak_in_order(graph, states, made) == 3 * 8192
