@@ -45,7 +45,7 @@ graphwright.drawing = (data) => {
     const found = /^(\w+)\[([^\]]*)\]$/.exec(types ?? "");
     if (!found) return "";
     const [, dtype, sizes] = found, usual = dtype === "float32";
-    return (usual ? "" : `${dtype} `) + (sizes === "*" ? "" : sizes.replaceAll(",", "×") || (usual ? "scalar" : ""));
+    return (usual ? "" : `${dtype} `) + (/^[*?,]+$/.test(sizes) ? "" : sizes.replaceAll(",", "×") || (usual ? "scalar" : ""));
   };
   // What a closed layer does, in the order in which it does it.
   const PLUMBING = /^(TensorList\w*|Transpose|Reshape|Shape|StridedSlice|Pack|Cast|Identity|ExpandDims|Squeeze|ConcatV2|Fill|Range|Prod|GatherV2|Slice)$/;
