@@ -516,9 +516,7 @@ def _application(name: str, size: int) -> Builder:
 for _name, _size in (
     ("MobileNetV2", 64),
     ("ResNet50", 64),
-    ("DenseNet121", 64),
     ("EfficientNetB0", 64),
-    ("InceptionV3", 96),
     ("Xception", 96),
 ):
     SLOW.add(corpus(_application(_name, _size)).__name__)
