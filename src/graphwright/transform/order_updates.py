@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from graphwright.analyze.cost import build_cost_graph
 from graphwright.errors import UnknownShapeError
+from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.control_flow import BRANCHES, called_functions
 from graphwright.ir.traits.effects import Purity
@@ -52,8 +53,9 @@ def order_updates(graph: Graph, purity: Purity) -> int:
     >>> order_updates(g, Purity(g, {})), g.functions["update"].body["b"].control_inputs
     (1, (<Node to_v = AssignSubVariableOp(v:0, a:0)>,))
     """
-    names = dict.fromkeys(name for node in graph.nodes if node.op_type in BRANCHES for name in called_functions(node))
-    return sum(_order_body(graph.functions[name].body, purity) for name in names if name in graph.functions)
+    branches = (node for body in bodies(graph) for node in body if node.op_type in BRANCHES)
+    names = dict.fromkeys(name for node in branches for name in called_functions(node) if name in graph.functions)
+    return sum(_order_body(graph.functions[name].body, purity) for name in names)
 
 
 def _order_body(body: Graph, purity: Purity) -> bool:
