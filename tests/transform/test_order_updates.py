@@ -9,6 +9,7 @@ import pytest
 import graphwright as gw
 from graphwright.analyze.body_peak import peak_in_order
 from graphwright.ir.text import from_text
+from graphwright.ir.traits.effects import Purity
 from graphwright.source.concrete_function import from_concrete_function
 from graphwright.step.example_inputs import example_inputs
 from graphwright.step.flatten import find_loop_costs, flat_step, flatten_graph
@@ -72,26 +73,45 @@ def test_where_gradients_overflow_nothing_is_updated():
             np.testing.assert_array_equal(one.numpy(), other.numpy())
 
 
-def test_a_branch_with_one_write_or_none_that_is_waited_for_stays():
-    text = """
-    graph "step"
-    inputs %p:0, %v:0, %d:0
-    control_outputs %if
-    %p = Placeholder() : bool[]
-    %v = Placeholder() : resource[]
-    %d = Placeholder() : float32[2048]
-    %if = If(%p:0, %v:0, %d:0) {then_branch = @update}
-    function "update"
-    inputs %v:0, %d:0
-    control_outputs %write
-    %v = _Arg() : resource[]
-    %d = _Arg() : float32[2048]
-    %write = AssignSubVariableOp(%v:0, %d:0)
-    """
-    from graphwright.ir.traits.effects import Purity
+BRANCH = """
+graph "step"
+inputs %p:0, %v:0, %w:0, %d:0
+control_outputs %if
+%p = Placeholder() : bool[]
+%v = Placeholder() : resource[]
+%w = Placeholder() : resource[]
+%d = Placeholder() : float32[2048]
+%if = If(%p:0, %v:0, %w:0, %d:0) {then_branch = @update}
+function "update"
+inputs %v:0, %w:0, %d:0
+control_outputs %to_v, %to_w
+%v = _Arg() : resource[]
+%w = _Arg() : resource[]
+%d = _Arg() : float32[2048]
+%a = Neg(%d:0) on "/device:CPU:0" : float32[2048]
+%b = Exp(%d:0) on "/device:CPU:0" : float32[2048]
+%to_v = AssignSubVariableOp(%v:0, %a:0)
+%to_w = AssignSubVariableOp(%w:0, %b:0)
+"""
 
-    graph = from_text(text.replace("\n    ", "\n").lstrip())
-    assert order_updates(graph, Purity(graph, {})) == 0
+
+@pytest.mark.parametrize(
+    ("was", "now", "changed"),
+    [
+        ("", "", 1),
+        ("AssignSubVariableOp(%w:0, %b:0)", "Print(%b:0)", 0),  # one write
+        ("control_outputs %to_v, %to_w\n", "", 0),  # what runs is not said
+        ('Exp(%d:0) on "/device:CPU:0"', 'Exp(%d:0) on "/device:CPU:1"', 0),  # each device has an order of its own
+        ("Exp(%d:0)", "CollectiveReduceV2(%d:0)", 0),  # it waits for others, which wait for it
+        ('Exp(%d:0) on "/device:CPU:0" : float32[2048]', 'Exp(%d:0) on "/device:CPU:0" : float32[?]', 0),
+    ],
+)
+def test_branches_that_stay_as_they_are(was, now, changed):
+    assert was in BRANCH
+    graph = from_text(BRANCH.replace(was, now, 1).lstrip() if was else BRANCH.lstrip())
+    before = [node.control_inputs for node in graph.functions["update"].body]
+    assert order_updates(graph, Purity(graph, {})) == changed
+    assert (before == [node.control_inputs for node in graph.functions["update"].body]) is not changed
 
 
 def test_an_order_that_is_left_open_has_no_peak():

@@ -12,7 +12,7 @@ from graphwright.errors import UnknownShapeError
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.control_flow import BRANCHES, called_functions
-from graphwright.ir.traits.effects import Purity
+from graphwright.ir.traits.effects import Purity, is_collective
 from graphwright.ir.traits.variables import written_resources
 from graphwright.ir.walk import producers_of, reached, topological_order
 from graphwright.plan.model import Schedule
@@ -23,7 +23,7 @@ from graphwright.transform.split_identities import split_identities
 def order_updates(graph: Graph, purity: Purity) -> int:
     """Chain what touches large tensors in the branches that write several variables; returns how many branches changed.
 
-    Branches that hold tensors of unknown size stay as they are.
+    Branches that hold tensors of unknown size, or run on several devices or wait for other processes, stay as they are.
 
     Args:
         graph: flat, with static shapes.
@@ -60,7 +60,8 @@ def order_updates(graph: Graph, purity: Purity) -> int:
 
 def _order_body(body: Graph, purity: Purity) -> bool:
     writes = [node for node in body.nodes if written_resources(node)]
-    if len(writes) < 2 or not body.control_outputs:
+    devices = {node.device for node in body.nodes if node.device}
+    if len(writes) < 2 or not body.control_outputs or len(devices) > 1 or any(map(is_collective, body.nodes)):
         return False
     split_identities(body)
     body.sort_nodes(_one_after_another(body))
