@@ -50,6 +50,7 @@ class Executor:
         self.constants: dict[Value, Dense] = {}
         self.workspaces: dict[Node, int] = {}
         self.inferred: set[str] = set()
+        self.unordered: set[str] = set()  # branches of which that is known
         self.sizes: dict[Value, Numbers] = {}  # of values inside functions
         self.trips: dict[Node, TripCount] = {}
         self.peaks: dict[Node, tuple[int, int]] = {}
@@ -289,8 +290,7 @@ class Executor:
                 continue
             inner = Frame()
             states = self._run(function, arguments[1:], inner)
-            in_order = peak_in_order(function.body, states, inner.created)
-            peak = (total_bytes(inner.created) if in_order is None else in_order) + inner.workspace
+            peak = self._made_at_once(function, states, inner) + inner.workspace
             results.append((peak, [states[v] for v in function.body.outputs], inner))
         if not results:
             return [self._make(v, arguments, frame) for v in node.outputs]
@@ -309,6 +309,14 @@ class Executor:
         if len({tuple(number_of(s) for s in r[1]) for r in results}) > 1:
             outputs = [without_number(s) for s in outputs]
         return outputs
+
+    def _made_at_once(self, function: Function, states: Mapping[Value, State], frame: Frame) -> int:
+        """The most bytes that a branch makes and holds at once: all that it makes, where nothing orders its nodes."""
+        found = None if function.name in self.unordered else peak_in_order(function.body, states, frame.created)
+        if found is not None:
+            return found
+        self.unordered.add(function.name)
+        return total_bytes(frame.created)
 
     def _loop(self, node: Node, arguments: Sequence[State], frame: Frame) -> list[State]:
         condition, body, loop = function_at(node, "cond", self.graph), function_at(node, "body", self.graph), counted_loop(node)

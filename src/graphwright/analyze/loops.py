@@ -26,7 +26,8 @@ inside a function. Iterations are taken one at a time, which holds where the loo
 `parallel_iterations=1` (`transform.loop_order` sets it); with more, temporaries of several iterations
 may overlap, which is not counted. A condition that depends on data
 gives `kind="at most"` where a counter limits it as well, else `kind="unknown"`, and then every figure is
-that of a single iteration. An If or Case counts as its largest branch.
+that of a single iteration. An If or Case counts as its largest branch; a branch in a fixed order
+(`transform.order_updates`) as what that order needs.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
