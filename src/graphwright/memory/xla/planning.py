@@ -44,7 +44,7 @@ _ROUNDS, _QUICK_ROUNDS = 5, 2
 _MOST_NODES = 25_000  # of a step in parts: compiling takes minutes beyond that
 _QUICKLY_COMPILED = 6_000  # nodes of a step in parts that is tried with recomputing though another keeps the budget: minutes beyond that
 _CLOSE = 0.06  # share of the budget that may stay unused
-_OTHER_SHARES = (0.2, 0.35, 0.5)  # that are tried where nothing keeps the budget
+_OTHER_SHARES = (0.0, 0.2, 0.35, 0.5)  # that are tried where nothing keeps the budget
 _ROOM = 0.97  # share of what seems to fit that is asked for
 _CHEAP = 0.03  # extra time as a share, below which nothing but parts is looked for
 _HOPELESS = 1.25  # times the budget: what parts are expected to take at most, where it is worth compiling them
@@ -365,12 +365,13 @@ def _find(steps: _Steps, budget_bytes: int, map_allowed: Callable[[FlatStep], Ta
     in_parts = _fewest_parts(steps, budget_bytes)
     if in_parts is not None and in_parts.found.overhead <= _CHEAP:
         return in_parts
-    found = [in_parts, _search(steps.given, steps.given, budget_bytes, quickly=in_parts is not None)]
+    other_shares = _OTHER_SHARES if in_parts is None else ()
+    found = [in_parts, _search(steps.given, steps.given, budget_bytes, rounds=_ROUNDS, other_shares=other_shares)]
     fewer = None if in_parts is None else steps.before(in_parts.found.search)
     if fewer is not None and len(fewer.step.flat.graph) <= _QUICKLY_COMPILED:  # that recompute, too
-        found.append(_search(fewer, steps.given, budget_bytes, quickly=True))
+        found.append(_search(fewer, steps.given, budget_bytes))
     if not any(found):
-        found = [_search(search, steps.given, budget_bytes, quickly=True) for search in _promising(steps, budget_bytes)[:_MOST_SEARCHED]]
+        found = [_search(search, steps.given, budget_bytes) for search in _promising(steps, budget_bytes)[:_MOST_SEARCHED]]
     fitting = [one for one in found if one is not None]
     if not fitting:
         raise _infeasible(steps, budget_bytes, map_allowed)
@@ -416,12 +417,15 @@ def _fewest_parts(steps: _Steps, budget_bytes: int) -> Obtained[_Compiled] | Non
     return None
 
 
-def _search(search: _Search, given: _Search, budget_bytes: int, *, quickly: bool) -> Obtained[_Compiled] | None:
+def _search(
+    search: _Search, given: _Search, budget_bytes: int, *, rounds: int = _QUICK_ROUNDS, other_shares: Sequence[float] = ()
+) -> Obtained[_Compiled] | None:
     """The plan of a step with the least work that keeps the budget, of a few that are compiled; None where none does.
 
     Args:
         given: for the step as it is given.
-        quickly: compile fewer, since the step is not the only one.
+        rounds: how many are compiled at most.
+        other_shares: of the model's peak, that are tried besides where none of these keeps the budget; none without it.
     """
     original = search.original
     fixed = original.peak_bytes - original.temporary_bytes
@@ -434,7 +438,7 @@ def _search(search: _Search, given: _Search, budget_bytes: int, *, quickly: bool
     if search.found:
         own = search.found[0].nbytes - fixed  # in its own order
     share = _ROOM * min(1.0, wanted / max(own, 1))
-    for _ in range(_QUICK_ROUNDS if quickly else _ROUNDS):
+    for _ in range(rounds):
         found = search.at(share, budget_bytes)
         temporary = max(found.nbytes - fixed, 1)
         if found.nbytes <= budget_bytes:
@@ -452,7 +456,7 @@ def _search(search: _Search, given: _Search, budget_bytes: int, *, quickly: bool
             break
     fitting = [found for found in search.found if found.nbytes <= budget_bytes]
     # XLA may need more for the smallest plan of the model, which repeats most, than for another one.
-    for share in () if quickly else (0.0, *_OTHER_SHARES):
+    for share in other_shares:
         if fitting:
             break
         found = search.at(share, budget_bytes)
