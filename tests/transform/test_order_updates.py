@@ -8,6 +8,7 @@ import pytest
 
 import graphwright as gw
 from graphwright.analyze.body_peak import peak_in_order
+from graphwright.analyze.storages import Dense, Storage
 from graphwright.ir.text import from_text
 from graphwright.ir.traits.effects import Purity
 from graphwright.source.concrete_function import from_concrete_function
@@ -119,8 +120,6 @@ def test_an_order_that_is_left_open_has_no_peak():
         'graph "g"\ninputs %x:0\noutputs %c:0\n%x = Placeholder() : float32[2048]\n%a = Neg(%x:0) : float32[2048]\n'
         "%b = Exp(%x:0) : float32[2048]\n%c = Add(%a:0, %b:0) : float32[2048]\n"
     )
-    from graphwright.analyze.storages import Dense, Storage
-
     states = {value: Dense(Storage(8192), (2048,)) for node in graph.nodes for value in node.outputs}
     made = {states[graph.value(name)].storage for name in "abc"}
     assert peak_in_order(graph, states, made) is None

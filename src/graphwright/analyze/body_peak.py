@@ -1,13 +1,12 @@
 """What the body of a function holds at its peak, where control edges fix the order of its nodes."""
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import accumulate
 
-from graphwright.analyze.storages import State, Storage, storages_of
+from graphwright.analyze.storages import SMALL_BYTES, State, Storage, storages_of
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.values import CONSTANTS
 from graphwright.ir.walk import finished_before, made_of, topological_order
-
-_SMALL_BYTES = 4096  # as `transform.rematerialize` leaves free what touches less
 
 
 def peak_in_order(body: Graph, states: Mapping[Value, State], made: Collection[Storage]) -> int | None:
@@ -20,29 +19,22 @@ def peak_in_order(body: Graph, states: Mapping[Value, State], made: Collection[S
         made: the storages that its nodes made.
     """
     order = topological_order(body)
-    held = {node: {s for s in storages_of(states[v] for v in node.outputs if v in states) if s in made} for node in order}
-    read = {node: {s for s in storages_of(states[v] for v in node.inputs if v in states) if s in made} for node in order}
-    of_constants = made_of(body, CONSTANTS)
-    always = set[Storage]().union(*(held[node] for node in of_constants))
-    touched = {node: (held[node] | read[node]) - always for node in order}
-    if not _is_fixed(order, {node for node in order if any(s.nbytes >= _SMALL_BYTES for s in touched[node])}):
+    touched = {node: storages_of(states[v] for v in (*node.inputs, *node.outputs)).intersection(made) for node in order}
+    always = set[Storage]().union(*(touched[node] for node in made_of(body, CONSTANTS)))
+    if not _is_fixed(order, {node for node in order if any(s.nbytes >= SMALL_BYTES for s in touched[node] - always)}):
         return None
-    last: dict[Storage, int] = {}
+    first, last = dict.fromkeys(always, 0), dict[Storage, int]()
     for k, node in enumerate(order):
-        last.update(dict.fromkeys(touched[node], k))
-    last.update(dict.fromkeys(storages_of(states[v] for v in body.outputs), len(order)))
-    gone: list[int] = [0] * (len(order) + 2)
-    for storage in made:
-        if storage in last:
-            gone[last[storage] + 1] += storage.nbytes
-    there = peak = sum(s.nbytes for s in always)
-    seen = set(always)
-    for k, node in enumerate(order):
-        new = held[node] - seen
-        seen |= new
-        there += sum(s.nbytes for s in new) - gone[k]
-        peak = max(peak, there)
-    return peak
+        for storage in touched[node]:
+            first.setdefault(storage, k)
+            last[storage] = k
+    kept = always | storages_of(states[v] for v in body.outputs).intersection(made)
+    last.update(dict.fromkeys(kept, len(order)))
+    change = [0] * (len(order) + 2)
+    for storage, k in last.items():
+        change[first[storage]] += storage.nbytes
+        change[k + 1] -= storage.nbytes
+    return max(accumulate(change))
 
 
 def _is_fixed(order: Sequence[Node], asked: set[Node]) -> bool:

@@ -30,6 +30,7 @@ from graphwright.analyze.backward import is_reference, updated_variables
 from graphwright.analyze.batch_norms import is_gpu_scratch
 from graphwright.analyze.loops import LoopCosts
 from graphwright.analyze.runtime_constants import runtime_constants
+from graphwright.analyze.storages import SMALL_BYTES
 from graphwright.analyze.unknown_shapes import blame_unknown_shapes, reason_of
 from graphwright.analyze.workspace import hidden_output_bytes, workspace_bytes
 from graphwright.errors import ErrorCode, UnknownShapeError
@@ -43,7 +44,6 @@ from graphwright.ir.traits.variables import REFERENCE_VARIABLES, is_read, resour
 from graphwright.ir.walk import consumers_of, in_order, reached, topological_order
 from graphwright.plan.model import Buffer, CostGraph, Task
 
-SMALL_BYTES = 4096
 _JUNCTION_SIZE = 8  # a small node with more task dependencies than this becomes a task without bytes, to keep the edges few
 
 TimeOf = Callable[[tuple[Node, ...]], float]

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 from graphwright.ir.dtypes import DType, Numbers, Shape
 from graphwright.ir.graph import Node, Value
 
+SMALL_BYTES = 4096
+"""What touches less is never planned (see `graphwright.analyze.cost`)."""
 Scalar = int | float | bool
 _HEADER_BYTES, _PAGE_BYTES, _MAPPED_FROM_BYTES = 80, 4096, 32768  # the last as `graphwright.run.meter` asks malloc for it
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from graphwright.analyze.cost import SMALL_BYTES
 from graphwright.analyze.formula_search import breakpoints
+from graphwright.analyze.storages import SMALL_BYTES
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.traits.values import is_constant

@@ -18,7 +18,8 @@ in data-parallel training next to nothing else does.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from graphwright.analyze.cost import SMALL_BYTES, TaskMap
+from graphwright.analyze.cost import TaskMap
+from graphwright.analyze.storages import SMALL_BYTES
 from graphwright.errors import UnsupportedError
 from graphwright.ir.graph import Value
 from graphwright.ir.traits.effects import is_collective

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, cast
 
 from graphwright.errors import ArgumentError, ErrorCode
@@ -256,6 +256,15 @@ def _spec(tensor: Any, given: Any, batch: int | None, model: Any) -> Any:
     return tf.TensorSpec(shape, tensor.dtype, name=tensor.name)
 
 
+def feeds_to_give(names: Iterable[str]) -> str:
+    """What a remedy writes for the shapes of inputs.
+
+    >>> feeds_to_give(["x", "mask"])
+    "feeds={'x': (...), 'mask': (...)}"
+    """
+    return f"feeds={{{', '.join(f'{name!r}: (...)' for name in names)}}}"
+
+
 def _refuse_open(model: Any, shapes: Mapping[str, Sequence[int | None]]) -> None:
     """Raise `ArgumentError` where inputs leave dimensions open; all that do are named."""
     found = {name: tuple(shape) for name, shape in shapes.items() if None in shape}
@@ -264,14 +273,13 @@ def _refuse_open(model: Any, shapes: Mapping[str, Sequence[int | None]]) -> None
     (first, shape), *others = found.items()
     only_batch = all(None not in shape[1:] for shape in found.values())
     also = f"; {', '.join(repr(name) for name, _ in others)} {'leaves' if len(others) == 1 else 'leave'} sizes open, too" if others else ""
-    feeds = ", ".join(f"{name!r}: (...)" for name in found)
     raise ArgumentError(
         f"input {first!r} has the shape {shape}{also}",
         where=f"model {model.name!r}",
         cause="memory depends on the batch size"
         if only_batch
         else "the model leaves more than the batch size open, and memory depends on it",
-        remedy=f"{'give batch=..., or ' if only_batch else 'give '}feeds={{{feeds}}}",
+        remedy=f"{'give batch=..., or ' if only_batch else 'give '}{feeds_to_give(found)}",
         item=first,
         code=ErrorCode.OPEN_BATCH if only_batch else ErrorCode.OPEN_INPUT,
     )

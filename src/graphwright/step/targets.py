@@ -33,7 +33,7 @@ from graphwright.step.feeds import (
     map_feeds,
     open_input,
 )
-from graphwright.step.keras_inputs import declared_inputs, keras_specs, named_data
+from graphwright.step.keras_inputs import declared_inputs, feeds_to_give, keras_specs, named_data
 from graphwright.step.keras_step import build_for_training, is_keras_model, keras_data, keras_step, mode_of
 
 Mode = Literal["auto", "train", "infer"]
@@ -213,8 +213,8 @@ def _trace_model(model: Any, mode: Literal["train", "infer"], inputs: Any, feeds
     remedy = f"give the data as fit takes it: inputs={'(x, y)' if mode == 'train' else 'x'}"
     try:
         if inputs is None:
-            feeds_text = ", ".join(f"{spec.name!r}: (...)" for spec in tf.nest.flatten(declared_inputs(model, feeds)))
-            remedy = f"give shapes that go together: feeds={{{feeds_text}}}"
+            declared = tf.nest.flatten(declared_inputs(model, feeds))
+            remedy = f"give shapes that go together: {feeds_to_give(spec.name for spec in declared)}"
             specs = keras_specs(model, mode, feeds, batch)
             if mode == "train":
                 # TensorFlow traces a function that makes variables a second time.

@@ -19,7 +19,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from graphwright.analyze.backward import backward_nodes
-from graphwright.analyze.cost import SMALL_BYTES, TaskMap
+from graphwright.analyze.cost import TaskMap
+from graphwright.analyze.storages import SMALL_BYTES
 from graphwright.ir.edit.insert import add_identity
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.values import GIVEN, RECOMPUTED_FROM, hands_on_several, is_view
