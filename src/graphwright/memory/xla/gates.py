@@ -18,17 +18,17 @@ sum of gradients
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
+from graphwright.analyze.storages import SMALL_BYTES
 from graphwright.ir.edit.insert import add_identity
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import ASKS_FOR_SHAPE, LOOKUPS, SUMS
 from graphwright.ir.traits.control_flow import called_functions
-from graphwright.ir.traits.values import input_behind, is_view
+from graphwright.ir.traits.values import CONSTANTS, input_behind, is_view
 from graphwright.ir.walk import made_of, topological_order
 from graphwright.source.live_graph import is_numeric, numeric_output
 
-KNOWN_WHEN_COMPILING = ASKS_FOR_SHAPE | {"Const"}
+KNOWN_WHEN_COMPILING = ASKS_FOR_SHAPE | CONSTANTS
 _SIZES_ONLY = frozenset({"Range", "LinSpace", "Fill"})
-_SMALL_BYTES = 4096
 
 
 def add_gates(
@@ -130,7 +130,7 @@ def _operands_to_hold(node: Node, compile_time: AbstractSet[Node]) -> list[int]:
 
 def _is_large_sum(value: Value) -> bool:
     node, nbytes = value.producer, value.nbytes or 0
-    return node.op_type in SUMS and nbytes > _SMALL_BYTES and sum((v.nbytes or 0) >= nbytes for v in node.inputs) > 1 and is_numeric(value)
+    return node.op_type in SUMS and nbytes > SMALL_BYTES and sum((v.nbytes or 0) >= nbytes for v in node.inputs) > 1 and is_numeric(value)
 
 
 def _last_of(nodes: Sequence[Node], compile_time: AbstractSet[Node]) -> list[Node]:
