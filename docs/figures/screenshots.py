@@ -54,7 +54,7 @@ def make_models(folder: Path) -> None:
     model.save(folder / MODEL)
     model.export(folder / "served", verbose=False)
     narrow = keras.applications.MobileNetV2(weights=None, alpha=0.5)
-    narrow.compile("sgd", "sparse_categorical_crossentropy")
+    narrow.compile("adam", "sparse_categorical_crossentropy")
     narrow.save(folder / "narrow.keras")
     graph = trace(model, batch=8).function.graph.as_graph_def()
     tf.io.write_graph(graph, str(folder), "training.pb", as_text=False)

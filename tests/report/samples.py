@@ -431,7 +431,7 @@ def full_inspection(*, profiled: bool = False) -> Inspection:
 def sample_advice() -> Advice:
     """Three things that can be done about the U-Net step, one of which does not fit by itself."""
     plan = Suggestion(
-        "plan", "run it by a plan", 3 << 30, 1.06, True, "the same", "gw.optimize_memory(step, 0.6)", "graphwright optimize t.keras"
+        "plan", "run it with a plan", 3 << 30, 1.06, True, "the same", "gw.optimize_memory(step, 0.6)", "graphwright optimize t.keras"
     )
     batch = Suggestion("batch", "a batch of 4 instead of 8", 2 << 30, 0.98, True, "it trains otherwise", "model.fit(..., batch_size=4)")
     half = Suggestion("bfloat16", "compute in <bfloat16>", 4 << 30, math.nan, False, "rounded", "set_dtype_policy")

@@ -298,11 +298,11 @@ def test_the_memory_chart_comes_first_and_follows_pointer_and_slider(page: Any) 
     area = page.locator("#timeline .chart").bounding_box()
     page.mouse.move(area["x"] + area["width"] * 0.2, area["y"] + area["height"] / 2)
     _until(page, "before => document.querySelector('#timeline .at-step').innerText !== before", at_peak)
-    slider = page.get_by_label("Step", exact=True)
+    slider = page.get_by_label("Operation", exact=True)
     slider.focus()
     page.keyboard.press("Home")
-    assert "step 1 of" in panel.inner_text()
-    assert "step 1 of" in (slider.get_attribute("aria-valuetext") or "")
+    assert "operation 1 of" in panel.inner_text()
+    assert "operation 1 of" in (slider.get_attribute("aria-valuetext") or "")
 
 
 def test_no_text_of_the_memory_chart_is_cut_off(page: Any) -> None:
@@ -317,7 +317,7 @@ def test_no_text_of_the_memory_chart_is_cut_off(page: Any) -> None:
         _until(page, "() => document.querySelector('#timeline .chart').viewBox.baseVal.width < innerWidth")
         labels = page.locator("#timeline .chart .grid text").all_text_contents()
         assert "0 B" in labels
-        assert all(re.fullmatch(r"[\d.,]+( [KMG]?i?B)?|step", label) for label in labels), labels
+        assert all(re.fullmatch(r"[\d.,]+( [KMG]?i?B)?|operations, in the order of execution", label) for label in labels), labels
         assert page.evaluate(outside) == []
 
 
@@ -354,7 +354,7 @@ def test_bands_are_layers_or_roles_along_steps_or_measured_time(page: Any) -> No
     page.select_option("#bands", "layers")
     assert bands.count() == 13, "twelve layers and the others"
     assert page.locator("#legend li").count() == 13
-    assert "step" in page.locator("#timeline .grid").text_content()
+    assert "in the order of execution" in page.locator("#timeline .grid").text_content()
     page.select_option("#axis", "time")
     assert "measured time" in page.locator("#timeline .grid").text_content()
     area = page.locator("#timeline .chart").bounding_box()

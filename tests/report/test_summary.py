@@ -125,9 +125,9 @@ def test_live_groups_keep_every_byte() -> None:
 
 def test_a_timeline_in_words() -> None:
     words = timeline_summary(PLAN.timeline_after)
-    assert f"peaks at {format_bytes(PLAN.peak_bytes)} in step {PLAN.timeline_after.peak_step + 1}" in words
-    assert f"{PLAN.recomputed_count} steps are recomputations" in words
-    assert timeline_summary(EMPTY) == "The timeline has no steps."
+    assert f"peaks at {format_bytes(PLAN.peak_bytes)} in operation {PLAN.timeline_after.peak_step + 1}" in words
+    assert f"{PLAN.recomputed_count} operations are recomputations" in words
+    assert timeline_summary(EMPTY) == "The timeline has no operations."
 
 
 def test_a_far_budget_does_not_flatten_the_chart() -> None:
@@ -161,4 +161,4 @@ def test_an_operation_that_runs_early_makes_no_phase_of_its_own() -> None:
         is_optimizer=tuple(d == 2 for d in directions),
     )
     assert phase_spans(made) == [(0, 39, "forward"), (40, 99, "backward"), (100, 129, "optimizer")]
-    assert "The backward pass begins at step 41." in timeline_summary(made)
+    assert "The backward pass begins at operation 41." in timeline_summary(made)

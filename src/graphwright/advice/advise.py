@@ -131,10 +131,11 @@ def advise(
         how={
             "peak": before.executor.how if not own.compiled else own.peak.how,
             "peak of a plan": "simulated in the order of the plan, which is kept when it runs",
-            "lowest, highest": "simulated with other draws of what is left to chance, with one of the kernels before the peak ending only "
-            "when another thread is past it, and with products taking twice their time: what a kernel reads is held until it ends, and how "
+            "lowest and highest peak of the step as it is": "simulated with other draws of what is left to chance, with one of the kernels "
+            "before the peak ending only when another thread is past it, and with products taking twice their time: what a kernel reads is "
+            "held until it ends, and how "
             "long that takes is the machine's",
-            "time": f"{HOW_TIME}; of one example of the batch, the step as it is being 1; of bfloat16 it hangs on which of its "
+            "time": f"{HOW_TIME}; per example of the batch, relative to the step as it is; for bfloat16 it depends on which of its "
             "kernels the processor has, and is not known",
         },
         high_bytes=own.peak.high_bytes,
@@ -267,7 +268,7 @@ def _plans(
         return []
     subject = "model" if is_keras_model(own.traced.owner) else "step"
     allow, option = (', allow="all"', " --allow all") if "split" in verbs else ("", "")
-    what = f"run it by a plan: {plan.rewritten}" if plan.rewritten else "run it by a plan that fixes the order"
+    what = f"run it with a plan: {plan.rewritten}" if plan.rewritten else "run it with a plan that fixes the order"
     what += f", and recomputes {100 * plan.recomputed_flops:.2g} % of the FLOPs" * bool(plan.recomputed_count)
     if own.device != HERE:
         allow, option = f'{allow}, device="{own.device}"', f"{option} --device {own.device}"
@@ -312,7 +313,7 @@ def _other_batch(own: _Own, target: Any, feeds: Mapping[str, Feed] | None) -> li
     if size in (0, own.batch):
         raise UnsupportedError(f"{'no other batch' if size else 'no batch'} was found to fit better")
     time = own.time_of(tasks[size], size)
-    words = "a smaller batch trains otherwise: choose the learning rate anew" if size < own.batch else "a larger batch trains otherwise"
+    words = "a smaller batch trains differently: retune the learning rate" if size < own.batch else "a larger batch trains differently"
     call = f"model.fit(..., batch_size={size})" if keras else f"a batch of {size} in the data"
     order = "--order executor" if own.device == HERE else f"--device {own.device}"
     given = "" if own.arguments.startswith(" --batch") else _feeds_text(own.traced, own.batch)
@@ -341,7 +342,7 @@ def _bfloat16(own: _Own) -> list[Suggestion]:
                 "compute in bfloat16, with variables in float32",
                 found.peak,
                 math.nan,
-                "how long it takes hangs on the processor's kernels for bfloat16; activations are rounded to 8 bits of mantissa",
+                "how long it takes depends on the processor's kernels for bfloat16; activations are rounded to 8 bits of mantissa",
                 f'keras.config.set_dtype_policy("{BFLOAT16}")  # before the model is made',
             ),
             make=found.make,
@@ -354,7 +355,7 @@ def _optimizers(own: _Own) -> list[Suggestion]:
     roles, tasks = find_roles(own.before.tasks), own.before.tasks
     kept = sum(nbytes for value, nbytes in tasks.resident.items() if roles.resident[value] == "optimizer state")
     if kept < _WORTH * own.peak.peak_bytes:
-        raise UnsupportedError(f"the optimizer keeps {format_bytes(kept)}, which is little of the peak")
+        raise UnsupportedError(f"the optimizer keeps {format_bytes(kept)}, which is a small part of the peak")
     found: list[Suggestion] = []
     for text, optimizer in leaner_optimizers(own.traced.owner):
         variant = _variant(own, other_optimizer(own.traced.owner, optimizer), f"the optimizer {text}", optimizer)
@@ -363,7 +364,7 @@ def _optimizers(own: _Own) -> list[Suggestion]:
             f"train with {text} instead of {type(own.traced.owner.optimizer).__name__}",
             variant.peak,
             own.time_of(variant.tasks),
-            "it trains otherwise: choose the learning rate anew",
+            "it trains differently: retune the learning rate",
             f"model.compile(keras.optimizers.{text}, loss=...)",
         )
         found.append(replace(made, make=variant.make))

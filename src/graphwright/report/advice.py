@@ -105,13 +105,13 @@ class Advice(Printed):
         """One sentence: whether it fits, and what to do first."""
         need, have = self.peak_words, format_bytes(self.memory_bytes)
         if self.fits:
-            return f"It fits as it is: it needs {need}, and there is {have}."
+            return f"It fits as it is: it needs {need} of memory, and there is {have}."
         fitting = [s for s in self.suggestions if s.fits]
         if not fitting:
-            return f"It needs {need}, there is {have}, and nothing of what was looked at makes it fit by itself."
+            return f"It needs {need} of memory, there is {have}, and nothing of what was looked at makes it fit by itself."
         first = fitting[0]
         price = "" if math.isnan(first.time) else f", {price_text(first.time)}"
-        return f"It needs {need}, and there is {have}. Do this first: {first.what} ({first.peak_words}{price})."
+        return f"It needs {need} of memory, and there is {have}. Do this first: {first.what} ({first.peak_words}{price})."
 
     def to_json(self) -> dict[str, object]:
         """Plain numbers and text, as docs/json.md lists them."""

@@ -17,8 +17,8 @@ from graphwright.report.timeline_chart import chart_words
 from graphwright.report.units import format_bytes, format_count
 
 _CHARTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
-    ("Kept for the backward pass, by layer", "residual_bytes", format_bytes),
-    ("Live at the peak, by layer", "peak_share_bytes", format_bytes),
+    ("Residuals, kept for the backward pass", "residual_bytes", format_bytes),
+    ("Live at the peak", "peak_share_bytes", format_bytes),
 )
 _BARS = 14
 
@@ -46,7 +46,7 @@ def comparison_page(compared: Comparison) -> str:
         peaks=_stacked(timelines),
         roles=tabulated("table-roles", "Peak by role", "What is live at the peak of each step", held, _held_columns(timelines)),
         live=_live_table(compared.layers, timelines),
-        bars=[(title, _paired(compared.layers, figure, form)) for title, figure, form in _CHARTS],
+        bars=[(f"{title}: the layers with most", _paired(compared.layers, figure, form)) for title, figure, form in _CHARTS],
         layers=_layer_table(compared.layers),
         charts=[chart_words(*chart) for chart in charts],
         origins=list({**compared.a.how, **compared.b.how}.items()),

@@ -235,7 +235,7 @@ def _roofline_data(roofline: Roofline) -> dict[str, Any]:
 
 def _graph_words(graph: dict[str, Any]) -> str:
     nodes, boxes = graph["nodeCount"], graph["boxCount"]
-    text = f"{format_count(nodes)} operations. Scopes are closed at first: a double click or Enter opens one."
+    text = f"{format_count(nodes)} operations. Scopes are closed at first."
     if boxes < nodes:
         text += f" To bound the size of this page, {format_count(nodes - boxes)} of them are summed up in scopes that stay closed."
     return text

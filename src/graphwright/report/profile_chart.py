@@ -63,7 +63,10 @@ def profile_summary(profile: StepProfile) -> str:
     text += format_time(profile.step_time_s) + (f"; busy: {shares}." if shares else ".")
     if profile.runs:
         longest = max(profile.runs, key=lambda run: run.end_ns - run.start_ns)
-        text += f" The longest is {profile.layers.words(longest.name)} ({longest.op_type}) with {format_time(longest.time_s)}."
+        text += f" The longest is {profile.layers.words(longest.name)} ({longest.op_type}) at {format_time(longest.time_s)}."
+        text += " Recording slows a step; its time without recording is said where it was measured."
+        if any(run.direction == "optimizer" for run in profile.runs[: len(profile.runs) // 2]):
+            text += " What of the optimizer needs no gradient, such as its counters, may run early."
     left_out = len(profile.runs) - RUN_LIMIT
     return text + (f" The shortest {format_count(left_out)} are not drawn." if left_out > 0 else "")
 

@@ -228,11 +228,11 @@ def layers_by_share(layers: Iterable[LayerCost]) -> list[LayerCost]:
 def timeline_summary(timeline: Timeline) -> str:
     """The chart of a timeline in words, for those who do not see it."""
     if not timeline.total_bytes:
-        return "The timeline has no steps."
+        return "The timeline has no operations."
     steps = len(timeline.total_bytes)
     text = (
-        f"{format_count(steps)} steps. Memory starts at {format_bytes(timeline.total_bytes[0])}, "
-        f"peaks at {format_bytes(timeline.peak_bytes)} in step {format_count(timeline.peak_step + 1)} "
+        f"{format_count(steps)} operations. Memory starts at {format_bytes(timeline.total_bytes[0])}, "
+        f"peaks at {format_bytes(timeline.peak_bytes)} in operation {format_count(timeline.peak_step + 1)} "
         f"({_at_peak(timeline)}) and ends at {format_bytes(timeline.total_bytes[-1])}."
     )
     parts = sorted(((row[timeline.peak_step], role) for role, row in timeline.bytes_by_role.items()), reverse=True)
@@ -241,9 +241,9 @@ def timeline_summary(timeline: Timeline) -> str:
         text += f" At the peak: {', '.join(named)}."
     begin = next((first for first, _, phase in phase_spans(timeline) if phase == "backward"), None)
     if begin is not None:
-        text += f" The backward pass begins at step {format_count(begin + 1)}."
+        text += f" The backward pass begins at operation {format_count(begin + 1)}."
     recomputations = sum(timeline.is_recomputation)
-    return text + (f" {format_count(recomputations)} steps are recomputations." if recomputations else "")
+    return text + (f" {format_count(recomputations)} operations are recomputations." if recomputations else "")
 
 
 def phase_spans(timeline: Timeline) -> list[tuple[int, int, Phase]]:
@@ -273,7 +273,7 @@ def step_phase(timeline: Timeline, step: int) -> Phase:
 def _peak_note(timeline: Timeline) -> str:
     if not timeline.labels:
         return ""
-    return f"at step {format_count(timeline.peak_step + 1)} of {format_count(len(timeline.labels))}, {_at_peak(timeline)}"
+    return f"at op {format_count(timeline.peak_step + 1)} of {format_count(len(timeline.labels))}, {_at_peak(timeline)}"
 
 
 def _at_peak(timeline: Timeline) -> str:

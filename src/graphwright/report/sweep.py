@@ -144,7 +144,7 @@ def sweep_columns(sweep: SweepResult, headings: Mapping[str, str]) -> list[Colum
 
     columns: list[Column[Row]] = [Column("batch", lambda row: row[0], kind="name")]
     for name, heading in headings.items():
-        columns.append(Column(heading, lambda row, name=name: row[1][name].peak_bytes if name in row[1] else math.nan, peak, bar=True))
+        columns.append(Column(heading, lambda row, name=name: row[1][name].peak_bytes if name in row[1] else math.nan, peak))
     columns = [
         *columns,
         Column("resident", lambda row: row[1][own].resident_bytes if own in row[1] else math.nan, format_bytes),

@@ -17,6 +17,7 @@ def sweep_page(sweep: SweepResult) -> str:
         verdict=sweep.verdict,
         tone="neutral" if not sweep.budget_bytes else "good" if sweep.largest_batch else "bad",
         summary=sweep.summary,
+        planned=bool(sweep.others),
         table=sweep.table(),
         origins=sweep.origins(),
         data=page_data(

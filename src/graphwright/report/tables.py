@@ -241,7 +241,7 @@ def live_table(identity: str, title: str, timeline: Timeline) -> Table:
     ]
     caption = (
         f"{format_count(len(live))} buffers, {format_bytes(sum(b.nbytes for b in live))} of {format_bytes(peak)}, "
-        f"at step {format_count(timeline.peak_step + 1)}"
+        f"at operation {format_count(timeline.peak_step + 1)}"
     )
     return tabulated(identity, title, caption, live, columns, lambda b: b.layer)
 

@@ -110,7 +110,7 @@
     slider.max = String(count - 1);
 
     const drawn = chart(host, () => ({
-      x: { from: range?.[0] ?? start(0), to: range?.[1] ?? start(count), title: timed(timeline) ? "measured time of the operations, one after another" : "step", whole: !timed(timeline), format: timed(timeline) ? formatTime : undefined },
+      x: { from: range?.[0] ?? start(0), to: range?.[1] ?? start(count), title: timed(timeline) ? "measured time of the operations, one after another" : "operations, in the order of execution", whole: !timed(timeline), format: timed(timeline) ? formatTime : undefined },
       y: { from: 0, to: top, bytes: true },
       top: 22, below: 18,
       draw(now, make) {
@@ -156,7 +156,7 @@
       const step = timeline.steps[cursor = index];
       moveLine();
       slider.value = String(index);
-      const where = `step ${steps(step)} of ${timeline.stepCount.toLocaleString("en")}, ${PHASES[timeline.phase[index]]}`;
+      const where = `operation ${steps(step)} of ${timeline.stepCount.toLocaleString("en")}, ${PHASES[timeline.phase[index]]}`;
       slider.setAttribute("aria-valuetext", `${where}, ${formatBytes(timeline.total[index])}`);
       const title = element("p");
       title.append(element("strong", "", formatBytes(timeline.total[index])), ` at ${where}${index === peakIndex ? " (the peak)" : ""}: `, element("span", "live-name", timeline.labels[index]));
@@ -187,7 +187,7 @@
       if (chosen === null) return;
       const facts = element("dl", "facts"), close = element("button", "", "Close");
       const fact = (term, text, more) => { if (!text) return; const row = element("div"), said = element("dd"); said.append(text, more ? element("span", "", more) : ""); row.append(element("dt", "", term), said); facts.append(row); };
-      const { life, layer } = chosen, at = (step) => `step ${steps(step)} of ${timeline.stepCount.toLocaleString("en")}, ${phaseAt(timeline, step)}`;
+      const { life, layer } = chosen, at = (step) => `operation ${steps(step)} of ${timeline.stepCount.toLocaleString("en")}, ${phaseAt(timeline, step)}`;
       close.type = "button";
       close.addEventListener("click", () => choose(chosen, index));
       if (life) {
@@ -234,9 +234,9 @@
       rows: [{ color: color("residuals"), points: points.map((point) => [point.peakBytes, point.overhead, describe(point)]) },
         { color: color("recomputation"), bare: true, size: () => 8, points: [[curve.chosen.peakBytes, curve.chosen.overhead, `chosen: ${describe(curve.chosen)}`]] }],
       draw(now) {
-        upright(now, curve.budgetBytes, "budget", "budget", 29);
-        upright(now, curve.lowerBoundBytes, "bound", "lower bound", Math.abs(now.px(curve.budgetBytes) - now.px(curve.lowerBoundBytes)) < 110 ? 13 : 29);
-        note(now, now.px(curve.chosen.peakBytes), now.py(curve.chosen.overhead) - 13, "chosen");
+        upright(now, curve.budgetBytes, "budget", `budget ${formatBytes(curve.budgetBytes)}`, 29);
+        upright(now, curve.lowerBoundBytes, "bound", `lower bound ${formatBytes(curve.lowerBoundBytes)}`, Math.abs(now.px(curve.budgetBytes) - now.px(curve.lowerBoundBytes)) < 210 ? 13 : 29);
+        note(now, now.px(curve.chosen.peakBytes) - 32, now.py(curve.chosen.overhead) + 18, "chosen");
       },
     }));
   }

@@ -41,6 +41,12 @@
       sortBy(table, column, head.hasAttribute("aria-sort") ? head.getAttribute("aria-sort") === "ascending" : numeric);
     }));
     addBars(table);
+    // A table whose bars fall from row to row comes sorted by them.
+    const falls = (column) => { const values = rows().map((row) => Number(row.cells[column].dataset.value)); return values[0] > values.at(-1) && values.every((value, k) => !k || values[k - 1] >= value); };
+    heads.find((head, column) => head.dataset.bar !== undefined && falls(column))?.setAttribute("aria-sort", "descending");
+    const seeMore = () => region.classList.toggle("more", region.clientHeight > 0 && region.scrollTop + region.clientHeight < region.scrollHeight - 8);
+    region.addEventListener("scroll", seeMore, { passive: true });
+    new ResizeObserver(seeMore).observe(region);
 
     const tools = element("div", "table-tools"), input = element("input"), count = element("span", "count"), only = element("button");
     input.type = "search"; input.placeholder = "Filter: words, or /regex/"; input.setAttribute("aria-label", `Filter ${title}`);
@@ -53,7 +59,9 @@
       catch (error) { input.setAttribute("aria-invalid", "true"); input.title = error.message; count.textContent = "not a regular expression"; return; }
       let shown = 0;
       for (const row of rows()) { row.hidden = (onlyKey !== null && row.dataset.key !== onlyKey) || !matches(row); shown += !row.hidden; }
-      count.textContent = shown === total ? `${total.toLocaleString("en")} rows` : `${shown.toLocaleString("en")} of ${total.toLocaleString("en")} rows`;
+      const all = Number(table.dataset.rowCount), first = total < all ? "the first " : "", number = (value) => value.toLocaleString("en");
+      count.textContent = `${shown === total ? first : `${number(shown)} of ${first}`}${number(total)}${total < all && shown === total ? ` of ${number(all)}` : ""} rows`;
+      seeMore();
       only.hidden = onlyKey === null;
       only.textContent = `only ${graphwright.shorten(onlyKey || graphwright.report.noLayer, 48)} ✕`;
       only.setAttribute("aria-label", "show the rows of all layers");
@@ -64,13 +72,19 @@
     filters.set(table.id, (key) => { onlyKey = key; input.value = ""; apply(); });
 
     const chooser = element("details"), choices = element("fieldset");
-    chooser.append(element("summary", "", "Columns"), choices);
+    const summary = element("summary");
+    chooser.append(summary, choices);
     choices.append(element("legend", "", "shown columns"));
     // Where there is little room, words and what figures say twice give way to the figures that a table is sorted by.
     const narrow = matchMedia("(max-width: 40rem)").matches && heads.some((head) => head.classList.contains("number"));
     const shownFirst = (head) => head.dataset.optional === undefined && !(narrow && head.dataset.wide !== undefined);
-    const showColumn = (column, shown) => { for (const row of [table.tHead.rows[0], ...rows()]) row.cells[column].hidden = !shown; };
+    const showColumn = (column, shown) => {
+      for (const row of [table.tHead.rows[0], ...rows()]) row.cells[column].hidden = !shown;
+      const hidden = heads.filter((head) => head.hidden).length;
+      summary.textContent = hidden ? `Columns (${hidden} hidden)` : "Columns";
+    };
     const boxes = new Map();
+    summary.textContent = "Columns";
     heads.forEach((head, column) => {
       if (column === 0) return;
       const choice = element("label"), box = element("input");
@@ -95,7 +109,7 @@
       });
       fit.observe(region);
     }
-    chooser.addEventListener("keydown", (event) => { if (event.key === "Escape") { chooser.open = false; chooser.querySelector("summary").focus(); } });
+    chooser.addEventListener("keydown", (event) => { if (event.key === "Escape") { chooser.open = false; summary.focus(); } });
     // A short table is seen as a whole.
     if (total > 12) tools.append(input, chooser, only, count);
     else if (!heads.every(shownFirst)) tools.append(chooser);
