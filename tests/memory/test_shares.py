@@ -39,7 +39,7 @@ def test_a_share_is_one_of_the_executors_peak() -> None:
     assert plan.timeline_before.peak_bytes == pytest.approx(traced, abs=4096)  # of what Grappler makes of the step
     facts = {fact.label: fact for fact in plan_facts(plan)}
     assert "as TensorFlow runs the step by itself" in facts["original peak"].note
-    assert "at step" in facts["traced order"].note
+    assert "at op " in facts["traced order"].note
     assert plan.how["original peak"].startswith("TensorFlow's executor simulated")
     assert float(fast(X)) == float(_fan(X))
 

@@ -50,13 +50,13 @@ def comparison_verdict(comparison: Comparison) -> str:
 
 
 def _more_or_less(comparison: Comparison, name: str) -> str:
-    label, difference = FIGURES[name].label, comparison.difference(name)
-    if not difference:
+    label = FIGURES[name].label
+    if not comparison.difference(name):
         return f"the same {label}"
-    amount = FIGURES[name].format(abs(difference))
+    before, after = (FIGURES[name].format(step.figures[name]) for step in (comparison.a, comparison.b))
     ratio = comparison.ratio(name)
     share = f" ({_change_of(ratio)})" if math.isfinite(ratio) else ""
-    return f"{label} {amount} {'more' if difference > 0 else 'less'}{share}"
+    return f"{label} {after}{f' instead of {before}' if after != before else ''}{share}"
 
 
 def _change_of(ratio: float) -> str:
