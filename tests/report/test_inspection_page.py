@@ -270,7 +270,7 @@ def test_a_browser_draws_the_charts(tmp_path: Path) -> None:
     assert str(seen["atPeak"]).startswith(format_bytes(plan.peak_bytes))
     for buffer in plan.timeline_after.live_at_peak[:8]:
         assert f"{buffer.words} {buffer.op_type}" in str(seen["atPeak"])
-    assert f"step 6 of {len(plan.timeline_after.labels)}" in str(seen["atFifth"])
+    assert f"operation 6 of {len(plan.timeline_after.labels)}" in str(seen["atFifth"])
     assert plan.timeline_after.labels[5] in str(seen["atFifth"])
     assert seen["atMiddle"] != seen["atFifth"], "pointing at the chart moves the panel"
     falling, rising = seen["falling"], seen["rising"]
