@@ -112,7 +112,7 @@ graphwright.drawing = (data) => {
   function layOut(scope) {
     for (const part of scope.parts) {
       if (part.node < 0 && part.open) layOut(part);
-      else { part.w = Math.min(part.node < 0 ? 208 : 190, Math.max(60, 7 * (part.shown.length + (part.node < 0 ? 2 : 0)) + 16, 5.4 * (costText(part) ?? kindText(part)).length + 10)); part.h = HEIGHT; }
+      else { part.w = Math.min(part.node < 0 ? 208 : 190, Math.max(60, 7 * (part.shown.length + (part.node < 0 ? 2 : 0)) + 16, 6 * (costText(part) ?? kindText(part)).length + 10)); part.h = HEIGHT; }
     }
     const edges = scope.edges ?? new Map(), after = new Map(), before = new Map(), state = new Map(), order = [];
     for (const part of scope.parts) { after.set(part, []); before.set(part, []); }
