@@ -59,7 +59,7 @@ class Roofline:
         if total:
             text += f"{format_percent(slow / total)} of the time of operations that compute is spent on op types limited by memory. "
         if self.measured and any(p.of_roof > 1 for p in self.op_types + self.layers):
-            text += "Marks above the roof read from the caches what was just written: the roof is that of the main memory. "
+            text += "The roof is that of the main memory: what finds its data in the caches can stand above it. "
         if not self.measured:
             text += (
                 "Nothing was measured: each point stands where the estimated time puts it, which is at or below the roofs by construction."

@@ -72,7 +72,7 @@
     filters.set(table.id, (key) => { onlyKey = key; input.value = ""; apply(); });
 
     const chooser = element("details"), choices = element("fieldset");
-    const summary = element("summary");
+    const summary = element("summary", "", "Columns");
     chooser.append(summary, choices);
     choices.append(element("legend", "", "shown columns"));
     // Where there is little room, words and what figures say twice give way to the figures that a table is sorted by.
@@ -84,7 +84,6 @@
       summary.textContent = hidden ? `Columns (${hidden} hidden)` : "Columns";
     };
     const boxes = new Map();
-    summary.textContent = "Columns";
     heads.forEach((head, column) => {
       if (column === 0) return;
       const choice = element("label"), box = element("input");
