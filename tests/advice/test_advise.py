@@ -45,7 +45,7 @@ def test_each_thing_is_a_call_away_and_says_its_price(advice: gw.Advice) -> None
     assert all(s.fits == (max(s.peak_bytes, s.high_bytes) <= advice.memory_bytes) for s in advice.suggestions)
     assert [s.fits for s in advice.suggestions] == sorted((s.fits for s in advice.suggestions), reverse=True)
     assert json.loads(json.dumps(advice.to_json()))["verdict"] == advice.verdict
-    assert "wide, training step" in str(advice)
+    assert "wide (training step)" in str(advice)
     assert leaner.call in str(advice)
 
 

@@ -208,7 +208,7 @@ def check_batch_is_taken(batch: int, feeds: Mapping[str, tuple[int, ...]], name:
 def _trace_model(model: Any, mode: Literal["train", "infer"], inputs: Any, feeds: Mapping[str, Feed], batch: int | None) -> TracedStep:
     """The step of a Keras model, traced with its data, or with specs of them."""
     tf = import_tensorflow()
-    name = f"{name_of(model)}, {'training step' if mode == 'train' else 'inference'}"
+    name = f"{name_of(model)} ({'training step' if mode == 'train' else 'inference'})"
     step = keras_step(model, mode)
     remedy = f"give the data as fit takes it: inputs={'(x, y)' if mode == 'train' else 'x'}"
     try:
