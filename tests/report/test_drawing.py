@@ -125,7 +125,7 @@ def test_a_picture_opens_on_what_is_served():
     graph = saved_model()
     graph.signatures["serving_default"] = Signature({"image": graph.value("serve_x")}, {"scores": graph.value("call")})
     views = data_of(page(graph))["views"]
-    assert [view["title"] for view in views] == ["model", "model, all nodes", "function wrapper", "function model"]
+    assert [view["title"] for view in views] == ["from inputs to outputs", "all nodes", "function wrapper", "function model"]
     nodes = {node[0]: node for node in views[0]["nodes"]}
     assert [views[0]["ops"][node[1]] for node in nodes.values()] == ["Placeholder", "MatMul", "BiasAdd", "Relu", "Identity"]
     assert list(nodes) == ["image", "dense/MatMul", "dense/BiasAdd", "relu/Relu", "scores"]

@@ -135,7 +135,7 @@ def _layer_table(pairs: Sequence[LayerPair]) -> Table:
             Column(
                 f"{figure.label} B", lambda pair, name=name: getattr(pair.b, name, math.nan), figure.format, optional=less_asked, wide=True
             ),
-            replace(difference_column(name, f"± {figure.label}"), optional=name == "nodes", wide=less_asked),
+            replace(difference_column(name, f"change in {figure.label}"), optional=name == "nodes", wide=less_asked),
         ]
     counts = {change: sum(pair.change == change for pair in pairs) for change in order}
     caption = ", ".join(f"{format_count(count)} {change}" for change, count in counts.items() if count) or "no layers"

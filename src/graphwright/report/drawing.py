@@ -24,7 +24,7 @@ from graphwright.report.drawing_tree import Part, edges_between, opened, served_
 from graphwright.report.graph_data import checked_tree, graph_view, kind_of, served_view, types_text
 from graphwright.report.page import environment, packed, source
 from graphwright.report.served_picture import served_picture
-from graphwright.report.units import format_count, printable, shorten_apart
+from graphwright.report.units import counted, format_count, printable, shorten_apart
 
 Kind = Literal["svg", "html"]
 
@@ -256,19 +256,23 @@ def page(graph: Graph, *, scope: str = "", open_scopes: tuple[str, ...] = ()) ->
     """The picture as the text of an HTML page that loads nothing from anywhere."""
     picture = None if scope else served_picture(graph)
     title = graph.name or "graph"
-    views = [served_view(graph, picture, title)] if picture else []
-    if picture is None or len(picture.inputs) < len(graph):
-        views.append(graph_view(graph, f"{title}, all nodes" if picture else title, scope, open_scopes))
+    partial = picture is not None and len(picture.inputs) < len(graph)
+    views = [served_view(graph, picture, "from inputs to outputs" if partial else title)] if picture else []
+    if picture is None or partial:
+        views.append(graph_view(graph, "all nodes" if partial else title, scope, open_scopes))
     if not scope:
         views += [graph_view(function.body, f"function {name}") for name, function in graph.functions.items() if len(function.body)]
     data = {"views": views}
     node_count = sum(len(view["nodes"]) for view in views if "served" not in view) or len(graph)
+    summary = counted(node_count, "node") + (f", {counted(count, 'function')}" if (count := len(graph.functions)) else "")
+    if picture and partial:
+        summary = f"{format_count(len(picture.inputs))} operations from inputs to outputs; in the whole file {summary}"
     return (
         environment()
         .get_template("drawing.html")
         .render(
             title=printable(graph.name or "graph"),
-            summary=f"{format_count(node_count)} nodes" + (f", {count} functions" if (count := len(graph.functions)) else ""),
+            summary=summary,
             views=[view["title"] for view in views],
             data=data,
             packed=packed(data),

@@ -101,7 +101,7 @@ def plan_page(plan: MemoryPlan) -> str:
         ("original, ", plan.original_peak_bytes, plan.measured_before, "before"),
         ("planned, ", plan.peak_bytes, plan.measured_after, "after"),
     )
-    charts = [("before", "Before", before), ("after", "Planned", after)]
+    charts = [("before", "Before, in the order of the trace" if plan.executor else "Before", before), ("after", "Planned", after)]
     if plan.status == "unchanged":
         charts = [("after", "", after)]
     tracks = measured_tracks(
@@ -161,7 +161,9 @@ def _advice_data(advice: Advice) -> dict[str, Any]:
             "fits": s.fits,
             "price": "Its time is not known" if math.isnan(s.time) else f"{price_text(s.time)} for each example",
             "results": s.results,
-            "codes": [text for text in (s.call, s.command) if text],
+            "codes": [
+                (where, text) for where, text in (("in Python", s.call), ("or in a shell" if s.call else "in a shell", s.command)) if text
+            ],
         }
         for s in advice.suggestions
     ]

@@ -48,5 +48,5 @@ def profile_page(profile: StepProfile, feeds: Mapping[str, tuple[int, ...]], how
 def _table(heading: str, title: str, rows: Mapping[str, ProfileRow]) -> Table:
     columns = [replace(c, bar=c.label in ("time", "allocated")) for c in chosen(profile_columns(heading), *_COLUMNS)]
     first: Column[ProfileRow] = Column(heading, lambda row: row.name, kind="layer" if heading == "layer" else "name")
-    caption = f"{format_count(len(rows))} {heading}s, the most time first; times of operations that ran side by side add up"
+    caption = f"{format_count(len(rows))} {heading}s, the most time first; times of operations side by side add up; shares are of that sum"
     return tabulated(f"table-{heading.replace(' ', '-')}s", title, caption, list(rows.values()), [first, *columns], lambda row: row.name)

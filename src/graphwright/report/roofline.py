@@ -60,9 +60,12 @@ class Roofline:
             text += f"{format_percent(slow / total)} of the time of operations that compute is spent on op types limited by memory. "
         if self.measured and any(p.of_roof > 1 for p in self.op_types + self.layers):
             text += "The roof is that of the main memory: what finds its data in the caches can stand above it. "
+        if self.measured:
+            text += "Estimated times in the table are by assumed rates, not by these roofs. "
         if not self.measured:
             text += (
-                "Nothing was measured: each point stands where the estimated time puts it, which is at or below the roofs by construction."
+                "Nothing was measured: each point stands where the estimated time puts it. That time is FLOPs or bytes moved over an "
+                "assumed rate, whichever takes longer; the rates of many op types lie below the roofs, and each run costs a little."
             )
         return text
 

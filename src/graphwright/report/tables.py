@@ -213,9 +213,9 @@ def op_type_table(op_types: Sequence[OpTypeCost]) -> Table:
     columns: list[Column[OpTypeCost]] = [
         Column("op type", lambda r: r.op_type, kind="name"),
         Column("ops", lambda r: r.op_count, note="operations; those in loops once"),
-        Column("forward", lambda r: r.forward_flops, nothing_of_zero(format_flops), bar=True, note="FLOPs of the forward pass"),
-        Column("backward", lambda r: r.backward_flops, nothing_of_zero(format_flops), bar=True, note="FLOPs of the gradients"),
-        Column("optimizer", lambda r: r.optimizer_flops, nothing_of_zero(format_flops), optional=True, note="FLOPs of the updates"),
+        Column("forward", lambda r: r.forward_flops, format_flops, bar=True, note="FLOPs of the forward pass"),
+        Column("backward", lambda r: r.backward_flops, format_flops, bar=True, note="FLOPs of the gradients"),
+        Column("optimizer", lambda r: r.optimizer_flops, format_flops, optional=True, note="FLOPs of the updates"),
         Column("moved", lambda r: r.bytes_moved, format_bytes, bar=True, note="bytes read and written"),
         Column("FLOP/B", lambda r: ratio(r.flops, r.bytes_moved), format_ratio, note="arithmetic intensity"),
         Column("estimated", lambda r: r.estimated_time_s, format_time, bar=True, note="time by assumed rates"),
@@ -224,7 +224,7 @@ def op_type_table(op_types: Sequence[OpTypeCost]) -> Table:
     caption = f"{format_count(len(op_types))} op types of the graph"
     if any(math.isfinite(row.measured_time_s) for row in op_types):
         columns.append(Column("measured", lambda r: r.measured_time_s, format_time, bar=True, note="time in the profile"))
-        caption += "; what TensorFlow fused ran under another name and has no time here"
+        caption += "; what TensorFlow fused ran under another name, so its time is missing here, or a part of it"
     return tabulated("table-op-types", "Per op type", caption, op_types, columns)
 
 

@@ -23,6 +23,7 @@ from graphwright.report.obtained import Obtained
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.progress import tell
 from graphwright.report.results import ROLES, LiveBuffer, Role
+from graphwright.report.units import counted
 from graphwright.run.executed_graph import executed_graph, read_executed_graph, recorded_graphs
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.attributes import constant_array
@@ -46,7 +47,7 @@ _LATE = 50.0
 _SHARED, _DRAWS = 2.0, 3
 _MOST_LATE = 8
 _LARGE = 0.02
-_HOW_RANGE = "the order hangs on numbers that TensorFlow gives the nodes each time it prepares a function; {numberings} of them taken"
+_HOW_RANGE = "operations start in an order that TensorFlow settles anew each time it prepares a function; the range is over {orders}"
 
 
 def plain_peak(
@@ -136,7 +137,7 @@ def executor_peak(
     live, by_role = _live_at(chosen, tasks, roles)
     how = {"peak": HOW_EXECUTOR}
     if len(states) > 1:
-        how["range"] = _HOW_RANGE.format(numberings=len(set(map(id, graphs))))
+        how["range"] = _HOW_RANGE.format(orders=counted(len(set(map(id, graphs))), "such order"))
         if threads > 1:
             how["range"] += "; kernels' times, which decide what another thread gets to run, were varied too"
     if chosen.notes:

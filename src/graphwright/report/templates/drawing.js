@@ -4,7 +4,7 @@ window.graphwright ??= {};
 graphwright.drawing = (data) => {
   const picture = document.getElementById("picture"), world = document.getElementById("world"), details = document.getElementById("details");
   const SVG = "http://www.w3.org/2000/svg";
-  const PAD = 12, TITLE = 20, GAP_X = 14, GAP_Y = 30, HEIGHT = 32, WIDEST = 1500;
+  const PAD = 12, TITLE = 20, GAP_X = 14, GAP_Y = 30, HEIGHT = 32, WIDEST = 1500, LONGEST = 34;
   const kinds = ["", "input", "constant", "output", "summed"];
   const metric = document.getElementById("metric");
   const figures = [
@@ -23,7 +23,7 @@ graphwright.drawing = (data) => {
   function nameApart(parts) {
     const alike = new Map();
     for (const part of parts) {
-      part.shown = shorten(part.label, 26);
+      part.shown = shorten(part.label, LONGEST);
       if (!alike.has(part.shown)) alike.set(part.shown, []);
       alike.get(part.shown).push(part);
     }
@@ -35,7 +35,7 @@ graphwright.drawing = (data) => {
       const start = Math.max(...["_", "/", "-", " "].map((mark) => labels[0].lastIndexOf(mark, differ - 1))) + 1;
       for (const part of group) {
         const count = /^\d+ × /.exec(part.label)?.[0] ?? "", before = start > count.length ? count : "";
-        part.shown = before + shorten((start ? "…" : "") + part.label.slice(start), 26 - before.length);
+        part.shown = before + shorten((start ? "…" : "") + part.label.slice(start), LONGEST - before.length);
       }
     }
   }
@@ -112,7 +112,7 @@ graphwright.drawing = (data) => {
   function layOut(scope) {
     for (const part of scope.parts) {
       if (part.node < 0 && part.open) layOut(part);
-      else { part.w = Math.min(part.node < 0 ? 208 : 190, Math.max(60, 7 * (part.shown.length + (part.node < 0 ? 2 : 0)) + 16, 6 * (costText(part) ?? kindText(part)).length + 10)); part.h = HEIGHT; }
+      else { part.w = Math.min(part.node < 0 ? 268 : 256, Math.max(60, 7 * (part.shown.length + (part.node < 0 ? 2 : 0)) + 16, 6 * (costText(part) ?? kindText(part)).length + 10)); part.h = HEIGHT; }
     }
     const edges = scope.edges ?? new Map(), after = new Map(), before = new Map(), state = new Map(), order = [];
     for (const part of scope.parts) { after.set(part, []); before.set(part, []); }
@@ -271,11 +271,11 @@ graphwright.drawing = (data) => {
     if (part === chosen) choose(part);
     part.box?.focus({ preventScroll: true });
   }
-  function fit() {
+  // A tall graph is read from its top, not from afar, when it is shown first; the button shows the whole.
+  function fit(whole = true) {
     const frame = picture.getBoundingClientRect();
     place.k = Math.min(1.4, (frame.width - 20) / root.w, (frame.height - 20) / root.h);
-    // A tall graph is read from its top, not from afar; and text that is too small to read says nothing.
-    place.k = Math.max(place.k, Math.min(1, (frame.width - 20) / root.w), 0.4);
+    if (!whole) place.k = Math.max(place.k, Math.min(1, (frame.width - 20) / root.w), 0.4);
     place.x = (frame.width - root.w * place.k) / 2; place.y = Math.max(10, (frame.height - root.h * place.k) / 2);
     move();
   }
@@ -361,7 +361,7 @@ graphwright.drawing = (data) => {
     root.open = true;
     distribute();
     draw();
-    fit();
+    fit(false);
     if (!view.served) return;
     const ends = (kind) => view.nodes.flatMap((node, k) => node[2] === kind ? [k] : []), hint = details.querySelector("p");
     details.replaceChildren(...(hint ? [hint] : []), ...[["inputs", 1], ["outputs", 3]].flatMap(([title, kind]) => links(title, ends(kind), (k) => view.nodes[k][5], 8)));
@@ -382,10 +382,10 @@ graphwright.drawing = (data) => {
     if (step) { place.x += step[0]; place.y += step[1]; move(); event.preventDefault(); }
     else if (event.key === "+" || event.key === "=") zoom(1.25); else if (event.key === "-") zoom(0.8); else if (event.key === "0") fit();
   });
-  document.getElementById("fit").addEventListener("click", fit);
+  document.getElementById("fit").addEventListener("click", () => fit());
   document.getElementById("larger").addEventListener("click", () => zoom(1.25));
   document.getElementById("smaller").addEventListener("click", () => zoom(0.8));
-  document.getElementById("close-all").addEventListener("click", () => { const close = (p) => { if (p.node < 0) { p.open = !p.parent; p.parts.forEach(close); } }; close(root); draw(); fit(); });
+  document.getElementById("close-all").addEventListener("click", () => { const close = (p) => { if (p.node < 0) { p.open = !p.parent; p.parts.forEach(close); } }; close(root); draw(); fit(false); });
   document.getElementById("view").addEventListener("change", (event) => show(Number(event.target.value)));
   const query = document.getElementById("query"), matches = document.getElementById("matches");
   const found = (text) => { const hits = []; for (let k = 0; k < view.nodes.length && hits.length < 30; k += 1) if (view.nodes[k][0].includes(text) || view.nodes[k][6]?.node?.includes(text)) hits.push(k); return hits; };

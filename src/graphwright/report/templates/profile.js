@@ -79,7 +79,9 @@
     if (number >= 0 && distance < 4 / width() * (to - from)) { canvas.title = `${shorten(profile.names[profile.runs[number][3]], 70)}: ${formatTime(profile.runs[number][2] * 1e-6)}`; canvas.style.cursor = "pointer"; } else { canvas.title = ""; canvas.style.cursor = ""; }
   });
   canvas.addEventListener("pointerup", (event) => { if (drag && !drag.moved) { const [lane, time] = place(event), [number] = nearest(lane, time); if (number >= 0) choose(number); } drag = null; });
-  canvas.addEventListener("dblclick", () => { from = 0; to = profile.end || 1; refresh(); });
+  const showAll = () => { from = 0; to = profile.end || 1; refresh(); };
+  canvas.addEventListener("dblclick", showAll);
+  for (const button of figure.querySelectorAll("[data-zoom]")) button.addEventListener("click", () => { const factor = Number(button.dataset.zoom); if (factor) zoom(factor); else showAll(); });
   canvas.addEventListener("keydown", (event) => {
     const [lane, start, duration] = profile.runs[chosen], at = byLane[lane].indexOf(chosen);
     const next = { ArrowLeft: byLane[lane][at - 1], ArrowRight: byLane[lane][at + 1], Home: byLane[lane][0], End: byLane[lane].at(-1) }[event.key];
@@ -87,7 +89,7 @@
     else if (event.key === "ArrowUp" || event.key === "ArrowDown") { const to = nearest(lane + (event.key === "ArrowUp" ? -1 : 1), start + duration / 2)[0]; if (to >= 0) choose(to); }
     else if (event.key === "+" || event.key === "=") zoom(0.6, start + duration / 2);
     else if (event.key === "-") zoom(1 / 0.6);
-    else if (event.key === "0") { from = 0; to = profile.end || 1; refresh(); }
+    else if (event.key === "0") showAll();
     else return;
     event.preventDefault();
     const [, first, length] = profile.runs[chosen];
