@@ -111,8 +111,8 @@ def measure(
         least, most = (round(statistics.median(counted[key])) for key in ("tensors", "all"))
         most += min(counted["outside"])
         how += (
-            f"; counted by TensorFlow's allocator: tensors {least / 2**20:.1f} MiB, with all that kernels ask for at most "
-            f"{most / 2**20:.1f} MiB"
+            f"; counted by TensorFlow's allocator, above resident too: tensors {least / 2**20:.1f} MiB, with all that kernels ask for "
+            f"at most {most / 2**20:.1f} MiB"
         )
         if not least <= growth <= most:
             decisive, growth = "count", min(max(growth, least), most)
