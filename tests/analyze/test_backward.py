@@ -51,6 +51,30 @@ def test_the_loss_is_returned():
     assert sum(n.op_type == "MatMul" for n in graph if n not in backward_nodes(graph)) == 2
 
 
+def test_a_constant_that_grappler_shared_leads_the_moving_averages_to_no_gradient():
+    graph = from_text(
+        """
+graph "g"
+%w = VarHandleOp() {shared_name = "w"} : resource[]
+%average = VarHandleOp() {shared_name = "average"} : resource[]
+%x = Placeholder() : float32[4, 4]
+%read = ReadVariableOp(%w:0) : float32[4, 4]
+%y = MatMul(%x:0, %read:0) : float32[4, 4]
+%one = Const() : float32[4, 4]
+%rate = Const() : float32[]
+%gradient = MatMul(%x:0, %one:0) {transpose_a = true} : float32[4, 4]
+%scaled = Mul(%gradient:0, %rate:0) : float32[4, 4]
+%update = AssignSubVariableOp(%w:0, %scaled:0)
+%before = ReadVariableOp(%average:0) : float32[4, 4]
+%decayed = Mul(%before:0, %rate:0) : float32[4, 4]
+%sum = AddV2(%decayed:0, %y:0) : float32[4, 4]
+%moved = AssignVariableOp(%average:0, %sum:0)
+outputs %y:0
+"""
+    )
+    assert [n.name for n in graph if n in backward_nodes(graph)] == ["one", "rate", "gradient", "scaled", "update"]
+
+
 def test_metrics_are_returned():
     v, w = weights()
     total, count, moving = (tf.Variable(0.0) for _ in range(3))

@@ -36,18 +36,28 @@ def backward_nodes(graph: Graph) -> frozenset[Node]:
     ['d']
     """
 
+    seeds = _find_seeds(graph)
+
     def after(node: Node) -> list[Node]:
+        if node in seeds:
+            return seeds[node]
         return [*(c for v in node.outputs for c in v.consumers), *(c for c in node.control_consumers if _writes_what_is_read(node, c))]
 
-    return frozenset(reached(_find_seeds(graph) or _seeds_by_type(graph), after))
+    return frozenset(reached(list(seeds) or _seeds_by_type(graph), after))
 
 
-def _find_seeds(graph: Graph) -> list[Node]:
+def _find_seeds(graph: Graph) -> dict[Node, list[Node]]:
+    """Constants that only the updates of weights are computed of, each with its readers on the way there.
+
+    Grappler makes one of equal constants: the momentum of a moving average may be a decay rate of the optimizer, and leads to no gradient.
+    """
     results = data_ancestors([v.producer for v in graph.outputs])
     weights = {resource_of(v) for node in results for v in node.inputs if v.dtype.name == "resource" or is_reference(v)}
     updates = [n for n in graph.nodes if n not in results and any(v in weights for v in updated_variables(n))]
     behind = data_ancestors(updates) - results
-    return [n for n in graph.nodes if n in behind and is_constant(n) and n.outputs[0].dtype.name in _FLOATS]
+    seeds = [n for n in graph.nodes if n in behind and is_constant(n) and n.outputs[0].dtype.name in _FLOATS]
+    within = behind.union(updates)
+    return {n: [c for c in n.outputs[0].consumers if c in within] for n in seeds}
 
 
 def _seeds_by_type(graph: Graph) -> list[Node]:

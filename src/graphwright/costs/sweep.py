@@ -8,7 +8,7 @@ from typing import Any
 from graphwright.analyze.device_models import HERE
 from graphwright.costs.sized_step import Feeds, SizedStep
 from graphwright.errors import ArgumentError, UnsupportedError
-from graphwright.memory.planning import HOW_PEAK_TRACED, map_tasks, solve_with_room
+from graphwright.memory.planning import HOW_PEAK, HOW_PEAK_TRACED, map_tasks, solve_with_room
 from graphwright.plan.budget import Budget
 from graphwright.plan.model import CostGraph, Schedule
 from graphwright.plan.simulate import simulate
@@ -107,7 +107,7 @@ def sweep(
     if optimized is None:
         return result
     words = format_percent(optimized) if isinstance(optimized, float) else str(optimized)
-    how = f"{HOW_PEAK_TRACED}; with a plan for {words} each, or as little as was found"
+    how = f"{HOW_PEAK}; with a plan for {words} each, or as little as was found"
     return result.beside(**{f"planned for {words}": _result(planned, budget_bytes, how, sized.name)})
 
 

@@ -41,12 +41,15 @@ def comparison_page(compared: Comparison) -> str:
         tone="good" if compared.difference("peak_bytes") < 0 else "neutral",
         steps=steps,
         figures=tabulated(
-            "table-figures", "Figures", "What both steps cost, and B's figure minus A's", list(FIGURES), figure_columns(compared)
+            "table-figures", "Figures", "What both steps cost; a difference is B minus A", list(FIGURES), figure_columns(compared)
         ),
         peaks=_stacked(timelines),
         roles=tabulated("table-roles", "Peak by role", "What is live at the peak of each step", held, _held_columns(timelines)),
         live=_live_table(compared.layers, timelines),
-        bars=[(f"{title}: the layers with most", _paired(compared.layers, figure, form)) for title, figure, form in _CHARTS],
+        bars=[
+            (f"{title}: the layers with most, in the order in which they run", _paired(compared.layers, figure, form))
+            for title, figure, form in _CHARTS
+        ],
         layers=_layer_table(compared.layers),
         charts=[chart_words(*chart) for chart in charts],
         origins=list({**compared.a.how, **compared.b.how}.items()),
@@ -127,14 +130,12 @@ def _layer_table(pairs: Sequence[LayerPair]) -> Table:
         Column("layer", lambda pair: pair.name, kind="layer"),
         Column("change", lambda pair: pair.change, kind="decision"),
     ]
-    for name, figure in LAYER_FIGURES.items():
+    for k, (name, figure) in enumerate(LAYER_FIGURES.items()):
         less_asked = name in ("nodes", "parameters")
         columns = [
             *columns,
-            Column(f"{figure.label} A", lambda pair, name=name: getattr(pair.a, name, math.nan), figure.format, optional=True),
-            Column(
-                f"{figure.label} B", lambda pair, name=name: getattr(pair.b, name, math.nan), figure.format, optional=less_asked, wide=True
-            ),
+            Column(f"{figure.label} A", lambda pair, name=name: getattr(pair.a, name, math.nan), figure.format, optional=k > 0),
+            Column(f"{figure.label} B", lambda pair, name=name: getattr(pair.b, name, math.nan), figure.format, optional=k > 0, wide=True),
             replace(difference_column(name, f"change in {figure.label}"), optional=name == "nodes", wide=less_asked),
         ]
     counts = {change: sum(pair.change == change for pair in pairs) for change in order}

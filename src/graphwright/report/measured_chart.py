@@ -55,7 +55,7 @@ class Track:
 def measured_tracks(*measured: tuple[str, str, Measurement | None]) -> list[Track]:
     """Of measurements, each with its id on the page and its title; those that know no times are left out."""
     note = (
-        "Given out by TensorFlow's allocator in a process of its own, with all scratch that kernels asked for. "
+        "Given out by TensorFlow's allocator in a process of its own, with scratch of kernels, but not what they ask of malloc. "
         "Recording slows the step, so the times are longer than those measured without it."
     )
     known = [(identity, title, m) for identity, title, m in measured if m is not None and m.times_s]

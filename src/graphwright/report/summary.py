@@ -105,7 +105,9 @@ def plan_verdict(plan: MemoryPlan) -> str:
     text = f"Fits: {plan.name} needs {peak} of {budget}, down from {format_bytes(plan.original_peak_bytes)}, for {price}"
     if plan.measured_after is None:
         return text + " as planned; not measured yet."
-    return text + f" as planned; measured {format_bytes(plan.measured_after.peak_bytes)}."
+    before_s, after_s = plan.measured_before.time_s if plan.measured_before else math.nan, plan.measured_after.time_s
+    slower = f" and {format_percent(after_s / before_s - 1)} more time" if before_s > 0 and math.isfinite(after_s) else ""
+    return text + f" as planned; measured {format_bytes(plan.measured_after.peak_bytes)}{slower}."
 
 
 def plan_tone(plan: MemoryPlan) -> Tone:
@@ -140,7 +142,7 @@ def plan_facts(plan: MemoryPlan) -> list[Fact]:
     once = len(plan.timeline_after.labels) - plan.recomputed_count
     least = f"; no plan by recomputing takes less than {format_percent(plan.least_overhead)}" if plan.least_overhead > 0 else ""
     device = find_device(plan.recipe.device) if plan.recipe else None
-    recomputations = f"{format_count(plan.recomputed_count)} recomputations beside {format_count(once)} steps"
+    recomputations = f"{format_count(plan.recomputed_count)} recomputations beside {format_count(once)} operations"
     return [
         Fact("peak", peak, _plan_note(plan.peak_bytes, plan.timeline_after)),
         *([Fact("device", device.full_name, "what XLA compiles for it; nothing ran on one")] if device else []),
@@ -231,9 +233,9 @@ def timeline_summary(timeline: Timeline) -> str:
         return "The timeline has no operations."
     steps = len(timeline.total_bytes)
     text = (
-        f"{format_count(steps)} operations. Memory starts at {format_bytes(timeline.total_bytes[0])}, "
+        f"{format_count(steps)} operations. Memory is {format_bytes(timeline.total_bytes[0])} in the first, "
         f"peaks at {format_bytes(timeline.peak_bytes)} in operation {format_count(timeline.peak_step + 1)} "
-        f"({_at_peak(timeline)}) and ends at {format_bytes(timeline.total_bytes[-1])}."
+        f"({_at_peak(timeline)}) and is {format_bytes(timeline.total_bytes[-1])} in the last."
     )
     parts = sorted(((row[timeline.peak_step], role) for role, row in timeline.bytes_by_role.items()), reverse=True)
     named = [f"{role} {format_bytes(nbytes)}" for nbytes, role in parts if nbytes]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from graphwright.plain import fields_json
 from graphwright.report.draw import OnPage, Printed
 from graphwright.report.tables import Column, Table, tabulated
-from graphwright.report.units import format_bytes, format_bytes_apart
+from graphwright.report.units import counted, format_bytes, format_bytes_apart
 
 _SAID = 6  # of the points of a chart in words
 
@@ -94,8 +94,11 @@ class SweepResult(OnPage, Printed):
         if not self.budget_bytes:
             return f"{grows}."
         budget = format_bytes(self.budget_bytes)
+        looked = ", and no larger one was looked at" if self.largest_batch == last.batch else ""
         return (
-            f"Batch size {self.largest_batch} fits {budget}. {grows}." if self.largest_batch else f"No batch size fits {budget}. {grows}."
+            f"Batch size {self.largest_batch} fits {budget}{looked}. {grows}."
+            if self.largest_batch
+            else f"No batch size fits {budget}. {grows}."
         )
 
     @property
@@ -107,7 +110,7 @@ class SweepResult(OnPage, Printed):
     def table(self) -> Table:
         """A row per batch size, a column per sweep."""
         rows, columns = sweep_rows(self), sweep_columns(self, {name: f"peak, {name}" if len(self.all) > 1 else "peak" for name in self.all})
-        return tabulated("table-sweep", "Peak against batch size", self.verdict, rows, columns)
+        return tabulated("table-sweep", "Peak against batch size", f"{counted(len(rows), 'batch size')}", rows, columns)
 
     def to_json(self) -> dict[str, object]:
         """Plain numbers and text, as docs/json.md lists them."""

@@ -103,7 +103,9 @@ def measure(
         resident += max(0, int(counted["kept"]) - _constants_bytes(step))
     _check_plausible(step, growths)
     growth = round(statistics.median(growths))
-    allocator = "high-water mark of the process, oneDNN through malloc" if on_cpu else "TensorFlow's allocator"
+    allocator = (
+        f"high-water mark of the process{', oneDNN through malloc' * bool(memory['onednn'])}" if on_cpu else "TensorFlow's allocator"
+    )
     spread = f"{min(growths) / 2**20:.1f} to {max(growths) / 2**20:.1f} MiB above resident"
     decisive = "memory"
     how = f"{conditions(memory, options)}; peak by {allocator}, median of {steps} steps after {warmup} ({spread})"

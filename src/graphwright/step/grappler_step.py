@@ -27,7 +27,7 @@ from graphwright.step.flatten import FlatStep, find_loop_costs, flatten_graph, s
 
 HOW_OPTIMIZED = (
     "of the graph that TensorFlow runs for the step: what Grappler made of it, taken from TensorFlow's own preparation of the step, so "
-    "that results are bit for bit those of the step as it is"
+    "that the same kernels compute with the same values as in the step as it is"
 )
 HOW_ADDED = (
     f"{HOW_OPTIMIZED}, but for sums of three large gradients and more, which stay sums: Grappler's memory optimizer, which was left out, "

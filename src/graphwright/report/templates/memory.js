@@ -87,7 +87,7 @@
       draw(now, make) {
         let path = `M${now.px(times[0]).toFixed(1)} ${now.py(0)}`;
         bytes.forEach((amount, k) => { path += `H${now.px(times[k]).toFixed(1)}V${now.py(amount).toFixed(1)}`; });
-        make(now.plot, "path", { d: `${path}H${now.px(track.end).toFixed(1)}V${now.py(0)}Z`, fill: color("residuals") });
+        make(now.plot, "path", { d: `${path}H${now.px(track.end).toFixed(1)}V${now.py(0)}Z`, fill: color("optimizer-state") });
         for (const [from, to, phase] of track.spans) drawStrip(now, make, now.px(from), now.px(to), PHASES[phase]);
         drawLimits(now, make, now.px(times[peak]), bytes[peak]);
       },

@@ -43,7 +43,9 @@
     const step = 10 ** Math.floor(Math.log10((to - from) / 4)), by = [1, 2, 5, 10, 20].map((m) => m * step).find((s) => (to - from) / s <= Math.max(2, width() / 75));
     for (let time = Math.ceil(from / by) * by; time <= to; time += by) {
       const said = formatTime(Math.max(0, time) * 1e-6);
-      context.fillText(said, Math.min(xOf(time), canvas.clientWidth - context.measureText(said).width - 2), canvas.clientHeight - 6);
+      const half = context.measureText(said).width / 2, x = xOf(time);
+      context.fillRect(x, canvas.clientHeight - AXIS, 1, 4);
+      context.fillText(said, Math.max(0, Math.min(x - half, canvas.clientWidth - 2 * half - 2)), canvas.clientHeight - 5);
     }
   }
   const refresh = () => { if (!pending) { pending = true; requestAnimationFrame(paint); } };

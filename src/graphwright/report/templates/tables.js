@@ -21,7 +21,7 @@
       const cells = [...table.tBodies[0].rows].map((row) => row.cells[column]);
       const largest = Math.max(...cells.map((cell) => Number(cell.dataset.value)));
       if (!(largest > 0)) return;
-      for (const cell of cells) { const share = Math.max(0, 100 * Number(cell.dataset.value) / largest); cell.dataset.share = ""; cell.style.setProperty("--share", `${share.toFixed(1)}%`); }
+      for (const cell of cells) { const share = Math.max(0, 100 * Number(cell.dataset.value) / largest); cell.dataset.share = ""; cell.style.setProperty("--share", (share / 100).toFixed(3)); }
     });
   }
 
@@ -103,7 +103,7 @@
         const tooWide = () => region.scrollWidth > region.clientWidth;
         table.classList.toggle("tight", tooWide());
         if (tooWide()) table.classList.remove("tight");
-        while (tooWide() && shown().length > 2) { const [column, box] = shown().pop(); box.checked = false; showColumn(column, false); }
+        while (tooWide() && shown().length > 2) { const [column, box] = shown().filter(([k]) => !heads[k].hasAttribute("aria-sort")).pop(); box.checked = false; showColumn(column, false); }
         if (!chooser.isConnected && ![...boxes.values()].every((box) => box.checked)) { tools.append(chooser); region.before(tools); }
       });
       fit.observe(region);
