@@ -131,7 +131,7 @@ def advise(
         how={
             "peak": before.executor.how if not own.compiled else own.peak.how,
             "peak of a plan": "simulated in the order of the plan, which is kept when it runs",
-            "lowest and highest peak of the step as it is": "simulated with other draws of what is left to chance, with one of the kernels "
+            "range of a peak, where one is given": "simulated with other draws of what is left to chance, with one of the kernels "
             "before the peak ending only when another thread is past it, and with products taking twice their time: what a kernel reads is "
             "held until it ends, and how long that takes is the machine's",
             "time": f"{HOW_TIME}; per example of the batch, relative to the step as it is; for bfloat16 it depends on which of its "

@@ -8,7 +8,7 @@ from typing import Any
 
 from graphwright.analyze.measurement import Measurement
 from graphwright.plain import fields_json
-from graphwright.report.advice import Advice, price_text
+from graphwright.report.advice import Advice, Suggestion, price_text
 from graphwright.report.graph_data import inspected_view
 from graphwright.report.measured_chart import measured_tracks, profile_tracks
 from graphwright.report.page import page_data, render_page
@@ -161,9 +161,7 @@ def _advice_data(advice: Advice) -> dict[str, Any]:
             "fits": s.fits,
             "price": "Its time is not known" if math.isnan(s.time) else f"{price_text(s.time)} for each example",
             "results": s.results,
-            "codes": [
-                (where, text) for where, text in (("in Python", s.call), ("or in a shell" if s.call else "in a shell", s.command)) if text
-            ],
+            "codes": [(where, text) for where, text in (("in Python", s.call), (_in_a_shell(s), s.command)) if text],
         }
         for s in advice.suggestions
     ]
@@ -177,6 +175,10 @@ def _advice_data(advice: Advice) -> dict[str, Any]:
         "left_out": advice.left_out.items(),
         "origins": list(advice.how.items()),
     }
+
+
+def _in_a_shell(suggestion: Suggestion) -> str:
+    return "found in a shell by" if suggestion.kind == "batch" else "or in a shell" if suggestion.call else "in a shell"
 
 
 def _peaks(*steps: tuple[str, int, Measurement | None, str]) -> list[tuple[str, int, str]]:

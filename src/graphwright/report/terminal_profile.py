@@ -32,7 +32,10 @@ def profile_verdict(profile: StepProfile) -> str:
     """One sentence: how long the step took, and what took most of it."""
     first = next(iter(by_op_type(profile).values()), None)
     most = f"; {first.name} takes {format_percent(first.share)} of the time of all operations" if first is not None else ""
-    return f"{printable(profile.name)}: {format_time(profile.step_time_s)} a step{most}."
+    time = f"{format_time(profile.step_time_s)} a step"
+    if math.isfinite(profile.plain_time_s):
+        time = f"{format_time(profile.plain_time_s)} a step, {format_time(profile.step_time_s)} while recorded"
+    return f"{printable(profile.name)}: {time}{most}."
 
 
 def profile_facts(profile: StepProfile) -> list[Fact]:
@@ -47,13 +50,18 @@ def profile_facts(profile: StepProfile) -> list[Fact]:
     split = ", ".join(f"{name} {format_percent(part / total.time_s)}" for part, name in parts if part and total.time_s)
     facts.append(Fact("operations", format_time(total.time_s), f"{format_count(total.occurrences)} runs on {threads} threads; {split}"))
     if total.flops:
-        rate = f"{format_flops(total.flops / profile.step_time_s)}/s" if profile.step_time_s else ""
+        time_s = profile.plain_time_s if math.isfinite(profile.plain_time_s) else profile.step_time_s
+        rate = f"{format_flops(total.flops / time_s)}/s over the step" if time_s else ""
         left_out = f"; {format_count(total.unknown)} runs have no rule" if total.unknown else ""
         facts.append(Fact("FLOPs", format_flops(total.flops), f"{rate}; {total.arithmetic_intensity:.3g} FLOP per byte moved{left_out}"))
     if total.parameters:
         facts.append(Fact("parameters", format_count(total.parameters), "elements of weights, trained or not"))
     for track in profile.memory:
-        before = f", of which {format_bytes(track.resident_bytes)} were there before" if track.resident_bytes else ""
+        before = (
+            f", of which {format_bytes(track.resident_bytes)} were there before"
+            if track.resident_bytes
+            else ", on top of what was there before"
+        )
         facts.append(Fact(f"peak {track.device}", format_bytes(track.peak_bytes), f"given out by {track.allocator}{before}"))
     return facts
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import TypeVar
 
 from graphwright.analyze.cost import TaskMap
@@ -47,7 +48,7 @@ _LATE = 50.0
 _SHARED, _DRAWS = 2.0, 3
 _MOST_LATE = 8
 _LARGE = 0.02
-_HOW_RANGE = "operations start in an order that TensorFlow settles anew each time it prepares a function; the range is over {orders}"
+_HOW_RANGE = "operations start in an order that TensorFlow settles anew each time it prepares a function; {orders} simulated"
 
 
 def plain_peak(
@@ -207,18 +208,19 @@ def inter_op_threads(threads: int | None = None) -> int:
 
 def _simulate(graph: Graph, tasks: TaskMap, threads: int, cases: Iterable[tuple[int, Slower]]) -> list[PeakState]:
     """A simulation for each case: the seed of what is drawn, and how many times as long as estimated each kernel takes."""
+    plain_time_of, workspace_of = cache(_time_of), cache(workspace_bytes)
     numbered, computed_once = number_nodes(graph), runtime_constants(graph, Purity(graph, stateful_op_types(graph)))
     states: list[PeakState] = []
     runs: dict[int, int] = {}
     for seed, slower in cases:
 
         def time_of(node: Node, slower: Slower = slower) -> float:
-            return _time_of(node) * slower(node)
+            return plain_time_of(node) * slower(node)
 
         state = simulate_executor(
             graph,
             time_of=time_of,
-            workspace_of=workspace_bytes,
+            workspace_of=workspace_of,
             constant=constant_array,
             resident_bytes=tasks.costs.resident_bytes,
             threads=threads,
