@@ -61,7 +61,7 @@ def test_the_peak_is_split_by_role_and_layer(step: Any, order: Any) -> None:
 def test_the_executor_has_a_range_and_says_how(step: Any) -> None:
     found = gw.predict_peak(step, feeds={"x": (1024, 256)}, order="executor", threads=2, simulations=4)
     assert (found.simulations, found.threads) == (4, 2)
-    assert "4 of them" in found.how["range"]
+    assert "4 such orders" in found.how["range"]
     assert "nothing was run" in found.how["peak"]
 
 

@@ -158,7 +158,7 @@ def test_the_peak_grows_with_the_batch() -> None:
     peaks = [p.peak_bytes for p in result.points]
     assert peaks == sorted(peaks)
     assert [p.fits for p in result.points] == [p.peak_bytes <= 6 * 2**20 for p in result.points]
-    assert "batch size 8 fits 6.00 MiB." in str(result)
+    assert "batch size 8 fits 6.00 MiB, and no larger one" in str(result)
 
 
 def test_the_targets_shape_follows_from_the_shapes_given_for_the_inputs() -> None:
