@@ -55,6 +55,14 @@ def test_a_plan_that_fits() -> None:
     assert plan_verdict(replace(PLAN, measured_after=None)).endswith("not measured yet.")
 
 
+def test_a_measured_plan_says_what_it_took_in_time():
+    assert PLAN.measured_before is not None
+    assert PLAN.measured_after is not None
+    for time_s, words in ((1.25, "and 25.0 % more time."), (0.9, "and 10.0 % less time."), (math.nan, "iB.")):
+        before, after = replace(PLAN.measured_before, time_s=1.0), replace(PLAN.measured_after, time_s=time_s)
+        assert plan_verdict(replace(PLAN, measured_before=before, measured_after=after)).endswith(words)
+
+
 def test_a_plan_over_its_budget_is_never_said_to_fit() -> None:
     over = replace(PLAN, budget_bytes=PLAN.peak_bytes - 1, status="feasible", measured_after=None)
     assert plan_verdict(over).startswith("Does not fit")

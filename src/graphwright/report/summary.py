@@ -106,8 +106,11 @@ def plan_verdict(plan: MemoryPlan) -> str:
     if plan.measured_after is None:
         return text + " as planned; not measured yet."
     before_s, after_s = plan.measured_before.time_s if plan.measured_before else math.nan, plan.measured_after.time_s
-    slower = f" and {format_percent(after_s / before_s - 1)} more time" if before_s > 0 and math.isfinite(after_s) else ""
-    return text + f" as planned; measured {format_bytes(plan.measured_after.peak_bytes)}{slower}."
+    text += f" as planned; measured {format_bytes(plan.measured_after.peak_bytes)}"
+    if not (before_s > 0 and math.isfinite(after_s)):
+        return f"{text}."
+    ratio = after_s / before_s - 1.0
+    return f"{text} and {format_percent(abs(ratio))} {'more' if ratio >= 0 else 'less'} time."
 
 
 def plan_tone(plan: MemoryPlan) -> Tone:

@@ -21,7 +21,7 @@
       const cells = [...table.tBodies[0].rows].map((row) => row.cells[column]);
       const largest = Math.max(...cells.map((cell) => Number(cell.dataset.value)));
       if (!(largest > 0)) return;
-      for (const cell of cells) { const share = Math.max(0, 100 * Number(cell.dataset.value) / largest); cell.dataset.share = ""; cell.style.setProperty("--share", (share / 100).toFixed(3)); }
+      for (const cell of cells) { cell.dataset.share = ""; cell.style.setProperty("--share", Math.max(0, Number(cell.dataset.value) / largest).toFixed(3)); }
     });
   }
 
