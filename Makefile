@@ -17,13 +17,14 @@ find_python = for python in $(PYTHON) python3.11 python3.12 python3.13 python3 p
 	if "$$python" -c 'import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' >/dev/null 2>&1; \
 	then echo "$$python"; break; fi; done
 
-.PHONY: help demo test test-random test-slow bench check site format clean
+.PHONY: help demo test test-random test-slow test-thorough bench check site format clean
 
 help:
 	@echo "make demo       a U-Net trained in half its memory: measured, proved equal, report written to report.html"
 	@echo "make test       the tests, without those marked slow"
 	@echo "make test-random  the tests in an order drawn each time"
 	@echo "make test-slow  the tests marked slow"
+	@echo "make test-thorough  long tests of benchmarks, and more random programs"
 	@echo "make bench      the benchmark tables of docs/benchmarks.md"
 	@echo "make check      ruff, formatting, pyright"
 	@echo "make site       the documentation site, in build/site; a broken link or a missing page is an error"
@@ -56,8 +57,12 @@ test-random: $(STAMP)
 # In two parts, since TensorFlow's allocator hands nothing back before a process ends.
 test-slow: $(STAMP)
 	@failed=0; for part in tests/commands "--ignore tests/commands"; do \
-		$(BIN)/python -m pytest $(PARALLEL) -m slow $$part || failed=1; \
+		$(BIN)/python -m pytest $(PARALLEL) -m "slow and not thorough" $$part || failed=1; \
 	done; exit $$failed
+
+# What takes long and that the other tests tell of, too: not in CI.
+test-thorough: $(STAMP)
+	$(BIN)/python -m pytest $(PARALLEL) -m thorough
 
 bench: $(STAMP)
 	$(BIN)/python -m bench.planner

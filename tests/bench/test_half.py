@@ -6,6 +6,7 @@ from bench.half import row, two_tower
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.tensorflow
 def test_a_plan_for_half_of_the_measured_peak_keeps_it():
     name, budget, plan, predicted, measured, *_, proof = row(two_tower(users=500, items=300, width=16, batch=1024), rounds=1)

@@ -77,6 +77,7 @@ def test_models_of_the_table_are_those_of_the_zoo():
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_one_model_from_end_to_end_and_not_twice(tmp_path, capfd):
     path = tmp_path / "results.json"
     arguments = ["--models", "mlp1000", "--size", "small", "--budgets", "0.5", "--quick", "--json", str(path)]

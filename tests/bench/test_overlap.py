@@ -6,6 +6,7 @@ from bench.overlap import row
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.tensorflow
 def test_peaks_are_kept_in_both_orders():
     name, batch, budget, *cells = row("transformer", "small", None, 0.8, 2)

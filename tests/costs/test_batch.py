@@ -242,8 +242,11 @@ def test_print_and_json() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "budgets"), [("resnet50", ("60MiB",)), ("transformer", ("20MiB",))])
-def test_the_largest_batch_of_two_models_is_as_measured(name, budgets) -> None:
+@pytest.mark.parametrize(
+    ("name", "budgets"),
+    [("resnet50", ("60MiB",)), ("transformer", ("20MiB",)), pytest.param("unet", ("24MiB", "48MiB"), marks=pytest.mark.thorough)],
+)
+def test_the_largest_batch_of_three_models_is_as_measured(name, budgets) -> None:
     from bench.max_batch import answers
 
     for answer in answers(name, "small", budgets):

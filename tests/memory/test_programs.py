@@ -19,7 +19,7 @@ from graphwright.step.flatten import flatten
 from graphwright.transform.proof import Original
 from tests.memory.programs import KINDS, OPTIMIZERS, Program, random_schedule
 
-_PROGRAMS, _AT_ONCE = 60, 10
+_PROGRAMS, _IN_CI, _AT_ONCE = 160, 40, 10
 _LIMIT_S, _FIRST_S, _SLACK_S, _REST_S = 0.3, 5.0, 0.5, 8.0  # the rest traces and proves, 1 to 3.3 s by the processor
 """Seconds of processor time: the limit, what one search may take to a first answer, what may pass between two looks at the clock, and what
 tracing, reading, simulating, building and proving may take together. Collecting garbage, of this whole process, does not count."""
@@ -41,7 +41,11 @@ def test_there_are_enough_kinds_of_operations() -> None:
     assert len(used) >= 40
 
 
-@pytest.mark.parametrize("seed", [pytest.param(k, marks=pytest.mark.slow if k else []) for k in range(0, _PROGRAMS, _AT_ONCE)])
+def _marks(first: int) -> list[pytest.MarkDecorator]:
+    return [] if first == 0 else [pytest.mark.slow] if first < _IN_CI else [pytest.mark.slow, pytest.mark.thorough]
+
+
+@pytest.mark.parametrize("seed", [pytest.param(k, marks=_marks(k)) for k in range(0, _PROGRAMS, _AT_ONCE)])
 def test_random_programs_compute_the_same_by_every_plan(seed: int) -> None:
     for number in range(seed, seed + (_AT_ONCE if seed else 1)):
         _check(number)
