@@ -25,7 +25,11 @@ def test_unet_has_the_parameters_of_the_paper(dropout):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "count"),
-    [("resnet50", 25_583_592), ("densenet121", 7_978_856)],
+    [
+        ("resnet50", 25_583_592),
+        ("densenet121", 7_978_856),
+        pytest.param("mlp1000", 1000 * (128 * 128 + 128) + 1290, marks=pytest.mark.thorough),
+    ],
 )
 def test_full_models_have_their_parameters(name, count):
     assert zoo.trainable_parameters(zoo.make(name, batch=1).model) == count

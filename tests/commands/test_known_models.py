@@ -56,7 +56,7 @@ def application(name, size):
 
 
 mobile_net, efficient_net = application("MobileNetV3Small", 64), application("EfficientNetV2B0", 64)
-conv_next, inception = application("ConvNeXtTiny", 64), application("InceptionV3", 75)
+dense_net, conv_next, inception = application("DenseNet121", 64), application("ConvNeXtTiny", 64), application("InceptionV3", 75)
 """
 
 
@@ -100,6 +100,7 @@ MODELS = {
     ),
     "mobile_net": Known(2_554_968, "expanded_conv_3_project"),
     "efficient_net": Known(7_200_312, "block6h_se_reduce", plans=False),
+    "dense_net": Known(8_062_504, "conv5_block16_2_conv", plans=False),
     "conv_next": Known(28_589_128, "convnext_tiny_stage_2_block_8_pointwise_conv_1", plans=False),
     "inception": Known(23_851_784, "predictions", plans=False),
 }
@@ -135,7 +136,7 @@ def asked(command, *arguments):
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.thorough if name == "dense_net" else []) for name in MODELS])
 def test_a_known_model(name, place):
     known = MODELS[name]
     model = getattr(__import__("known_models"), name)()

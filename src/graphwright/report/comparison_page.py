@@ -130,12 +130,15 @@ def _layer_table(pairs: Sequence[LayerPair]) -> Table:
         Column("layer", lambda pair: pair.name, kind="layer"),
         Column("change", lambda pair: pair.change, kind="decision"),
     ]
-    for k, (name, figure) in enumerate(reversed(list(LAYER_FIGURES.items()))):  # memory first
+    for name, figure in reversed(list(LAYER_FIGURES.items())):  # memory first, and of both steps
+        optional = name != "peak_share_bytes"
         less_asked = name in ("nodes", "parameters")
         columns = [
             *columns,
-            Column(f"{figure.label} A", lambda pair, name=name: getattr(pair.a, name, math.nan), figure.format, optional=k > 0),
-            Column(f"{figure.label} B", lambda pair, name=name: getattr(pair.b, name, math.nan), figure.format, optional=k > 0, wide=True),
+            Column(f"{figure.label} A", lambda pair, name=name: getattr(pair.a, name, math.nan), figure.format, optional=optional),
+            Column(
+                f"{figure.label} B", lambda pair, name=name: getattr(pair.b, name, math.nan), figure.format, optional=optional, wide=True
+            ),
             replace(difference_column(name, f"{figure.label}, change"), optional=name == "nodes", wide=less_asked),
         ]
     counts = {change: sum(pair.change == change for pair in pairs) for change in order}

@@ -105,11 +105,10 @@ def plan_verdict(plan: MemoryPlan) -> str:
     text = f"Fits: {plan.name} needs {peak} of {budget}, down from {format_bytes(plan.original_peak_bytes)}, for {price}"
     if plan.measured_after is None:
         return text + " as planned; not measured yet."
-    before_s, after_s = plan.measured_before.time_s if plan.measured_before else math.nan, plan.measured_after.time_s
     text += f" as planned; measured {format_bytes(plan.measured_after.peak_bytes)}"
-    if not (before_s > 0 and math.isfinite(after_s)):
+    ratio = _measured_overhead(plan)
+    if math.isnan(ratio):
         return f"{text}."
-    ratio = after_s / before_s - 1.0
     return f"{text} and {format_percent(abs(ratio))} {'more' if ratio >= 0 else 'less'} time."
 
 
@@ -180,7 +179,7 @@ def plan_comparisons(plan: MemoryPlan) -> list[Comparison]:
     """Predicted next to measured for a plan; a missing measurement is said, not left out."""
     before, after = plan.measured_before, plan.measured_after
     before_s, after_s = before.time_s if before else math.nan, after.time_s if after else math.nan
-    ratio = after_s / before_s - 1.0 if before_s > 0 else math.nan
+    ratio = _measured_overhead(plan)
     extra = "" if math.isnan(ratio) else f"{100 * (ratio - plan.overhead):+.1f} points"
     return [
         _compare_bytes("original peak", plan.original_peak_bytes, before.peak_bytes if before else None),
@@ -273,6 +272,12 @@ def step_phase(timeline: Timeline, step: int) -> Phase:
     if timeline.is_optimizer and timeline.is_optimizer[step]:
         return "optimizer"
     return "backward" if timeline.is_backward[step] else "forward"
+
+
+def _measured_overhead(plan: MemoryPlan) -> float:
+    """Extra time as measured, as a share of the step as it was; nan where one of the times was not."""
+    before, after = plan.measured_before, plan.measured_after
+    return after.time_s / before.time_s - 1.0 if before and after and before.time_s > 0 else math.nan
 
 
 def _peak_note(timeline: Timeline) -> str:

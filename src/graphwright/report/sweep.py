@@ -110,7 +110,7 @@ class SweepResult(OnPage, Printed):
     def table(self) -> Table:
         """A row per batch size, a column per sweep."""
         rows, columns = sweep_rows(self), sweep_columns(self, {name: f"peak, {name}" if len(self.all) > 1 else "peak" for name in self.all})
-        return tabulated("table-sweep", "Peak against batch size", f"{counted(len(rows), 'batch size')}", rows, columns)
+        return tabulated("table-sweep", "Peak against batch size", counted(len(rows), "batch size"), rows, columns)
 
     def to_json(self) -> dict[str, object]:
         """Plain numbers and text, as docs/json.md lists them."""
