@@ -59,6 +59,7 @@ class Suggestion:
 
 
 _APART = 1.01
+_NARROW = 0.05  # share of the memory: what leaves less fits narrowly
 _BY_RESULTS: tuple[SuggestionKind, ...] = get_args(SuggestionKind)
 
 
@@ -143,6 +144,18 @@ def peak_text(peak_bytes: int, high_bytes: int, low_bytes: int = 0) -> str:
         (low, unit), (most, of) = (format_bytes(nbytes).split() for nbytes in (low_bytes, high))
         return f"{peak}, {low}{'' if unit == of else f' {unit}'} to {most} {of} by when kernels end"
     return f"{peak}, up to {format_bytes(high)} where a kernel ends late" if high > _APART * peak_bytes else peak
+
+
+def fits_text(peak_bytes: int, memory_bytes: int) -> str:
+    """Whether a peak is within the memory, and how narrowly.
+
+    >>> fits_text(50 << 20, 100 << 20), fits_text(99 << 20, 100 << 20), fits_text(2 << 20, 1 << 20)
+    ('fits', 'fits with 1.00 MiB to spare', 'does not fit by itself')
+    """
+    spare = memory_bytes - peak_bytes
+    if spare < 0:
+        return "does not fit by itself"
+    return "fits" if spare > _NARROW * memory_bytes else f"fits with {format_bytes(spare)} to spare"
 
 
 def price_text(time: float) -> str:

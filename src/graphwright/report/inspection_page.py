@@ -8,12 +8,12 @@ from typing import Any
 
 from graphwright.analyze.measurement import Measurement
 from graphwright.plain import fields_json
-from graphwright.report.advice import Advice, Suggestion, price_text
+from graphwright.report.advice import Advice, Suggestion, fits_text, price_text
 from graphwright.report.graph_data import inspected_view
 from graphwright.report.measured_chart import measured_tracks, profile_tracks
 from graphwright.report.page import page_data, render_page
 from graphwright.report.profile_chart import profile_data, profile_summary, run_table
-from graphwright.report.results import Inspection, LayerCost, MemoryPlan
+from graphwright.report.results import CurvePoint, Inspection, LayerCost, MemoryPlan
 from graphwright.report.roofline import Roofline, RooflinePoint, make_roofline
 from graphwright.report.summary import (
     NO_LAYER,
@@ -107,7 +107,7 @@ def plan_page(plan: MemoryPlan) -> str:
     tracks = measured_tracks(
         ("measured-before", "Measured before", plan.measured_before), ("measured-after", "Measured, planned", plan.measured_after)
     )
-    curve = None
+    curve, chosen = None, CurvePoint(plan.peak_bytes, plan.overhead)
     if plan.curve:
         curve = {
             "points": [{"peakBytes": point.peak_bytes, "overhead": point.overhead} for point in plan.curve],
@@ -139,7 +139,8 @@ def plan_page(plan: MemoryPlan) -> str:
         layers=layer_table(layers_by_share(plan.layers)),
         decisions=decision_table(plan.decisions),
         totals=decision_totals(plan.decisions),
-        curve=plan.curve,
+        curve=sorted({*plan.curve, chosen}, key=lambda point: -point.peak_bytes) if plan.curve else (),
+        chosen=chosen,
         data=page_data(
             chart_top_bytes(plan),
             plan.budget_bytes,
@@ -159,13 +160,15 @@ def _advice_data(advice: Advice) -> dict[str, Any]:
             "peak": s.peak_words,
             "share": s.peak_bytes / longest,
             "fits": s.fits,
+            "told": fits_text(max(s.peak_bytes, s.high_bytes), advice.memory_bytes),
             "price": "Its time is not known" if math.isnan(s.time) else f"{price_text(s.time)} for each example",
             "results": s.results,
             "codes": [(where, text) for where, text in (("in Python", s.call), (_in_a_shell(s), s.command)) if text],
         }
         for s in advice.suggestions
     ]
-    as_it_is = {"what": "", "peak": advice.peak_words, "share": advice.peak_bytes / longest, "fits": advice.fits}
+    as_it_is = {"peak": advice.peak_words, "share": advice.peak_bytes / longest, "fits": advice.fits}
+    as_it_is["told"] = "fits" if advice.fits else "does not fit"
     return {
         "rows": rows,
         "as_it_is": as_it_is,

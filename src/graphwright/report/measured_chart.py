@@ -65,10 +65,11 @@ def measured_tracks(*measured: tuple[str, str, Measurement | None]) -> list[Trac
 def profile_tracks(profile: StepProfile) -> list[Track]:
     """Of a measured step, one for each allocator that gave something out."""
     end_s, spans = profile.step_time_s, _spans(profile)
+    strip = " The strip below says which phase most of the time of operations goes to; operations of another one may run early or late."
     found: list[Track] = []
     for k, track in enumerate(t for t in profile.memory if t.times_ns):
         before = f"{format_bytes(track.resident_bytes)} were there before" if track.resident_bytes else "what was there before is not known"
-        note = f"Given out by the allocator {track.allocator}; {before}."
+        note = f"Given out by the allocator {track.allocator}; {before}.{strip if spans else ''}"
         times_s = [when * 1e-9 for when in track.times_ns]
         found.append(Track(f"measured-{k}", f"Measured, {track.device}", times_s, track.bytes_in_use, max(end_s, times_s[-1]), note, spans))
     return found

@@ -133,7 +133,7 @@ def inspection_facts(inspection: Inspection) -> list[Fact]:
         Fact("forward", format_flops(inspection.forward_flops), _unknown_flops(inspection)),
         Fact("backward", format_flops(inspection.backward_flops), "gradients"),
         Fact("optimizer", format_flops(inspection.optimizer_flops), "from finished gradients to updated variables"),
-        Fact("nodes", format_count(inspection.node_count), f"with {feeds_text(inspection.feeds)}" if inspection.feeds else ""),
+        Fact("nodes", format_count(inspection.node_count), _node_note(inspection)),
     ]
 
 
@@ -144,7 +144,9 @@ def plan_facts(plan: MemoryPlan) -> list[Fact]:
     once = len(plan.timeline_after.labels) - plan.recomputed_count
     least = f"; no plan by recomputing takes less than {format_percent(plan.least_overhead)}" if plan.least_overhead > 0 else ""
     device = find_device(plan.recipe.device) if plan.recipe else None
-    recomputations = f"{format_count(plan.recomputed_count)} recomputations beside {format_count(once)} operations"
+    recomputations = (
+        f"{format_count(plan.recomputed_count)} recomputations beside {format_count(once)} operations that touch 4 KiB and more"
+    )
     return [
         Fact("peak", peak, _plan_note(plan.peak_bytes, plan.timeline_after)),
         *([Fact("device", device.full_name, "what XLA compiles for it; nothing ran on one")] if device else []),
@@ -337,6 +339,12 @@ def _budget_note(plan: MemoryPlan) -> str:
     return f"{format_percent(plan.budget_bytes / plan.original_peak_bytes)} of the original peak; " + (
         f"{format_bytes(room)} to spare" if room >= 0 else f"{format_bytes(-room)} too little"
     )
+
+
+def _node_note(inspection: Inspection) -> str:
+    touched = len(inspection.timeline.labels)
+    shown = f"{format_count(touched)} touch 4 KiB and more" if touched else ""
+    return "; ".join(filter(None, (shown, f"with {feeds_text(inspection.feeds)}" if inspection.feeds else "")))
 
 
 def _unknown_flops(inspection: Inspection) -> str:

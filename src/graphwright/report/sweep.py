@@ -142,8 +142,10 @@ def sweep_columns(sweep: SweepResult, headings: Mapping[str, str]) -> list[Colum
         return format_bytes_apart(nbytes, budget)[0] if budget else format_bytes(nbytes)
 
     def fits(row: Row) -> str:
-        known = (row[1].get(name) for name in sweep.all)
-        return ", ".join("" if p is None else "yes" if p.peak_bytes <= budget else "no" for p in known)
+        held = [heading for name, heading in headings.items() if (p := row[1].get(name)) is not None and p.peak_bytes <= budget]
+        if len(headings) == 1:
+            return "yes" if held else "no"
+        return ", ".join(heading.removeprefix("peak").lstrip(", ") for heading in held) if len(held) < len(headings) else "all"
 
     columns: list[Column[Row]] = [Column("batch", lambda row: row[0], kind="name")]
     for name, heading in headings.items():
@@ -153,7 +155,7 @@ def sweep_columns(sweep: SweepResult, headings: Mapping[str, str]) -> list[Colum
         Column("resident", lambda row: row[1][own].resident_bytes if own in row[1] else math.nan, format_bytes),
         Column("lower bound", lambda row: row[1][own].lower_bound_bytes if own in row[1] else math.nan, format_bytes),
     ]
-    return [*columns, Column("fits", fits, kind="text")] if budget else columns
+    return [*columns, Column("fits", lambda row: fits(row) or "none", kind="text")] if budget else columns
 
 
 def _listed(points: Sequence[tuple[float, float]]) -> str:

@@ -6,7 +6,7 @@ import math
 
 from rich.text import Text
 
-from graphwright.report.advice import Advice, Suggestion, price_text
+from graphwright.report.advice import Advice, Suggestion, fits_text, price_text
 from graphwright.report.out_of_memory import OutOfMemory
 from graphwright.report.terminal_layout import Page, wrapped
 from graphwright.report.terminal_peak import print_live
@@ -40,11 +40,11 @@ def print_out_of_memory(report: OutOfMemory, page: Page) -> None:
 
 def _print_suggestions(advice: Advice, page: Page) -> None:
     for number, suggestion in enumerate(advice.suggestions, 1):
-        page.section(f"{number}. {suggestion.what}", *_body(suggestion, page.body_width))
+        page.section(f"{number}. {suggestion.what}", *_body(suggestion, advice.memory_bytes, page.body_width))
 
 
-def _body(suggestion: Suggestion, width: int) -> list[Text]:
-    fits = "fits" if suggestion.fits else "does not fit by itself"
+def _body(suggestion: Suggestion, memory_bytes: int, width: int) -> list[Text]:
+    fits = fits_text(max(suggestion.peak_bytes, suggestion.high_bytes), memory_bytes)
     time = "time not predicted" if math.isnan(suggestion.time) else f"{price_text(suggestion.time)} for each example"
     style = "" if suggestion.fits else "dim"
     lines = [Text(wrapped(f"{suggestion.peak_words}; {fits}; {time}; {suggestion.results}", width), style=style)]

@@ -15,7 +15,7 @@ from graphwright.analyze.executor_order import number_nodes
 from graphwright.analyze.runtime_constants import runtime_constants
 from graphwright.analyze.time_model import ASSUMED_ROOFS, EXECUTION_S, estimated_time_s, is_product
 from graphwright.analyze.traffic import bytes_moved
-from graphwright.analyze.workspace import workspace_bytes
+from graphwright.analyze.workspace import onednn_enabled, workspace_bytes
 from graphwright.errors import GraphwrightError, first_line, in_words
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node
@@ -39,8 +39,9 @@ Slower = Callable[[Node], float]
 _MOST_NODES = 20_000
 _MANY_RUNS = 200_000  # of nodes in loops, which draw often enough within one simulation
 _TRANSPOSED_BYTES_PER_S = 1.5e9  # read off profiles, as the rates of `analyze.time_model`
+_ONEDNN = " and oneDNN's rewrites" if onednn_enabled() else ""
 HOW_EXECUTOR = (
-    "TensorFlow's executor simulated on the graph that it runs (after Grappler and oneDNN's rewrites; nothing was run): depth first on "
+    f"TensorFlow's executor simulated on the graph that it runs (after Grappler{_ONEDNN}; nothing was run): depth first on "
     "each thread, buffers freed when the last reader is done; tensors rounded as malloc does, whole pages from 32 KiB on; known kernel "
     "workspace; for the CPU"
 )

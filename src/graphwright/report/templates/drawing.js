@@ -250,7 +250,23 @@ graphwright.drawing = (data) => {
   }
   const absolute = (part) => { let x = 0, y = 0; for (let p = part; p && p.parent; p = p.parent) { x += p.x; y += p.y; } return { x, y }; };
   const shownFor = (part) => { let shown = part; for (let p = part.parent; p; p = p.parent) if (!p.open && p.parent) shown = p; return shown; };
-  const move = () => world.setAttribute("transform", `translate(${place.x} ${place.y}) scale(${place.k})`);
+  // A small map beside a graph of which not all is seen: its boxes, and the part that is seen.
+  const map = document.getElementById("map"), MAP_WIDTH = 90, MAP_HEIGHT = 240;
+  function drawMap() {
+    const k = Math.min(MAP_WIDTH / root.w, MAP_HEIGHT / root.h), shapes = map.querySelector("g");
+    map.setAttribute("viewBox", `0 0 ${root.w} ${root.h}`);
+    map.setAttribute("width", root.w * k); map.setAttribute("height", root.h * k);
+    shapes.replaceChildren();
+    const add = (scope, x, y) => { for (const part of scope.parts) { if (part.w * k < 0.5) continue; shapes.append(make("rect", { x: x + part.x, y: y + part.y, width: part.w, height: part.h, class: part.node < 0 && part.open ? "open" : "" })); if (part.node < 0 && part.open) add(part, x + part.x, y + part.y); } };
+    add(root, 0, 0);
+  }
+  function move() {
+    world.setAttribute("transform", `translate(${place.x} ${place.y}) scale(${place.k})`);
+    const frame = picture.getBoundingClientRect(), whole = place.x >= 0 && place.y >= 0 && place.x + root.w * place.k <= frame.width && place.y + root.h * place.k <= frame.height;
+    map.style.display = whole || frame.width < 500 ? "none" : "";
+    const seen = { x: -place.x / place.k, y: -place.y / place.k, width: frame.width / place.k, height: frame.height / place.k };
+    for (const key in seen) map.querySelector(".seen").setAttribute(key, seen[key]);
+  }
 
   function draw() {
     layOut(root);
@@ -258,6 +274,7 @@ graphwright.drawing = (data) => {
     const clear = (scope) => { for (const part of scope.parts ?? []) { part.box = null; clear(part); } for (const row of scope.edges?.values() ?? []) for (const edge of row.values()) edge.path = null; };
     clear(root);
     drawParts(root, world);
+    drawMap();
     mark();
   }
   function toggle(part) {
@@ -368,6 +385,14 @@ graphwright.drawing = (data) => {
   }
 
   picture.addEventListener("wheel", (event) => { event.preventDefault(); const frame = picture.getBoundingClientRect(); zoom(Math.exp(-event.deltaY / 500), event.clientX - frame.left, event.clientY - frame.top); }, { passive: false });
+  function goTo(event) {
+    if (!event.buttons) return;
+    const frame = picture.getBoundingClientRect(), box = map.getBoundingClientRect();
+    place.x = frame.width / 2 - (event.clientX - box.left) / box.width * root.w * place.k;
+    place.y = frame.height / 2 - (event.clientY - box.top) / box.height * root.h * place.k;
+    move();
+  }
+  for (const kind of ["pointerdown", "pointermove"]) map.addEventListener(kind, goTo);
   let drag = null;
   picture.addEventListener("pointerdown", (event) => { drag = { x: event.clientX - place.x, y: event.clientY - place.y, moved: false, id: event.pointerId }; });
   picture.addEventListener("pointermove", (event) => {

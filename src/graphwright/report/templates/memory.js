@@ -63,7 +63,7 @@
   function drawStrip(now, make, from, to, name) {
     const a = Math.max(now.box.left, from), b = Math.min(now.box.right, to), y = now.box.bottom + 3;
     if (b <= a) return;
-    make(now.over, "rect", { x: a, y, width: Math.max(b - a, 0.7), height: 13, fill: color(name), class: "phase" });
+    make(now.over, "rect", { x: a, y, width: Math.max(b - a, name === "recomputation" ? 2 : 0.7), height: 13, fill: color(name), class: "phase" });
     if (b - a > 7 * name.length + 6) make(now.over, "text", { x: (a + b) / 2, y: y + 10.5, class: "phase", "text-anchor": "middle" }, name);
   }
   function drawLimits(now, make, x, peakBytes) {
@@ -87,7 +87,7 @@
       draw(now, make) {
         let path = `M${now.px(times[0]).toFixed(1)} ${now.py(0)}`;
         bytes.forEach((amount, k) => { path += `H${now.px(times[k]).toFixed(1)}V${now.py(amount).toFixed(1)}`; });
-        make(now.plot, "path", { d: `${path}H${now.px(track.end).toFixed(1)}V${now.py(0)}Z`, fill: color("optimizer-state") });
+        make(now.plot, "path", { d: `${path}H${now.px(track.end).toFixed(1)}V${now.py(0)}Z`, class: "measured" });
         for (const [from, to, phase] of track.spans) drawStrip(now, make, now.px(from), now.px(to), PHASES[phase]);
         drawLimits(now, make, now.px(times[peak]), bytes[peak]);
       },
@@ -156,7 +156,8 @@
       const step = timeline.steps[cursor = index];
       moveLine();
       slider.value = String(index);
-      const where = `operation ${steps(step)} of ${timeline.stepCount.toLocaleString("en")}, ${PHASES[timeline.phase[index]]}`;
+      const phase = PHASES[timeline.phase[index]], around = PHASES[spanAt(timeline.spans, step)[2]], amid = [around, "recomputation"].includes(phase) ? "" : ` amid ${around}`;
+      const where = `operation ${steps(step)} of ${timeline.stepCount.toLocaleString("en")}, ${phase}${amid}`;
       slider.setAttribute("aria-valuetext", `${where}, ${formatBytes(timeline.total[index])}`);
       const title = element("p");
       title.append(element("strong", "", formatBytes(timeline.total[index])), ` at ${where}${index === peakIndex ? " (the peak)" : ""}: `, element("span", "live-name", timeline.labels[index]));
@@ -236,7 +237,8 @@
       draw(now) {
         upright(now, curve.budgetBytes, "budget", `budget ${formatBytes(curve.budgetBytes)}`, 29);
         upright(now, curve.lowerBoundBytes, "bound", `lower bound ${formatBytes(curve.lowerBoundBytes)}`, Math.abs(now.px(curve.budgetBytes) - now.px(curve.lowerBoundBytes)) < 210 ? 13 : 29);
-        note(now, now.px(curve.chosen.peakBytes) - 32, now.py(curve.chosen.overhead) + 18, "chosen");
+        const at = now.py(curve.chosen.overhead);
+        note(now, now.px(curve.chosen.peakBytes), at < now.box.top + 24 ? at + 24 : at - 14, "chosen");
       },
     }));
   }
@@ -244,7 +246,8 @@
   const legend = document.getElementById("legend"), repaint = [];
   function drawLegend() {
     const phases = PHASES.filter((name, k) => report.timelines.some((timeline) => name === "recomputation" ? timeline.recomputation.length : timeline.spans.some((span) => span[2] === k))).map((name) => [name, name]);
-    legendOf(legend, bandsBy?.value === "layers" ? [...layerNames().map((layer, k) => [shorten(layer || report.noLayer, 40), tintOf(k)]), ["others", "line"]] : [...presentRoles.map((role) => [role, role]), ...phases]);
+    const bands = bandsBy?.value === "layers" ? [...layerNames().map((layer, k) => [shorten(layer || report.noLayer, 40), tintOf(k)]), ["others", "line"]] : presentRoles.map((role) => [role, role]);
+    legendOf(legend, [["bands:"], ...bands, ["strip below:"], ...phases]);
   }
   for (const timeline of report.timelines) if (document.querySelector(`#${timeline.id} .plot`)) repaint.push(bindTimeline(timeline));
   for (const select of [bandsBy, axisBy]) select?.addEventListener("change", () => { drawLegend(); for (const paint of repaint) paint(); });

@@ -44,9 +44,10 @@ window.graphwright = (() => {
     return link;
   }
 
-  // Entries are a name and a color of the theme, or any other; with `toggle` each can be switched off and on.
+  // Entries are a name and a color of the theme, or any other, or the name of a group alone; with `toggle` each can be switched off and on.
   function legendOf(host, entries, toggle) {
     host.replaceChildren(...entries.map(([name, tint]) => {
+      if (tint === undefined) return element("li", "group", name);
       const entry = element("li", "key"), swatch = element("i", "swatch");
       swatch.style.background = tint.includes("(") ? tint : tint ? `var(--${tint.replace(" ", "-")})` : "none";
       if (!toggle) { entry.append(swatch, name); return entry; }
