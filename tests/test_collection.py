@@ -10,6 +10,7 @@ import pytest
 COLLECT = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n", "0", "-m", "slow or not slow"]
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_the_order_does_not_depend_on_how_strings_are_hashed():
     # The order of a set of strings is another one in each process, and so are parameters that are made from one.

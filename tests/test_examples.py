@@ -6,16 +6,20 @@ from pathlib import Path
 
 import pytest
 
+LONG = {"custom_training_step", "train_contrastive", "train_reversible_network"}
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 
 
 def test_there_are_examples():
-    assert EXAMPLES
+    assert LONG < {path.stem for path in EXAMPLES}
 
 
 @pytest.mark.slow
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, id=path.stem, marks=pytest.mark.thorough if path.stem in LONG else []) for path in EXAMPLES],
+)
 def test_example_runs(path, tmp_path):
     done = subprocess.run([sys.executable, str(path)], cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr

@@ -5,6 +5,7 @@ import pytest
 from bench.split import rows
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.tensorflow
 def test_parts_take_the_memory_that_is_predicted():

@@ -241,10 +241,11 @@ def test_print_and_json() -> None:
     assert answer["formulas"]["flops_forward"]["unit"] is None
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "budgets"),
-    [("resnet50", ("60MiB",)), ("transformer", ("20MiB",)), pytest.param("unet", ("24MiB", "48MiB"), marks=pytest.mark.thorough)],
+    [("resnet50", ("60MiB",)), ("transformer", ("20MiB",)), ("unet", ("24MiB", "48MiB"))],
 )
 def test_the_largest_batch_of_three_models_is_as_measured(name, budgets) -> None:
     from bench.max_batch import answers

@@ -99,7 +99,7 @@ def test_wrong_options_are_refused(step: Any, options: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["resnet50", "mlp1000"])
+@pytest.mark.parametrize("name", ["resnet50", pytest.param("mlp1000", marks=pytest.mark.thorough)])
 def test_predictions_are_within_three_percent_of_measured_peaks(name: str) -> None:
     function, inputs = step_of(zoo.make(name, size="small"), "train")
     traced = trace(function, inputs=inputs)

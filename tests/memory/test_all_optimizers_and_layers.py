@@ -122,7 +122,12 @@ def test_both_gradients_meet_every_optimizer_every_layer_and_every_question() ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("optimizer", "kind", "gradients", "question"), selection(), ids=lambda text: text.replace(" ", "_"))
+@pytest.mark.parametrize(
+    ("optimizer", "kind", "gradients", "question"),
+    # Dense and sparse gradients in turns, each optimizer and each layer with one of them.
+    [pytest.param(*case, marks=pytest.mark.thorough if k % 2 != k // 2 % 2 else []) for k, case in enumerate(selection())],
+    ids=lambda text: text.replace(" ", "_"),
+)
 def test_planned_and_costed(optimizer: str, kind: str, gradients: str, question: str) -> None:
     model, data = make_model(optimizer, kind, gradients)
     with warnings.catch_warnings():

@@ -493,6 +493,7 @@ def test_copies_in_the_memory_of_another_device_keep_the_budget_of_both() -> Non
     assert "both kept" in done.stdout, done.stderr[-2000:]
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_the_measured_peak_is_the_planned_one(tmp_path: Path) -> None:
     step, x = products()

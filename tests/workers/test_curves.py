@@ -29,6 +29,7 @@ def _check(found: dict[str, Any], alone: dict[str, Any], by_xla: set[str]) -> No
         assert curve.get("planned", True), tool
 
 
+@pytest.mark.thorough
 def test_two_replicas(run_program: Any, alone: dict[str, Any]) -> None:
     outcome = run_program("curves", on="replicas")
     assert outcome.code == 0, outcome.errors

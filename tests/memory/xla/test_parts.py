@@ -201,6 +201,7 @@ def test_without_their_order_parts_save_nothing(gpu_compiler: None, monkeypatch:
         gw.optimize_memory(step, 0.7, inputs=(x,), device="h100", allow=("split",), cache_dir=None, time_limit_s=0.5)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_more_verbs_take_no_more_time(gpu_compiler: None) -> None:
     step, x, _ = chain(10, width=64, scale=8, batch=4096, compiled=False)
@@ -211,6 +212,7 @@ def test_more_verbs_take_no_more_time(gpu_compiler: None) -> None:
     assert plans[0].overhead <= plans[1].overhead + 0.02, "recomputing is cheaper than parts here"
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_parts_and_recomputing_keep_what_neither_does_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphwright.memory.xla.planning._MOST_NODES", 250)  # in 4 parts at most
