@@ -180,3 +180,11 @@ def test_a_layer_called_as_tensorflow_calls_an_operator_is_a_layer_where_it_has_
     layers = layers_by_names(names, ["sub/dense/kernel", "sub/head/kernel"])
     assert [layers.of(name) for name in names] == ["dense", "head", "head"]
     assert layers_by_names(["mul_1/Mul", "dense/sub_1/Sub"], ["dense/kernel"]).of("dense/sub_1/Sub") == "dense"
+
+
+def test_a_graph_without_variables_has_the_layers_of_the_one_model_that_is_numbered() -> None:
+    inside = ["net_1/conv_1/Conv2D", "net_1/block_2_conv_1/Conv2D", "net_1/head_1/MatMul"]
+    layers = layers_by_names([*inside, "adam/sub/Sub", "loss/mul/Mul"], ())
+    assert [layers.of(name) for name in inside] == ["conv", "block_2_conv", "head"]
+    strange = ["net_1/conv_1/Conv2D", "net_1/conv_2/Conv2D", "net_1/head_1/MatMul", "loss/mul/Mul"]
+    assert [layers_by_names(strange, ()).of(name) for name in strange[:3]] == ["net_1/conv_1", "net_1/conv_2", "net_1/head_1"]

@@ -27,6 +27,7 @@ _OPERATOR_SCOPE = re.compile(
 )
 _CALL = re.compile(r"(Stateful)?PartitionedCall(_\d+)?")
 _READ = re.compile(r"ReadVariableOp")
+_FEW = 2  # layers that may have the number of their scope by chance
 _NUMBER = re.compile(r"_\d+$")
 _DIMENSIONS = re.compile(r"(conv|pool|pooling|padding|cropping|dropout|sampling|lstm)[123]d$")  # ends of the names that Keras gives layers
 _KERAS_2_MODEL = re.compile(r"(model|functional|sequential)(_\d+)?")
@@ -173,7 +174,13 @@ def _numbered(scopes: Iterable[tuple[str, ...]], known: set[str]) -> bool:
         return as_numbered > as_written
     below = [scope for scope in scopes if len(scope) == 2]
     names = {unnumbered(scope[-1]) for scope in below}
-    return len(names) > 1 and all(_NUMBER.search(part) for scope in below for part in scope)
+    if len(names) > 1 and all(_NUMBER.search(part) for scope in below for part in scope):
+        return True
+    # Beside losses and optimizers, which have no numbers: one model with the number of all its layers.
+    models = {scope[0] for scope in below if _NUMBER.search(scope[0])}
+    within = [scope for scope in below if scope[0] in models]
+    numbers = {found[0] if (found := _NUMBER.search(part)) else "" for scope in within for part in scope}
+    return len(models) == len(numbers) == 1 and len({scope[1] for scope in within}) > _FEW and "" not in numbers
 
 
 def _outermost(scope: tuple[str, ...], operators: set[tuple[str, ...]]) -> tuple[str, ...]:
