@@ -184,7 +184,7 @@ def test_a_layer_called_as_tensorflow_calls_an_operator_is_a_layer_where_it_has_
 
 def test_a_graph_without_variables_has_the_layers_of_the_one_model_that_is_numbered() -> None:
     inside = ["net_1/conv_1/Conv2D", "net_1/block_2_conv_1/Conv2D", "net_1/head_1/MatMul"]
-    layers = layers_by_names([*inside, "adam/sub/Sub", "loss/mul/Mul"], ())
+    layers = layers_by_names([*inside, "adam/update/Sub", "loss/scaled/Mul"], ())
     assert [layers.of(name) for name in inside] == ["conv", "block_2_conv", "head"]
-    strange = ["net_1/conv_1/Conv2D", "net_1/conv_2/Conv2D", "net_1/head_1/MatMul", "loss/mul/Mul"]
+    strange = ["net_1/conv_1/Conv2D", "net_1/conv_2/Conv2D", "net_1/head_1/MatMul", "loss/scaled/Mul"]
     assert [layers_by_names(strange, ()).of(name) for name in strange[:3]] == ["net_1/conv_1", "net_1/conv_2", "net_1/head_1"]
