@@ -48,6 +48,7 @@ from graphwright.commands.inputs import (
     written_file,
 )
 from graphwright.commands.interrupts import ends_when_interrupted
+from graphwright.commands.measured_plan import measured_plan
 from graphwright.commands.output import Commands, echo, echo_json, print_result, write_html
 from graphwright.errors import ArgumentError, printable
 from graphwright.report.progress import hide, shown
@@ -212,7 +213,7 @@ def optimize(
     fast = gw.optimize_memory(step, amount, inputs=inputs, verify=verify, plan=saved, **search)
     result = dataclasses.replace(fast.plan, name=traced.name)
     if measure:
-        result = dataclasses.replace(result, measured_before=gw.measure(step, inputs), measured_after=gw.measure(fast, inputs))
+        result = measured_plan(result, step, fast, inputs)
     print_result(result, as_json=as_json)
     if save is not None:
         result.save(save)
@@ -266,16 +267,8 @@ def demo(
         )
         proof = stage("run a step both ways, compare loss and variables", lambda _: gw.verify(made.step, fast, made.inputs))
         # Few steps: the machine may be slow, and a demo is short.
-        before = stage(
-            "measure the plain step's memory in a fresh process", lambda _: gw.measure(made.step, made.inputs, steps=1, time=False)
-        )
-        after = stage("measure the optimized step's memory in another", lambda _: gw.measure(fast, made.inputs, steps=1, time=False))
-        times = stage(
-            "measure their times, taking turns", lambda _: gw.measure_many({"plain": made.step, "optimized": fast}, made.inputs, steps=2)
-        )
-    before = dataclasses.replace(before, time_s=times["plain"].time_s, how=f"{before.how}; time: {times['plain'].how}")
-    after = dataclasses.replace(after, time_s=times["optimized"].time_s, how=f"{after.how}; time: {times['optimized'].how}")
-    result = dataclasses.replace(fast.plan, measured_before=before, measured_after=after, verification=f"{proof}; {fast.plan.verification}")
+        result = measured_plan(fast.plan, made.step, fast, made.inputs, steps=1, rounds=2, stage=stage)
+    result = dataclasses.replace(result, verification=f"{proof}; {fast.plan.verification}")
     print_result(result, as_json=False)
     write_html(result, html, quiet=False)
     if not proof.equal:
