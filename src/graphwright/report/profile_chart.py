@@ -64,7 +64,7 @@ def profile_summary(profile: StepProfile) -> str:
     if profile.runs:
         longest = max(profile.runs, key=lambda run: run.end_ns - run.start_ns)
         text += f" The longest is {profile.layers.words(longest.name)} ({longest.op_type}) at {format_time(longest.time_s)}."
-        text += " Recording slows a step; its time without, where it was measured, stands at the top of the page."
+        text += " Recording slows a step: these times are longer than those of a step that is not recorded."
         if any(run.direction == "optimizer" for run in profile.runs[: len(profile.runs) // 2]):
             text += " What of the optimizer needs no gradient, such as its counters, may run early."
     left_out = len(profile.runs) - RUN_LIMIT

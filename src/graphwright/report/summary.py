@@ -140,9 +140,13 @@ def inspection_facts(inspection: Inspection) -> list[Fact]:
 def plan_facts(plan: MemoryPlan) -> list[Fact]:
     """The figures of a plan, the most asked for first."""
     budget, peak = format_bytes_apart(plan.budget_bytes, plan.peak_bytes)
-    found = f"found in {format_time(plan.planning_time_s)}" if plan.planning_time_s else "known before"
+    found = f"found in {format_time(plan.planning_time_s)}" if plan.planning_time_s else "found in an earlier run"
     once = len(plan.timeline_after.labels) - plan.recomputed_count
-    least = f"; no plan by recomputing takes less than {format_percent(plan.least_overhead)}" if plan.least_overhead > 0 else ""
+    least = (
+        f"; within this budget no plan by recomputing takes less than {format_percent(plan.least_overhead)}"
+        if plan.least_overhead > 0
+        else ""
+    )
     device = find_device(plan.recipe.device) if plan.recipe else None
     recomputations = (
         f"{format_count(plan.recomputed_count)} recomputations beside {format_count(once)} operations that touch 4 KiB and more"

@@ -12,7 +12,7 @@ from graphwright.run.traced_step import Call, TracedStep, resolve
 from graphwright.source.concrete_function import traced_arguments
 from graphwright.source.tensorflow_import import import_tensorflow
 
-MADE_UP = "made up: numbers between 0 and 1, zeros where they are whole"
+MADE_UP = "made up: floats between 0 and 1, integers 0"
 _ALIGNED = 64
 
 
