@@ -79,7 +79,7 @@ def test_charts_have_words() -> None:
 def test_a_sweep_tells_what_fits() -> None:
     sweep = _sweep(budget_bytes=2500).beside(leaner=SweepResult((SweepPoint(1, 10, 5, 5, fits=True),), 0, None, ""))
     table = sweep.table()
-    assert [row[-1].text for row in table.rows] == ["all", "step", "none"]
+    assert [row[-1].text for row in table.rows] == ["both", "step", "none"]
     assert [column.label for column in table.columns][1:3] == ["peak, step", "peak, leaner"]
     assert sweep.to_json()["others"].keys() == {"leaner"}  # type: ignore[attr-defined]
 

@@ -341,7 +341,7 @@ def _bfloat16(own: _Own) -> list[Suggestion]:
                 "compute in bfloat16, with variables in float32",
                 found.peak,
                 math.nan,
-                "how long it takes depends on the processor's kernels for bfloat16; activations are rounded to 8 bits of mantissa",
+                "how long it takes depends on the processor's kernels for bfloat16; activations are rounded to 8 significant bits",
                 f'keras.config.set_dtype_policy("{BFLOAT16}")  # before the model is made',
             ),
             make=found.make,

@@ -24,6 +24,7 @@ from graphwright.report.summary import (
     inspection_verdict,
     layers_by_share,
     live_groups,
+    measured_overhead,
     origins,
     plan_comparisons,
     plan_facts,
@@ -32,7 +33,7 @@ from graphwright.report.summary import (
 )
 from graphwright.report.tables import decision_table, largest, layer_table, live_group_table, live_table, op_type_table
 from graphwright.report.timeline_chart import chart_words
-from graphwright.report.units import format_bytes, format_count, format_flops, format_time
+from graphwright.report.units import format_bytes, format_count, format_flops, format_percent, format_time
 
 
 def inspection_page(inspection: Inspection) -> str:
@@ -43,6 +44,7 @@ def inspection_page(inspection: Inspection) -> str:
     graph = inspected_view(inspection)
     tracks = measured_tracks(("measured", "Measured", inspection.measured)) or (profile_tracks(profile) if profile else [])
     peaks = _peaks(("", inspection.peak_bytes, inspection.measured, "before"))
+    memory = [("budget", inspection.advice.memory_bytes)] if inspection.advice else []
     tabs = [("advice", "What to do")] if inspection.advice else []
     tabs += [("overview", "Overview"), ("layers", "Layers"), ("memory", "At the peak")]
     if profile:
@@ -66,7 +68,7 @@ def inspection_page(inspection: Inspection) -> str:
         comparisons=inspection_comparisons(inspection),
         origins=origins(inspection),
         bars=_bars(peaks, inspection.resident_bytes),
-        markers=_markers([("lower bound", inspection.lower_bound_bytes)], _longest(peaks)),
+        markers=_markers([*memory, ("lower bound", inspection.lower_bound_bytes)], _longest(peaks)),
         tops=_tops(inspection.layers),
         charts=[chart_words("timeline", "Predicted" if tracks else "", timeline)],
         tracks=tracks,
@@ -83,6 +85,7 @@ def inspection_page(inspection: Inspection) -> str:
         graph_words=_graph_words(graph) if graph else "",
         data=page_data(
             inspection.peak_bytes,
+            inspection.advice.memory_bytes if inspection.advice else None,
             timelines=[(timeline, {"id": "timeline"})],
             tracks=tracks,
             time_of={name: cost.measured_time_s for name, cost in inspection.nodes.items()} if profile else None,
@@ -107,13 +110,14 @@ def plan_page(plan: MemoryPlan) -> str:
     tracks = measured_tracks(
         ("measured-before", "Measured before", plan.measured_before), ("measured-after", "Measured, planned", plan.measured_after)
     )
-    curve, chosen = None, CurvePoint(plan.peak_bytes, plan.overhead)
+    curve, chosen, measured = None, CurvePoint(plan.peak_bytes, plan.overhead), _measured_point(plan)
     if plan.curve:
         curve = {
             "points": [{"peakBytes": point.peak_bytes, "overhead": point.overhead} for point in plan.curve],
             "chosen": {"peakBytes": plan.peak_bytes, "overhead": plan.overhead},
             "budgetBytes": plan.budget_bytes,
             "lowerBoundBytes": plan.lower_bound_bytes,
+            "measured": measured,
         }
     tabs = [("overview", "Overview"), ("memory", "At the peak"), *([("price", "Memory and time")] if curve else [])]
     return render_page(
@@ -141,6 +145,7 @@ def plan_page(plan: MemoryPlan) -> str:
         totals=decision_totals(plan.decisions),
         curve=sorted({*plan.curve, chosen}, key=lambda point: -point.peak_bytes) if plan.curve else (),
         chosen=chosen,
+        measured_extra="" if measured is None else format_percent(measured["overhead"]),
         data=page_data(
             chart_top_bytes(plan),
             plan.budget_bytes,
@@ -178,6 +183,12 @@ def _advice_data(advice: Advice) -> dict[str, Any]:
         "left_out": advice.left_out.items(),
         "origins": list(advice.how.items()),
     }
+
+
+def _measured_point(plan: MemoryPlan) -> dict[str, float] | None:
+    """What the chosen plan took, beside what was planned."""
+    ratio = measured_overhead(plan)
+    return None if plan.measured_after is None or math.isnan(ratio) else {"peakBytes": plan.measured_after.peak_bytes, "overhead": ratio}
 
 
 def _in_a_shell(suggestion: Suggestion) -> str:

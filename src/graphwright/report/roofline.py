@@ -57,7 +57,7 @@ class Roofline:
         total = sum(p.time_s for p in self.op_types)
         slow = sum(p.time_s for p in self.op_types if p.limit == "memory")
         if total:
-            text += f"{format_percent(slow / total)} of the time of operations that compute is spent on op types limited by memory. "
+            text += f"Op types below that take {format_percent(slow / total)} of the time of operations that compute. "
         if self.measured and any(p.of_roof > 1 for p in self.op_types + self.layers):
             text += "The roof is that of the main memory: what finds its data in the caches can stand above it. "
         if self.measured:

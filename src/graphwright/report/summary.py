@@ -106,7 +106,7 @@ def plan_verdict(plan: MemoryPlan) -> str:
     if plan.measured_after is None:
         return text + " as planned; not measured yet."
     text += f" as planned; measured {format_bytes(plan.measured_after.peak_bytes)}"
-    ratio = _measured_overhead(plan)
+    ratio = measured_overhead(plan)
     if math.isnan(ratio):
         return f"{text}."
     return f"{text} and {format_percent(abs(ratio))} {'more' if ratio >= 0 else 'less'} time."
@@ -128,7 +128,11 @@ def inspection_facts(inspection: Inspection) -> list[Fact]:
         Fact("resident", format_bytes(inspection.resident_bytes), "weights, optimizer state, inputs, constants: no plan changes it"),
         Fact("lower bound", format_bytes(inspection.lower_bound_bytes), inspection.lower_bound_reason),
         Fact("trainable parameters", format_count(parameters.trainable), format_bytes(parameters.trainable_bytes)),
-        Fact("other parameters", format_count(parameters.non_trainable), f"{format_bytes(parameters.non_trainable_bytes)}, not trained"),
+        Fact(
+            "other parameters",
+            format_count(parameters.non_trainable),
+            f"{format_bytes(parameters.non_trainable_bytes)}, not trained; states of metrics are among them",
+        ),
         Fact("optimizer state", format_count(parameters.optimizer_state), format_bytes(parameters.optimizer_state_bytes)),
         Fact("forward", format_flops(inspection.forward_flops), _unknown_flops(inspection)),
         Fact("backward", format_flops(inspection.backward_flops), "gradients"),
@@ -185,7 +189,7 @@ def plan_comparisons(plan: MemoryPlan) -> list[Comparison]:
     """Predicted next to measured for a plan; a missing measurement is said, not left out."""
     before, after = plan.measured_before, plan.measured_after
     before_s, after_s = before.time_s if before else math.nan, after.time_s if after else math.nan
-    ratio = _measured_overhead(plan)
+    ratio = measured_overhead(plan)
     extra = "" if math.isnan(ratio) else f"{100 * (ratio - plan.overhead):+.1f} points"
     return [
         _compare_bytes("original peak", plan.original_peak_bytes, before.peak_bytes if before else None),
@@ -280,7 +284,7 @@ def step_phase(timeline: Timeline, step: int) -> Phase:
     return "backward" if timeline.is_backward[step] else "forward"
 
 
-def _measured_overhead(plan: MemoryPlan) -> float:
+def measured_overhead(plan: MemoryPlan) -> float:
     """Extra time as measured, as a share of the step as it was; nan where one of the times was not."""
     before, after = plan.measured_before, plan.measured_after
     return after.time_s / before.time_s - 1.0 if before and after and before.time_s > 0 else math.nan

@@ -145,7 +145,13 @@ def sweep_columns(sweep: SweepResult, headings: Mapping[str, str]) -> list[Colum
         held = [heading for name, heading in headings.items() if (p := row[1].get(name)) is not None and p.peak_bytes <= budget]
         if len(headings) == 1:
             return "yes" if held else "no"
-        return ", ".join(heading.removeprefix("peak").lstrip(", ") for heading in held) if len(held) < len(headings) else "all"
+        return (
+            ", ".join(heading.removeprefix("peak").lstrip(", ") for heading in held)
+            if len(held) < len(headings)
+            else "both"
+            if len(headings) == 2
+            else "all"
+        )
 
     columns: list[Column[Row]] = [Column("batch", lambda row: row[0], kind="name")]
     for name, heading in headings.items():

@@ -50,8 +50,9 @@ def profile_facts(profile: StepProfile) -> list[Fact]:
     split = ", ".join(f"{name} {format_percent(part / total.time_s)}" for part, name in parts if part and total.time_s)
     facts.append(Fact("operations", format_time(total.time_s), f"{format_count(total.occurrences)} runs on {threads} threads; {split}"))
     if total.flops:
-        time_s = profile.plain_time_s if math.isfinite(profile.plain_time_s) else profile.step_time_s
-        rate = f"{format_flops(total.flops / time_s)}/s over the step" if time_s else ""
+        plain = math.isfinite(profile.plain_time_s)
+        time_s = profile.plain_time_s if plain else profile.step_time_s
+        rate = f"{format_flops(total.flops / time_s)}/s over the step that is {'not ' * plain}recorded" if time_s else ""
         left_out = f"; {format_count(total.unknown)} runs have no rule" if total.unknown else ""
         facts.append(Fact("FLOPs", format_flops(total.flops), f"{rate}; {total.arithmetic_intensity:.3g} FLOP per byte moved{left_out}"))
     if total.parameters:

@@ -27,7 +27,7 @@
     if (by === "roles") return presentRoles.filter((role) => timeline.byRole[role].length).map((role) => ({ fill: color(role), text: role, low: 0, bytes: timeline.byRole[role] }));
     const last = timeline.stepCount - 1, left = Float64Array.from(timeline.total);
     const take = (bytes, low) => { for (let k = 0; k < bytes.length; k += 1) { bytes[k] = Math.min(bytes[k], Math.max(0, left[low + k])); left[low + k] -= bytes[k]; } return bytes; };
-    const rest = (text) => ({ fill: color("line"), text, low: 0, bytes: left });
+    const rest = (text) => ({ fill: color("before"), text, low: 0, bytes: left });
     if (by === "tensors") {
       const lasting = (life) => life[5] === 0 && life[6] === last, lives = [...timeline.lifetimes].sort((a, b) => b[4] * (b[6] - b[5] + 1) - a[4] * (a[6] - a[5] + 1)).slice(0, BANDS);
       lives.sort((a, b) => lasting(b) - lasting(a) || (lasting(a) ? a[3] - b[3] : a[5] - b[5]));
@@ -78,10 +78,10 @@
   // What was measured, over time; what ran then, where that is known.
   function bindTrack(track) {
     const figure = document.getElementById(track.id), host = figure.querySelector(".plot"), said = figure.querySelector(".said"), { times, bytes } = track;
-    const peak = bytes.reduce((best, amount, k) => amount > bytes[best] ? k : best, 0), profile = report.profile;
+    const peak = bytes.reduce((best, amount, k) => amount > bytes[best] ? k : best, 0), profile = report.profile, longest = Math.max(...report.tracks.map((other) => other.end));
     let range = null;
     const drawn = chart(host, () => ({
-      x: { from: range?.[0] ?? 0, to: range?.[1] ?? track.end, title: "time", format: formatTime },
+      x: { from: range?.[0] ?? 0, to: range?.[1] ?? longest, title: "time", format: formatTime },
       y: { from: 0, to: top, bytes: true },
       top: 22, below: track.spans.length ? 18 : 0,
       draw(now, make) {
@@ -95,7 +95,7 @@
         const running = profile ? profile.runs.filter(([, start, duration]) => start <= value * 1e6 && value * 1e6 < start + duration).slice(0, 4).map((run) => profile.names[run[3]]) : [];
         said.textContent = `${formatBytes(value < times[0] ? 0 : bytes[lastBefore(times.length, (k) => times[k], value)])} after ${formatTime(value)}${running.length ? `, while ${running.join(", ")} ran` : ""}`;
       },
-      zoom(first, last) { range = first === null ? null : [Math.max(first, 0), Math.min(last, track.end)]; drawn.paint(); },
+      zoom(first, last) { range = first === null ? null : [Math.max(first, 0), Math.min(last, longest)]; drawn.paint(); },
     }));
   }
 
@@ -131,7 +131,7 @@
           if (!over.length) return;
           let path = `${over.join("")}H${now.px(start(low + bytes.length)).toFixed(1)}`;
           for (let k = under.length - 1; k >= 0; k -= 1) path += `V${under[k][1]}H${under[k][0]}`;
-          const shape = make(now.plot, "path", { d: `${path}Z`, fill: band.fill, class: `area ${band.edged && band.life[4] * (now.box.bottom - now.box.top) > 3 * top ? "edged" : ""} ${isChosen(band) ? "chosen" : ""}`, "data-band": number });
+          const shape = make(now.plot, "path", { d: `${path}Z`, fill: band.fill, class: `area ${band.edged && band.life[4] * (now.box.bottom - now.box.top) > 6 * top && now.px(start(low + bytes.length)) - now.px(start(low)) > 6 ? "edged" : ""} ${isChosen(band) ? "chosen" : ""}`, "data-band": number });
           make(shape, "title", {}, band.text);
         });
         const strip = (first, last, name) => drawStrip(now, make, now.px(start(firstSample(timeline, first))), now.px(start(sampleOf(timeline, last) + 1)), name);
@@ -220,7 +220,7 @@
   function drawCurve() {
     const curve = report.curve;
     if (!curve) return;
-    const points = [...curve.points].sort((first, second) => first.peakBytes - second.peakBytes), all = [...points, curve.chosen];
+    const points = [...curve.points].sort((first, second) => first.peakBytes - second.peakBytes), all = [...points, curve.chosen, ...(curve.measured ? [curve.measured] : [])];
     const describe = (point) => `${formatBytes(point.peakBytes)} for ${(100 * point.overhead).toFixed(1)} % more time`;
     const most = Math.max(...all.map((point) => point.overhead), 0.01), upright = (now, nbytes, name, text, y) => {
       if (nbytes > now.x.to) return;
@@ -230,15 +230,17 @@
     };
     lineChart(document.querySelector("#curve .plot"), document.querySelector("#curve .said"), () => ({
       x: { from: 0, to: 1.06 * Math.max(...all.map((point) => point.peakBytes)), bytes: true, title: "peak memory" },
-      y: { from: 0, to: 1.15 * most, format: (value) => `${Number((100 * value).toPrecision(3))} %`, title: "extra time" },
+      y: { from: Math.min(0, ...all.map((point) => 1.1 * point.overhead)), to: 1.15 * most, format: (value) => `${Number((100 * value).toPrecision(3))} %`, title: "extra time" },
       top: 34,
       rows: [{ color: color("residuals"), points: points.map((point) => [point.peakBytes, point.overhead, describe(point)]) },
-        { color: color("recomputation"), bare: true, size: () => 8, points: [[curve.chosen.peakBytes, curve.chosen.overhead, `chosen: ${describe(curve.chosen)}`]] }],
+        { color: color("recomputation"), bare: true, size: () => 8, points: [[curve.chosen.peakBytes, curve.chosen.overhead, `chosen: ${describe(curve.chosen)}`]] },
+        ...(curve.measured ? [{ color: color("gradients"), bare: true, size: () => 8, points: [[curve.measured.peakBytes, curve.measured.overhead, `measured: ${describe(curve.measured)}`]] }] : [])],
       draw(now) {
         upright(now, curve.budgetBytes, "budget", `budget ${formatBytes(curve.budgetBytes)}`, 29);
         upright(now, curve.lowerBoundBytes, "bound", `lower bound ${formatBytes(curve.lowerBoundBytes)}`, Math.abs(now.px(curve.budgetBytes) - now.px(curve.lowerBoundBytes)) < 210 ? 13 : 29);
         const at = now.py(curve.chosen.overhead);
-        note(now, now.px(curve.chosen.peakBytes), at < now.box.top + 24 ? at + 24 : at - 14, "chosen");
+        note(now, now.px(curve.chosen.peakBytes) - 36, at < now.box.top + 10 ? at + 12 : at + 4, "chosen");
+        if (curve.measured) note(now, now.px(curve.measured.peakBytes) + 46, now.py(curve.measured.overhead) + 4, "measured");
       },
     }));
   }
@@ -246,7 +248,7 @@
   const legend = document.getElementById("legend"), repaint = [];
   function drawLegend() {
     const phases = PHASES.filter((name, k) => report.timelines.some((timeline) => name === "recomputation" ? timeline.recomputation.length : timeline.spans.some((span) => span[2] === k))).map((name) => [name, name]);
-    const bands = bandsBy?.value === "layers" ? [...layerNames().map((layer, k) => [shorten(layer || report.noLayer, 40), tintOf(k)]), ["others", "line"]] : presentRoles.map((role) => [role, role]);
+    const bands = bandsBy?.value === "layers" ? [...layerNames().map((layer, k) => [shorten(layer || report.noLayer, 40), tintOf(k)]), ["others", "before"]] : presentRoles.map((role) => [role, role]);
     legendOf(legend, [["bands:"], ...bands, ["strip below:"], ...phases]);
   }
   for (const timeline of report.timelines) if (document.querySelector(`#${timeline.id} .plot`)) repaint.push(bindTimeline(timeline));

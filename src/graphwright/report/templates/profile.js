@@ -19,7 +19,7 @@
     const scale = devicePixelRatio || 1, context = canvas.getContext("2d"), height = rows();
     canvas.width = canvas.clientWidth * scale; canvas.height = canvas.clientHeight * scale;
     context.scale(scale, scale);
-    const tints = [color("residuals"), color("backward"), color("optimizer")], text = color("text"), soft = color("soft"), line = color("line"), page = color("page"), mark = color("chosen");
+    const tints = [color("forward"), color("backward"), color("optimizer")], text = color("text"), soft = color("soft"), line = color("line"), page = color("page"), mark = color("chosen");
     context.font = "12px system-ui, sans-serif";
     profile.lanes.forEach((lane, k) => {
       const y = k * height;

@@ -50,7 +50,7 @@ window.graphwright = (() => {
       if (tint === undefined) return element("li", "group", name);
       const entry = element("li", "key"), swatch = element("i", "swatch");
       swatch.style.background = tint.includes("(") ? tint : tint ? `var(--${tint.replace(" ", "-")})` : "none";
-      if (!toggle) { entry.append(swatch, name); return entry; }
+      if (!toggle) { entry.append(...(tint ? [swatch] : []), name); return entry; }
       const label = element("label"), box = element("input");
       box.type = "checkbox"; box.checked = true;
       box.addEventListener("change", () => toggle(name, box.checked));
