@@ -131,7 +131,7 @@ def inspection_facts(inspection: Inspection) -> list[Fact]:
         Fact(
             "other parameters",
             format_count(parameters.non_trainable),
-            f"{format_bytes(parameters.non_trainable_bytes)}, not trained; states of metrics are among them",
+            f"{format_bytes(parameters.non_trainable_bytes)}, not trained; with states of metrics",
         ),
         Fact("optimizer state", format_count(parameters.optimizer_state), format_bytes(parameters.optimizer_state_bytes)),
         Fact("forward", format_flops(inspection.forward_flops), _unknown_flops(inspection)),
