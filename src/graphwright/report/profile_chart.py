@@ -67,6 +67,8 @@ def profile_summary(profile: StepProfile) -> str:
         text += " Recording slows a step: these times are longer than those of a step that is not recorded."
         if any(run.direction == "optimizer" for run in profile.runs[: len(profile.runs) // 2]):
             text += " What of the optimizer needs no gradient, such as its counters, may run early."
+        if any(run.direction == "forward" for run in profile.runs[len(profile.runs) // 2 :]):
+            text += " What derivatives are made of and depends on no gradient counts as forward, and may run late."
     left_out = len(profile.runs) - RUN_LIMIT
     return text + (f" The shortest {format_count(left_out)} are not drawn." if left_out > 0 else "")
 
