@@ -45,7 +45,7 @@ _HOW = {
     "peak": HOW_PEAK_TRACED,
     "FLOPs": "counted per operation from static shapes, a multiply-add as two; loops as often as they run; what nothing needs is left out",
     "parameters": "elements of the weights that the step reads or writes, metrics, counters and random states left out; optimizer state is "
-    "what the backward pass writes and the forward pass never reads",
+    "what updates write and the forward pass never reads",
     "bytes moved": "each input of an operation read once and each output written once, views not at all",
     "layers": "by name scope; one that differs only in what is live at the peak counts as the same",
 }

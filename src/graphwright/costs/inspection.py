@@ -38,8 +38,7 @@ _EXECUTOR_SIMULATIONS = 3
 _RANGE_NODES = 4_000  # above, one simulation has to do: TensorFlow prepares the graph again for each
 _HOW = {
     "peak": HOW_PEAK_TRACED,
-    "parameters": "sizes of the variables that the step captures; optimizer state is what the backward pass writes and the forward pass "
-    "never reads",
+    "parameters": "sizes of the variables that the step captures; optimizer state is what updates write and the forward pass never reads",
     "FLOPs": "counted per operation from static shapes, a multiply-add as two; what an operation inside a loop takes, as often as it runs",
     "bytes moved": "each input of an operation read once and each output written once, views not at all",
     "estimated time": "per operation, FLOPs or bytes moved over an assumed rate, whichever takes longer; good for ratios only",
