@@ -44,6 +44,7 @@ def inspection_page(inspection: Inspection) -> str:
     graph = inspected_view(inspection)
     tracks = measured_tracks(("measured", "Measured", inspection.measured)) or (profile_tracks(profile) if profile else [])
     peaks = _peaks(("", inspection.peak_bytes, inspection.measured, "before"))
+    title = "Predicted, in the order of the trace" if inspection.executor else "Predicted" if tracks else ""
     memory = [("budget", inspection.advice.memory_bytes)] if inspection.advice else []
     tabs = [("advice", "What to do")] if inspection.advice else []
     tabs += [("overview", "Overview"), ("layers", "Layers"), ("memory", "At the peak")]
@@ -70,7 +71,7 @@ def inspection_page(inspection: Inspection) -> str:
         bars=_bars(peaks, inspection.resident_bytes),
         markers=_markers([*memory, ("lower bound", inspection.lower_bound_bytes)], _longest(peaks)),
         tops=_tops(inspection.layers),
-        charts=[chart_words("timeline", "Predicted" if tracks else "", timeline)],
+        charts=[chart_words("timeline", title, timeline)],
         tracks=tracks,
         live=live_table("table-live", "Live at the peak", timeline),
         live_groups=live_group_table(live_groups(timeline.live_at_peak), timeline.peak_bytes),

@@ -72,12 +72,14 @@ def inspection_verdict(inspection: Inspection) -> str:
     if own is not None and own.order == "xla":
         needed = f"{format_bytes(own.peak_bytes)} at its peak, compiled by XLA; operation by operation"
         text = f"{inspection.name} needs {needed} {format_bytes(peak)}"
+    elif own is not None:
+        text = f"{inspection.name} needs {format_bytes(own.peak_bytes)} at its peak, {format_bytes(peak)} in the order of its trace"
     if timeline.total_bytes and peak:
         role, nbytes = max(
             ((role, row[timeline.peak_step]) for role, row in timeline.bytes_by_role.items()),
             key=lambda pair: pair[1],
         )
-        text += f", {format_percent(nbytes / peak)} of it {role}"
+        text += f", {format_percent(nbytes / peak)} of {'it' if own is None else 'that'} {role}"
         groups = [group for group in live_groups(timeline.live_at_peak) if group.layer]
         if groups:
             text += f"; the most in {groups[0].layer} ({format_bytes(groups[0].nbytes)} of {groups[0].role})"
