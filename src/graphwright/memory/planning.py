@@ -43,11 +43,7 @@ from graphwright.transform.rematerialize import apply_schedule
 _HOW_COUNTED = (
     "all operations that touch 4 KiB and more; counted are variables, inputs, constants, every tensor while it is live, and known kernel "
     "workspace; for the CPU "
-) + (
-    "with oneDNN"
-    if onednn_enabled()
-    else "without oneDNN (TF_ENABLE_ONEDNN_OPTS=0), whose kernels take workspace up to a bound, which is what counts"
-)
+) + ("with oneDNN" if onednn_enabled() else "without oneDNN, where the workspace of kernels is a bound")
 HOW_PEAK = f"simulated over a total order, in which steps overlap only where no overlap needs more, of {_HOW_COUNTED}"
 HOW_PEAK_TRACED = f"simulated over the order in which the step was traced, of {_HOW_COUNTED}"
 HOW_TIME = "estimated per operation from FLOPs and bytes moved (roofline), as ratios"
