@@ -36,7 +36,7 @@ PAGES = {
 """By page the command that writes it."""
 README = f"optimize {MODEL} --batch 16 --budget 50% --html plan.html"
 LINES = 39  # of the terminal's picture
-COLORS = 128  # of the report's, which keeps it small
+COLORS = 256  # of the report's, which keeps it small
 
 
 def make_models(folder: Path) -> None:

@@ -354,7 +354,7 @@ def test_bands_are_layers_or_roles_along_steps_or_measured_time(page: Any) -> No
     page.select_option("#bands", "layers")
     assert bands.count() == 13, "twelve layers and the others"
     groups = page.locator("#legend li").all_inner_texts()
-    assert groups.index("strip below:") == 14, "a word for the group, and what bands there are"
+    assert groups.index("strip below:") == 15, "a word for the group, what bands there are, and a break"
     assert "in the order of execution" in page.locator("#timeline .grid").text_content()
     page.select_option("#axis", "time")
     assert "measured time" in page.locator("#timeline .grid").text_content()

@@ -249,7 +249,7 @@
   function drawLegend() {
     const phases = PHASES.filter((name, k) => report.timelines.some((timeline) => name === "recomputation" ? timeline.recomputation.length : timeline.spans.some((span) => span[2] === k))).map((name) => [name, name]);
     const bands = bandsBy?.value === "layers" ? [...layerNames().map((layer, k) => [shorten(layer || report.noLayer, 40), tintOf(k)]), ["others", "before"]] : presentRoles.map((role) => [role, role]);
-    legendOf(legend, [["bands:"], ...bands, ["strip below:"], ...phases]);
+    legendOf(legend, [["bands:"], ...bands, [""], ["strip below:"], ...phases]);
   }
   for (const timeline of report.timelines) if (document.querySelector(`#${timeline.id} .plot`)) repaint.push(bindTimeline(timeline));
   for (const select of [bandsBy, axisBy]) select?.addEventListener("change", () => { drawLegend(); for (const paint of repaint) paint(); });

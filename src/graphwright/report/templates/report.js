@@ -44,10 +44,10 @@ window.graphwright = (() => {
     return link;
   }
 
-  // Entries are a name and a color of the theme, or any other, or the name of a group alone; with `toggle` each can be switched off and on.
+  // Entries are a name and a color of the theme, or any other, or the name of a group alone, or "" for the next line; with `toggle` each can be switched off and on.
   function legendOf(host, entries, toggle) {
     host.replaceChildren(...entries.map(([name, tint]) => {
-      if (tint === undefined) return element("li", "group", name);
+      if (tint === undefined) return element("li", name ? "group" : "break", name);
       const entry = element("li", "key"), swatch = element("i", "swatch");
       swatch.style.background = tint.includes("(") ? tint : tint ? `var(--${tint.replace(" ", "-")})` : "none";
       if (!toggle) { entry.append(...(tint ? [swatch] : []), name); return entry; }
