@@ -112,6 +112,15 @@ def _scopes(name: str) -> list[str]:
     return parts[calls:]
 
 
+def in_gradient_scope(name: str) -> bool:
+    """Whether TensorFlow opened a scope for gradients around a node of this name.
+
+    >>> in_gradient_scope("gradient_tape/net/Mul"), in_gradient_scope("net/gradients_of/Mul")
+    (True, False)
+    """
+    return not GRADIENT_SCOPES.isdisjoint(name.split("/"))
+
+
 def unnumbered(name: str) -> str:
     """The name of a scope before it was numbered.
 

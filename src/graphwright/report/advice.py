@@ -50,6 +50,10 @@ class Suggestion:
         """Its peak, and between what it may lie."""
         return peak_text(self.peak_bytes, self.high_bytes, self.low_bytes)
 
+    def fits_words(self, memory_bytes: int) -> str:
+        """Whether its peak is within the memory, and how narrowly."""
+        return fits_text(max(self.peak_bytes, self.high_bytes), memory_bytes)
+
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "make": None}  # it holds the step
 

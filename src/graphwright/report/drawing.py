@@ -14,7 +14,7 @@ from typing import Any, Literal
 import graphviz
 from markupsafe import Markup
 
-from graphwright.analyze.layers import GRADIENT_SCOPES
+from graphwright.analyze.layers import in_gradient_scope
 from graphwright.bound_process import bound
 from graphwright.errors import ArgumentError, MissingDependencyError
 from graphwright.files import file_for_user
@@ -267,7 +267,7 @@ def page(graph: Graph, *, scope: str = "", open_scopes: tuple[str, ...] = ()) ->
     node_count = sum(len(view["nodes"]) for view in views if "served" not in view) or len(graph)
     summary = counted(node_count, "node") + (f", {counted(count, 'function')}" if (count := len(graph.functions)) else "")
     if picture and partial:
-        later = any(not GRADIENT_SCOPES.isdisjoint(node.name.split("/")) for node in graph.nodes)
+        later = any(in_gradient_scope(node.name) for node in graph.nodes)
         left_out = ", without gradients and updates" if later else ""
         summary = f"{format_count(len(picture.inputs))} operations from inputs to outputs{left_out}; in the whole file {summary}"
     return (

@@ -8,7 +8,7 @@ from typing import Any
 
 from graphwright.analyze.measurement import Measurement
 from graphwright.plain import fields_json
-from graphwright.report.advice import Advice, Suggestion, fits_text, price_text
+from graphwright.report.advice import Advice, Suggestion, price_text
 from graphwright.report.graph_data import inspected_view
 from graphwright.report.measured_chart import measured_tracks, profile_tracks
 from graphwright.report.page import page_data, render_page
@@ -33,7 +33,7 @@ from graphwright.report.summary import (
 )
 from graphwright.report.tables import decision_table, largest, layer_table, live_group_table, live_table, op_type_table
 from graphwright.report.timeline_chart import chart_words
-from graphwright.report.units import format_bytes, format_count, format_flops, format_percent, format_time
+from graphwright.report.units import format_bytes, format_count, format_flops, format_time
 
 
 def inspection_page(inspection: Inspection) -> str:
@@ -114,11 +114,11 @@ def plan_page(plan: MemoryPlan) -> str:
     curve, chosen, measured = None, CurvePoint(plan.peak_bytes, plan.overhead), _measured_point(plan)
     if plan.curve:
         curve = {
-            "points": [{"peakBytes": point.peak_bytes, "overhead": point.overhead} for point in plan.curve],
-            "chosen": {"peakBytes": plan.peak_bytes, "overhead": plan.overhead},
+            "points": [_point_data(point) for point in plan.curve],
+            "chosen": _point_data(chosen),
+            "measured": _point_data(measured) if measured else None,
             "budgetBytes": plan.budget_bytes,
             "lowerBoundBytes": plan.lower_bound_bytes,
-            "measured": measured,
         }
     tabs = [("overview", "Overview"), ("memory", "At the peak"), *([("price", "Memory and time")] if curve else [])]
     return render_page(
@@ -146,7 +146,7 @@ def plan_page(plan: MemoryPlan) -> str:
         totals=decision_totals(plan.decisions),
         curve=sorted({*plan.curve, chosen}, key=lambda point: -point.peak_bytes) if plan.curve else (),
         chosen=chosen,
-        measured_extra="" if measured is None else format_percent(measured["overhead"]),
+        taken=measured,
         data=page_data(
             chart_top_bytes(plan),
             plan.budget_bytes,
@@ -166,7 +166,7 @@ def _advice_data(advice: Advice) -> dict[str, Any]:
             "peak": s.peak_words,
             "share": s.peak_bytes / longest,
             "fits": s.fits,
-            "told": fits_text(max(s.peak_bytes, s.high_bytes), advice.memory_bytes),
+            "told": s.fits_words(advice.memory_bytes),
             "price": "Its time is not known" if math.isnan(s.time) else f"{price_text(s.time)} for each example",
             "results": s.results,
             "codes": [(where, text) for where, text in (("in Python", s.call), (_in_a_shell(s), s.command)) if text],
@@ -186,10 +186,14 @@ def _advice_data(advice: Advice) -> dict[str, Any]:
     }
 
 
-def _measured_point(plan: MemoryPlan) -> dict[str, float] | None:
+def _measured_point(plan: MemoryPlan) -> CurvePoint | None:
     """What the chosen plan took, beside what was planned."""
     ratio = measured_overhead(plan)
-    return None if plan.measured_after is None or math.isnan(ratio) else {"peakBytes": plan.measured_after.peak_bytes, "overhead": ratio}
+    return None if plan.measured_after is None or math.isnan(ratio) else CurvePoint(plan.measured_after.peak_bytes, ratio)
+
+
+def _point_data(point: CurvePoint) -> dict[str, float]:
+    return {"peakBytes": point.peak_bytes, "overhead": point.overhead}
 
 
 def _in_a_shell(suggestion: Suggestion) -> str:

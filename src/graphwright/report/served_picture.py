@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from graphwright.analyze.layers import GRADIENT_SCOPES, Layers, blocks, find_layers, layers_by_names, several, unnumbered
+from graphwright.analyze.layers import Layers, blocks, find_layers, in_gradient_scope, layers_by_names, several, unnumbered
 from graphwright.errors import GraphwrightError
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.edit.clone import copy_graph
@@ -115,7 +115,7 @@ def _ends(fed: Sequence[Node]) -> list[Value]:
     """
 
     def is_gradient(node: Node) -> bool:
-        return not GRADIENT_SCOPES.isdisjoint(node.name.split("/"))
+        return in_gradient_scope(node.name)
 
     forward = _reached(fed, forward=True, unless=is_gradient)
     made = {node: None for node in forward if node.outputs}  # what is assigned is no output

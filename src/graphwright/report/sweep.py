@@ -145,13 +145,9 @@ def sweep_columns(sweep: SweepResult, headings: Mapping[str, str]) -> list[Colum
         held = [heading for name, heading in headings.items() if (p := row[1].get(name)) is not None and p.peak_bytes <= budget]
         if len(headings) == 1:
             return "yes" if held else "no"
-        return (
-            ", ".join(heading.removeprefix("peak").lstrip(", ") for heading in held)
-            if len(held) < len(headings)
-            else "both"
-            if len(headings) == 2
-            else "all"
-        )
+        if len(held) == len(headings):
+            return "both" if len(held) == 2 else "all"
+        return ", ".join(heading.removeprefix("peak").lstrip(", ") for heading in held) or "none"
 
     columns: list[Column[Row]] = [Column("batch", lambda row: row[0], kind="name")]
     for name, heading in headings.items():
@@ -161,7 +157,7 @@ def sweep_columns(sweep: SweepResult, headings: Mapping[str, str]) -> list[Colum
         Column("resident", lambda row: row[1][own].resident_bytes if own in row[1] else math.nan, format_bytes),
         Column("lower bound", lambda row: row[1][own].lower_bound_bytes if own in row[1] else math.nan, format_bytes),
     ]
-    return [*columns, Column("fits", lambda row: fits(row) or "none", kind="text")] if budget else columns
+    return [*columns, Column("fits", fits, kind="text")] if budget else columns
 
 
 def _listed(points: Sequence[tuple[float, float]]) -> str:

@@ -6,7 +6,7 @@ import math
 
 from rich.text import Text
 
-from graphwright.report.advice import Advice, Suggestion, fits_text, price_text
+from graphwright.report.advice import Advice, Suggestion, price_text
 from graphwright.report.out_of_memory import OutOfMemory
 from graphwright.report.terminal_layout import Page, wrapped
 from graphwright.report.terminal_peak import print_live
@@ -44,7 +44,7 @@ def _print_suggestions(advice: Advice, page: Page) -> None:
 
 
 def _body(suggestion: Suggestion, memory_bytes: int, width: int) -> list[Text]:
-    fits = fits_text(max(suggestion.peak_bytes, suggestion.high_bytes), memory_bytes)
+    fits = suggestion.fits_words(memory_bytes)
     time = "time not predicted" if math.isnan(suggestion.time) else f"{price_text(suggestion.time)} for each example"
     style = "" if suggestion.fits else "dim"
     lines = [Text(wrapped(f"{suggestion.peak_words}; {fits}; {time}; {suggestion.results}", width), style=style)]

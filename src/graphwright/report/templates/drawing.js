@@ -261,8 +261,8 @@ graphwright.drawing = (data) => {
     add(root, 0, 0);
   }
   function move() {
-    world.setAttribute("transform", `translate(${place.x} ${place.y}) scale(${place.k})`);
     const frame = picture.getBoundingClientRect(), whole = place.x >= 0 && place.y >= 0 && place.x + root.w * place.k <= frame.width && place.y + root.h * place.k <= frame.height;
+    world.setAttribute("transform", `translate(${place.x} ${place.y}) scale(${place.k})`);  // the frame is read first: then nothing is laid out twice
     map.style.display = whole || frame.width < 500 ? "none" : "";
     const seen = { x: -place.x / place.k, y: -place.y / place.k, width: frame.width / place.k, height: frame.height / place.k };
     for (const key in seen) map.querySelector(".seen").setAttribute(key, seen[key]);
