@@ -155,6 +155,12 @@ def test_what_was_not_measured_is_said() -> None:
     assert "Memory and extra time" not in Page(plan_page(sample_plan(curve=False))).visible
 
 
+@pytest.mark.parametrize("measured", [True, False])
+def test_the_chosen_plan_and_what_it_took_stand_among_the_points_of_the_curve(measured: bool) -> None:
+    page = plan_page(sample_plan(measured=measured))
+    assert [page.count(f"<td>{word}</td>") for word in ("chosen", "measured")] == [1, measured]
+
+
 def test_every_table_has_a_caption_and_headings() -> None:
     text = plan_page(sample_plan())
     assert text.count("<table") == text.count("<caption>") == text.count("<thead>") == 7
