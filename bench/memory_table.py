@@ -15,12 +15,12 @@ from rich.markup import escape
 from rich.table import Table
 
 MIB = 1 << 20
-COLUMNS = ("step", "budget", "predicted", "measured", "kept", "error", "time", "FLOPs", "planning", "equal")
+COLUMNS = ("step", "budget", "predicted", "measured", "kept", "error", "planned time", "time", "FLOPs", "planning", "equal")
 LEGEND = (
     "Bytes in MiB, all that the step holds at once: variables, inputs and what it allocates. "
     "budget: percent of the measured peak of the unmodified step; act. of its activation peak, which is the peak less the "
-    "resident bytes. kept: the measured peak is within the budget. error: predicted against measured peak. time: relative to "
-    "the unmodified step, steps taking turns in one process. FLOPs: recomputed, as a share of the unmodified step's. equal: "
+    "resident bytes. kept: the measured peak is within the budget. error: predicted against measured peak. planned time, time: "
+    "relative to the unmodified step, steps taking turns in one process. FLOPs: recomputed, as a share of the unmodified step's. equal: "
     "loss and all variables after three steps, bit for bit unless said otherwise."
 )
 
@@ -41,6 +41,7 @@ class Row:
     recomputed_flops: float | None = None
     planning_time_s: float | None = None
     equal: bool | None = None
+    planned_time_ratio: float | None = None
     note: str = ""  # the error, or what differs
     how: str = ""
 
@@ -70,6 +71,7 @@ class Row:
             "" if self.measured_bytes is None else _mib(self.measured_bytes),
             "" if self.kept is None else ("yes" if self.kept else "NO"),
             "" if self.error is None else f"{100 * self.error:+.1f} %",
+            "" if self.planned_time_ratio is None else f"{self.planned_time_ratio:.2f}",
             "" if self.time_ratio is None or math.isnan(self.time_ratio) else f"{self.time_ratio:.2f}",
             "" if self.recomputed_flops is None else f"{100 * self.recomputed_flops:.1f} %",
             "" if self.planning_time_s is None else f"{self.planning_time_s:.1f} s",
@@ -116,12 +118,12 @@ def _mib(nbytes: int) -> str:
 
 
 def print_table(results: Results, names: Iterable[str], console: Console) -> None:
-    """A table for the terminal, with notes below. It is 130 columns wide; a narrower terminal folds it."""
-    wide = Console(file=console.file, width=max(console.width, 130))
+    """A table for the terminal, with notes below. It is 145 columns wide; a narrower terminal folds it."""
+    wide = Console(file=console.file, width=max(console.width, 145))
     table = Table(*COLUMNS, box=box.SIMPLE_HEAD)
     for column in table.columns:
         column.no_wrap = True
-    for column in table.columns[2:9]:
+    for column in table.columns[2:10]:
         column.justify = "right"
     notes: list[str] = []
     for name in names:
@@ -144,7 +146,7 @@ def as_markdown(results: Results) -> str:
     about = ", ".join(f"{key} {value}" for key, value in results.about.items())
     lines = [f"{LEGEND}\n", f"{about}.\n"]
     for name, entry in results.models.items():
-        lines += [f"**{name}**: {entry.description}\n", "| " + " | ".join(COLUMNS) + " |", "|---|---|" + "---:|" * 7 + "---|"]
+        lines += [f"**{name}**: {entry.description}\n", "| " + " | ".join(COLUMNS) + " |", "|---|---|" + "---:|" * 8 + "---|"]
         for row in entry.rows:
             cells = list(row.cells())
             cells[-1] += f": {row.note}" if row.note else ""

@@ -44,7 +44,7 @@ def test_no_file_is_no_results(tmp_path):
 def test_markdown_has_a_column_for_every_cell_and_says_what_is_wrong(tmp_path):
     text = as_markdown(Results({}, {"unet": ModelRows("a net", {}, True, rows())}))
     table = [line for line in text.splitlines() if line.startswith("|")]
-    assert {line.replace("\\|", "").count("|") for line in table} == {11}
+    assert {line.replace("\\|", "").count("|") for line in table} == {12}
     assert "WRONG: loss differs" in text
     assert "raises: ValueError: no \\| keywords" in text
     assert "| NO |" in text

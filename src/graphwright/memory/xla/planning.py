@@ -10,7 +10,7 @@ import math
 import time as clock
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Any
 
 from graphwright.analyze.cost import TaskMap
@@ -45,6 +45,8 @@ _MOST_NODES = 25_000  # of a step in parts: compiling takes minutes beyond that
 _QUICKLY_COMPILED = 6_000  # nodes of a step in parts that is tried with recomputing though another keeps the budget: minutes beyond that
 _CLOSE = 0.06  # share of the budget that may stay unused
 _OTHER_SHARES = (0.0, 0.2, 0.35, 0.5)  # that are tried where nothing keeps the budget
+_BESIDE = 3  # more of them, halfway between the one that takes least and its neighbors
+_APART = 0.02  # shares nearer to each other are one
 _ROOM = 0.97  # share of what seems to fit that is asked for
 _CHEAP = 0.03  # extra time as a share, below which nothing but parts is looked for
 _HOPELESS = 1.25  # times the budget: what parts are expected to take at most, where it is worth compiling them
@@ -438,8 +440,15 @@ def _search(
     if search.found:
         own = search.found[0].nbytes - fixed  # in its own order
     share = _ROOM * min(1.0, wanted / max(own, 1))
-    for _ in range(rounds):
+    tried: dict[float, int] = {}
+
+    def at(share: float) -> _Compiled:
         found = search.at(share, budget_bytes)
+        tried[share] = found.nbytes
+        return found
+
+    for _ in range(rounds):
+        found = at(share)
         temporary = max(found.nbytes - fixed, 1)
         if found.nbytes <= budget_bytes:
             low = max(low, share)
@@ -452,14 +461,14 @@ def _search(
                 break  # the model knows no smaller one
             share = max(_ROOM * share * wanted / temporary, share / 2)
             share = share if share > low else (low + high) / 2
-        if high - low < 0.02:
+        if high - low < _APART:
             break
     fitting = [found for found in search.found if found.nbytes <= budget_bytes]
     # XLA may need more for the smallest plan of the model, which repeats most, than for another one.
-    for share in other_shares:
+    for share in chain(other_shares, _beside_the_least(tried) if other_shares else ()):
         if fitting:
             break
-        found = search.at(share, budget_bytes)
+        found = at(share)
         fitting = [found] if found.nbytes <= budget_bytes else []
     if not fitting:
         return None
@@ -467,6 +476,19 @@ def _search(
     notes = ", ".join(f"{k} {v}" for k, v in chosen.solution.notes.items())
     step = f"split: {search.step.how}; " if search.step.how else ""
     return Obtained(chosen, f"{step}the least work of {len(search.found)} compiled plans; {notes}")
+
+
+def _beside_the_least(tried: Mapping[float, int]) -> Iterator[float]:
+    """Shares halfway between the one that took least so far and its neighbors, the wider gap first."""
+    for _ in range(_BESIDE):
+        least = min(tried, key=lambda share: tried[share])
+        shares = sorted(tried)
+        place = shares.index(least)
+        neighbors = (shares[max(place - 1, 0)], shares[min(place + 1, len(shares) - 1)])
+        other = max(neighbors, key=lambda share: abs(share - least))
+        if abs(other - least) < _APART:
+            return
+        yield (least + other) / 2
 
 
 def _infeasible(steps: _Steps, budget_bytes: int, map_allowed: Callable[[FlatStep], TaskMap]) -> InfeasibleError:
