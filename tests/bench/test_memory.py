@@ -16,7 +16,7 @@ def rows():
     return [
         Row("unmodified", status="ok", predicted_bytes=99 * MIB, measured_bytes=100 * MIB, resident_bytes=MIB, time_ratio=1.0),
         Row("keras.RematScope", status="raises", note="ValueError: no | keywords"),
-        Row("graphwright", "50 %", 50 * MIB, "ok", 49 * MIB, 50 * MIB, MIB, 1.0, 1.1, 0.2, 3.0, equal=True),
+        Row("graphwright", "50 %", 50 * MIB, "ok", 49 * MIB, 50 * MIB, MIB, 1.0, 1.1, 0.2, 3.0, equal=True, planned_time_ratio=1.05),
         Row("graphwright", "30 %", 30 * MIB, "ok", 29 * MIB, 31 * MIB, MIB, 1.0, 1.1, 0.2, 3.0, equal=False, note="loss differs"),
     ]
 
@@ -48,6 +48,7 @@ def test_markdown_has_a_column_for_every_cell_and_says_what_is_wrong(tmp_path):
     assert "WRONG: loss differs" in text
     assert "raises: ValueError: no \\| keywords" in text
     assert "| NO |" in text
+    assert "| 1.05 | 1.10 |" in text
 
 
 def test_the_terminal_table_names_failures(tmp_path):
