@@ -18,8 +18,6 @@ import argparse
 import json
 import os
 import re
-import statistics
-import time
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +34,13 @@ MODELS: dict[str, tuple[Any, int]] = {  # in the sizes that XLA compiles in less
     "lstm": ("small", 32),
 }
 _SCHEDULED = 0.76  # of a device's memory: what XLA's scheduler takes for arguments, results and temporaries
-_ROUNDS = 10
+_USABLE = 0.8  # of a GPU's memory, of which XLA's flag takes percents
+_WHOLE = 64  # elements of an array whose values are written, not their distribution
 
 
-def run_model(name: str, device: str, budgets: list[float], folder: Path | None, *, all_verbs: bool) -> dict[str, Any]:
+def run_model(
+    name: str, size: str, batch: int, device: str, budgets: list[float], folder: Path | None, *, all_verbs: bool
+) -> dict[str, Any]:
     """One row."""
     import graphwright as gw
     from bench import zoo
@@ -48,8 +49,8 @@ def run_model(name: str, device: str, budgets: list[float], folder: Path | None,
     from graphwright.step.example_inputs import example_inputs
     from graphwright.step.targets import trace
 
-    size, batch = MODELS[name]
-    model, _ = zoo.keras_model(name, size=size, batch=batch, batches=1)
+    model, data = zoo.keras_model(name, size=size, batch=batch, batches=1)
+    data = [array[:batch] for array in data]
     traced = trace(model, mode="train", batch=batch)
     target = find_device(device)
     row: dict[str, Any] = {"model": name, "device": device, "size": size, "batch": batch, "all": all_verbs, "plans": {}}
@@ -64,7 +65,11 @@ def run_model(name: str, device: str, budgets: list[float], folder: Path | None,
     remat = min((xla_memory(traced.function, traced.shapes, target, memory_bytes=n) for n in limits), key=lambda found: found.peak_bytes)
     row["remat"], row["remat_time"] = remat.peak_bytes, remat.time_s / plain.time_s
     if folder is not None:
-        _write(traced.function, traced.shapes, folder / f"{name}-{device}-plain", plain.peak_bytes)
+        usable = _USABLE * target.memory_bytes
+        slop = sorted({max(1, round(100 * share * plain.peak_bytes / usable)) for share in budgets})
+        about = {"model": f"{name} ({size}), batch {batch}", "device": device, "slop": slop}
+        written = about | {"program": "plain", "peak_bytes": plain.peak_bytes, "time": 1.0}
+        _write(traced.function, traced.shapes, folder / f"{name}-{device}-plain.json", written, data)
     for budget in budgets:
         try:
             fast = gw.optimize_memory(traced.function, budget, inputs=example_inputs(traced), device=device, **allow)
@@ -77,18 +82,32 @@ def run_model(name: str, device: str, budgets: list[float], folder: Path | None,
         if folder is not None:
             positional, keyword = (inputs, {}) if isinstance(inputs := example_inputs(traced), tuple) else ((), inputs)
             function = fast.concrete_function(*positional, **keyword)
-            _write(function, traced.shapes, folder / f"{name}-{device}-{budget}", plan.peak_bytes)
+            written = about | {"program": f"plan at {budget:.0%}", "peak_bytes": plan.peak_bytes, "time": 1 + plan.overhead}
+            _write(function, traced.shapes, folder / f"{name}-{device}-{budget}.json", written, data)
     return row
 
 
-def _write(function: Any, shapes: Any, path: Path, peak_bytes: int) -> None:
+def _write(function: Any, shapes: Any, path: Path, about: dict[str, Any], data: list[Any]) -> None:
+    """What `bench.device_run` reads: the program, and how to make up its arguments."""
     import tensorflow as tf
 
     from graphwright.source.private_tensorflow import compiled_by_xla
 
     specs = [tf.TensorSpec(shape, tensor.dtype) for shape, tensor in zip(shapes, function.inputs, strict=False)]
+    values = {id(variable.handle): variable for variable in function.variables}
+    arguments = [*data, *(values.get(id(captured), captured).numpy() for captured in function.captured_inputs)]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.with_suffix(".json").write_text(json.dumps({"peak_bytes": peak_bytes, "module": compiled_by_xla(function, specs, "stablehlo")}))
+    module = compiled_by_xla(function, specs, "stablehlo")
+    path.write_text(json.dumps(about | {"arguments": [_distribution(value) for value in arguments], "module": module}))
+
+
+def _distribution(value: Any) -> dict[str, Any]:
+    if value.size <= _WHOLE:
+        return {"values": value.astype("float64" if value.dtype.kind not in "iub" else "int64").tolist()}
+    if value.dtype.kind in "iub":
+        return {"least": int(value.min()), "most": int(value.max())}
+    value = value.astype("float64")
+    return {"mean": value.mean(), "deviation": value.std()}
 
 
 def as_markdown(rows: list[dict[str, Any]]) -> str:
@@ -122,49 +141,6 @@ def as_markdown(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def run_programs(folder: Path) -> str:
-    """Run what `--write` wrote on the first device that jax has: peak, time, and whether a plan's results are those of the step."""
-    import jax
-    import numpy as np
-
-    from graphwright.run.device_worker import read_module
-
-    device = jax.devices()[0]
-    platform = "cuda" if device.platform == "gpu" else device.platform
-    results: dict[str, list[Any]] = {}
-    rows: list[tuple[str, list[str]]] = []
-    # The peak that a device tells is that since the process began: what takes more comes later.
-    for path, stored in sorted(((p, json.loads(p.read_text())) for p in folder.glob("*.json")), key=lambda item: item[1]["peak_bytes"]):
-        call, given, donated = read_module(stored["module"], platform)
-        step = jax.jit(call, donate_argnums=donated)
-        results[path.stem] = [np.asarray(leaf) for leaf in jax.tree.leaves(step(*_made_up(given)))]
-        times: list[float] = []
-        for _ in range(_ROUNDS):
-            arguments = jax.block_until_ready(_made_up(given))
-            started = time.perf_counter()
-            jax.block_until_ready(step(*arguments))
-            times.append(time.perf_counter() - started)
-        peak = (device.memory_stats() or {}).get("peak_bytes_in_use")
-        measured = f"{peak / MIB:,.1f}" if peak else "not known"
-        rows.append((path.stem, [f"{stored['peak_bytes'] / MIB:,.1f}", measured, f"{1e3 * statistics.median(times):.2f}"]))
-    lines = [f"on {device.device_kind}", "| program | compiled for | peak | time, ms | largest difference |", "|---|---|---|---|---|"]
-    for name, cells in rows:
-        plain = results.get(f"{name.rpartition('-')[0]}-plain", results[name])
-        pairs = [(a.astype("float64"), b.astype("float64")) for a, b in zip(plain, results[name], strict=True)]
-        difference = max(float(np.max(np.abs(a - b), initial=0.0)) for a, b in pairs)
-        lines.append(f"| {name} | {' | '.join(cells)} | {difference:.3g} |")
-    return "\n".join(lines)
-
-
-def _made_up(given: Any) -> list[Any]:
-    import jax
-    import numpy as np
-
-    rng = np.random.default_rng(0)
-    values = [0.1 * rng.random(a.shape) if a.dtype.kind not in "iub" else np.zeros(a.shape) for a in given]
-    return [jax.device_put(value.astype(a.dtype)) for value, a in zip(values, given, strict=True)]
-
-
 def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -172,23 +148,28 @@ def main() -> None:
     parser.add_argument("--devices", nargs="+", default=["h100", "a100", "l4"])
     parser.add_argument("--budgets", nargs="+", type=float, default=[0.5, 0.35, 0.25], help="shares of the peak of the unmodified step")
     parser.add_argument("--allow", choices=("all",), default=None, help="what plans may do besides recomputing")
+    parser.add_argument("--size", choices=("small", "full"), default=None, help="of the models; with --batch")
+    parser.add_argument("--batch", type=int, default=None)
     parser.add_argument("--json", type=Path, default=None)
     parser.add_argument("--write", type=Path, default=None)
     parser.add_argument("--run", type=Path, default=None)
     arguments = parser.parse_args()
     if arguments.run is not None:
-        print(run_programs(arguments.run))
+        from bench.device_run import run_programs
+
+        print(run_programs(arguments.run, arguments.json))
         return
     rows: list[dict[str, Any]] = []
     if arguments.json is not None and arguments.json.exists():
         rows = json.loads(arguments.json.read_text())
     all_verbs = arguments.allow is not None
-    done = {(row["model"], row["device"], row.get("all", False)) for row in rows}
+    done = {(row["model"], row["size"], row["batch"], row["device"], row.get("all", False)) for row in rows}
     for device in arguments.devices:
         for name in arguments.models:
-            if (name, device, all_verbs) in done:
+            size, batch = arguments.size or MODELS[name][0], arguments.batch or MODELS[name][1]
+            if (name, size, batch, device, all_verbs) in done:
                 continue
-            rows.append(run_model(name, device, arguments.budgets, arguments.write, all_verbs=all_verbs))
+            rows.append(run_model(name, size, batch, device, arguments.budgets, arguments.write, all_verbs=all_verbs))
             if arguments.json is not None:
                 arguments.json.write_text(json.dumps(rows, indent=1))
     print(as_markdown(rows))

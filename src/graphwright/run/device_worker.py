@@ -9,6 +9,7 @@ Near-public names of jax: `jax.export.Exported` is documented, its fields are ma
 `jax.interpreters.mlir` shows. So the versions are pinned (the extra `gpu-target`).
 """
 
+import dataclasses
 import importlib
 import json
 import os
@@ -89,28 +90,31 @@ def read_module(module: str, platform: str) -> tuple[Any, tuple[Any, ...], tuple
 
         given, results = avals(kind.inputs), avals(kind.results)
         artifact = stablehlo.serialize_portable_artifact(parsed, stablehlo.get_current_version())
-    exported = export.Exported(
-        fun_name="step",
-        in_tree=jax.tree.structure((given, {})),
-        in_avals=given,
-        out_tree=jax.tree.structure(results),
-        out_avals=results,
-        in_shardings_hlo=(None,) * len(given),
-        out_shardings_hlo=(None,) * len(results),
-        _has_named_shardings=False,
-        _in_named_shardings=(None,) * len(given),
-        _out_named_shardings=(None,) * len(results),
-        nr_devices=1,
-        platforms=(platform,),
-        ordered_effects=(),
-        unordered_effects=(),
-        disabled_safety_checks=(),
-        mlir_module_serialized=artifact,
-        calling_convention_version=export.maximum_supported_calling_convention_version,
-        module_kept_var_idx=tuple(range(len(given))),
-        uses_global_constants=False,
-        _get_vjp=None,
-    )
+    known = {field.name for field in dataclasses.fields(export.Exported)}
+    fields = {
+        "fun_name": "step",
+        "in_tree": jax.tree.structure((given, {})),
+        "in_avals": given,
+        "out_tree": jax.tree.structure(results),
+        "out_avals": results,
+        "in_shardings_hlo": (None,) * len(given),
+        "out_shardings_hlo": (None,) * len(results),
+        "_has_named_shardings": False,
+        "_in_named_shardings": (None,) * len(given),
+        "_out_named_shardings": (None,) * len(results),
+        "nr_devices": 1,
+        "platforms": (platform,),
+        "ordered_effects": (),
+        "unordered_effects": (),
+        "disabled_safety_checks": (),
+        "mlir_module_serialized": artifact,
+        "calling_convention_version": export.maximum_supported_calling_convention_version,
+        "module_kept_var_idx": tuple(range(len(given))),
+        "uses_global_constants": False,
+        "_get_vjp": None,
+    }
+    # `_has_named_shardings` went with jax 0.11, which runs on GPUs what 0.10 has laid out for them.
+    exported = export.Exported(**{name: value for name, value in fields.items() if name in known})
     return exported.call, given, tuple(donated)
 
 
