@@ -10,7 +10,7 @@ mean and the deviation of the real ones, the same for each program of a model, a
 "Equal" is asked twice: of the programs as they are, whose products XLA may take in TF32 and by other kernels than those of the program
 they are compared with, and of the same programs asking for the highest precision of each product. Compared are the arrays that a step
 gives, each by norm(difference) / norm; the largest and the median of them are told. In the row of the step as it is stands what
-lies between its own two precisions.
+lies between its own two precisions; a small step runs on the machine's processor too.
 
 XLA's own rematerialization is asked for by its flag for how much of the device's memory the program may have, in whole percents.
 """
@@ -31,6 +31,7 @@ from typing import Any
 MIB = 2**20
 _ROUNDS = 20
 _AT_ONCE = 4  # processes that compile
+_ALSO_HERE = 256 * MIB  # peak of a step that the processor runs too
 _SLOP = "--xla_gpu_memory_limit_slop_factor"  # percent of 0.8 of the device's memory, without arguments and results
 
 
@@ -44,7 +45,7 @@ def run_programs(folder: Path, json_path: Path | None = None, *, seconds: float 
             compiled = list(pool.map(lambda job: _child(job | {"task": "compile"}, scratch, end), jobs))
         for job, told in zip(jobs, compiled, strict=True):  # when none compiles any longer: times
             ran = told if "error" in told else told | _child(job | {"task": "run"}, scratch, end)
-            rows.append({key: job[key] for key in ("model", "program", "exact", "slop")} | ran)
+            rows.append({key: job[key] for key in ("model", "program", "exact", "slop", "platform")} | ran)
             if json_path is not None:
                 json_path.write_text(json.dumps(rows, indent=1))
         for row in rows:
@@ -56,10 +57,13 @@ def run_programs(folder: Path, json_path: Path | None = None, *, seconds: float 
 
 def _jobs(path: Path) -> list[dict[str, Any]]:
     stored = json.loads(path.read_text())
-    one = {"path": str(path), "model": stored["model"], "program": stored["program"], "exact": False, "slop": 0}
+    one = {"path": str(path), "model": stored["model"], "program": stored["program"], "exact": False}
+    one |= {"slop": 0, "platform": ""}
     jobs = [one, one | {"exact": True}]
     if stored["program"] == "plain":
         jobs += [one | {"program": f"remat, {percent} %", "slop": percent} for percent in stored["slop"]]
+    if stored["program"] == "plain" and stored["peak_bytes"] <= _ALSO_HERE:
+        jobs.append(one | {"program": "plain, processor", "exact": True, "platform": "cpu"})
     return jobs
 
 
@@ -76,6 +80,8 @@ def _child(job: dict[str, Any], scratch: str, end: float) -> dict[str, Any]:
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
         "TF_CPP_MIN_LOG_LEVEL": "3",
     }
+    if job["platform"]:
+        environment["JAX_PLATFORMS"] = job["platform"]
     if job["slop"]:
         environment["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_SLOP}={job['slop']}".strip()
     request = json.dumps(job | {"results": str(Path(scratch) / f"{_key(job)}.npz")})
@@ -198,11 +204,14 @@ def as_markdown(rows: list[dict[str, Any]]) -> str:
     plains = {row["model"]: row for row in rows if row["program"] == "plain" and not row["exact"]}
     exacts = {(row["model"], row["program"]): row for row in rows if row["exact"]}
     for row in rows:
-        if row["exact"]:
+        if row["exact"] and not row["platform"]:
             continue
         name = f"{row['model']}, {row['program']}"
         if "error" in row:
             lines.append(f"| {name} | {row['error']} | | | | | | |")
+            continue
+        if row["platform"]:
+            lines.append(f"| {name} | | | | | | | {_difference_words(row)} |")
             continue
         plain = plains[row["model"]]
         ratio = f"{row['step_s'] / plain['step_s']:.2f}" if "step_s" in plain else ""

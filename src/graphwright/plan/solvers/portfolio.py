@@ -26,7 +26,7 @@ PROOF_SEARCH, WIDE_SEARCH = (8_000, 100_000), (1_600, 1_000_000)  # the same whe
 HALVING_SEARCH = (400, 200_000)  # the same on the way to the smallest peak ...
 HALVINGS = 6  # ... for so many budgets
 FIRST = 0.75  # share of the time for the first round of solvers
-NESTED = 0.5  # share of the time for cuts of cuts, where there is no answer yet
+NESTED, NESTED_OF_S = 0.5, 5.0  # share of the time for cuts of cuts, where there is no answer yet; of so many seconds at least
 FOREVER = float("inf")
 WORK_FIRST = 250_000  # units of work for one solver in the first round
 WORK_LATER = 100_000  # the same where one has failed and the way to the smallest peak has an answer ...
@@ -162,7 +162,7 @@ class Portfolio:
             starts = [(steps, "minimum cut") for steps in cuts[:2]] if fit else []
             if cuts and not fit and not place:
                 self.say(share * 0.1, "cutting again")
-                last = started + NESTED * (deadline - started)
+                last = started + NESTED * max(deadline - started, min(problem.last - started, NESTED_OF_S))
                 others = (minimum_cuts(problem, other, budget, last) for other in orders[1:])
                 starts = [(steps, "nested minimum cuts") for steps in nested_cuts(problem, (cuts, *others), budget, last)]
             if fit and problem.task_count > LARGE:
