@@ -153,11 +153,12 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=None)
     parser.add_argument("--write", type=Path, default=None)
     parser.add_argument("--run", type=Path, default=None)
+    parser.add_argument("--seconds", type=float, default=3600.0, help="what --run may take; half of it for compiling")
     arguments = parser.parse_args()
     if arguments.run is not None:
         from bench.device_run import run_programs
 
-        print(run_programs(arguments.run, arguments.json))
+        print(run_programs(arguments.run, arguments.json, seconds=arguments.seconds))
         return
     rows: list[dict[str, Any]] = []
     if arguments.json is not None and arguments.json.exists():

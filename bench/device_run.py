@@ -2,9 +2,9 @@
 
     python -m bench.device --run FOLDER [--json FILE]
 
-Each program is compiled in a process of its own, and run in another one that finds it compiled: while XLA compiles for a GPU that is
-there, it tries kernels, which take memory of the device. So the peak is that of the program alone, as the device's allocator tells
-it after two runs. Times come after that, medians of synchronized runs from equal arguments. Arguments are made up with the
+Each program is compiled in a process of its own, several at once, and run in another one that finds it compiled: while XLA compiles for a
+GPU that is there, it tries kernels, which take memory of the device. So the peak is that of the program alone, as the device's allocator
+tells it after two runs. Times come after that, medians of synchronized runs from equal arguments. Arguments are made up with the
 mean and the deviation of the real ones, the same for each program of a model, and kept on the device.
 
 "Equal" is asked twice: of the programs as they are, whose products XLA may take in TF32 and by other kernels than those of the program
@@ -29,22 +29,25 @@ from pathlib import Path
 from typing import Any
 
 MIB = 2**20
-_ROUNDS = 20
-_AT_ONCE = 4  # processes that compile
+_ROUNDS = 12
+_AT_ONCE = 6  # processes that compile
+_COMPILING = 0.5  # share of the time
 _ALSO_HERE = 256 * MIB  # peak of a step that the processor runs too
 _SLOP = "--xla_gpu_memory_limit_slop_factor"  # percent of 0.8 of the device's memory, without arguments and results
 
 
-def run_programs(folder: Path, json_path: Path | None = None, *, seconds: float = 540.0) -> str:
+def run_programs(folder: Path, json_path: Path | None = None, *, seconds: float) -> str:
     """Compile all, run each, compare the results; the table. Rows are kept as they come, and what comes after `seconds` is left out."""
-    end = time.monotonic() + seconds
+    started = time.monotonic()
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as scratch:
-        jobs = [job for path in sorted(folder.glob("*.json")) for job in _jobs(path)]
+        jobs = [job for path in sorted(folder.glob("*.json"), key=_largest_first) for job in _jobs(path)]
+        # What is not timed runs at once, beside what compiles.
+        first = [job | {"task": "both" if job["exact"] else "compile"} for job in jobs]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            compiled = list(pool.map(lambda job: _child(job | {"task": "compile"}, scratch, end), jobs))
-        for job, told in zip(jobs, compiled, strict=True):  # when none compiles any longer: times
-            ran = told if "error" in told else told | _child(job | {"task": "run"}, scratch, end)
+            answers = list(pool.map(lambda job: _child(job, scratch, started + _COMPILING * seconds), first))
+        for job, told in zip(jobs, answers, strict=True):
+            ran = told if "error" in told or job["exact"] else told | _child(job | {"task": "run"}, scratch, started + seconds)
             rows.append({key: job[key] for key in ("model", "program", "exact", "slop", "platform")} | ran)
             if json_path is not None:
                 json_path.write_text(json.dumps(rows, indent=1))
@@ -55,12 +58,16 @@ def run_programs(folder: Path, json_path: Path | None = None, *, seconds: float 
     return as_markdown(rows)
 
 
+def _largest_first(path: Path) -> int:
+    return -path.stat().st_size
+
+
 def _jobs(path: Path) -> list[dict[str, Any]]:
     stored = json.loads(path.read_text())
     one = {"path": str(path), "model": stored["model"], "program": stored["program"], "exact": False}
     one |= {"slop": 0, "platform": ""}
     jobs = [one, one | {"exact": True}]
-    if stored["program"] == "plain":
+    if stored["program"] == "plain" and stored["peak_bytes"] > _ALSO_HERE:  # a percent is several hundred MiB
         jobs += [one | {"program": f"remat, {percent} %", "slop": percent} for percent in stored["slop"]]
     if stored["program"] == "plain" and stored["peak_bytes"] <= _ALSO_HERE:
         jobs.append(one | {"program": "plain, processor", "exact": True, "platform": "cpu"})
@@ -119,16 +126,14 @@ def _answer(job: dict[str, Any]) -> dict[str, Any]:
     started = time.perf_counter()
     step = jax.jit(call, donate_argnums=donated).lower(*given).compile()
     seconds = time.perf_counter() - started
+    memory = step.memory_analysis()
+    kinds = (memory.argument_size_in_bytes, memory.output_size_in_bytes, memory.temp_size_in_bytes, -memory.alias_size_in_bytes)
+    told = {"compiled_bytes": sum(kinds), "compile_s": seconds, "device": device.device_kind}
+    told |= {"predicted_bytes": stored["peak_bytes"], "predicted_time": stored["time"]}
     if job["task"] == "compile":
-        memory = step.memory_analysis()
-        kinds = (memory.argument_size_in_bytes, memory.output_size_in_bytes, memory.temp_size_in_bytes, -memory.alias_size_in_bytes)
-        return {
-            "compiled_bytes": sum(kinds),
-            "compile_s": seconds,
-            "predicted_bytes": stored["peak_bytes"],
-            "predicted_time": stored["time"],
-        }
-    return {"device": device.device_kind, "load_s": seconds} | _measured(step, given, stored["arguments"], job)
+        return told
+    ran = _measured(step, given, stored["arguments"], job)
+    return told | ran if job["task"] == "both" else ran | {"load_s": seconds}
 
 
 def _measured(step: Any, given: Any, made_up: list[dict[str, Any]], job: dict[str, Any]) -> dict[str, Any]:
@@ -150,7 +155,7 @@ def _measured(step: Any, given: Any, made_up: list[dict[str, Any]], job: dict[st
     # bfloat16 is no dtype of NumPy's files.
     np.savez(job["results"], *[leaf.astype("float32") if leaf.dtype.kind == "V" or leaf.dtype.itemsize < 4 else leaf for leaf in kept])
     if job["exact"]:
-        return {"measured_bytes": peak}
+        return {}
     master, times = [jax.device_put(value) for value in host], []
     for _ in range(_ROUNDS + 2):
         arguments = jax.block_until_ready([jax.numpy.copy(value) for value in master])
@@ -168,6 +173,8 @@ def _made_up(rng: Any, one: dict[str, Any], aval: Any) -> Any:
         return np.asarray(one["values"]).astype(aval.dtype).reshape(aval.shape)
     if "most" in one:
         return rng.integers(one["least"], one["most"], aval.shape, endpoint=True).astype(aval.dtype)
+    if not one["deviation"]:
+        return np.full(aval.shape, one["mean"], aval.dtype)
     return (one["mean"] + one["deviation"] * rng.standard_normal(aval.shape, "float32")).astype(aval.dtype)
 
 
