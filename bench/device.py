@@ -69,7 +69,7 @@ def run_model(
         slop = sorted({max(1, round(100 * share * plain.peak_bytes / usable)) for share in budgets})
         about = {"model": f"{name} ({size}), batch {batch}", "device": device, "slop": slop}
         written = about | {"program": "plain", "peak_bytes": plain.peak_bytes, "time": 1.0}
-        _write(traced.function, traced.shapes, folder / f"{name}-{size}-{device}-plain.json", written, data)
+        write_program(traced.function, traced.shapes, folder / f"{name}-{size}-{device}-plain.json", written, data)
     for budget in budgets:
         try:
             fast = gw.optimize_memory(traced.function, budget, inputs=example_inputs(traced), device=device, **allow)
@@ -83,11 +83,11 @@ def run_model(
             positional, keyword = (inputs, {}) if isinstance(inputs := example_inputs(traced), tuple) else ((), inputs)
             function = fast.concrete_function(*positional, **keyword)
             written = about | {"program": f"plan at {budget:.0%}", "peak_bytes": plan.peak_bytes, "time": 1 + plan.overhead}
-            _write(function, traced.shapes, folder / f"{name}-{size}-{device}-{budget}.json", written, data)
+            write_program(function, traced.shapes, folder / f"{name}-{size}-{device}-{budget}.json", written, data)
     return row
 
 
-def _write(function: Any, shapes: Any, path: Path, about: dict[str, Any], data: list[Any]) -> None:
+def write_program(function: Any, shapes: Any, path: Path, about: dict[str, Any], data: list[Any]) -> None:
     """What `bench.device_run` reads: the program, and how to make up its arguments."""
     import tensorflow as tf
 
