@@ -192,6 +192,15 @@ def test_without_avx512_a_group_has_smaller_blocks(
         assert measured - 0.02 <= workspace_bytes(graph[name]) / 2**20 <= measured + 0.27
 
 
+def test_without_avx512_a_product_in_bfloat16_is_not_onednns(monkeypatch: pytest.MonkeyPatch) -> None:
+    product = {dtype: from_text(PRODUCT.format(dtype=dtype))["c"] for dtype in ("bfloat16", "float16")}
+    assert workspace_bytes(product["bfloat16"]) == 0
+    monkeypatch.setattr("graphwright.analyze.workspace._cpu_has", lambda any_of: False)
+    assert workspace_bytes(product["bfloat16"]) == workspace_bytes(product["float16"]) > 0
+    monkeypatch.setattr("graphwright.analyze.workspace._cpu_has", lambda any_of: "avx_ne_convert" in any_of)
+    assert workspace_bytes(product["bfloat16"]) == 0
+
+
 def test_without_onednn_operands_are_packed_and_halves_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     product = {dtype: from_text(PRODUCT.format(dtype=dtype))["c"] for dtype in ("float32", "float16")}
     convolution = from_text(CONVOLUTION.format(op_type="Conv2D", dtype="float32", batch=2))["y"]

@@ -12,6 +12,7 @@ from graphwright.ir.traits.effects import is_collective
 
 _FOR_ONEDNN = frozenset({"avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16"})
 _AVX512, _AMX = frozenset({"avx512f"}), frozenset({"amx_bf16"})
+_FOR_BFLOAT16 = _AVX512 | {"avx_ne_convert"}  # one of which oneDNN's kernels for it need (`IsDataTypeSupportedByOneDNNOnThisCPU`)
 
 
 def onednn_enabled() -> bool:
@@ -33,7 +34,7 @@ def _cpu_has(any_of: frozenset[str]) -> bool:
 
 
 def _by_onednn(dtype: DType) -> bool:
-    return dtype.name in ("float32", "bfloat16") and onednn_enabled()
+    return (dtype.name == "float32" or (dtype.name == "bfloat16" and _cpu_has(_FOR_BFLOAT16))) and onednn_enabled()
 
 
 def workspace_bytes(node: Node) -> int:
