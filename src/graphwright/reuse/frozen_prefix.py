@@ -111,11 +111,9 @@ def find_prefix(model: Any) -> FrozenPrefix:
     why: dict[int, str] = {}
     prefix = _without_the_trained(calls, inputs, why)
     parts = _cut(calls, prefix, inputs, outputs, specs)
-    if _effects(parts.compute):
-        for call in prefix:
-            reason = "; ".join(sorted(_effects(_traced([call], list(dict.fromkeys(call.takes.values())), call.gives, specs))))
-            if reason:
-                why[id(call)] = f"layer {call.name!r} {reason}"
+    effects = _effects(parts.compute)
+    if effects:
+        why |= {id(call): f"layer {call.name!r} {'; '.join(sorted(effects[id(call)]))}" for call in prefix if id(call) in effects}
         frozen = _without_the_trained(calls, inputs, why)
         lost = next((call for call in prefix if call.has_weights and all(call is not other for other in frozen)), None)
         if lost is not None:
@@ -198,29 +196,41 @@ def _without_the_trained(calls: Iterable[Call], inputs: Iterable[Key], refused: 
 
 
 def _traced(calls: list[Call], takes: list[Key], gives: list[Key], specs: Mapping[Key, Any]) -> Any:
-    """Calls as a `ConcreteFunction`, whose attribute `left_out` says what they make besides their outputs, in words."""
+    """Calls as a `ConcreteFunction`. Its attribute `left_out` says what each call, by `id`, makes besides its outputs, in words; `made_by`
+    which call made an operation.
+    """
     tf: Any = importlib.import_module("tensorflow")
-    left_out: set[str] = set()
+    left_out: dict[int, set[str]] = {}
+    made_by: dict[str, int] = {}
 
     def compute(*given: Any) -> list[Any]:
-        values = run(calls, dict(zip(takes, given, strict=True)), training=True)
+        values = dict(zip(takes, given, strict=True))
+        made = 0
         for call in calls:
+            values = run([call], values, training=True)
+            operations = tf.compat.v1.get_default_graph().get_operations()
+            made_by.update((operation.name, id(call)) for operation in operations[made:])
+            made = len(operations)
             if hasattr(call.operation, "add_loss") and added_losses(call.operation):
-                left_out.add("adds a loss of its own, which would be left out")
+                left_out.setdefault(id(call), set()).add("adds a loss of its own, which would be left out")
                 forget_added_losses(call.operation)
-        if any(mask_of(values[key]) is not None for call in calls for key in call.gives):
-            left_out.add("gives a mask to later layers, which would be left out")
+            masked = [any(mask_of(values[key]) is not None for key in keys) for keys in (call.takes.values(), call.gives)]
+            if masked == [False, True]:
+                left_out.setdefault(id(call), set()).add("gives a mask to later layers, which would be left out")
         return [values[key] for key in gives]
 
     given = [tf.TensorSpec(specs[key].shape, specs[key].dtype) for key in takes]
     concrete = tf.function(compute, autograph=False).get_concrete_function(*given)
-    concrete.left_out = left_out
+    concrete.left_out, concrete.made_by = left_out, made_by
     return concrete
 
 
-def _effects(concrete: Any) -> set[str]:
-    """What a traced function does in training besides making its outputs, in words."""
+def _effects(concrete: Any) -> dict[int, set[str]]:
+    """What each call of a traced function does in training besides making its outputs, in words."""
     graph = from_concrete_function(concrete, planned=False)[0]
     purity = Purity(graph, stateful_op_types(graph))
-    culprits = [culprit_in(graph, node, purity) for node in impure_nodes(graph, purity)]
-    return concrete.left_out | {f"{does(node)} ({node.op_type})" for node in culprits}
+    found = {call: set(words) for call, words in concrete.left_out.items()}
+    for node in impure_nodes(graph, purity):
+        culprit = culprit_in(graph, node, purity)
+        found.setdefault(concrete.made_by[node.name], set()).add(f"{does(culprit)} ({culprit.op_type})")
+    return found
