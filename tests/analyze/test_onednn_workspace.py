@@ -77,6 +77,36 @@ def test_kernels_for_avx2_have_blocks_of_their_own(
     assert asked - 0.15 <= gemm_workspace_bytes(product(rows, inner, columns), avx512=False) / MIB <= asked
 
 
+@pytest.mark.parametrize(
+    ("batch", "channels", "outputs", "window", "stride", "measured"),
+    [
+        (1, 64, 128, 3, 1, 20.97),
+        (1, 128, 64, 3, 1, 42.03),
+        (1, 64, 64, 4, 1, 36.64),
+        (1, 512, 64, 2, 1, 76.39),
+        (1, 128, 64, 3, 2, 10.49),
+        (1, 96, 64, 3, 1, 0.09),  # its filter is less than half of the cache
+        (1, 32, 64, 5, 1, 0.22),
+        (1, 512, 64, 1, 1, 0.0),  # patches of one are the image
+        (4, 128, 64, 3, 1, 0.28),  # the filter in blocks
+    ],
+)
+def test_patches_of_one_image_are_a_matrix_without_avx512(
+    batch: int, channels: int, outputs: int, window: int, stride: int, measured: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sysconf", lambda _: 512 << 10)
+    side = (100 - window) // stride + 1
+    graph = from_text(f"""graph "g"
+        inputs %x:0, %w:0
+        outputs %y:0
+        %x = Placeholder() : float32[{batch},100,100,{channels}]
+        %w = Placeholder() : float32[{window},{window},{channels},{outputs}]
+        %y = Conv2D(%x:0, %w:0) : float32[{batch},{side},{side},{outputs}]
+        """)
+    assert onednn_workspace_bytes(graph["y"], avx512=False) / MIB == pytest.approx(measured, abs=0.25)
+    assert onednn_workspace_bytes(graph["y"]) == (0 if batch == 1 else graph["w"].outputs[0].nbytes)
+
+
 def test_with_one_block_of_columns_little_of_the_panel_is_written() -> None:
     assert gemm_workspace_bytes(product(200, 600, 1024)) < 0.6 * MIB  # 1.7 were asked for, 0.4 written
     assert gemm_workspace_bytes(product(1500, 30, 1500)) < 0.4 * MIB  # of 1.6

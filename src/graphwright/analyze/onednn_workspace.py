@@ -31,6 +31,7 @@ _BLOCK, _BLOCK_OF_AVX2 = 16, 8  # its blocks of channels
 _FEW = 4  # groups of fewer than 16 channels have blocks of a multiple of this, where it divides them
 _WITH_SUMS = 3  # a bfloat16 gradient of a filter, and its sums in float32
 _FLOAT32 = 4
+_SECOND_LEVEL = 512 << 10  # bytes, where the system does not tell
 _COLUMNS_AT_ONCE, _COLUMNS_OF_SHORT_SUMS, _SHORT_SUM = 384, 24, 48
 _MANY = 378  # rows, columns or terms for each thread from which on packing pays
 
@@ -54,12 +55,13 @@ def onednn_workspace_bytes(node: Node, *, avx512: bool = True) -> int:
     """Bytes allocated while a node other than a product of two matrices runs under oneDNN, or on a GPU.
 
     A convolution copies its filter into oneDNN's blocked layout; not so a forward one of a single float32 image, for which TensorFlow
-    asks for a kernel that takes the filter as it is (`MklConvFwdPrimitive::Setup`). Gradients of filters are computed in a blocked
-    layout and copied, those of bfloat16 are added up in float32 besides. That layout has 16 x 16 channels for each group (8 x 8 without
-    AVX-512), up to 256 times the filter, for the gradient of a filter in groups, but for a depthwise one at most 3 wide; and in float32 for
-    any convolution in groups unless it is depthwise or its groups have 4, 8 or 12 channels. Batched matrix products repack one matrix of
-    each operand that is transposed or broadcast, or as much of it as the threads take at once. A collective takes what the others send in
-    chunks, together at most as large as its input.
+    asks for a kernel that takes the filter as it is (`MklConvFwdPrimitive::Setup`); without AVX-512 that one writes all patches of the
+    image as a matrix, by blocks only where the filter is less than half of the second level's cache (`gemm_convolution_utils.cpp`).
+    Gradients of filters are computed in a blocked layout and copied, those of bfloat16 are added up in float32 besides. That layout has
+    16 x 16 channels for each group (8 x 8 without AVX-512), up to 256 times the filter, for the gradient of a filter in groups, but for a
+    depthwise one at most 3 wide; and in float32 for any convolution in groups unless it is depthwise or its groups have 4, 8 or 12
+    channels. Batched matrix products repack one matrix of each operand that is transposed or broadcast, or as much of it as the threads
+    take at once. A collective takes what the others send in chunks, together at most as large as its input.
 
     >>> from graphwright.ir.graph import DTYPES, Graph
     >>> f32 = DTYPES["float32"]
@@ -130,7 +132,30 @@ def _reordered_filter(node: Node, block: int) -> int:
         if groups.inputs * groups.outputs > 1 and not few:
             return groups.blocked_bytes(kernel.dtype, block)
     one_image = node.op_type in _CONVOLVES_FORWARD and images.dtype.name == "float32" and bool(images.shape) and images.shape[0] == 1
+    if one_image and block == _BLOCK_OF_AVX2:
+        return _patches(node)
     return 0 if one_image else kernel.nbytes or 0  # of one image the filter is taken as it is
+
+
+def _patches(node: Node) -> int:
+    """Of one image, as the rows of a matrix."""
+    image, kernel, output = node.inputs[0].shape, node.inputs[1], node.outputs[0].shape
+    shape = kernel.shape
+    if image is None or shape is None or output is None or None in (*image, *shape, *output):
+        return 0
+    *window, inputs, outputs = (size or 0 for size in shape)
+    by_blocks = (kernel.nbytes or 0) < _second_level_bytes() // 2
+    elements = math.prod(size or 0 for size in output) // max(outputs, 1) * inputs
+    as_it_is = math.prod(window) == 1 and elements == math.prod(size or 0 for size in image)
+    return 0 if by_blocks or as_it_is else _FLOAT32 * math.prod(window) * elements
+
+
+def _second_level_bytes() -> int:
+    """The cache of a core."""
+    try:
+        return os.sysconf("SC_LEVEL2_CACHE_SIZE") or _SECOND_LEVEL
+    except (AttributeError, OSError, ValueError):  # Windows, macOS
+        return _SECOND_LEVEL
 
 
 def _filter_gradient(node: Node, block: int) -> int:
