@@ -66,8 +66,8 @@ def _largest_first(path: Path) -> int:
 
 def _jobs(path: Path) -> list[dict[str, Any]]:
     stored = json.loads(path.read_text())
-    one = {"path": str(path), "model": stored["model"], "program": stored["program"], "exact": False}
-    one |= {"slop": 0, "platform": ""}
+    one = {"path": str(path), "model": stored["model"], "program": stored["program"]}
+    one |= {"exact": False, "slop": 0, "platform": ""}
     jobs = [one, one | {"exact": True}]
     if stored["program"] == "plain" and stored["peak_bytes"] > _ALSO_HERE:  # a percent is several hundred MiB
         jobs += [one | {"program": f"remat, {percent} %", "slop": percent} for percent in stored["slop"]]
@@ -209,10 +209,9 @@ def _differences(scratch: Path, row: dict[str, Any]) -> dict[str, Any]:
 def as_markdown(rows: list[dict[str, Any]]) -> str:
     """The table of the documentation."""
     lines = [f"on {next((row['device'] for row in rows if 'device' in row), 'no device')}"]
-    lines.append(
-        "| program | predicted MiB | compiled there | measured | time predicted | time measured | differences | at highest precision |"
-    )
-    lines.append("|---|---|---|---|---|---|---|---|")
+    head = ["program", "predicted, MiB", "compiled there", "measured (share)", "time predicted", "time measured", "differences"]
+    head.append("at highest precision")
+    lines += [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     plains = {row["model"]: row for row in rows if row["program"] == "plain" and not row["exact"]}
     exacts = {(row["model"], row["program"]): row for row in rows if row["exact"]}
     for row in rows:
