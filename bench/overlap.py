@@ -30,8 +30,7 @@ _COLUMNS = (
 def row(name: str, size: zoo.Size, batch: int | None, share: float, rounds: int) -> list[str]:
     """One line of the table: times as ratios of the plain step's, peaks in MiB; "order" is what overlap costs beyond no order."""
     import graphwright as gw
-    from graphwright.memory.planning import follow_schedule, map_tasks, solve_with_room
-    from graphwright.plan.relaxed_order import relax
+    from graphwright.memory.planning import follow_schedule, map_tasks, overlap_within, solve_with_room
     from graphwright.run.executed_graph import recorded_graphs
     from graphwright.run.traced_step import resolve
     from graphwright.source.concrete_function import to_concrete_function
@@ -66,8 +65,8 @@ def row(name: str, size: zoo.Size, batch: int | None, share: float, rounds: int)
             apply_schedule(tasks, solution.schedule, fix_order=False)
             followed = to_concrete_function(flat.graph, flat.binding)
         else:
-            starts = relax(costs, solution.schedule, solution.peak_bytes) if kind == "overlap" else None
-            followed = follow_schedule(flat, tasks, solution.schedule, starts=starts)
+            waits = overlap_within(costs, len(flat.graph), solution) if kind == "overlap" else None
+            followed = follow_schedule(flat, tasks, solution.schedule, waits=waits)
         steps[kind] = replace(resolve(followed, reference.inputs), grappler_disabled=True)
     runs = {"plain": traced.run, "off": traced.run, **{kind: step.run for kind, step in steps.items()}}
     both = both_times(runs, rounds, grappler=["plain"])

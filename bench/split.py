@@ -28,10 +28,9 @@ _COLUMNS = ("model", "batch", "how", "predicted time", "processor time", "predic
 def rows(name: str, batch: int, parts: Sequence[int], rounds: int, time_limit_s: float = 10.0) -> list[list[str]]:
     """The lines of one model: times as ratios of the plain step's, peaks in MiB."""
     import graphwright as gw
-    from graphwright.memory.planning import follow_schedule, map_tasks, solve_with_room
+    from graphwright.memory.planning import follow_schedule, map_tasks, overlap_within, solve_with_room
     from graphwright.memory.verbs import Candidate, split_candidates
-    from graphwright.plan.model import Schedule
-    from graphwright.plan.relaxed_order import relax
+    from graphwright.plan.model import Solution
     from graphwright.plan.solve import minimum
     from graphwright.run.traced_step import resolve
     from graphwright.step.flatten import flat_step
@@ -40,9 +39,9 @@ def rows(name: str, batch: int, parts: Sequence[int], rounds: int, time_limit_s:
     reference = zoo.make(name, size="small", batch=batch)
     traced = trace(reference.step, inputs=reference.inputs)
 
-    def runs(candidate: Candidate, schedule: Schedule, peak_bytes: int) -> Any:
-        starts = relax(candidate.tasks.costs, schedule, peak_bytes)
-        function = follow_schedule(candidate.flat, candidate.tasks, schedule, starts=starts)
+    def runs(candidate: Candidate, solution: Solution) -> Any:
+        waits = overlap_within(candidate.tasks.costs, len(candidate.flat.graph), solution)
+        function = follow_schedule(candidate.flat, candidate.tasks, solution.schedule, waits=waits)
         return replace(resolve(function, reference.inputs), grappler_disabled=True)
 
     def given() -> Candidate:
@@ -56,13 +55,13 @@ def rows(name: str, batch: int, parts: Sequence[int], rounds: int, time_limit_s:
         if candidate.parts in parts:
             solution = solve_with_room(candidate.tasks.costs, len(candidate.flat.graph), candidate.peak_bytes, time_limit_s, None)
             predicted[how := f"{candidate.parts} parts"] = (1 + candidate.slower) * (1 + solution.overhead), solution.peak_bytes
-            steps[how] = runs(candidate, solution.schedule, solution.peak_bytes)
+            steps[how] = runs(candidate, solution)
         if candidate.parts >= max(parts):
             break
     single = given()
     smallest = minimum(single.tasks.costs)
     predicted["recompute, the least found"] = 1 + smallest.overhead, smallest.peak_bytes
-    steps["recompute, the least found"] = runs(single, smallest.schedule, smallest.peak_bytes)
+    steps["recompute, the least found"] = runs(single, smallest)
     times = processor_times({how: step.run for how, step in steps.items()}, rounds)
     table: list[list[str]] = []
     for how, step in steps.items():

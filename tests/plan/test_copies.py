@@ -49,7 +49,8 @@ def test_a_repeat_of_a_copied_task_reads_nothing_and_makes_its_buffer() -> None:
     assert versions(copied, schedule).sources[4] == ()
     # Step 3 holds neither x1, which is read back behind it, nor anything for it.
     assert simulate(copied, schedule).step_bytes[3] == simulate(copied, Schedule(graph.order)).step_bytes[3] - 10
-    assert max(relax(copied, schedule, 31)) <= 6
+    # The copy is read back into the room that x1 left.
+    assert relax(copied, schedule, 31)[4] == ((2,),)
 
 
 def test_a_copy_is_not_read_before_it_was_written() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from graphwright.ir.walk import reached
 from graphwright.transform.keep_order import keep_order
 
 F32 = [(DTYPES["float32"], (2,))]
+CHAIN = [((k - 1,),) if k else () for k in range(5)]
 TYPES = ("Add", "Add", "Add", "Shape", "Small", "Const")
 
 
@@ -36,8 +38,8 @@ def control_edges(graph: Graph) -> int:
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.integers(0, 2**32), st.integers(2, 40), st.booleans())
-def test_each_step_waits_for_all_before_its_start(seed: int, count: int, monotone: bool) -> None:
+@given(st.integers(0, 2**32), st.integers(2, 40), st.sampled_from([8192, 4]))
+def test_each_step_waits_for_its_groups(seed: int, count: int, remembered: int) -> None:
     """Random graphs of steps of one node or two, with nodes between them that are no steps."""
     rng = random.Random(seed)
     graph = Graph()
@@ -51,12 +53,12 @@ def test_each_step_waits_for_all_before_its_start(seed: int, count: int, monoton
             node = add(graph, f"n{k}", op_type, earlier)
             if op_type == "Add":
                 steps.append((node, add(graph, f"m{k}", "Add", earlier)) if rng.random() < 0.3 else (node,))
-    starts = [rng.randint(0, k) for k in range(len(steps))]
-    if monotone:
-        starts = [max(starts[: k + 1]) for k in range(len(steps))]
-    keep_order(graph, steps, starts)
-    for k, nodes in enumerate(steps):
-        wanted = {node for step in steps[: starts[k]] for node in step}
+    groups = [tuple(rng.sample(range(len(steps)), min(len(steps), rng.randint(1, 4)))) for _ in range(10)]
+    waits = [tuple(group for group in rng.sample(groups, rng.randint(0, 4)) if max(group, default=-1) < k) for k in range(len(steps))]
+    with patch("graphwright.transform.keep_order._REMEMBERED", remembered):
+        keep_order(graph, steps, waits)
+    for nodes, asked in zip(steps, waits, strict=True):
+        wanted = {node for group in asked for k in group for node in steps[k]}
         assert all(wanted <= waits_for(node) for node in nodes)
 
 
@@ -67,7 +69,7 @@ def test_what_inputs_say_gets_no_edge() -> None:
     for name in "bcd":
         nodes.append(add(graph, name, "Add", [nodes[-1]]))
     nodes.append(add(graph, "e", "Add", [nodes[0]]))
-    keep_order(graph, [(node,) for node in nodes], range(5))
+    keep_order(graph, [(node,) for node in nodes], CHAIN)
     assert [node.name for node in graph if node.control_inputs] == ["e"]
     assert nodes[-1].control_inputs == (nodes[3],)
 
@@ -76,9 +78,22 @@ def test_what_several_wait_for_stands_once() -> None:
     """Twenty steps wait for twenty others: forty edges and a node, not 400 edges."""
     graph = Graph()
     steps = [(add(graph, f"n{k}", "Add", []),) for k in range(40)]
-    keep_order(graph, steps, [0] * 20 + [20] * 20)
+    keep_order(graph, steps, [()] * 20 + [(tuple(range(20)),)] * 20)
     assert control_edges(graph) == 40
     assert [node.op_type for node in graph].count("NoOp") == 1
+
+
+@pytest.mark.parametrize(("remembered", "edges"), [(8192, 0), (4, 1)])
+def test_what_lies_far_behind_is_forgotten_and_gets_an_edge(monkeypatch: pytest.MonkeyPatch, remembered: int, edges: int) -> None:
+    """Of a chain of ten beside a node, the last one surely waits for the third: with room for four bits that is said again."""
+    monkeypatch.setattr("graphwright.transform.keep_order._REMEMBERED", remembered)
+    graph = Graph()
+    beside = add(graph, "beside", "Add", [])
+    nodes = [add(graph, "n0", "Add", [])]
+    for k in range(1, 10):
+        nodes.append(add(graph, f"n{k}", "Add", [nodes[-1]]))
+    keep_order(graph, [(node,) for node in (beside, *nodes)], [()] * 10 + [((3,),)])
+    assert control_edges(graph) == edges
 
 
 @pytest.mark.parametrize("op_type", ["Shape", "If"])
@@ -90,5 +105,5 @@ def test_a_path_that_need_not_be_waited_for_counts_for_nothing(op_type: str) -> 
     if op_type == "If":
         graph.set_attr(question, "then_branch", FunctionReference("f"))
     b = add(graph, "b", "Add", [question])
-    keep_order(graph, [(a,), (b,)], [0, 1])
+    keep_order(graph, [(a,), (b,)], [(), ((0,),)])
     assert b.control_inputs == (a,)

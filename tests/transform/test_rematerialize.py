@@ -129,7 +129,7 @@ def test_grappler_keeps_each_execution():
     tasks = map_tasks(flat)
     product, *others = tasks.costs.order
     schedule = Schedule(tuple(t for other in others for t in (product, other)))
-    function = follow_schedule(flat, tasks, schedule, starts=[0] * len(schedule.steps))
+    function = follow_schedule(flat, tasks, schedule, waits=[()] * len(schedule.steps))
     like, _ = from_concrete_function(function)
     ran = executed_graph(dataclasses.replace(target, function=function), like=like)
     assert [node.op_type for node in ran].count("MatMul") == 3

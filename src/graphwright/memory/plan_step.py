@@ -24,6 +24,7 @@ from graphwright.memory.planning import (
     infeasible,
     make_memory_plan,
     map_tasks,
+    overlap_within,
     reach,
     without_recomputation,
 )
@@ -32,7 +33,6 @@ from graphwright.memory.verbs import BIT_FOR_BIT, ON_ONE_DEVICE, WITH_COPIES, Ca
 from graphwright.plan.budget import Budget
 from graphwright.plan.copies import most_copied_bytes
 from graphwright.plan.model import CostGraph, Schedule, Solution
-from graphwright.plan.relaxed_order import relax
 from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import curve, known_solution
 from graphwright.report.obtained import Obtained
@@ -359,8 +359,9 @@ def _follow(
     original = Original(start.graph, start.purity, default_attributes, parts=chosen.parts > 1) if prove else None
     before = [_proved(one) for one in made if prove and not (one is chosen and one.parts > 1)]
     difference = next((one.difference for one in before if one.difference), "")
-    starts = relax(costs, schedule, solutions[0].peak_bytes) if len(parts) == 1 else None
-    function = follow_schedule(chosen.flat, chosen.tasks, schedule, lanes(parts), starts, chosen.offload, chosen.sent)
+    followed = replace(solutions[0], schedule=schedule)
+    waits = overlap_within(costs, len(chosen.flat.graph), followed) if len(parts) == 1 else None
+    function = follow_schedule(chosen.flat, chosen.tasks, schedule, lanes(parts), waits, chosen.offload, chosen.sent)
     tell("proving that it computes the same", 1.0)
     proof = None if original is None else Proof(difference) if difference else prove_function(original, function, flat.binding)
     if proof is not None and proof.equal:

@@ -16,7 +16,8 @@ from graphwright.errors import InfeasibleError
 from graphwright.memory.offload import Offload, tie_files
 from graphwright.memory.verbs import Candidate
 from graphwright.plan.copies import copied_buffers
-from graphwright.plan.model import CostGraph, LowerBound, Schedule, Solution
+from graphwright.plan.model import CostGraph, LowerBound, Schedule, Solution, Waits
+from graphwright.plan.relaxed_order import relax
 from graphwright.plan.solve import solve
 from graphwright.plan.time_bound import least_time
 from graphwright.report.progress import Progress
@@ -44,12 +45,13 @@ _HOW_COUNTED = (
     "all operations that touch 4 KiB and more; counted are variables, inputs, constants, every tensor while it is live, and known kernel "
     "workspace; for the CPU "
 ) + ("with oneDNN" if onednn_enabled() else "without oneDNN, where the workspace of kernels is a bound")
-HOW_PEAK = f"simulated over a total order, in which steps overlap only where no overlap needs more, of {_HOW_COUNTED}"
+HOW_PEAK = f"simulated over a total order, in which steps overlap only where none needs 1 % more, of {_HOW_COUNTED}"
 HOW_PEAK_TRACED = f"simulated over the order in which the step was traced, of {_HOW_COUNTED}"
 HOW_TIME = "estimated per operation from FLOPs and bytes moved (roofline), as ratios"
 
 # Left free for small tensors, page rounding and what the executor notes of every node while it runs.
 _ROOM, _ROOM_BYTES, _ROOM_PER_NODE = 0.01, 2**20, 128  # share of what is not resident, bytes, bytes per node
+_OVERLAP = 0.01  # what steps that overlap may take beyond the peak of the plan, as a share of it, where that is within the budget
 _LARGEST_ROOM = 0.1  # share: a step of a few MiB is not to be planned for half of its budget
 
 
@@ -77,7 +79,7 @@ def follow_schedule(
     tasks: TaskMap,
     schedule: Schedule,
     lanes: Sequence[int] | None = None,
-    starts: Sequence[int] | None = None,
+    waits: Sequence[Waits] | None = None,
     offload: Offload | None = None,
     sent: Sequence[Sent] = (),
 ) -> Any:
@@ -85,18 +87,27 @@ def follow_schedule(
 
     Args:
         lanes: per task, the number of the device that runs it, where there are several: each keeps its own order.
-        starts: per step, how many of the first steps it waits for; all without it.
+        waits: per step, the groups of steps that it waits for; for the one before without it.
         offload: where copied tasks have their copies. Files go with the function.
         sent: the variables that are in files between two runs.
     """
     carrier = None if offload is None else offload.carrier(flat.graph)
-    apply_schedule(tasks, schedule, lanes=lanes, starts=starts, carrier=carrier)
+    apply_schedule(tasks, schedule, lanes=lanes, waits=waits, carrier=carrier)
     order_branches(flat.graph)
     wait_for_loop_ends(flat.graph)
     function = to_concrete_function(flat.graph, flat.binding)
     captured = dict(zip(flat.graph.inputs[flat.binding.argument_count :], flat.binding.captures, strict=True))
     tie_files(function, carrier, [captured[one.handle] for one in sent if one.handle in captured])
     return function
+
+
+def overlap_within(costs: CostGraph, node_count: int, solution: Solution) -> tuple[Waits, ...]:
+    """What each step of a plan waits for, so that steps overlap where its peak has room, or a little more where the budget has.
+
+    At the peak itself no step can overlap with another without that, and in what lies near it few can.
+    """
+    budget = solution.budget_bytes - room_bytes(costs, node_count, solution.budget_bytes)
+    return relax(costs, solution.schedule, max(solution.peak_bytes, min(budget, int((1 + _OVERLAP) * solution.peak_bytes))))
 
 
 def solve_with_room(

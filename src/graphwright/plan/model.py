@@ -36,6 +36,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Status = Literal["optimal", "feasible", "infeasible"]
+Waits = tuple[tuple[int, ...], ...]  # groups of steps, by their positions, that a step waits for
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,30 +1,31 @@
-"""How far the steps of a schedule may overlap without needing more memory than was planned.
+"""Which steps of a schedule may overlap without needing more memory than was planned.
 
 A chain, in which each step waits for the one before it, has the peak of the schedule, and costs the time in which a thread hands over
-to the next step and every overlap of kernels. Most steps are far below the peak: there, steps may run side by side.
+to the next step and every overlap of kernels. It says more than memory asks for: a step needs room for what it makes, and it is enough
+that it waits for those who leave it that room.
 
-Step k may *start* once all steps before `starts[k]` have finished. Let m be the first step that has not finished. Then no step k with
-`starts[k] > m` has started, so the memory in use is at most what is live when step m starts, plus the outputs and the workspace of all
-steps from m to the last k with `starts[k] <= m`. Nothing that those steps free is counted, nor that an output may take over
-the storage of an input. So where, for each k and each m from `starts[k]` to k,
+So the bytes of the budget that nobody holds at the start are handed on along the schedule. A step takes as many as its outputs and its
+workspace need and waits for those who held them before: for the step that worked in them, for the step that made a version of a
+buffer and all that read it. At no time do two hold the same byte, in whatever order the executor runs steps that do not wait for each
+other, so no order needs more than the budget. In the order of the schedule no more bytes are held than its peak, so there is always
+one to take; where an output has to be written over an input for that, the step waits for all others that read the input. Each step waits
+for earlier ones alone, so none waits for itself.
 
-    live(m) + sum over j from m to k of (outputs(j) + workspace(j)) <= budget
-
-every order in which the executor may run the steps keeps the budget. A step that is too large for that waits for all before it, and all
-behind it for that step; then it needs what the simulator says. What the budget asks for never decreases from step to step, so one pass
-with a queue finds it. A step may wait for more than that: what starts later only leaves fewer orders. Since each wait costs time, steps
-that follow each other wait for the same where that leaves them half of what they may overlap with.
+Taken are the bytes that have been free for longest: whoever held them has most likely finished. Where they lie in memory does not
+matter here, so a version may take bytes of several others, but each queue of bytes is cut as often as versions begin and end: what is
+waited for stays as much as there are steps and versions.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator
+from typing import cast
 
-from graphwright.plan.model import CostGraph, Schedule
-from graphwright.plan.simulate import entry_bytes, executed
+from graphwright.plan.model import CostGraph, Schedule, Task, Waits
+from graphwright.plan.simulate import Version, entry_bytes, executed, versions
 
 
-def relax(graph: CostGraph, schedule: Schedule, budget_bytes: int) -> tuple[int, ...]:
-    """Per step, how many of the first steps must have finished before it starts, so that the budget is kept.
+def relax(graph: CostGraph, schedule: Schedule, budget_bytes: int) -> tuple[Waits, ...]:
+    """Per step, the groups of steps that must have finished before it starts, beyond the makers of what it reads, to keep the budget.
 
     A step that overwrites a variable also waits for all that reads it as it was before, and one that is repeated for what its first
     execution had to wait for.
@@ -34,52 +35,83 @@ def relax(graph: CostGraph, schedule: Schedule, budget_bytes: int) -> tuple[int,
         budget_bytes: at least the peak of the schedule, or no order keeps it.
 
     >>> from graphwright.plan.model import Buffer, Task
-    >>> tasks = (Task("a", 1, (), (0,)), Task("b", 1, (), (1,)), Task("c", 1, (0, 1), (2,)))
+    >>> tasks = (Task("a", 1, (), (0,)), Task("b", 1, (), (1,)), Task("c", 1, (), (2,)))
     >>> graph = CostGraph(tasks, (Buffer("x", 4, 0), Buffer("y", 4, 1), Buffer("z", 4, 2, kept=True)), (0, 1, 2))
-    >>> relax(graph, Schedule((0, 1, 2)), 12), relax(graph, Schedule((0, 1, 2)), 4)
-    ((0, 0, 0), (0, 1, 2))
+    >>> relax(graph, Schedule((0, 1, 2)), 8), relax(graph, Schedule((0, 1, 2)), 4)
+    (((), (), ((0,),)), ((), ((0,),), ((1,),)))
     """
-    entries = entry_bytes(graph, schedule.steps)
-    starts: list[int] = []
-    made = 0  # bytes that the steps so far make and work in, nothing freed
-    # Pairs of m and live(m) less what is made before m, the second falling: no other m can be the last one above the budget.
-    waiting: deque[tuple[int, int]] = deque()
-    first = 0
-    for k, task in enumerate(executed(graph, schedule.steps)):
-        excess = entries[k] - made
-        while waiting and waiting[-1][1] <= excess:
-            waiting.pop()
-        waiting.append((k, excess))
-        made += task.workspace_bytes + sum(graph.buffers[b].nbytes for b in task.outputs)
-        while waiting and waiting[0][1] + made > budget_bytes:
-            first = waiting.popleft()[0] + 1
-        starts.append(min(first, k))
-    return tuple(map(max, _together(starts), _dependencies(graph, schedule)))
+    buffers = graph.buffers
+    ending: dict[int, list[Version]] = {}
+    for version in versions(graph, schedule).versions:
+        ending.setdefault(version.end, []).append(version)
+    free = _Free(budget_bytes - next(iter(entry_bytes(graph, schedule.steps)), 0))
+    waits: list[Waits] = []
+    for k, (task, after) in enumerate(zip(executed(graph, schedule.steps), _dependencies(graph, schedule), strict=True)):
+        needed = task.workspace_bytes + sum(buffers[b].nbytes for b in task.outputs)
+        over: dict[int, int] = {}  # the inputs that outputs are written over, and the bytes of these
+        last = {version.buffer: version for version in ending.get(k, ()) if version.start < k}
+        for source, output in _pairs(graph, task, last):
+            if needed > free.nbytes:
+                over[source] = buffers[output].nbytes
+                needed -= buffers[output].nbytes
+        others = [tuple(r for r in last[source].reads if r != k) for source in over]
+        waits.append(tuple(dict.fromkeys(group for group in (*after, *others, *free.take(needed)) if group)))
+        free.give(task.workspace_bytes, (k,))
+        for version in ending.get(k, ()):
+            left = buffers[version.buffer].nbytes - (over.get(version.buffer, 0) if version.start < k else 0)
+            free.give(left, version.reads or (version.start,))
+    return tuple(waits)
 
 
-def _together(starts: Sequence[int]) -> list[int]:
-    """Later starts, fewer different ones; of the steps that a step may overlap with, half are left at least."""
-    found: list[int] = []
-    for k, start in enumerate(starts):
-        found.append(start if not start else found[-1] if start <= found[-1] else (start + k) // 2)
-    return found
+class _Free:
+    """The bytes that nobody holds, those that have been free for longest first."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self._queue: deque[tuple[int, tuple[int, ...]]] = deque([(nbytes, ())])
+
+    def give(self, nbytes: int, held_by: tuple[int, ...]) -> None:
+        if nbytes:
+            self.nbytes += nbytes
+            self._queue.append((nbytes, held_by))
+
+    def take(self, nbytes: int) -> Iterator[tuple[int, ...]]:
+        """Who held the bytes that are taken."""
+        self.nbytes -= nbytes
+        while nbytes > 0:
+            there, held_by = self._queue.popleft()
+            yield held_by
+            if there > nbytes:
+                self._queue.appendleft((there - nbytes, held_by))
+            nbytes -= there
 
 
-def _dependencies(graph: CostGraph, schedule: Schedule) -> list[int]:
-    """Per step, how many of the first steps have to come first for what it means, beyond what it reads."""
+def _pairs(graph: CostGraph, task: Task, last: Collection[int]) -> Iterator[tuple[int, int]]:
+    """Inputs that outputs can take the place of, as `simulate` says, where the step is the last to read `last`."""
+    taken: set[int] = set()
+    for number, output in task.in_place:
+        source = graph.buffers[number]
+        fits = not source.kept and source.producer is not None and source.nbytes >= graph.buffers[output].nbytes
+        if fits and number in last and taken.isdisjoint((number, output)):
+            taken |= {number, output}
+            yield number, output
+
+
+def _dependencies(graph: CostGraph, schedule: Schedule) -> list[Waits]:
+    """Per step, those who have to come first for what it means, beyond the makers of what it reads."""
     begun: dict[int, int] = {}
-    last_use = [0] * len(graph.buffers)  # one behind the last step that made or read the buffer
+    uses: dict[int, list[int]] = {b: [] for b, buffer in enumerate(graph.buffers) if buffer.killed_by is not None}
     killed: dict[int, list[int]] = {}
-    for b, buffer in enumerate(graph.buffers):
-        if buffer.killed_by is not None:
-            killed.setdefault(buffer.killed_by, []).append(b)
-    found: list[int] = []
+    for b in uses:
+        killed.setdefault(cast(int, graph.buffers[b].killed_by), []).append(b)
+    found: list[Waits] = []
     for k, (t, task) in enumerate(zip(schedule.steps, executed(graph, schedule.steps), strict=True)):
-        waits = [last_use[b] for b in killed.get(t, ())]
+        waits = [tuple(uses[b]) for b in killed.get(t, ())]
         if t in begun:
-            waits += [begun[a] + 1 for a in task.after]
+            waits += [(begun[a],) for a in task.after]
         begun.setdefault(t, k)
         for b in (*task.inputs, *task.outputs):
-            last_use[b] = k + 1
-        found.append(max(waits, default=0))
+            if b in uses:
+                uses[b].append(k)
+        found.append(tuple(waits))
     return found

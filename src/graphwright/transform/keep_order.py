@@ -1,55 +1,67 @@
 """Control edges that make TensorFlow's executor run steps in the order of a plan, or overlap them where the plan says so.
 
-Each edge costs time in each run, so what other edges say already gets none: a step waits only for those of the steps before it behind
-which neither its inputs nor what it waits for are.
+Each edge costs time in each run, so what other edges say already gets none: a step waits only for those behind which neither its inputs
+nor what else it waits for are.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from graphwright.ir.edit.insert import insert_before
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.arithmetic import CONVOLUTIONS
 from graphwright.ir.traits.control_flow import called_functions
 from graphwright.ir.walk import finished_before
+from graphwright.plan.model import Waits
 
-_REMEMBERED = (1 << 8192) - 1  # of a node no more is known than of so many leaves, so that memory is bounded
-
-_Known = tuple[int, int]  # how many of the first leaves a node is behind, and of those that follow, as bits
-_NOTHING: _Known = (0, 0)
+_REMEMBERED = 8192  # of the leaves that a node is behind, besides the first ones, so many of the latest are known: memory is bounded
 
 
-def keep_order(graph: Graph, steps: Sequence[tuple[Node, ...]], starts: Sequence[int]) -> None:
-    """Control edges that make step k wait for all steps before `starts[k]`.
+class _Known(NamedTuple):
+    """The leaves that a node is behind: so many of the first ones, and others as bits, of which the lowest one stands for `first`."""
 
-    What several wait for stands once, as a `NoOp`.
+    all_before: int = 0
+    first: int = 0
+    bits: int = 0
 
-    A group must stay fusible, or its kernels, speed and last bits would differ from the original's. TensorFlow's
+
+_NOTHING = _Known()
+
+
+def keep_order(graph: Graph, steps: Sequence[tuple[Node, ...]], waits: Sequence[Waits]) -> None:
+    """Control edges that make each step wait for groups of steps before it, given by their positions.
+
+    A group that many wait for stands once, as a `NoOp`.
+
+    The nodes of a step must stay fusible, or its kernels, speed and last bits would differ from the original's. TensorFlow's
     oneDNN pass fuses two nodes only when they have the same control inputs (so all nodes of a group get the same
     ones), and for Conv2D with BiasAdd it aborts the process unless they have none: there an Identity in front of
     the convolution waits instead.
     """
     behind = _Behind()
-    asked = Counter(starts)
-    counts = [0]  # leaves of the steps before
-    barriers: dict[int, Node] = {}
-    for k, nodes in enumerate(steps):
+    asked = Counter(group for groups in waits for group in groups)
+    leaves: list[list[int]] = []  # per step, the numbers of the nodes with which it ends
+    barriers: dict[tuple[int, ...], Node] = {}
+    for nodes, groups in zip(steps, waits, strict=True):
         inside = set(nodes)
-        entries = [n for n in nodes if not any(v.producer in inside for v in n.inputs)]
-        wanted = counts[starts[k]]
-        waits = behind.missing(wanted, behind.known_at(entries))
-        if len(waits) > 1 and asked[starts[k]] > 1:
-            if wanted not in barriers:
-                waits = behind.missing(wanted, _NOTHING)
-                name = graph.unique_name(f"{nodes[0].name}/ordered")
-                barriers[wanted] = graph.add_node("NoOp", name, control_inputs=waits, device=nodes[0].device)
-            waits = [barriers[wanted]]
-        if waits:
-            _wait(graph, nodes, waits)
-        for node in nodes:
-            if not any(c in inside for v in node.outputs for c in v.consumers):
-                behind.add_leaf(node)
-        counts.append(len(behind.leaves))
+        known = behind.known_at([n for n in nodes if not any(v.producer in inside for v in n.inputs)])
+        wanted: list[int] = []
+        shared: list[Node] = []
+        for group in groups:
+            numbers = [number for k in group for number in leaves[k]]
+            edges, times = len(behind.missing(numbers, known)), asked[group]
+            if edges * times > edges + times + 1:  # edges without the node, and with it
+                if group not in barriers:
+                    name = graph.unique_name(f"{nodes[0].name}/ordered")
+                    controls = behind.missing(numbers, _NOTHING)
+                    barriers[group] = graph.add_node("NoOp", name, control_inputs=controls, device=nodes[0].device)
+                shared.append(barriers[group])
+            else:
+                wanted += numbers
+        if others := [*behind.missing(wanted, _union([known, *map(behind.known, shared)])), *shared]:
+            _wait(graph, nodes, others)
+        leaves.append([behind.add_leaf(n) for n in nodes if not any(c in inside for v in n.outputs for c in v.consumers)])
 
 
 def _wait(graph: Graph, nodes: Sequence[Node], waits: Sequence[Node]) -> None:
@@ -70,14 +82,15 @@ class _Behind:
     """
 
     def __init__(self) -> None:
-        self.leaves: list[Node] = []
+        self._leaves: list[Node] = []
         self._number: dict[Node, int] = {}
         self._known: dict[Node, _Known] = {}
 
-    def add_leaf(self, node: Node) -> None:
-        """The next leaf, which nobody asked about before; it waits for all that it shall wait for."""
-        self._number[node] = len(self.leaves)
-        self.leaves.append(node)
+    def add_leaf(self, node: Node) -> int:
+        """The number of the next leaf, which nobody asked about before; it waits for all that it shall wait for."""
+        self._number[node] = len(self._leaves)
+        self._leaves.append(node)
+        return self._number[node]
 
     def known_at(self, entries: Sequence[Node]) -> _Known:
         """What all of these are behind by what they read and wait for. What runs functions may begin before it has all that it reads."""
@@ -96,45 +109,45 @@ class _Behind:
                 entered.add(top)
                 stack += [n for n in finished_before(top) if n not in self._known]
             else:
-                found = _union(self._known.get(n, _NOTHING) for n in finished_before(top))
-                self._known[top] = _with(found, self._number[top]) if top in self._number else found
+                found = [self._known.get(n, _NOTHING) for n in finished_before(top)]
+                if top in self._number:
+                    found.append(_Known(0, self._number[top], 1))
+                self._known[top] = _union(found)
         return self._known[node]
 
-    def missing(self, wanted: int, known: _Known) -> list[Node]:
-        """Of the first so many leaves, the latest ones that, together with what is known, are behind all of them."""
-        first, bits = known
-        unknown = ~bits & ((1 << max(wanted - first, 0)) - 1)
+    def missing(self, wanted: Iterable[int], known: _Known) -> list[Node]:
+        """Of these leaves, the latest ones that, together with what is known, are behind all of them."""
+        unknown: set[int] = {number for number in wanted if not _is_in(number, known)}
         found: list[Node] = []
         while unknown:
-            last = unknown.bit_length() - 1
-            found.append(self.leaves[first + last])
-            count, more = self.known(found[-1])
-            unknown &= ~(1 << last | (more << count | (1 << count) - 1) >> first)
+            last = max(unknown)
+            found.append(self._leaves[last])
+            more = self.known(found[-1])
+            unknown = {number for number in unknown if number != last and not _is_in(number, more)}
         return found
 
 
-def _with(known: _Known, leaf: int) -> _Known:
-    return known if leaf < known[0] else _short(known[0], known[1] | 1 << (leaf - known[0]))
+def _is_in(number: int, known: _Known) -> bool:
+    return number < known.all_before or (number >= known.first and bool(known.bits >> (number - known.first) & 1))
 
 
 def _union(found: Iterable[_Known]) -> _Known:
     found = tuple(found)
-    first = max((count for count, _ in found), default=0)
+    before = max((one.all_before for one in found), default=0)
+    last = max((one.first + one.bits.bit_length() for one in found), default=0)
+    first = max(before, min((one.first for one in found if one.bits), default=0), last - _REMEMBERED)
     bits = 0
-    for count, more in found:
-        bits |= more >> (first - count)
-    return _short(first, bits)
+    for one in found:
+        bits |= one.bits << (one.first - first) if one.first >= first else one.bits >> (first - one.first)
+    run = (~bits & (bits + 1)).bit_length() - 1 if first == before else 0
+    return _Known(before + run, first + run, bits >> run)
 
 
 def _intersection(found: Sequence[_Known]) -> _Known:
-    first = min(count for count, _ in found)
+    before = min(one.all_before for one in found)
+    first = max(before, min(one.first for one in found))
     bits = -1
-    for count, more in found:
-        bits &= (more << (count - first)) | ((1 << (count - first)) - 1)
-    return _short(first, bits)
-
-
-def _short(first: int, bits: int) -> _Known:
-    """The same, with as many leaves as can be counted from the first one on, and no more bits than are remembered."""
-    run = (~bits & (bits + 1)).bit_length() - 1
-    return first + run, bits >> run & _REMEMBERED
+    for one in found:
+        here = one.bits << (one.first - first) if one.first >= first else one.bits >> (first - one.first)
+        bits &= here | (1 << max(one.all_before - first, 0)) - 1
+    return _Known(before, first, bits)

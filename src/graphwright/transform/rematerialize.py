@@ -15,7 +15,7 @@ from graphwright.ir.edit.prune import prune
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.values import EXECUTION, RECOMPUTED_FROM, hands_on_several, input_behind
 from graphwright.ir.walk import topological_order
-from graphwright.plan.model import Schedule
+from graphwright.plan.model import Schedule, Waits
 from graphwright.transform.keep_order import keep_order
 from graphwright.transform.offload import Carrier
 
@@ -29,7 +29,7 @@ def apply_schedule(
     behind: Sequence[Node] = (),
     unordered: AbstractSet[Node] = frozenset(),
     lanes: Sequence[int] | None = None,
-    starts: Sequence[int] | None = None,
+    waits: Sequence[Waits] | None = None,
     carrier: Carrier | None = None,
 ) -> dict[int, tuple[Node, ...]]:
     """Rewrite `tasks.graph` in place so that it runs `schedule`.
@@ -44,7 +44,7 @@ def apply_schedule(
         behind: nodes that the first chained step waits for.
         unordered: nodes that no control edge may lead to or from; their steps are left out of the chain.
         lanes: per task, the number of the device that runs it: each device's steps are a chain of their own. One chain without it.
-        starts: per step, how many of the first steps it waits for (`plan.relaxed_order`), instead of the chain.
+        waits: per step, the groups of steps that it waits for (`plan.relaxed_order`), instead of the chain.
         carrier: what adds the nodes that write copies and read them back, where tasks are copied.
 
     Returns:
@@ -69,15 +69,15 @@ def apply_schedule(
     if carrier is not None:
         carrier.finish()
     graph = tasks.graph
-    if starts is not None:
-        keep_order(graph, [steps[k] for k in range(len(steps))], starts)
+    if waits is not None:
+        keep_order(graph, [steps[k] for k in range(len(steps))], waits)
     elif fix_order:
         chains: dict[int, list[tuple[Node, ...]]] = {}
         for k, t in enumerate(schedule.steps[ordered_from:], start=ordered_from):
             if unordered.isdisjoint(steps[k]):
                 chains.setdefault(lanes[t] if lanes is not None else 0, [tuple(behind)] if behind else []).append(steps[k])
         for chain in chains.values():
-            keep_order(graph, chain, range(len(chain)))
+            keep_order(graph, chain, [((k - 1,),) if k else () for k in range(len(chain))])
     prune(graph)  # views that everybody left for a clone's; they would hold the buffer
     graph.sort_nodes(topological_order(graph))
     return steps
