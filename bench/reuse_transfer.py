@@ -1,4 +1,4 @@
-"""Transfer learning with and without the features of frozen layers kept: `python -m bench.reuse_transfer [--epochs 10] [--samples 2048]`.
+"""Transfer learning with and without the features of frozen layers kept: `python -m bench.reuse_transfer [--size 96] [--samples 2048]`.
 
 MobileNetV2 with random weights, frozen, on crops of two photographs that scikit-learn ships: which photograph is it? Arrays, and a
 shuffled `tf.data.Dataset`. Times are processor times of a whole fit, with all tracing and with the
@@ -21,24 +21,24 @@ from sklearn.datasets import load_sample_images
 
 import graphwright as gw
 
-SIZE, BATCH = 96, 32
+BATCH = 32
 
 
-def photographs(count: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def photographs(count: int, size: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Crops of two photographs, and of which each is one."""
     rng = np.random.default_rng(0)
     images = load_sample_images().images
     classes = rng.integers(0, len(images), count)
-    crops = [images[kind][top : top + SIZE, left : left + SIZE] for kind in classes for top, left in [rng.integers(0, 300, 2)]]
+    crops = [images[kind][top : top + size, left : left + size] for kind in classes for top, left in [rng.integers(0, 300, 2)]]
     return np.stack(crops), classes
 
 
-def network() -> Any:
+def network(size: int) -> Any:
     """A frozen MobileNetV2 under a dense layer."""
     keras.utils.set_random_seed(1)
-    base = keras.applications.MobileNetV2(weights=None, include_top=False, pooling="avg", input_shape=(SIZE, SIZE, 3))
+    base = keras.applications.MobileNetV2(weights=None, include_top=False, pooling="avg", input_shape=(size, size, 3))
     base.trainable = False
-    image = keras.Input((SIZE, SIZE, 3))
+    image = keras.Input((size, size, 3))
     hidden = keras.layers.Dropout(0.3)(base(keras.layers.Rescaling(1 / 127.5, offset=-1)(image)))
     model = keras.Model(image, keras.layers.Dense(2)(hidden))
     model.compile(keras.optimizers.Adam(1e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
@@ -60,10 +60,10 @@ class Clock(keras.callbacks.Callback):
         self.seconds.append(time.process_time() - self._started)
 
 
-def train(model: Any, data: str, epochs: int, samples: int) -> tuple[float, list[float], list[float]]:
+def train(model: Any, data: str, epochs: int, samples: int, size: int) -> tuple[float, list[float], list[float]]:
     """Seconds of the whole fit, of each epoch, and the losses."""
     keras.utils.set_random_seed(2)
-    images, classes = photographs(samples)
+    images, classes = photographs(samples, size)
     clock, started = Clock(), time.process_time()
     given: dict[str, Any] = {"x": images, "y": classes, "batch_size": BATCH}
     if data == "tf.data":
@@ -76,15 +76,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--samples", type=int, default=2048)
+    parser.add_argument("--size", type=int, default=96, help="pixels on each side of a crop; TensorFlow's own guide has 160")
     options = parser.parse_args()
     print("| data | plain, epochs' time | cached, epochs' time | ratio | largest difference of a loss | features computed |")
     print("|---|---:|---:|---:|---:|---:|")
     for data in ("arrays", "tf.data"):
-        plain_s, epochs_s, plain = train(network(), data, options.epochs, options.samples)
-        model, started = network(), time.process_time()
+        plain_s, epochs_s, plain = train(network(options.size), data, options.epochs, options.samples, options.size)
+        model, started = network(options.size), time.process_time()
         model = gw.cache_frozen(model)
         finding_s = time.process_time() - started
-        cached_s, _, cached = train(model, data, options.epochs, options.samples)
+        cached_s, _, cached = train(model, data, options.epochs, options.samples, options.size)
         cached_s += finding_s
         one_s, apart = min(epochs_s[1:]), max(abs(a - b) for a, b in zip(plain, cached, strict=True))
         computed = f"{model.frozen_cache.computed:,} of {options.epochs * options.samples:,}"

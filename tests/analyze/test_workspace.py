@@ -92,6 +92,25 @@ def test_a_filter_gradient_without_onednn_makes_columns(
 
 
 @pytest.mark.parametrize(
+    ("dtype", "side", "channels", "depth", "kernel", "measured"),  # by two threads of a processor with AVX2
+    [
+        ("float32", 7, 512, 512, 3, 13_458_000),  # the filter is large: what is added to it is there beside it
+        ("float32", 14, 256, 256, 3, 17_439_000),  # cut by rows
+        ("float32", 28, 128, 128, 3, 28_770_000),  # not cut
+        ("float32", 14, 1024, 256, 1, 10_680_000),
+        ("float64", 7, 512, 512, 3, 22_969_000),
+        ("float64", 14, 256, 256, 3, 20_553_000),
+        ("float16", 7, 512, 512, 3, 8_194_000),
+    ],
+)
+def test_a_filter_gradient_without_onednn_adds_up_groups_of_images(
+    dtype: str, side: int, channels: int, depth: int, kernel: int, measured: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
+    assert abs(filter_gradient("Conv2DBackpropFilter", dtype, side, channels, depth, kernel) - measured) < 330_000
+
+
+@pytest.mark.parametrize(
     ("side", "channels", "depth", "kernel", "counted"),
     [
         (7, 576, 576, 5, 14_745_600),

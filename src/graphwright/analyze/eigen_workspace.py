@@ -19,6 +19,8 @@ _PANEL, _PANELS_AT_ONCE = 320, 2  # terms of the sums that are packed together
 _THREAD_BYTES = 512 << 10  # blocks that a thread packs for itself
 _LARGE_PRODUCT = 128 * 128 * 512  # from there on the threads share each matrix of a batch
 _ROWS_SHARED = 2048  # by a thread; products with more rows are cut by rows, and packed by each thread for itself
+_TASK_BYTES = 352  # of one column of the rows that a task computes
+_TASKS = ((4, 8.0), (8, 4.0), (16, 2.0), (32, 1.0), (64, 0.8))  # up to so many threads, tasks for each from which on a product is cut
 
 
 def eigen_workspace_bytes(node: Node) -> int:
@@ -66,7 +68,10 @@ def _filter_gradient(node: Node) -> int:
     if len(kernel) == 5:
         return _packed(terms, batch * image, depth, max(size, 4)) + 2 * (gradient.nbytes or 0) + (node.inputs[0].nbytes or 0)
     at_once = min(_images_at_once(image * (depth + terms) + terms * depth, size), batch)
-    return at_once * image * terms * size + _packed(terms, image * at_once, depth, size)
+    # The product of one group of images is added to that of those before, so it is there beside it.
+    columns, product = at_once * image * terms * size, terms * depth * size
+    by_rows = terms > depth and terms * size >= _TASK_BYTES * _tasks()
+    return columns + product + _panels(0 if by_rows else terms, image * at_once, depth, size)
 
 
 def _product(node: Node) -> int:
@@ -121,6 +126,12 @@ def _work(kernel: Sequence[int], gradient: Value) -> tuple[int, int, int, int]:
 
 def _images_at_once(unit: int, size: int) -> int:
     return -(-(_COLUMNS_BYTES // size) // max(unit, 1))
+
+
+def _tasks() -> float:
+    """Tasks from which on all of them run along one side of a product, and pack that side for themselves, a little at a time."""
+    threads = _threads()
+    return threads * next((each for most, each in _TASKS if threads <= most), 0.6)
 
 
 def _threads() -> int:
