@@ -29,7 +29,8 @@ def photographs(count: int, size: int) -> tuple[np.ndarray[Any, Any], np.ndarray
     rng = np.random.default_rng(0)
     images = load_sample_images().images
     classes = rng.integers(0, len(images), count)
-    crops = [images[kind][top : top + size, left : left + size] for kind in classes for top, left in [rng.integers(0, 300, 2)]]
+    furthest = min(300, min(min(image.shape[:2]) for image in images) - size)
+    crops = [images[kind][top : top + size, left : left + size] for kind in classes for top, left in [rng.integers(0, furthest, 2)]]
     return np.stack(crops), classes
 
 
