@@ -286,6 +286,8 @@ class TestInputs:
         assert gw.optimize_memory(model, "100%", batch=4, cache_dir=None).memory_plan().feeds == {"x": (4, 8, 8, 3), "y": (4,)}
         with pytest.raises(gw.ArgumentError, match="both inputs and a batch size"):
             gw.optimize_memory(load_target("my_targets:untraced"), "100%", inputs=(1.0,), batch=4)
+        with pytest.raises(gw.ArgumentError, match="a tuple was given"):
+            gw.optimize_memory(model, "100%", batch=(1.0,), cache_dir=None)
 
     def test_of_what_is_run(self):
         import tensorflow as tf

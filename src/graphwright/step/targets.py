@@ -7,8 +7,9 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, cast, get_args
 
 from graphwright.analyze.device_models import HERE, find_device
 from graphwright.errors import ArgumentError, ErrorCode, GraphwrightError, UnknownShapeError
@@ -177,8 +178,9 @@ def _trace_with_batch(target: Any, feeds: Mapping[str, Feed] | None, inputs: Any
     """The step with this size wherever the batch size is open, which it must be somewhere; what is fed may not say another one."""
     if inputs is not None:
         raise ArgumentError("both inputs and a batch size were given", argument="batch", remedy="leave it out: inputs have their own")
-    if batch < 1:
-        raise ArgumentError(f"batch={batch} was given", argument="batch", remedy="give 1 or more")
+    if not isinstance(cast("object", batch), Integral) or batch < 1:
+        given = f"batch={batch}" if isinstance(cast("object", batch), Integral) else f"a {type(batch).__name__}"
+        raise ArgumentError(f"{given} was given", argument="batch", remedy="give a size, 1 or more; a batch itself goes in inputs")
     for path, feed in leaves_of(feeds or {}).items():
         shape = None if is_value(feed) else declared_shape(path, feed)
         if shape and shape[0] not in (batch, None):
