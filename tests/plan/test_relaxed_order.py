@@ -89,7 +89,7 @@ def test_without_the_waits_the_budget_breaks() -> None:
 
 
 def test_who_needs_room_waits_for_those_that_leave_it_and_nobody_else() -> None:
-    """Two lanes side by side in room for both: b takes over for a, d for c; the last one is written over y, behind all who read y."""
+    """Two lanes side by side in room for both: b takes the room of x, and the last one is written over y, behind all who read y."""
     tasks = (
         Task("a", 1, (), (0,)),
         Task("c", 1, (), (1,)),

@@ -17,11 +17,10 @@ waited for stays as much as there are steps and versions.
 """
 
 from collections import deque
-from collections.abc import Collection, Iterator
-from typing import cast
+from collections.abc import Iterator
 
-from graphwright.plan.model import CostGraph, Schedule, Task, Waits
-from graphwright.plan.simulate import Version, entry_bytes, executed, versions
+from graphwright.plan.model import CostGraph, Schedule, Waits
+from graphwright.plan.simulate import Version, executed, taken_over, versions
 
 
 def relax(graph: CostGraph, schedule: Schedule, budget_bytes: int) -> tuple[Waits, ...]:
@@ -42,15 +41,16 @@ def relax(graph: CostGraph, schedule: Schedule, budget_bytes: int) -> tuple[Wait
     """
     buffers = graph.buffers
     ending: dict[int, list[Version]] = {}
-    for version in versions(graph, schedule).versions:
+    found = versions(graph, schedule).versions
+    for version in found:
         ending.setdefault(version.end, []).append(version)
-    free = _Free(budget_bytes - next(iter(entry_bytes(graph, schedule.steps)), 0))
+    free = _Free(budget_bytes - graph.resident_bytes - sum(buffers[version.buffer].nbytes for version in found if version.start < 0))
     waits: list[Waits] = []
     for k, (task, after) in enumerate(zip(executed(graph, schedule.steps), _dependencies(graph, schedule), strict=True)):
         needed = task.workspace_bytes + sum(buffers[b].nbytes for b in task.outputs)
         over: dict[int, int] = {}  # the inputs that outputs are written over, and the bytes of these
         last = {version.buffer: version for version in ending.get(k, ()) if version.start < k}
-        for source, output in _pairs(graph, task, last):
+        for source, output in taken_over(graph, task, last):
             if needed > free.nbytes:
                 over[source] = buffers[output].nbytes
                 needed -= buffers[output].nbytes
@@ -86,24 +86,15 @@ class _Free:
             nbytes -= there
 
 
-def _pairs(graph: CostGraph, task: Task, last: Collection[int]) -> Iterator[tuple[int, int]]:
-    """Inputs that outputs can take the place of, as `simulate` says, where the step is the last to read `last`."""
-    taken: set[int] = set()
-    for number, output in task.in_place:
-        source = graph.buffers[number]
-        fits = not source.kept and source.producer is not None and source.nbytes >= graph.buffers[output].nbytes
-        if fits and number in last and taken.isdisjoint((number, output)):
-            taken |= {number, output}
-            yield number, output
-
-
 def _dependencies(graph: CostGraph, schedule: Schedule) -> list[Waits]:
     """Per step, those who have to come first for what it means, beyond the makers of what it reads."""
     begun: dict[int, int] = {}
-    uses: dict[int, list[int]] = {b: [] for b, buffer in enumerate(graph.buffers) if buffer.killed_by is not None}
+    uses: dict[int, list[int]] = {}
     killed: dict[int, list[int]] = {}
-    for b in uses:
-        killed.setdefault(cast(int, graph.buffers[b].killed_by), []).append(b)
+    for b, buffer in enumerate(graph.buffers):
+        if buffer.killed_by is not None:
+            uses[b] = []
+            killed.setdefault(buffer.killed_by, []).append(b)
     found: list[Waits] = []
     for k, (t, task) in enumerate(zip(schedule.steps, executed(graph, schedule.steps), strict=True)):
         waits = [tuple(uses[b]) for b in killed.get(t, ())]

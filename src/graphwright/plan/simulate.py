@@ -7,7 +7,7 @@ Two ways to see the same thing: `simulate` gives bytes per step, `versions` give
 of every version of every buffer (who makes it, who reads it, when it is freed).
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -174,24 +174,11 @@ def simulate(graph: CostGraph, schedule: Schedule) -> Trace:
 
 def simulate_unchecked(graph: CostGraph, steps: Sequence[int]) -> list[int]:
     """Bytes of every step of a schedule that is known to be allowed."""
-    return _walk(graph, steps)[0]
-
-
-def entry_bytes(graph: CostGraph, steps: Sequence[int]) -> list[int]:
-    """Bytes that are live when each step starts, before its own outputs; of a schedule that is known to be allowed."""
-    return _walk(graph, steps)[1]
-
-
-def _walk(graph: CostGraph, steps: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Bytes of every step, and at its start.
-
-    Walks backward: whether a version is still needed after a step is then known when the
-    step is met, and so is whether this step is its last use.
-    """
+    # Backward: whether a version is still needed after a step is then known when the step is met, and so is whether it is its last use.
     tasks, buffers = executed(graph, steps), graph.buffers
     needed = [buffer.kept for buffer in buffers]
     live = graph.resident_bytes + sum(buffer.nbytes for buffer in buffers if buffer.kept)
-    step_bytes, entries = [0] * len(steps), [0] * len(steps)
+    step_bytes = [0] * len(steps)
     for step in range(len(steps) - 1, -1, -1):
         task = tasks[step]
         here = live + task.workspace_bytes
@@ -218,8 +205,8 @@ def _walk(graph: CostGraph, steps: Sequence[int]) -> tuple[list[int], list[int]]
             if not needed[number]:
                 needed[number] = True
                 live += buffers[number].nbytes
-        step_bytes[step], entries[step] = here, live
-    return step_bytes, entries
+        step_bytes[step] = here
+    return step_bytes
 
 
 def versions(graph: CostGraph, schedule: Schedule) -> Versions:
@@ -268,11 +255,21 @@ def live_at(graph: CostGraph, schedule: Schedule, step: int) -> list[tuple[int, 
     found = versions(graph, schedule)
     live = {version.buffer: graph.buffers[version.buffer].nbytes for version in found.versions if version.start <= step <= version.end}
     ending = {version.buffer for version in found.versions if version.end == step and version.reads and version.reads[-1] == step}
-    taken: set[int] = set()
-    for number, output in executed(graph, schedule.steps)[step].in_place:
-        source = graph.buffers[number]
-        free = number in ending and not source.kept and source.producer is not None and number not in taken and output not in taken
-        if free and source.nbytes >= graph.buffers[output].nbytes:
-            taken |= {number, output}
-            live[output] = 0
+    for _, output in taken_over(graph, executed(graph, schedule.steps)[step], ending):
+        live[output] = 0
     return sorted(live.items(), key=lambda item: (-item[1], item[0]))
+
+
+def taken_over(graph: CostGraph, task: Task, ending: Collection[int]) -> Iterator[tuple[int, int]]:
+    """The in-place pairs that apply in a step: (input, output).
+
+    Args:
+        ending: the buffers whose versions this step is the last to read.
+    """
+    taken: set[int] = set()
+    for number, output in task.in_place:
+        source = graph.buffers[number]
+        fits = not source.kept and source.producer is not None and source.nbytes >= graph.buffers[output].nbytes
+        if fits and number in ending and taken.isdisjoint((number, output)):
+            taken |= {number, output}
+            yield number, output

@@ -178,9 +178,10 @@ def _trace_with_batch(target: Any, feeds: Mapping[str, Feed] | None, inputs: Any
     """The step with this size wherever the batch size is open, which it must be somewhere; what is fed may not say another one."""
     if inputs is not None:
         raise ArgumentError("both inputs and a batch size were given", argument="batch", remedy="leave it out: inputs have their own")
-    if not isinstance(cast("object", batch), Integral) or batch < 1:
-        given = f"batch={batch}" if isinstance(cast("object", batch), Integral) else f"a {type(batch).__name__}"
-        raise ArgumentError(f"{given} was given", argument="batch", remedy="give a size, 1 or more; a batch itself goes in inputs")
+    if not isinstance(cast("object", batch), Integral):
+        raise ArgumentError(f"a {type(batch).__name__} was given", argument="batch", remedy="give a size; a batch itself goes in inputs")
+    if batch < 1:
+        raise ArgumentError(f"batch={batch} was given", argument="batch", remedy="give 1 or more")
     for path, feed in leaves_of(feeds or {}).items():
         shape = None if is_value(feed) else declared_shape(path, feed)
         if shape and shape[0] not in (batch, None):

@@ -50,7 +50,8 @@ def keep_order(graph: Graph, steps: Sequence[tuple[Node, ...]], waits: Sequence[
         shared: list[Node] = []
         for group in groups:
             numbers = [number for k in group for number in leaves[k]]
-            edges, times = len(behind.missing(numbers, known)), asked[group]
+            times = asked[group]
+            edges = len(behind.missing(numbers, known)) if times > 1 else 0
             if edges * times > edges + times + 1:  # edges without the node, and with it
                 if group not in barriers:
                     name = graph.unique_name(f"{nodes[0].name}/ordered")
