@@ -1,26 +1,23 @@
 """Bytes that TensorFlow's own kernels for the CPU, written with Eigen, allocate beyond their outputs.
 
 They run where oneDNN does not: for float16 and float64, and for every dtype with `TF_ENABLE_ONEDNN_OPTS=0`. Read off
-`conv_grad_filter_ops.cc`, `conv_grad_input_ops.cc` and Eigen's `TensorContractionThreadPool.h`, and checked against measurements
-(docs/predicting-peaks.md has the table). Counted is what is written. More is asked for: columns for 30 MiB of images where the batch has
-fewer, and panels for all rows of a large product, of which threads that need not wait for each other write a part, taken from above here.
+`conv_grad_filter_ops.cc`, `conv_grad_input_ops.cc` and `batch_matmul_op_impl.h`, and checked against measurements (docs/predicting-peaks.md
+has the table). Counted is what is written. More is asked for: columns for 30 MiB of images where the batch has fewer.
 """
 
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
+from graphwright.analyze.eigen_product import Product, packed_bytes, this_processor
 from graphwright.ir.dtypes import element_count
 from graphwright.ir.graph import Node, Value
 
 _COLUMNS_BYTES = 30 << 20  # of im2col that a gradient makes at once
 _L2_BYTES = 256 << 10  # work of a thread from which on one image is computed by all of them
-_PANEL, _PANELS_AT_ONCE = 320, 2  # terms of the sums that are packed together
-_THREAD_BYTES = 512 << 10  # blocks that a thread packs for itself
+_PANEL = 320  # terms of the sums that a thread packs together
 _LARGE_PRODUCT = 128 * 128 * 512  # from there on the threads share each matrix of a batch
-_ROWS_SHARED = 2048  # by a thread; products with more rows are cut by rows, and packed by each thread for itself
-_TASK_BYTES = 352  # of one column of the rows that a task computes
-_TASKS = ((4, 8.0), (8, 4.0), (16, 2.0), (32, 1.0), (64, 0.8))  # up to so many threads, tasks for each from which on a product is cut
 
 
 def eigen_workspace_bytes(node: Node) -> int:
@@ -45,17 +42,18 @@ def eigen_workspace_bytes(node: Node) -> int:
 
 def _forward(node: Node) -> int:
     output, kernel = node.outputs[0], _shape(node.inputs[1])
-    half = _size(output) == 2
-    positions = _elements(output) // max(kernel[-1], 1)
-    packed = _packed(positions, math.prod(kernel[:-1]), kernel[-1], max(_size(output), 4))
-    return packed + (4 * _elements(output) if half else 0)  # halves are computed in float32
+    positions, is_half = _elements(output) // max(kernel[-1], 1), _size(output) == 2
+    is_plain = len(kernel) == 4 and not is_half
+    is_product = is_plain and math.prod(kernel[:2]) == 1 and set(cast("list[int]", node.attrs.get("strides", [1]))) == {1}
+    packed = _packed(positions, math.prod(kernel[:-1]), kernel[-1], max(_size(output), 4), left=is_plain, right=is_product)
+    return _in_float32(output, packed) if is_half else packed
 
 
 def _input_gradient(node: Node) -> int:
     kernel, gradient, size = _shape(node.inputs[1]), node.inputs[2], _size(node.outputs[0])
     batch, image, terms, depth = _work(kernel, gradient)
     if len(kernel) == 5 and batch > 1:
-        return _packed(_elements(node.outputs[0]) // kernel[-2], math.prod(kernel[:3]) * depth, kernel[-2], max(size, 4))
+        return _packed(_elements(node.outputs[0]) // kernel[-2], math.prod(kernel[:3]) * depth, kernel[-2], size)
     unit = image * (depth + terms) + terms * depth
     if batch == 1 or unit // _threads() >= _L2_BYTES // size:
         return image * terms * size + _packed(image, depth, terms, size)
@@ -66,26 +64,27 @@ def _filter_gradient(node: Node) -> int:
     kernel, gradient, size = _shape(node.outputs[0]), node.inputs[2], _size(node.outputs[0])
     batch, image, terms, depth = _work(kernel, gradient)
     if len(kernel) == 5:
-        return _packed(terms, batch * image, depth, max(size, 4)) + 2 * (gradient.nbytes or 0) + (node.inputs[0].nbytes or 0)
+        return _packed(terms, batch * image, depth, size) + 2 * (gradient.nbytes or 0) + (node.inputs[0].nbytes or 0)
     at_once = min(_images_at_once(image * (depth + terms) + terms * depth, size), batch)
     # The product of one group of images is added to that of those before, so it is there beside it.
     columns, product = at_once * image * terms * size, terms * depth * size
-    by_rows = terms > depth and terms * size >= _TASK_BYTES * _tasks()
-    return columns + product + _panels(0 if by_rows else terms, image * at_once, depth, size)
+    return columns + product + _packed(terms, image * at_once, depth, size)
 
 
 def _product(node: Node) -> int:
     a, output = _shape(node.inputs[0]), node.outputs[0]
-    transposed = node.attrs.get("transpose_a") is True or node.attrs.get("adj_x") is True
-    inner = a[-2] if transposed else a[-1]
+    transposed = [any(node.attrs.get(name) is True for name in names) for names in (("transpose_a", "adj_x"), ("transpose_b", "adj_y"))]
+    inner = a[-2] if transposed[0] else a[-1]
     rows, columns = _shape(output)[-2:]
-    halves = sum(4 * _elements(v) for v in (*node.inputs[:2], output)) if _size(output) == 2 else 0  # copies in float32
-    if min(rows, columns) <= 1:
-        return halves
     size = max(_size(output), 4)
-    if len(a) > 2 and rows * inner * columns <= _LARGE_PRODUCT:
-        return halves + _threads() * _panels(rows, inner, columns, size)
-    return halves + _packed(rows, inner, columns, size)
+    if len(a) > 2 and rows * inner * columns <= _LARGE_PRODUCT:  # a matrix for each thread
+        packed = _threads() * min(inner, _PANEL) * (rows + columns) * size if min(rows, columns) > 1 else 0
+    else:
+        left, right = (len(a) == 2 and not is_transposed for is_transposed in reversed(transposed))
+        packed = _packed(rows, inner, columns, size, left=left, right=right)
+    if _size(output) > 2:
+        return packed
+    return sum(4 * _elements(v) for v in node.inputs[:2]) + _in_float32(output, packed)
 
 
 _DEPTHWISE = "DepthwiseConv2dNative _FusedDepthwiseConv2dNative DepthwiseConv2dNativeBackpropInput"
@@ -105,17 +104,14 @@ _RULES: Mapping[str, Callable[[Node], int]] = {
 }
 
 
-def _packed(rows: int, inner: int, columns: int, size: int) -> int:
-    """Of one product by all threads: panels of both operands, and blocks of each thread's own."""
-    panels = _panels(rows, inner, columns, size)
-    return panels + min(panels, _threads() * _THREAD_BYTES * max(size // 4, 1) ** 2)
+def _packed(rows: int, inner: int, columns: int, size: int, *, left: bool = False, right: bool = False) -> int:
+    """Of one product by all threads; `left` and `right` as Eigen sees them."""
+    return packed_bytes(Product(columns, rows, inner, size, left, right), this_processor(_threads()))
 
 
-def _panels(rows: int, inner: int, columns: int, size: int) -> int:
-    count = max(-(-inner // _PANEL), 1)
-    width = math.ceil(inner / count / 8) * 8
-    shared = _ROWS_SHARED * _threads()
-    return min(count, _PANELS_AT_ONCE) * width * (min(rows, shared) + min(columns, shared)) * size
+def _in_float32(output: Value, packed: int) -> int:
+    """Of a half that is computed in float32, and written when what was packed is free again."""
+    return 4 * _elements(output) + max(packed - (output.nbytes or 0), 0)
 
 
 def _work(kernel: Sequence[int], gradient: Value) -> tuple[int, int, int, int]:
@@ -126,12 +122,6 @@ def _work(kernel: Sequence[int], gradient: Value) -> tuple[int, int, int, int]:
 
 def _images_at_once(unit: int, size: int) -> int:
     return -(-(_COLUMNS_BYTES // size) // max(unit, 1))
-
-
-def _tasks() -> float:
-    """Tasks from which on all of them run along one side of a product, and pack that side for themselves, a little at a time."""
-    threads = _threads()
-    return threads * next((each for most, each in _TASKS if threads <= most), 0.6)
 
 
 def _threads() -> int:
