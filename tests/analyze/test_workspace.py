@@ -229,7 +229,7 @@ def test_without_onednn_operands_are_packed_and_halves_copied(monkeypatch: pytes
     assert workspace_bytes(product["float16"]) == 9_437_184  # the output is written when what was packed is free again
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
     assert workspace_bytes(product["float32"]) == 512 * 512 * 4  # the rows are read where they lie
-    assert workspace_bytes(convolution) >= 2 * 8 * 8 * 72 * 4  # the columns
+    assert 0 < workspace_bytes(convolution) < 2 * 8 * 8 * 72 * 4  # its patches are packed a block at a time
     assert onednn_workspace_bytes(convolution) == FILTER_BYTES  # as on a GPU
 
 
