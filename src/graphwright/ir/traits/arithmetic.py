@@ -87,7 +87,7 @@ GOES_BY_ELEMENTS = UNARY_IN_PLACE | BINARY_IN_PLACE | {"Select", "SelectV2", "Ad
 def in_place_pairs(node: Node) -> tuple[tuple[int, int], ...]:
     """Pairs (input, output) that the CPU kernel may share, in the order in which it tries them.
 
-    Sizes and dtypes must also agree, and nobody else may hold the input.
+    Sizes and dtypes must also agree, and nobody else may hold the input. Batch norms do not: the kernel itself holds its input once more.
     """
     if node.op_type in UNARY_IN_PLACE:
         return ((0, 0),)
@@ -104,8 +104,6 @@ def in_place_pairs(node: Node) -> tuple[tuple[int, int], ...]:
             return tuple((k, 0) for k in range(len(node.inputs)))
         case op_type if op_type in LOSSES_WITH_GRADIENT:
             return ((0, 1),)
-        case op_type if op_type.startswith("FusedBatchNorm"):
-            return ((0, 0),)
         case _:
             return ()
 
