@@ -73,7 +73,9 @@ def with_onednn_and_two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     monkeypatch.setattr("graphwright.analyze.workspace._cpu_has", lambda any_of: "avx512f" in any_of)
-    monkeypatch.setattr("graphwright.analyze.eigen_workspace.this_processor", lambda threads: Processor(threads, second=512 << 10, third=32 << 20))
+    monkeypatch.setattr(
+        "graphwright.analyze.eigen_workspace.this_processor", lambda threads: Processor(threads, second=512 << 10, third=32 << 20)
+    )
 
 
 def filter_gradient(op_type: str, dtype: str, side: int, channels: int, depth: int, kernel: int) -> int:

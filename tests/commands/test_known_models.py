@@ -20,6 +20,7 @@ from graphwright.commands.cli import app
 from tests.report.browser import data_of
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
+LONG = {"conv_next", "dense_net", "inception"}
 BATCH, TOKENS, WIDTH, HIDDEN, BLOCKS, CLASSES, WORDS = 16, 16, 64, 128, 2, 3, 1000
 PRODUCTS = ("Conv2D", "DepthwiseConv2dNative", "MatMul", "BatchMatMulV2", "Einsum")
 MODULE = f"""
@@ -136,7 +137,7 @@ def asked(command, *arguments):
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.thorough if name == "dense_net" else []) for name in MODELS])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.thorough if name in LONG else []) for name in MODELS])
 def test_a_known_model(name, place):
     known = MODELS[name]
     model = getattr(__import__("known_models"), name)()

@@ -86,7 +86,14 @@ def in_files(step: Any, budget: float | str, x: Any, folder: Path | str, **optio
     return gw.optimize_memory(step, budget, inputs=x, **options)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        "float32",
+        pytest.param("bfloat16", marks=pytest.mark.slow),
+        *(pytest.param(dtype, marks=[pytest.mark.slow, pytest.mark.thorough]) for dtype in ("float64", "float16")),
+    ],
+)
 def test_residuals_come_back_bit_for_bit_for_less_time_than_recomputing(dtype: str, tmp_path: Path) -> None:
     step, x = products(dtype)
     plain = gw.optimize_memory(step, 0.5, inputs=x, cache_dir=None)
@@ -116,6 +123,7 @@ def test_files_are_in_the_folder_while_the_step_lives_and_gone_then(tmp_path: Pa
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_files_are_gone_when_the_process_ends_by_an_error(tmp_path: Path) -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[2]); from pathlib import Path; from tests.memory.test_offload import *; "
@@ -279,6 +287,7 @@ def test_slots_of_the_optimizer_are_in_files_between_steps_and_come_back(tmp_pat
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_threads_that_read_slots_in_files_disturb_neither_steps_nor_each_other(tmp_path: Path) -> None:
     step, x, slots = with_adam()
     other, _, others = with_adam()
@@ -320,6 +329,7 @@ def test_slots_of_other_dtypes_are_in_files_too(dtype: str, tmp_path: Path) -> N
     assert all(np.array_equal(ours.numpy(), theirs.numpy()) for ours, theirs in zip(slots, others, strict=True))
 
 
+@pytest.mark.slow
 def test_a_second_plan_goes_on_with_the_files_of_one_that_is_given_up(tmp_path: Path) -> None:
     step, x, slots = with_adam()
     first = in_files(step, 0.75, x, tmp_path)
@@ -371,6 +381,7 @@ def test_checkpoints_hold_the_slots_that_are_in_files(tmp_path: Path) -> None:
     assert saved == sorted(value.shape for value in now)
 
 
+@pytest.mark.slow
 def test_a_smaller_batch_finds_what_the_plan_for_the_larger_one_left_in_files(tmp_path: Path) -> None:
     step, x, slots = with_adam()
     other, _, others = with_adam()
@@ -440,7 +451,13 @@ def _branches_exchanged(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize(
-    "fault", [_before_the_update, _name_before_value, _other_names, _other_size, _update_before_it_is_back, _branches_exchanged]
+    "fault",
+    [
+        _before_the_update,
+        _name_before_value,
+        _other_names,
+        *(pytest.param(fault, marks=pytest.mark.slow) for fault in (_other_size, _update_before_it_is_back, _branches_exchanged)),
+    ],
 )
 def test_a_fault_around_a_variable_in_a_file_is_seen(fault: Any, tmp_path: Path) -> None:
     graph, damaged = _sent_graph(tmp_path)
