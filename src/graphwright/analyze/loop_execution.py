@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from graphwright.analyze.batch_norms import is_gpu_scratch
 from graphwright.analyze.body_peak import peak_in_order
 from graphwright.analyze.flops import node_flops
 from graphwright.analyze.storages import (
@@ -119,7 +120,7 @@ class Executor:
         if size is not None:
             return size
         node = value.producer
-        if node.op_type in NO_LARGER or in_place_pairs(node):
+        if node.op_type in NO_LARGER or in_place_pairs(node) or is_gpu_scratch(value):
             return max((s.nbytes for a in arguments for s in storages_of([a], resident=True)), default=0)
         raise UnknownShapeError(
             f"the size of {value.name} is not known: {value.dtype}{format_shape(value.shape)}",
