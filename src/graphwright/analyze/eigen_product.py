@@ -26,7 +26,6 @@ _FEW, _ROWS_IN_CACHE, _SHARED_CACHE = 48, 576, 1_572_864  # what one thread take
 _UNROLLED = (48, 24)  # rows and columns that TensorFlow's kernel for float32 likes
 _DIRECT_BYTES = 256 << 10  # what may be read twice where it lies
 _TASKS_A_THREAD = ((4, 8.0), (8, 4.0), (16, 2.0), (32, 1.0), (64, 0.8))  # up to so many threads, from which on they keep to one side
-
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
@@ -139,7 +138,7 @@ def _blocks(product: Product, processor: Processor, by_column: bool, threads: in
     longest = max(8, min((first - mr * _NR * size) // ((mr + _NR) * size), _LONGEST_SUM))
     terms = k if longest >= k else longest - longest % 8
     fit, each = (second - first) // (_NR * size * terms), -(-columns // threads)
-    columns = fit - fit % _NR if fit <= each else min(columns, _up(each, _NR))
+    columns = max(fit - fit % _NR, _NR) if fit <= each else min(columns, _up(each, _NR))
     if third > second:
         fit, each = (third - second) // (size * terms * threads), -(-rows // threads)
         rows = fit - fit % mr if mr <= fit < each else min(rows, _up(each, mr))
@@ -157,7 +156,7 @@ def _blocks_of_one(product: Product, processor: Processor) -> _Blocks:
     terms = k if k <= longest else _evenly(k, longest, 8)
     left = first - mr * _NR * size - m * terms * size
     widest = left // (terms * size) if left >= _NR * size * terms else 3 * _SHARED_CACHE // (4 * longest * size)
-    columns = min(_SHARED_CACHE // (2 * terms * size), widest) // _NR * _NR
+    columns = max(min(_SHARED_CACHE // (2 * terms * size), widest) // _NR, 1) * _NR
     if n > columns:
         return _enlarged(product, m, _evenly(n, columns, _NR), terms)
     if terms < k:

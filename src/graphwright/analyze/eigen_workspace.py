@@ -77,8 +77,10 @@ def _product(node: Node) -> int:
     inner = a[-2] if transposed[0] else a[-1]
     rows, columns = _shape(output)[-2:]
     size = max(_size(output), 4)
-    if len(a) > 2 and rows * inner * columns <= _LARGE_PRODUCT:  # a matrix for each thread
-        packed = _threads() * min(inner, _PANEL) * (rows + columns) * size if min(rows, columns) > 1 else 0
+    if min(rows, columns) <= 1:  # a vector
+        packed = 0
+    elif len(a) > 2 and rows * inner * columns <= _LARGE_PRODUCT:  # a matrix for each thread
+        packed = _threads() * min(inner, _PANEL) * (rows + columns) * size
     else:
         left, right = (len(a) == 2 and not is_transposed for is_transposed in reversed(transposed))
         packed = _packed(rows, inner, columns, size, left=left, right=right)
