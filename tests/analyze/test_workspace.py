@@ -91,7 +91,7 @@ def filter_gradient(op_type: str, dtype: str, side: int, channels: int, depth: i
 def test_a_filter_gradient_without_onednn_makes_columns(
     dtype: str, side: int, channels: int, depth: int, kernel: int, counted: int
 ) -> None:
-    assert 0.95 * counted < filter_gradient("Conv2DBackpropFilter", dtype, side, channels, depth, kernel) < 1.2 * counted
+    assert 0.97 * counted < filter_gradient("Conv2DBackpropFilter", dtype, side, channels, depth, kernel) < 1.2 * counted
     assert filter_gradient("Conv2DBackpropFilter", "float32", side, channels, depth, kernel) == kernel**2 * channels * depth * 4
 
 
@@ -104,14 +104,14 @@ def test_a_filter_gradient_without_onednn_makes_columns(
         ("float32", 14, 1024, 256, 1, 10_680_000),
         ("float64", 7, 512, 512, 3, 22_969_000),
         ("float64", 14, 256, 256, 3, 20_553_000),
-        ("float16", 7, 512, 512, 3, 8_320_000),
+        ("float16", 7, 512, 512, 3, 8_194_000),
     ],
 )
 def test_a_filter_gradient_without_onednn_adds_up_groups_of_images(
     dtype: str, side: int, channels: int, depth: int, kernel: int, measured: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
-    assert abs(filter_gradient("Conv2DBackpropFilter", dtype, side, channels, depth, kernel) - measured) < 480_000
+    assert abs(filter_gradient("Conv2DBackpropFilter", dtype, side, channels, depth, kernel) - measured) < 330_000
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_without_onednn_operands_are_packed_and_halves_copied(monkeypatch: pytes
     assert workspace_bytes(product["float16"]) == 9_437_184  # the output is written when what was packed is free again
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
     assert workspace_bytes(product["float32"]) == 512 * 512 * 4  # the rows are read where they lie
-    assert 0 < workspace_bytes(convolution) < 2 * 8 * 8 * 72 * 4  # its patches are packed a block at a time
+    assert workspace_bytes(convolution) == 72 * 72 * 4  # its patches are packed a block at a time
     assert onednn_workspace_bytes(convolution) == FILTER_BYTES  # as on a GPU
 
 

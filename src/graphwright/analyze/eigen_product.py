@@ -84,7 +84,8 @@ def packed_bytes(product: Product, processor: Processor) -> int:
     busy = min(max(int((_total(m * n, *cost) - _START_CYCLES) / _THREAD_CYCLES + 0.9), 1), threads)
     inner = _inner_threads(product, threads)
     if _by_terms(product, processor, busy, inner):
-        return (inner - 1) * m * n * size
+        part = _blocks(product._replace(terms=-(-k // inner)), processor, True, inner)
+        return (inner - 1) * m * n * size + inner * (part.m + part.n) * part.k * size
     if busy == 1:
         blocks = _blocks_of_one(product, processor)
         left = 0 if product.left and _is_direct(blocks.m == m, -(-n // blocks.n), m * blocks.k * size) else blocks.m * blocks.k
@@ -95,7 +96,7 @@ def packed_bytes(product: Product, processor: Processor) -> int:
     kernels_m, kernels_n, slices = (-(-whole // part) for whole, part in zip((m, n, k), blocks, strict=True))
     grain_m, grain_n = _grains(product, blocks, by_column, busy)
     tasks = -(-kernels_n // grain_n) if by_column else -(-kernels_m // grain_m)
-    at_once = min(slices, _SLICES) * blocks.k
+    at_once = min(min(slices, _SLICES) * blocks.k, k)
     left, right = m * at_once, n * at_once
     if tasks >= threads * next((each for most, each in _TASKS_A_THREAD if threads <= most), 0.6):
         own = threads * (grain_n * blocks.n if by_column else grain_m * blocks.m) * blocks.k
