@@ -42,7 +42,9 @@ def test_one_thread_packs_a_block_of_each_matrix() -> None:
 
 
 def test_few_outputs_of_long_sums_are_divided_by_the_sums() -> None:
-    assert packed_bytes(Product(8, 8, 1 << 20), Processor(4, **CACHES)) == 3 * 8 * 8 * 4 + 4 * (8 + 8) * 320 * 4  # sums, and what each thread packs
+    assert (
+        packed_bytes(Product(8, 8, 1 << 20), Processor(4, **CACHES)) == 3 * 8 * 8 * 4 + 4 * (8 + 8) * 320 * 4
+    )  # sums, and what each thread packs
 
 
 @pytest.mark.parametrize("size", [2, 4, 8])
