@@ -163,17 +163,44 @@ def test_a_read_is_killed_by_the_write_behind_its_last_reader():
         check(tasks.costs, Schedule((a, loss, u, a)))
 
 
-def test_a_read_that_outlives_the_write_is_not_killed():
+def test_a_read_is_killed_where_no_control_edge_says_what_data_says_already():
     tasks = costs_of(
         VARIABLE
         + """
         %read = ReadVariableOp(%w:0) : F
+        %a = AddV2(%x:0, %read:0) : F
+        %l = Mean(%a:0) : float32[]
+        %b = Mul(%x:0, %read:0) : F
+        %u = AssignSubVariableOp(%w:0, %a:0)
+        """
+    )
+    assert tasks.costs.buffers[buffer(tasks, "read:0")].killed_by == task(tasks, "u")
+    a, b, u, loss = (task(tasks, n) for n in ("a", "b", "u", "l"))
+    with pytest.raises(ScheduleError, match="has killed it"):
+        check(tasks.costs, Schedule((a, loss, u, b)))
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_variable_is_copied_for_who_reads_it_as_it_was_before_the_write(kept: bool):
+    tasks = costs_of(
+        VARIABLE.replace("outputs %l:0", "outputs %l:0, %read:0" if kept else "outputs %l:0")
+        + """
+        %read = ReadVariableOp(%w:0) : F
+        %b = Mean(%read:0) : float32[]
         %u = AssignSubVariableOp(%w:0, %x:0) ^read
         %a = AddV2(%x:0, %read:0) ^u : F
         %l = Mean(%a:0) : float32[]
         """
     )
-    assert all(b.killed_by is None for b in tasks.costs.buffers)
+    b, u, a, loss = (task(tasks, n) for n in ("b", "u", "a", "l"))
+    [copy] = tasks.costs.tasks[u].outputs
+    assert tasks.costs.buffers[copy].nbytes == KIB16
+    assert tasks.costs.buffers[copy].kept == kept
+    assert copy in tasks.costs.tasks[a].inputs
+    assert copy not in tasks.costs.tasks[b].inputs
+    steps = simulate(tasks.costs, Schedule((b, u, a, loss))).step_bytes
+    behind = KIB16 if kept else 0  # the last step reads the sum alone
+    assert [nbytes - tasks.costs.resident_bytes for nbytes in steps] == [4, KIB16, 2 * KIB16, KIB16 + behind + 4]
 
 
 @pytest.mark.parametrize("writes", [True, False])

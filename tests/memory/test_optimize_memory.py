@@ -14,8 +14,10 @@ import tensorflow as tf
 
 import graphwright as gw
 from graphwright.ir.edit.insert import insert_after
+from graphwright.ir.walk import topological_order
 from graphwright.memory import optimize_memory as module
 from graphwright.memory import plan_step
+from graphwright.source.concrete_function import from_concrete_function
 from graphwright.transform.proof import Proof
 
 
@@ -444,3 +446,33 @@ def test_stateful_random_nodes_run_once() -> None:
     assert any(name.startswith("recomputed/") for name in operations)
     assert not any("recomputed/" in name and "RandomUniform" in name.rsplit("/", 1)[-1] for name in operations)
     assert gw.verify(step, fast, (x,), steps=2).bitwise
+
+
+def test_a_variable_is_updated_when_nobody_holds_what_it_was() -> None:
+    """Else TensorFlow copies it first: the gradient of a weight may be there before the gradient of what it was multiplied with."""
+    weights = [tf.Variable(tf.random.stateless_normal((128, 128), (0, k)) * 0.1) for k in range(8)]
+
+    @tf.function
+    def step(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            y = x
+            for weight in weights:
+                y = tf.tanh(y @ weight)
+            loss = tf.reduce_mean(y * y)
+        for weight, gradient in zip(weights, tape.gradient(loss, weights), strict=True):
+            weight.assign_sub(0.1 * gradient)
+        return loss
+
+    x = tf.random.stateless_normal((1024, 128), (0, 1))
+    fast = gw.optimize_memory(step, budget=0.8, inputs=(x,))
+    graph = from_concrete_function(fast.concrete_function(x), planned=False)[0]
+    before: dict[Any, set[Any]] = {}
+    for node in topological_order(graph):
+        above = {*(v.producer for v in node.inputs), *node.control_inputs}
+        before[node] = above.union(*(before[n] for n in above))
+    updates = {node.inputs[0]: node for node in graph.nodes if node.op_type == "AssignSubVariableOp"}
+    reads = [node for node in graph.nodes if node.op_type == "ReadVariableOp"]
+    assert len(updates) == len(reads) == len(weights)
+    for read in reads:
+        assert len(read.outputs[0].consumers) >= 2 or read is reads[0]
+        assert set(read.outputs[0].consumers) <= before[updates[read.inputs[0]]], read

@@ -17,7 +17,9 @@ group
 
 What is counted: dense tensors, by dtype and shape; lists of tensors (variants) by the
 elements they hold; variables, inputs, constants, and what the runtime computes of constants
-alone (`analyze.runtime_constants`), as resident bytes. Not counted:
+alone (`analyze.runtime_constants`), as resident bytes. TensorFlow copies a variable that is written while
+somebody holds what was read of it. So whoever reads that before the write in the original order does so in
+every schedule (the write *kills* the value), and for the others the task that writes makes a copy. Not counted:
 small tensors, the code of kernels, and memory that kernels allocate outside
 TensorFlow's allocators.
 """
@@ -107,6 +109,8 @@ class _Builder:
         self.updated = _updated_references(graph)
         self.roots: dict[Value, Value] = {}
         self.resident: dict[Value, int] = {}
+        self.copies: dict[int, list[int]] = {}  # per task, the buffers of what the variables that it writes were before
+        self.read_behind: dict[Value, tuple[set[int], int]] = {}  # per read, the tasks that need it behind the write, and such a buffer
 
     def build(self) -> TaskMap:
         self._find_roots()
@@ -114,8 +118,8 @@ class _Builder:
         members = self._find_tasks(groups)
         task_of = {node: t for t, nodes in enumerate(members) for node in nodes}
         dependencies = self._small_dependencies(task_of)
-        killers = self._find_killers(task_of)
-        buffers, buffer_of, values = self._make_buffers(members, killers)
+        writes = self._find_writes(task_of)
+        buffers, buffer_of, values = self._make_buffers(members, writes)
         reads, stale = self._add_direct_reads(task_of, buffers, values)
         tasks = [self._make_task(t, nodes, task_of, buffer_of, buffers, dependencies, reads.get(t, ())) for t, nodes in enumerate(members)]
         tasks = [replace(task, recomputable=False) if t in stale else task for t, task in enumerate(tasks)]
@@ -275,20 +279,16 @@ class _Builder:
             found[node] = sets[0] if len(set(sets)) == 1 else frozenset[int]().union(*sets)
         return found
 
-    def _find_killers(self, task_of: Mapping[Node, int]) -> dict[Value, int]:
-        """Per read of a variable: the task that overwrites it, where every reader of the value comes before in the original order."""
-        killers: dict[Value, int] = {}
-        for node in self.order:
-            if not is_read(node):
-                continue
-            resource = self.roots[node.inputs[0]]
-            writers = [c for c in node.control_consumers if c in task_of and any(self.roots[v] is resource for v in written_resources(c))]
-            if not writers:
-                continue
-            writer = min(writers, key=self._at)
-            if all(self.position[reader] <= self.position[writer] for reader in _readers(node.outputs[0])):
-                killers[node.outputs[0]] = task_of[writer]
-        return killers
+    def _find_writes(self, task_of: Mapping[Node, int]) -> dict[Value, tuple[int, set[int]]]:
+        """Per read of a variable: the next task that writes it, and the tasks that read the value behind that one in the original order."""
+        found: dict[Value, tuple[int, set[int]]] = {}
+        next_write: dict[Value, Node] = {}
+        for node in reversed(self.order):
+            if is_read(node) and (writer := next_write.get(self.roots[node.inputs[0]])) is not None and writer in task_of:
+                behind = {n for n in _readers(node.outputs[0]) if n in task_of and self.position[n] > self.position[writer]}
+                found[node.outputs[0]] = (task_of[writer], {task_of[n] for n in behind} - {task_of[writer]})
+            next_write.update(dict.fromkeys(self._certainly_written(node), node))
+        return found
 
     def _add_direct_reads(
         self, task_of: Mapping[Node, int], buffers: list[Buffer], values: list[Value]
@@ -326,14 +326,17 @@ class _Builder:
 
     def _resources_written(self, node: Node) -> tuple[Value, ...]:
         """The resources that a node may write; all of them where nothing is known of it."""
-        if node in self.loops.writes:
-            return tuple(self.loops.writes[node])
-        if not any(v.dtype.name == "resource" for v in node.inputs) or self.purity.is_pure(node):
-            return ()
-        return tuple(self.roots[v] for v in written_resources(node) or node.inputs if v.dtype.name == "resource")
+        written = self._certainly_written(node)
+        if written or node in self.loops.writes or self.purity.is_pure(node):
+            return written
+        return tuple(self.roots[v] for v in node.inputs if v.dtype.name == "resource")
+
+    def _certainly_written(self, node: Node) -> tuple[Value, ...]:
+        """The resources that a node is known to write."""
+        return self.loops.writes[node] if node in self.loops.writes else tuple(self.roots[v] for v in written_resources(node))
 
     def _make_buffers(
-        self, members: list[tuple[Node, ...]], killers: Mapping[Value, int]
+        self, members: list[tuple[Node, ...]], writes: Mapping[Value, tuple[int, set[int]]]
     ) -> tuple[list[Buffer], dict[Value, int], list[Value]]:
         buffers: list[Buffer] = []
         values: list[Value] = []
@@ -341,10 +344,17 @@ class _Builder:
         kept = {self.roots[v] for v in self.graph.outputs}
         kept |= {held for value in tuple(kept) for held in self.loops.holds.get(value, ())}
         needed_outside = kept | {value for values in self.loops.holds.values() for value in values}
-        for value, killer in killers.items():
+        for value, (writer, behind) in writes.items():
             buffer_of[value] = len(buffers)
             values.append(value)
-            buffers.append(Buffer(value.name, 0, None, killed_by=killer))
+            buffers.append(Buffer(value.name, 0, None, killed_by=writer))
+            if behind or value in kept:
+                variable = self.roots[value.producer.inputs[0]]
+                self.copies.setdefault(writer, []).append(len(buffers))
+                self.read_behind[value] = (behind, len(buffers))
+                values.append(variable)
+                copy = f"{variable.name} before {members[writer][0].name}"
+                buffers.append(Buffer(copy, self.resident.get(variable, 0), writer, kept=value in kept))
         for t, nodes in enumerate(members):
             inside = set(nodes)
             for node in nodes:
@@ -368,10 +378,11 @@ class _Builder:
     ) -> Task:
         inputs: dict[int, None] = dict.fromkeys(reads_inside)
         after: set[int] = set()
-        outputs = [buffer_of[v] for node in nodes for v in node.outputs if v in buffer_of]
+        outputs = [buffer_of[v] for node in nodes for v in node.outputs if v in buffer_of] + self.copies.get(index, [])
         for node in nodes:
             for value in self._storages_read(node):
-                buffer = buffer_of.get(value)
+                behind, copy = self.read_behind.get(value, ((), -1))
+                buffer = copy if index in behind else buffer_of.get(value)
                 if buffer is not None and buffer not in outputs and buffers[buffer].producer != index:
                     inputs[buffer] = None
             for before in self._before(node):
