@@ -28,13 +28,12 @@ from graphwright.report.obtained import Obtained
 from graphwright.report.results import PlanRecipe
 from graphwright.step.flatten import FlatStep
 
-_DEAR = 0.15  # extra time as a share, beyond which other verbs than recompute are planned too, where they change no bit
 _DEAREST = 0.5  # extra time as a share, beyond which loops run in segments within parts of the batch
 _MOST_PARTS_IN_SEGMENTS = 4
 _CLEARLY = 0.75  # of what the budget leaves free: a bound above it is seldom reached
 _MOST_SOLVES = 2  # how many rewritten steps of a verb are planned
 _GIVEN, _LEAST_SHARE = 0.4, 0.1  # of the time allowed: for the step as it is, where verbs may win, and at least for each step they make
-_CHEAP = 0.03  # extra time as a share, below which nothing else is looked for once the time is over
+_CHEAP = 0.03  # extra time as a share, up to which no loops are run in segments, and nothing else is looked for once the time is over
 _QUICKLY_SPLIT = 2_500  # nodes of a step that is split only to say what that would reach
 _MOST_PARTS_TO_SAY = 4
 _SHARES = (
@@ -186,7 +185,7 @@ class Search:
         verbs: list[tuple[float, Iterable[Candidate]]] = []  # with the price from which on a verb is tried
         has_loops = "segment" in allow and bool(find_pairs(start.flat.graph, start.flat.purity)[0])
         if has_loops:
-            verbs.append((_DEAR, segment_candidates(start, map_allowed, self.budget_bytes or 0)))
+            verbs.append((_CHEAP, segment_candidates(start, map_allowed, self.budget_bytes or 0)))
         if "split" in allow:
             verbs += [(0.0, split_candidates(start, argument_count, map_allowed, largest=largest)) for largest in (False, True)]
         first_s = limit_s * (_GIVEN if verbs or self.offload is not None else 1.0)
