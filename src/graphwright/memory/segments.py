@@ -39,13 +39,17 @@ def segment_candidates(given: Candidate, map_tasks: Callable[[FlatStep], TaskMap
         full = _in_segments(given, map_tasks, measures, 0)
         most = budget_bytes - room_bytes(full.tasks.costs, len(full.flat.graph), budget_bytes)
         best, free = full, most - full.peak_bytes
+        fits = exceeds = 0
         for _ in range(_TRIES if free > 0 else 0):
             made = _in_segments(given, map_tasks, measures, free)
-            if made.peak_bytes <= most and made.slower < best.slower:
-                best = made
+            if made.peak_bytes <= most:
+                fits, best = free, min(best, made, key=lambda one: one.slower)
+            else:
+                exceeds = free
             if 0 <= most - made.peak_bytes < _NEAR * most:
                 break
-            free = free * (most - full.peak_bytes) // max(made.peak_bytes - full.peak_bytes, 1)
+            between = (fits + exceeds) // 2  # whole segments: peaks come in steps, of which the one in the middle may be left out
+            free = between if fits and exceeds else free * (most - full.peak_bytes) // max(made.peak_bytes - full.peak_bytes, 1)
         if best is not full:
             yield best
         yield full
