@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ pytest.importorskip("tensorflow")
 import graphwright as gw
 from graphwright.errors import InfeasibleError
 from graphwright.memory import search
+from tests.memory.test_segments import recurrent
 from tests.memory.test_verbs import convolutions
 
 pytestmark = pytest.mark.tensorflow
@@ -36,6 +39,22 @@ def test_all_searches_together_get_one_time_limit(monkeypatch: pytest.MonkeyPatc
     assert len(handed_out) > 1 if gains else len(handed_out) == 1
     assert sum(handed_out) <= 8.0
     assert handed_out[0] == 8.0 * (0.4 if gains else 1.0)
+
+
+@pytest.mark.parametrize(("overhead", "tried"), [(0.02, False), (0.05, True)])
+def test_loops_run_in_segments_where_recomputing_costs_time(monkeypatch: pytest.MonkeyPatch, overhead: float, tried: bool) -> None:
+    asked: list[Any] = []
+    solve = search.solve_with_room
+
+    def candidates(*given: Any) -> Iterator[Any]:
+        asked.append(given)
+        yield from ()
+
+    monkeypatch.setattr(search, "solve_with_room", lambda *args, **options: replace(solve(*args, **options), overhead=overhead))
+    monkeypatch.setattr(search, "segment_candidates", candidates)
+    step, inputs = recurrent(8)
+    gw.optimize_memory(step, 2**20, inputs=inputs, cache_dir=None, verify=False)
+    assert bool(asked) == tried
 
 
 def test_shares_keep_the_limit_whatever_the_clock_says(monkeypatch: pytest.MonkeyPatch) -> None:
