@@ -14,11 +14,12 @@ import tensorflow as tf
 
 import graphwright as gw
 from graphwright.ir.edit.insert import insert_after
-from graphwright.ir.walk import topological_order
+from graphwright.ir.walk import backward_reachable
 from graphwright.memory import optimize_memory as module
 from graphwright.memory import plan_step
 from graphwright.source.concrete_function import from_concrete_function
 from graphwright.transform.proof import Proof
+from tests.memory.xla.chain import chain
 
 
 def _descend(weight: Any, x: Any, *, layers: int = 6, dropout: float = 0.0) -> Any:
@@ -450,29 +451,12 @@ def test_stateful_random_nodes_run_once() -> None:
 
 def test_a_variable_is_updated_when_nobody_holds_what_it_was() -> None:
     """Else TensorFlow copies it first: the gradient of a weight may be there before the gradient of what it was multiplied with."""
-    weights = [tf.Variable(tf.random.stateless_normal((128, 128), (0, k)) * 0.1) for k in range(8)]
-
-    @tf.function
-    def step(x: Any) -> Any:
-        with tf.GradientTape() as tape:
-            y = x
-            for weight in weights:
-                y = tf.tanh(y @ weight)
-            loss = tf.reduce_mean(y * y)
-        for weight, gradient in zip(weights, tape.gradient(loss, weights), strict=True):
-            weight.assign_sub(0.1 * gradient)
-        return loss
-
-    x = tf.random.stateless_normal((1024, 128), (0, 1))
+    step, x, weights = chain(8, width=128, scale=10, batch=1024, compiled=False)
     fast = gw.optimize_memory(step, budget=0.8, inputs=(x,))
     graph = from_concrete_function(fast.concrete_function(x), planned=False)[0]
-    before: dict[Any, set[Any]] = {}
-    for node in topological_order(graph):
-        above = {*(v.producer for v in node.inputs), *node.control_inputs}
-        before[node] = above.union(*(before[n] for n in above))
     updates = {node.inputs[0]: node for node in graph.nodes if node.op_type == "AssignSubVariableOp"}
     reads = [node for node in graph.nodes if node.op_type == "ReadVariableOp"]
     assert len(updates) == len(reads) == len(weights)
     for read in reads:
         assert len(read.outputs[0].consumers) >= 2 or read is reads[0]
-        assert set(read.outputs[0].consumers) <= before[updates[read.inputs[0]]], read
+        assert set(read.outputs[0].consumers) <= backward_reachable([updates[read.inputs[0]]]), read

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, takewhile
+from itertools import chain, islice, takewhile
 from typing import Any
 
 from graphwright.analyze.cost import TaskMap
@@ -186,10 +186,13 @@ class Search:
         has_loops = "segment" in allow and bool(find_pairs(start.flat.graph, start.flat.purity)[0])
         if has_loops:
             verbs.append((_CHEAP, segment_candidates(start, map_allowed, self.budget_bytes or 0)))
-        too_much = self.budget_bytes is None or _in_its_own_order(start.tasks.costs, self.budget_bytes).found.status == "infeasible"
-        if "split" in allow and too_much:
-            every = (split_candidates(start, argument_count, map_allowed, largest=largest) for largest in (False, True))
-            verbs += [(0.0, chain([first], others)) for others in every if (first := next(others, None)) is not None]
+        budget, costs = self.budget_bytes, start.tasks.costs
+        needs_parts = "split" in allow and (budget is None or simulate(costs, Schedule(costs.order)).peak_bytes > budget)
+        for largest in (False, True) if needs_parts else ():
+            parts = split_candidates(start, argument_count, map_allowed, largest=largest)
+            first = () if verbs else tuple(islice(parts, 1))  # made early: without any verb all of the time is the given step's
+            if verbs or first:
+                verbs.append((0.0, chain(first, parts)))
         first_s = limit_s * (_GIVEN if verbs or self.offload is not None else 1.0)
         time = _Shares(limit_s, first_s)
         found = self.solve(split(start.tasks, None)[0], start.flat.graph, how=start.how, slower=start.slower, within_s=first_s)
