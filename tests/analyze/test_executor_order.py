@@ -170,7 +170,7 @@ def test_what_the_step_returns_stays_and_is_named_as_it_was_at_the_peak() -> Non
     graph.add_node("_Retval", "r", inputs=[a])
     make(graph, "MatMul", "later", a)
     state = run(graph, resident=10)
-    assert [value.name for value, _ in state.live] == ["a:0", "later:0"]
+    assert [holding.value.name for holding in state.live] == ["a:0", "later:0"]
     assert 2 * BLOCK + 10 <= state.peak_bytes < 2.01 * BLOCK
 
 

@@ -54,7 +54,6 @@ from graphwright.transform.segments_proof import segments_difference
 from graphwright.transform.transposes_proof import transposes_difference
 
 _DEAR = 0.25  # extra time as a share, beyond which it is said what verbs that are not allowed would reach
-_DRAWS = 3  # of what TensorFlow's executor leaves to chance; the median counts
 _SAVED = "; as the saved plan says"
 
 
@@ -230,7 +229,7 @@ def plan_step(
     plan = replace(
         plan,
         recipe=recipe,
-        executor=executor,
+        **_before(executor, saved),
         curve=_curve(parts[worst].tasks.costs, solutions[worst], originals[worst], points, time_limit_s),
         device_peaks=dict(zip(names, peaks, strict=True)),
     )
@@ -401,13 +400,22 @@ def _as_it_is(
     """The plan that changes nothing: TensorFlow's executor, which starts what is ready, keeps a budget that no fixed order found keeps."""
     plan_how = (
         "none: the step runs as it is, which keeps the budget, simulated, where no fixed order that was found does. TensorFlow fixes no "
-        f"order (simulated: {format_bytes(executor.low_bytes)} to {format_bytes(executor.high_bytes)}); shown over time is the traced one"
+        f"order (simulated: {format_bytes(executor.low_bytes)} to {format_bytes(executor.high_bytes)})"
     )
     traced = replace(solution, schedule=Schedule(tasks.costs.order), peak_bytes=executor.peak_bytes, overhead=0.0)
     how = {**how, "peak": how["original peak"], "plan": plan_how}
     plan = make_memory_plan(target, tasks, traced, executor.peak_bytes, how, loops)
-    plan = replace(plan, executor=executor, device_peaks={"one device": executor.peak_bytes})
-    return Planned(None, plan, (), Proof("") if prove else None)
+    plan = replace(plan, **_before(executor, None), device_peaks={"one device": executor.peak_bytes})
+    return Planned(None, replace(plan, timeline_after=plan.timeline_before), (), Proof("") if prove else None)
+
+
+def _before(executor: PeakPrediction | None, saved: MemoryPlan | None) -> dict[str, Any]:
+    """Fields of a plan about the step as it is: its peak, and memory over time in the same order where that is known."""
+    if executor is None:
+        return {"executor": None}
+    timeline = executor.timeline or (None if saved is None else saved.timeline_before)
+    known = {} if timeline is None else {"timeline_before": timeline}
+    return {"executor": replace(executor, timeline=None), **known}
 
 
 def prove_function(original: Original, function: Any, binding: Binding) -> Proof:
@@ -436,7 +444,7 @@ def _plain_peak(
     elif records.found is None:
         found, reason = None, f"not simulated{records.how}"
     else:
-        found, reason = plain_peak(target, flat.graph, tasks, simulations=1, draws=_DRAWS, records=records.found)
+        found, reason = plain_peak(target, flat.graph, tasks, records=records.found)
         if found is not None and "not counted" in found.how.get("not exact", ""):
             found, reason = None, f"not known: {found.how['not exact']}"
     return Obtained(found, reason if found else f"that of the order in which the step was traced; TensorFlow's own is {reason}")
