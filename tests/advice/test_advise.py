@@ -15,7 +15,6 @@ from graphwright.advice.keras_variants import mixed_precision
 from graphwright.advice.lint import lint
 from graphwright.costs.max_batch import batch_by_growth
 from graphwright.errors import ArgumentError
-from graphwright.memory.plan_step import unplanned
 from graphwright.report.advice import Suggestion, ranked
 from graphwright.step.flatten import flat_step
 from graphwright.step.targets import trace

@@ -107,16 +107,18 @@ def test_every_question_is_answered_with_one_peak(step: Any) -> None:
 
 def test_a_timeline_shows_the_order_in_which_tensorflow_runs_a_loop() -> None:
     """Values that a loop pushes for its gradient are residuals; the rest of each round is not."""
+    w = tf.Variable(tf.ones([128, 128]))
 
     @tf.function
     def step(x: Any) -> Any:
         with tf.GradientTape() as tape:
-            tape.watch(x)
-            _, y = tf.while_loop(lambda i, _: i < 8, lambda i, y: (i + 1, tf.sin(y)), (0, x))
-        return tape.gradient(y, x)
+            _, y = tf.while_loop(lambda i, _: i < 8, lambda i, y: (i + 1, tf.sin(y * w)), (0, x))
+            loss = tf.reduce_sum(y)
+        w.assign_sub(tape.gradient(loss, w))
+        return loss
 
     timeline = gw.inspect(step, inputs=tf.ones([128, 128])).timeline
-    assert timeline.bytes_by_role["residuals"][timeline.peak_step] == pytest.approx(8 * 64 * 1024, rel=0.3)
+    assert 2 * 7 * 64 * 1024 <= timeline.bytes_by_role["residuals"][timeline.peak_step] <= 2 * 9 * 64 * 1024
     assert timeline.total_bytes[0] < timeline.peak_bytes / 3
     assert timeline.total_bytes[-1] < timeline.peak_bytes / 3
 
@@ -138,7 +140,7 @@ def test_predictions_are_within_three_percent_of_measured_peaks(name: str) -> No
         graphs: list[bytes] = []
         measured = gw.measure(function, inputs, time=False, inter_op_threads=1, graphs=graphs)
         ran = read_executed_graph(graphs, like=flat.graph)
-        predicted = executor_peak(traced, flat.graph, map_tasks(flat), threads=1, simulations=1, graph=ran)
+        predicted = executor_peak(traced, flat.graph, map_tasks(flat), threads=1, simulations=1, graph=ran, as_numbered=True)
         ratios.append(predicted.peak_bytes / measured.peak_bytes)
     assert statistics.median(ratios) == pytest.approx(1, rel=0.03), ratios
     ordered = gw.measure(fixed_order(traced), inputs, time=False, grappler=False)

@@ -48,6 +48,7 @@ class Buffer:
     born: int
     refs: int = 1
     died: int = -1
+    last_reader: Node | None = None
     number: Scalar | None = None
     items: list[Buffer | None] | None = None
     forwarded: list[tuple[int, Value]] = field(default_factory=list["tuple[int, Value]"])  # whose bytes they became, and when
@@ -55,8 +56,9 @@ class Buffer:
     def holdings(self, end: int) -> list[Holding]:
         """The values whose bytes they were, one after another, up to a tick where they were not freed."""
         owners = [(self.born, self.value), *self.forwarded]
-        ends = [*(tick for tick, _ in self.forwarded), self.died if self.died >= 0 else end]
-        return [Holding(value, self.nbytes, first, last) for (first, value), last in zip(owners, ends, strict=True) if value is not None]
+        ends = [*((tick, value.producer) for tick, value in self.forwarded), (self.died if self.died >= 0 else end, self.last_reader)]
+        pairs = zip(owners, ends, strict=True)
+        return [Holding(value, self.nbytes, first, last, reader) for (first, value), (last, reader) in pairs if value is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class Holding:
     nbytes: int
     first: int
     end: int  # the first tick at which it is no longer held
+    last_reader: Node | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,20 +194,20 @@ class Memory:
         self.clock += 1
         for buffer in inputs:
             if buffer is not None:
-                self.release(buffer)
+                self.release(buffer, node)
 
-    def release(self, buffer: Buffer) -> None:
-        """One holder lets go."""
+    def release(self, buffer: Buffer, reader: Node | None = None) -> None:
+        """One holder lets go: a kernel that has read it, or another one."""
         buffer.refs -= 1
         if buffer.refs:
             return
         self.live -= buffer.nbytes if buffer.born < 0 else self.allocated(buffer.nbytes)
         if buffer.born < 0 and buffer.nbytes and buffer.value is not None:
             self.freed.append(Holding(buffer.value, buffer.nbytes, -1, self.clock))
-        buffer.died = self.clock
+        buffer.died, buffer.last_reader = self.clock, reader
         for item in buffer.items or ():
             if item is not None:
-                self.release(item)
+                self.release(item, reader)
 
     # Buffers
 

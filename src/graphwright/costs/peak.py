@@ -115,7 +115,7 @@ def traced_loops_peak(traced: TracedStep, *, threads: int, simulations: int | No
     function = follow_schedule(flat, tasks, Schedule(tasks.costs.order))
     held = replace(traced, function=function, grappler_disabled=True)
     ran = read_executed_graph(records, like=flat.graph) if records else None
-    found = executor_peak(held, flat.graph, tasks, threads=threads, simulations=simulations, graph=ran)
+    found = executor_peak(held, flat.graph, tasks, threads=threads, simulations=simulations, graph=ran, as_numbered=bool(records))
     return replace(found, order="traced", how={**found.how, "peak": f"{_HOW_TRACED_LOOPS}; {HOW_EXECUTOR}"})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TypeVar
@@ -115,6 +116,7 @@ def executor_peak(
     threads: int,
     simulations: int | None = None,
     graph: Graph | None = None,
+    as_numbered: bool = False,
     roles: Roles | None = None,
 ) -> PeakPrediction:
     """The prediction for the executor's order.
@@ -127,10 +129,12 @@ def executor_peak(
         simulations: how often the execution is simulated at most, each time with other draws of what is left to chance; once where loops
             are long. Three times by default, once for a large graph.
         graph: the graph that TensorFlow has prepared, where it has.
+        as_numbered: whether the step ran with this very graph. TensorFlow numbers the nodes again when it prepares the step again.
         roles: of the flat graph, where they are known.
     """
     graph = graph or executed_graph(preparable(traced), like=like, shapes={})
-    states = _simulate(graph, tasks, threads, simulations or (_SIMULATIONS if len(like) <= _RANGE_NODES else 1))
+    count = simulations or (_SIMULATIONS if len(like) <= _RANGE_NODES else 1)
+    states = _simulate(graph, tasks, threads, count, as_numbered=as_numbered)
     peaks = [state.peak_bytes for state in states]
     chosen = states[peaks.index(max(peaks))]
     timeline = executor_timeline(chosen, tasks, roles or find_roles(tasks))
@@ -184,10 +188,10 @@ def inter_op_threads(threads: int | None = None) -> int:
     return int(import_tensorflow().config.threading.get_inter_op_parallelism_threads()) or os.cpu_count() or 1
 
 
-def _simulate(graph: Graph, tasks: TaskMap, threads: int, count: int) -> list[PeakState]:
+def _simulate(graph: Graph, tasks: TaskMap, threads: int, count: int, *, as_numbered: bool) -> list[PeakState]:
     """Simulations with different draws of what is left to chance."""
     time_of, workspace_of = cache(_time_of), cache(workspace_bytes)
-    numbered, computed_once = number_nodes(graph), runtime_constants(graph, Purity(graph, stateful_op_types(graph)))
+    computed_once = runtime_constants(graph, Purity(graph, stateful_op_types(graph)))
     states: list[PeakState] = []
     runs: dict[int, int] = {}
     for seed in range(count):
@@ -199,7 +203,7 @@ def _simulate(graph: Graph, tasks: TaskMap, threads: int, count: int) -> list[Pe
             resident_bytes=tasks.costs.resident_bytes,
             threads=threads,
             seed=seed,
-            numbered=numbered,
+            numbered=number_nodes(graph, None if as_numbered else random.Random(seed)),
             computed_once=computed_once,
             runs=runs,
         )
