@@ -103,7 +103,7 @@ def copied_variables(graph: Graph) -> tuple[frozenset[Value], frozenset[Node]]:
 
     The first access by rows puts a variable into *copy-on-read mode* (core/framework/resource_var.h), in which it stays. From then on
     each read of the whole value is a copy, and an update in place writes into a copy. An assignment copies its value into a new buffer
-    in place of taking the value's own, which takes no more memory. The first run of a step may copy less; all others are alike.
+    in place of taking the value's own, which takes no more memory. The first run of a step may make other copies; all others are alike.
     """
     if not any(map(accesses_rows, chain(graph.nodes, *(f.body.nodes for f in graph.functions.values())))):
         return frozenset(), frozenset()
