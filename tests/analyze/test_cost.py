@@ -238,6 +238,51 @@ def test_a_branch_reads_what_an_unknown_effect_may_write():
         check(tasks.costs, Schedule((branch, task(tasks, "l"), unknown, branch)))
 
 
+BY_ROWS = {
+    "a gather": "%rows = ResourceGather(%w:0, %i:0) : float32[8]\n%sum = Mean(%rows:0) : float32[]",
+    "a gather of elements": "%rows = ResourceGatherNd(%w:0, %i:0) : float32[8]\n%sum = Mean(%rows:0) : float32[]",
+    "a sparse addition": "%rows = ResourceScatterAdd(%w:0, %i:0, %i:0)",
+    "a sparse optimizer": "%rows = ResourceSparseApplyAdagradV2(%w:0, %w:0, %s:0, %s:0, %x:0, %i:0)",
+    "a slice that is assigned": "%rows = ResourceStridedSliceAssign(%w:0, %i:0, %i:0, %i:0, %x:0)",
+    "a gather in a branch": """%rows = If(%s:0, %w:0, %i:0) {then_branch = @f, else_branch = @f} : float32[8]
+
+        function "f"
+        inputs %h:0, %k:0
+        outputs %r:0
+        %h = _Arg() : resource[]
+        %k = _Arg() : int32[8]
+        %r = ResourceGather(%h:0, %k:0) : float32[8]""",
+}
+
+
+@pytest.mark.parametrize("by_rows", ["", *BY_ROWS.values()], ids=["none", *BY_ROWS])
+def test_a_variable_that_is_accessed_by_rows_is_copied_by_reads_and_updates_of_the_whole(by_rows: str) -> None:
+    tasks = costs_of(
+        VARIABLE
+        + """
+        %i = Const() : int32[8]
+        %s = Const() : float32[]
+        %read = ReadVariableOp(%w:0) : F
+        %a = AddV2(%x:0, %read:0) : F
+        %l = Mean(%a:0) : float32[]
+        %add = AssignAddVariableOp(%w:0, %a:0) ^read
+        %new = AssignVariableOp(%w:0, %x:0) ^add
+        """
+        + by_rows
+    )
+    read = tasks.costs.buffers[buffer(tasks, "read:0")]
+    add, new = (tasks.costs.tasks[task(tasks, name)] for name in ("add", "new"))
+    assert new.workspace_bytes == 0  # its value is copied into a new buffer, for which the variable's own is freed
+    if not by_rows:
+        assert (read.nbytes, read.producer, add.workspace_bytes) == (0, None, 0)
+        return
+    assert (read.nbytes, read.producer, read.killed_by, add.workspace_bytes) == (KIB16, task(tasks, "read"), None, KIB16)
+    a, loss = task(tasks, "a"), task(tasks, "l")
+    assert tasks.costs.tasks[a].in_place == ((buffer(tasks, "read:0"), buffer(tasks, "a:0")),)
+    with pytest.raises(ScheduleError, match="has killed it"):  # what was read after the update is something else
+        check(tasks.costs, Schedule((read.producer, a, loss, task(tasks, "add"), read.producer)))
+
+
 CONV = """
     inputs %x:0
     outputs %y:0{more}

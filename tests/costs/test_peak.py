@@ -6,6 +6,7 @@ import json
 import statistics
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -145,6 +146,29 @@ def test_predictions_are_within_three_percent_of_measured_peaks(name: str) -> No
     assert statistics.median(ratios) == pytest.approx(1, rel=0.03), ratios
     ordered = gw.measure(fixed_order(traced), inputs, time=False, grappler=False)
     assert gw.predict_peak(function, inputs=inputs, order="traced").peak_bytes == pytest.approx(ordered.peak_bytes, rel=0.03)
+
+
+def lookup_then_product() -> tuple[Any, Any]:
+    table, weights = tf.Variable(tf.random.normal([16384, 128])), tf.Variable(tf.random.normal([128, 16]))
+    step = tf.function(lambda ids: tf.reduce_sum(tf.gather(table, ids)) + tf.reduce_sum(tf.matmul(table, weights)))
+    return step, tf.zeros([64], tf.int32)
+
+
+def embedding_that_is_trained() -> tuple[Any, Any]:
+    model = tf.keras.Sequential([tf.keras.layers.Embedding(16384, 128), tf.keras.layers.Flatten(), tf.keras.layers.Dense(1)])
+    model.build([64, 8])
+    model.compile("sgd", "mse")
+    return model, (np.zeros([64, 8], np.int32), np.zeros([64, 1], np.float32))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [lookup_then_product, embedding_that_is_trained])
+def test_a_copied_table_is_predicted_as_it_is_measured(make: Any) -> None:
+    function, inputs = make()
+    predicted = gw.predict_peak(function, inputs=inputs, order="executor")
+    measured = gw.measure(function, inputs, time=False)
+    assert predicted.peak_bytes == pytest.approx(measured.peak_bytes, rel=0.03)
+    assert predicted.peak_bytes > 2 * 16384 * 128 * 4
 
 
 def test_the_traced_order_of_a_step_with_a_loop_is_simulated_on_the_step_that_holds_it() -> None:

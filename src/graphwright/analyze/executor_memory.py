@@ -13,7 +13,8 @@ forwarded
 number
     The value of a small scalar, computed along so that loops know when to stop.
 
-Where a variable is updated in place while somebody still holds what was read from it, TensorFlow copies it first.
+Where a variable is updated in place while somebody still holds what was read from it, TensorFlow copies it first. One that is read or
+written by rows is copied in any case (`analyze.variable_access.copied_variables`).
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ import numpy as np
 from graphwright.analyze.batch_norms import is_gpu_scratch
 from graphwright.analyze.storages import Scalar, allocated_bytes
 from graphwright.analyze.trip_counts import compute
+from graphwright.analyze.variable_access import copied_bytes, copied_variables
 from graphwright.analyze.workspace import hidden_output_bytes
 from graphwright.ir.dtypes import byte_count, format_shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import in_place_pairs
 from graphwright.ir.traits.control_flow import CALL_TYPES, HANDS_ON_IN_TF1, MERGES, SWITCHES, is_control_flow
 from graphwright.ir.traits.values import GIVEN, SAME_BUT_FOR_TYPE, hands_on_several, is_constant, is_view
-from graphwright.ir.traits.variables import ASSIGNS_WHOLE_VALUE, is_read, written_references, written_resources
+from graphwright.ir.traits.variables import ASSIGNS_WHOLE_VALUE, is_read, updates_whole_value, written_references, written_resources
 
 Constant = Callable[[Value], "np.ndarray[Any, Any] | None"]
 
@@ -154,6 +156,7 @@ class Memory:
         self.freed: list[Holding] = []
         self.starts: list[KernelStart] = []
         self.variables: dict[Value, Buffer] = {v: Buffer(v, variable.nbytes or 0, -1) for v, variable in graph.variables.items()}
+        self.copied = copied_variables(graph)[0]
         self.constants: dict[Value, Buffer] = {}
         self.handles: dict[Buffer, Value] = {}
         self.sizes: dict[Value, int] = {}
@@ -182,7 +185,8 @@ class Memory:
         """Run a kernel: its outputs, None for a dead one. Each output is held once, by the caller."""
         self.clock += 1
         if node not in self.workspaces:
-            self.workspaces[node] = self.workspace_of(node)
+            copies = updates_whole_value(node) and any(self.handles.get(b) in self.copied for b in inputs if b is not None)
+            self.workspaces[node] = self.workspace_of(node) + (copied_bytes(node) if copies else 0)
         outputs = self._outputs(node, inputs)
         self.workspace += self.workspaces[node]
         self.starts.append(KernelStart(node, self.clock, self.live + self.workspace, self.workspace))
@@ -248,8 +252,11 @@ class Memory:
         if is_read(node) and first is not None and first in self.handles:
             variable = self.variables.get(self.handles[first])
             if variable is not None:
-                return [self._held(variable)]
+                copies = self.handles[first] in self.copied
+                return [self._new(node.outputs[0], variable.nbytes) if copies else self._held(variable)]
         if op in ASSIGNS_WHOLE_VALUE and first in self.handles and inputs[1] is not None:
+            if self.handles[first] in self.copied:
+                return []  # the value is copied into a new buffer, in place of that which the variable had
             self._assign(self.handles[first], inputs[1])
             return []
         if written_resources(node):

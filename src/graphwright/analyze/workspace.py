@@ -39,7 +39,7 @@ def _by_onednn(dtype: DType) -> bool:
 
 def workspace_bytes(node: Node) -> int:
     """Bytes allocated while the node runs on the CPU and freed at its end: of its oneDNN kernel, or of TensorFlow's own."""
-    if is_collective(node) or not node.outputs or _by_onednn(node.outputs[0].dtype):
+    if is_collective(node) or not node.outputs or (node.op_type != "Einsum" and _by_onednn(node.outputs[0].dtype)):
         avx512 = _cpu_has(_AVX512)
         return onednn_workspace_bytes(node, avx512=avx512) + gemm_workspace_bytes(node, avx512=avx512, amx=_cpu_has(_AMX))
     return eigen_workspace_bytes(node)
