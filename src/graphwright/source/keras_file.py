@@ -1,5 +1,6 @@
 """Files of Keras: read with a clear error, and what is checked before Keras opens an archive."""
 
+import threading
 import warnings
 import zipfile
 from pathlib import Path
@@ -13,6 +14,7 @@ from graphwright.source.tensorflow_import import import_keras
 from graphwright.source.trust import TrustedPath, check_trusted
 
 KERAS_SUFFIXES = (".keras", ".h5", ".hdf5")
+_WARNINGS = threading.RLock()  # the filters are one list for the process: two threads must not put back each other's
 _HARMLESS_BYTES = 256 * 2**20
 _GREATEST_RATIO = 100
 _LARGEST_CONFIG_BYTES = 256 * 2**20
@@ -33,7 +35,7 @@ def read_keras_file(path: Path, *, compiled: bool) -> Any:
     if path.suffix == ".keras":
         check_keras_archive(path)
     try:
-        with warnings.catch_warnings():
+        with _WARNINGS, warnings.catch_warnings():
             # An optimizer that was saved before its first step has no values yet.
             warnings.filterwarnings("ignore", "Skipping variable loading for optimizer", UserWarning)
             # A model with a `compile` of its own is not compiled then; what needs it compiled says so.
