@@ -11,8 +11,8 @@ view
     A node whose output shares storage with its input (`ir.traits.is_view`). A view is no
     task: whoever reads it reads the buffer behind it, its *root*.
 group
-    Nodes that the kernels fuse past control edges (Conv2D with BiasAdd, and
-    Conv2DBackpropFilter with BiasAddGrad, by TensorFlow's oneDNN pass), and a loop with the node
+    Nodes that the kernels fuse past control edges (Pad with Conv2D with BiasAdd, and each
+    Conv2DBackpropFilter with one BiasAddGrad, by TensorFlow's oneDNN pass), and a loop with the node
     that made a list whose elements it hands on. A group is one task.
 
 What is counted: dense tensors, by dtype and shape; lists of tensors (variants) by the
@@ -37,13 +37,14 @@ from graphwright.analyze.storages import SMALL_BYTES
 from graphwright.analyze.time_model import ASSUMED_ROOFS
 from graphwright.analyze.unknown_shapes import blame_unknown_shapes, reason_of
 from graphwright.analyze.variable_access import copied_bytes, copied_variables
-from graphwright.analyze.workspace import hidden_output_bytes, workspace_bytes
+from graphwright.analyze.workspace import hidden_output_bytes, pads_by_itself, workspace_bytes
 from graphwright.errors import ErrorCode, UnknownShapeError
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import ADDS_BIAS, CONVOLUTIONS, in_place_pairs
 from graphwright.ir.traits.control_flow import is_control_flow
 from graphwright.ir.traits.effects import Purity, is_collective
+from graphwright.ir.traits.merging import merge_partners
 from graphwright.ir.traits.values import INPUTS, input_behind, is_constant, is_view, only_orders
 from graphwright.ir.traits.variables import REFERENCE_VARIABLES, is_read, resource_of, written_resources
 from graphwright.ir.walk import consumers_of, in_order, reached, topological_order
@@ -220,19 +221,19 @@ class _Builder:
         """Node -> the leader of its group, for nodes that a fusing pass merges, and for the partners of loops."""
         leader: dict[Node, Node] = dict(self.loops.partners)
         outputs = {self.roots[v] for v in self.graph.outputs}
-        by_gradient: dict[Value, Node] = {}
-        for node in self.order:
-            if node.op_type in ("Conv2DBackpropFilter", "Conv3DBackpropFilterV2"):
-                by_gradient.setdefault(node.inputs[2], node)
-        for node in self.order:
-            if node.op_type in ADDS_BIAS:
-                producer = node.inputs[0].producer
-                if producer.op_type in CONVOLUTIONS and len(node.inputs[0].uses) == 1 and node.inputs[0] not in outputs:
-                    leader[node] = producer
-            elif node.op_type == "BiasAddGrad" and node.inputs[0] in by_gradient:
-                other = by_gradient[node.inputs[0]]
-                if not _reaches(min(node, other, key=self._at), max(node, other, key=self._at), self.position):
-                    leader[node] = other
+        for node in (node for node in self.order if node.inputs):
+            index, partners = merge_partners(node)
+            value, producer = node.inputs[index], node.inputs[index].producer
+            adds_bias = node.op_type in ADDS_BIAS and producer.op_type in CONVOLUTIONS
+            if adds_bias or (producer in partners and pads_by_itself(node)):
+                if value.use_count == 1 and value not in outputs:
+                    leader[node] = leader.get(producer, producer)
+                continue
+            for other in partners if node not in leader else ():
+                is_free = other not in leader and self._at(node) < self._at(other) and value in other.inputs
+                if is_free and not _reaches(node, other, self.position):
+                    leader[other] = leader[node] = node
+                    break
         return leader
 
     def _at(self, node: Node) -> int:

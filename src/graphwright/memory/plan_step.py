@@ -1,5 +1,6 @@
 """Plan one traced step for one budget, and build the function that follows the plan."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.loops import LoopCosts
 from graphwright.analyze.workspace import onednn_enabled
-from graphwright.errors import ArgumentError
+from graphwright.errors import ArgumentError, GraphError
 from graphwright.ir.traits.control_flow import SWITCHES
 from graphwright.ir.traits.effects import Purity
 from graphwright.ir.traits.values import OPTIMIZED
@@ -45,7 +46,7 @@ from graphwright.source.concrete_function import Binding, from_concrete_function
 from graphwright.source.registry_rule import default_attributes
 from graphwright.source.sent_values import come_back_when_used, sent_handles
 from graphwright.source.tensorflow_import import import_tensorflow
-from graphwright.step.executor_peak import ask_tensorflow, inter_op_threads, plain_peak, prepared
+from graphwright.step.executor_peak import ask_tensorflow, inter_op_threads, plain_peak, prepared, why_refused
 from graphwright.step.flatten import FlatStep, flat_step, stateful_op_types
 from graphwright.step.grappler_step import HOW_ADDED, grappler_step
 from graphwright.step.summary import flops_rule
@@ -67,6 +68,8 @@ class Planned:
         proof: that the function computes what the original does; None where it was not asked for.
         equal_bits: whether it computes the same bits; otherwise sums over the batch have another order.
         sent: the handles of variables that it leaves in files between two runs.
+        candidate: what was done to the step before it was planned; "" where nothing was.
+        refusal: why TensorFlow refuses to build or run the function; "" where it does not.
     """
 
     function: Any
@@ -75,6 +78,8 @@ class Planned:
     proof: Proof | None
     equal_bits: bool = True
     sent: tuple[Any, ...] = ()
+    candidate: str = ""
+    refusal: str = ""
 
 
 @dataclass(frozen=True)
@@ -127,6 +132,7 @@ def plan_step(
     before: Unplanned | None = None,
     saved: MemoryPlan | None = None,
     offload: Offload | None = None,
+    refused: Sequence[tuple[str, str]] = (),
 ) -> Planned:
     """Plan a traced step and build the function.
 
@@ -142,9 +148,12 @@ def plan_step(
         before: the step without a plan, where that is known; then the plan is only looked for, and no function is built.
         saved: a plan that is followed, as it is, instead of looking for one.
         offload: where copies may go; only a step on one device has any.
+        refused: the candidates whose functions TensorFlow refused to run, and why. After the first time the same plan is followed without
+            steps that overlap, after the second time the next candidate.
 
     Raises:
         ArgumentError: the saved plan is for another step.
+        GraphError: TensorFlow refused all candidates that keep the budget.
         InfeasibleError: no plan fits the budget; the error carries the smallest one that works.
         UnsupportedError, UnknownShapeError: see `flatten` and `build_cost_graph`.
     """
@@ -184,6 +193,7 @@ def plan_step(
         budget_bytes = saved.budget_bytes  # a share is one of a peak that is simulated, each time a little different
     search = Search(budget_bytes, max_overhead, asked, time_limit_s, progress, cache, earlier.steps if earlier is not None else ())
     search = replace(search, offload=offload, saved=None if saved is None else saved.recipe)
+    search = replace(search, refused=frozenset(how for how, times in Counter(how for how, _ in refused).items() if times > 1))
     chosen, argument_count = given, flat.binding.argument_count
     alone = len(parts) == 1 and placement is None
 
@@ -203,7 +213,10 @@ def plan_step(
     if executor is not None and not chosen.sent and _is_better_as_it_is(solutions[-1], executor, budget_bytes):
         planned = _as_it_is(target, given.tasks, flat.loops, executor, solutions[-1], how, prove)
         return replace(planned, plan=replace(planned.plan, recipe=recipe))
-    if budget_bytes is not None and solutions[-1].status == "infeasible":
+    exceeds = budget_bytes is not None and solutions[-1].status == "infeasible"
+    if chosen.how in search.refused or (refused and exceeds):
+        raise GraphError(f"TensorFlow refuses each of {len(refused)} plans: {refused[-1][1]}", where=f"step {target.name!r}")
+    if budget_bytes is not None and exceeds:
         k = len(solutions) - 1
         raise infeasible(parts[k].tasks, solutions[k], budget_bytes, originals[k], in_parts(budget_bytes))
     is_new = "plan cache" not in how["plan"] and "taken over" not in how["plan"]
@@ -236,7 +249,13 @@ def plan_step(
     plan = _and_elsewhere(chosen, solutions[0], plan)
     if before is not None:
         return Planned(None, plan, (), None)
-    planned = _follow(given, chosen, parts, solutions, plan, prove=prove)
+    try:
+        planned = _follow(given, chosen, parts, solutions, plan, prove=prove, overlap=chosen.how not in dict(refused))
+        refusal = why_refused(target, planned.function)
+    except GraphError as error:
+        planned, refusal = Planned(None, plan, (), None), error.what
+    if refusal:
+        return replace(planned, candidate=chosen.how, refusal=refusal)
     if planned.sent:
         come_back_when_used(target.function.variables)
     return planned
@@ -344,7 +363,14 @@ def _describe(
 
 
 def _follow(
-    given: Candidate, chosen: Candidate, parts: Sequence[Part], solutions: Sequence[Solution], plan: MemoryPlan, *, prove: bool
+    given: Candidate,
+    chosen: Candidate,
+    parts: Sequence[Part],
+    solutions: Sequence[Solution],
+    plan: MemoryPlan,
+    *,
+    prove: bool,
+    overlap: bool,
 ) -> Planned:
     """The function that follows the schedules, and the proof that it computes what the given step does."""
     tell("writing the planned step", 1.0)
@@ -359,7 +385,7 @@ def _follow(
     before = [_proved(one) for one in made if prove and not (one is chosen and one.parts > 1)]
     difference = next((one.difference for one in before if one.difference), "")
     followed = replace(solutions[0], schedule=schedule)
-    waits = overlap_within(costs, len(chosen.flat.graph), followed) if len(parts) == 1 else None
+    waits = overlap_within(costs, len(chosen.flat.graph), followed) if overlap and len(parts) == 1 else None
     function = follow_schedule(chosen.flat, chosen.tasks, schedule, lanes(parts), waits, chosen.offload, chosen.sent)
     tell("proving that it computes the same", 1.0)
     proof = None if original is None else Proof(difference) if difference else prove_function(original, function, flat.binding)
@@ -368,7 +394,7 @@ def _follow(
         transposed, sums = sum(len(one.transposed) for one in made), proof.parts + sum(one.parts for one in before)
         proof = replace(proof, loops=len(chosen.loops), parts=sums, transposed=transposed, uncompiled=flat.uncompiled, optimized=optimized)
     equal_bits = not (flat.uncompiled or any(one.parts > 1 or one.transposed for one in made))
-    return Planned(function, plan, leaders, proof, equal_bits=equal_bits, sent=tuple(sent_handles(function)) if chosen.sent else ())
+    return Planned(function, plan, leaders, proof, equal_bits, tuple(sent_handles(function)) if chosen.sent else ())
 
 
 def _rewrites(chosen: Candidate | None) -> list[Candidate]:

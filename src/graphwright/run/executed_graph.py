@@ -17,7 +17,7 @@ from graphwright.ir.graph import Graph
 from graphwright.ir.traits.control_flow import ENTERS, EXITS, LOOP_CONDITIONS, MERGES, NEXT_ITERATIONS, SWITCHES
 from graphwright.ir.traits.values import ARGUMENTS, RESULTS
 from graphwright.ir.walk import order_of
-from graphwright.run.call_options import optimized_anew
+from graphwright.run.call_options import grappler_disabled, optimized_anew
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.bounded_shapes import import_bounded
 from graphwright.source.concrete_function import drop_shape_attributes
@@ -86,6 +86,24 @@ def recorded_graphs(step: TracedStep, *, like: Graph, grappler: bool = True, mem
         if _records_like(graphs, like):
             break
     return graphs
+
+
+def refusal(step: TracedStep) -> str:
+    """Why TensorFlow refuses to run a step without Grappler, in its own words; "" where it does not. The step does not run.
+
+    TensorFlow builds all that it runs for the step: placement, its graph passes, the executor. The first call finds that ready.
+
+    >>> import tensorflow as tf
+    >>> from graphwright.run.traced_step import resolve
+    >>> refusal(resolve(tf.function(lambda x: x + 1), tf.zeros([4])))
+    ''
+    """
+    try:
+        with grappler_disabled():
+            call_cancelled(step.function, step.arguments)
+    except tf.errors.OpError as error:
+        return first_line(error)
+    return ""
 
 
 def read_executed_graph(graphs: Sequence[bytes], *, like: Graph, shapes: dict[str, Shape] | None = None) -> Graph:

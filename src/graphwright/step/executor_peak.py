@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.executor import simulate_executor
@@ -24,7 +25,7 @@ from graphwright.report.peak_prediction import Order, PeakPrediction
 from graphwright.report.progress import tell
 from graphwright.report.results import ROLES, Timeline
 from graphwright.report.units import counted
-from graphwright.run.executed_graph import executed_graph, read_executed_graph, recorded_graphs
+from graphwright.run.executed_graph import executed_graph, read_executed_graph, recorded_graphs, refusal
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.attributes import constant_array
 from graphwright.source.concrete_function import meets_other_processes
@@ -84,6 +85,18 @@ def prepared(traced: TracedStep, like: Graph, *, memory_optimizer: bool = True) 
     """
     tell("asking TensorFlow what it would run")
     return ask_tensorflow(traced, like, lambda: recorded_graphs(preparable(traced), like=like, memory_optimizer=memory_optimizer))
+
+
+def why_refused(traced: TracedStep, function: Any) -> str:
+    """Why TensorFlow refuses to run a function in place of a step that it runs; "" where it does not, or cannot be asked. Nothing runs."""
+    tf = import_tensorflow()
+    with tf.init_scope():  # the call may come from a function that is being traced
+        symbolic = any(map(tf.is_symbolic_tensor, function.captured_inputs))
+        if symbolic or not tf.executing_eagerly() or meets_other_processes(function):
+            return ""
+        step = preparable(traced)
+        why = refusal(replace(step, function=function))
+        return why if why and not refusal(step) else ""
 
 
 def ask_tensorflow(traced: TracedStep, like: Graph, question: Callable[[], Found]) -> Obtained[Found | None]:
