@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from graphwright.analyze.parameters import Parameter, ParameterKind, make_parameter, scope_of
 from graphwright.errors import ArgumentError, first_line
 from graphwright.ir.dtypes import DTYPES
 from graphwright.source.private_keras import all_layers, own_variables
 from graphwright.source.tensorflow_import import import_keras
+from graphwright.step.keras_model import has_call, has_own_step
 from graphwright.step.keras_step import metrics_are_built
 
 _MOVING = ("moving_mean", "moving_variance")
@@ -31,20 +32,23 @@ class KerasParameters:
     how: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-def keras_parameters(model: Any) -> KerasParameters:
+def keras_parameters(model: Any, *, is_traced: bool = False) -> KerasParameters:
     """Read the variables of a model, of its metrics and of its optimizer, each once.
 
     An optimizer that is not built yet has no state; what it will have is found by building a copy of it for one variable of each
     shape at a time.
 
+    Args:
+        is_traced: whether a step of the model is traced, which makes all variables that the step needs.
+
     Raises:
         ArgumentError: a layer is not built, so its variables do not exist.
     """
-    unbuilt = [layer.name for layer in all_layers(model) if not layer.built]
-    if unbuilt or not model.built:
-        named = ", ".join(unbuilt[:3]) or model.name
+    own_step = has_own_step(model)  # it may need nothing but the parts of the model
+    unbuilt = [layer.name for layer in all_layers(model) if not layer.built and has_call(layer) and not (own_step and layer is model)]
+    if unbuilt and not is_traced:
         raise ArgumentError(
-            f"{len(unbuilt) or 1} layers are not built: {named}",
+            f"{len(unbuilt)} layers are not built: {', '.join(unbuilt[:3])}",
             where=f"model {model.name!r}",
             cause="the variables of a layer are made when it first knows the shape of its input",
             remedy="call the model once, or model.build(input_shape)",
@@ -69,11 +73,17 @@ def keras_parameters(model: Any) -> KerasParameters:
         _add(found, scope(variable), variable, kind, use)
     for variable in model.metrics_variables:
         _add(found, scope(variable), variable, "other state", "metric")
-    if getattr(model, "compiled", False) and not metrics_are_built(model):
+    if getattr(model, "compiled", False) and not (own_step or metrics_are_built(model)):
         how["other state"] = "metrics that Keras makes when training begins are not counted yet"
     optimizer: Any = getattr(model, "optimizer", None)
     if optimizer is None:
         return replace(found, how={**how, "optimizer state": "the model is not compiled: it has no optimizer"})
+    attributes = cast("dict[str, Any]", vars(model))
+    others = [v for v in attributes.values() if isinstance(v, import_keras().optimizers.Optimizer) and v is not optimizer]
+    for variable in (variable for other in others for variable in other.variables):
+        _add(found, scope(variable), variable, "optimizer state", "")
+    if others and not optimizer.built:
+        return replace(found, how={**how, "optimizer state": "the variables of the optimizers that the model's own train_step may use"})
     for variable in optimizer.variables:
         _add(found, scope(variable), variable, "optimizer state", "")
     state_how = "the optimizer's variables" if optimizer.built else _predict(found, optimizer, model.trainable_variables)

@@ -149,7 +149,7 @@ def _of_graph(name: str, graph: Graph, outputs: Any, depth: int | None, captured
 
 
 def _of_model(model: Any, traced: Any, depth: int | None) -> ParameterTable:
-    found = keras_parameters(model)
+    found = keras_parameters(model, is_traced=traced is not None)
     parameters = {str(k): parameter for k, parameter in enumerate(found.parameters)}
     if traced is None:
         return ParameterTable(str(model.name), tuple(found.parameters), depth, {**found.how, "reads, writes": _NO_STEP})

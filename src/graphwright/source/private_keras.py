@@ -85,14 +85,14 @@ def call_with_specs(model: Any, specs: Any) -> Any:
 
 
 def trained_on(model: Any) -> tuple[Any, ...] | None:
-    """Specs of what `fit` or `train_on_batch` gave the training step last: `(x, y)` or `(x, y, sample_weight)`; None before, or where
-    the model runs a step that is not Keras's.
+    """Specs of the last data that `fit` or `train_on_batch` gave the training step: `(x,)`, `(x, y)` or `(x, y, sample_weight)`; None
+    before, or where the model runs a step that is not Keras's.
     """
     step = _step_of_data(getattr(model, "train_function", None))
-    data: Any = traces_of(step)[-1].structured_input_signature[0][0] if step is not None and traces_of(step) else None
-    if not isinstance(data, tuple):
+    if step is None or not traces_of(step):
         return None
-    parts = list(cast("tuple[Any, ...]", data))
+    data: Any = traces_of(step)[-1].structured_input_signature[0][0]
+    parts = list(cast("tuple[Any, ...]", data)) if isinstance(data, tuple) else [data]
     while parts and parts[-1] is None:
         parts.pop()
     return tuple(parts)

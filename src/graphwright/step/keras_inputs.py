@@ -10,6 +10,7 @@ from graphwright.errors import ArgumentError, ErrorCode
 from graphwright.source.private_keras import call_with_specs, called_specs, input_name, input_structure, trained_on
 from graphwright.source.tensorflow_import import import_keras, import_tensorflow
 from graphwright.step.feeds import check_known, declared_shape, is_nested, leaves_of, map_feeds
+from graphwright.step.keras_model import has_call
 
 _WEIGHT = "sample_weight"
 _WHOSE = {"y": "the model's targets are", _WEIGHT: "the weights of its examples are"}
@@ -40,9 +41,11 @@ def keras_specs(model: Any, mode: Literal["train", "infer"], feeds: Mapping[str,
     if mode == "infer":
         return (x,)
     first = flat[0].shape
-    before = trained_on(model)
+    before = trained_on(model) if feeds.get("y") is None else None
+    if not has_call(model):  # only its training and the feeds say what is beside x
+        before = (x, *(_parts_of(feeds) if before is None else before[1:]))
     known = [_shape(t)[1:] for t in tf.nest.flatten(before[0])] if before is not None else []
-    if feeds.get("y") is None and before is not None and known == [_shape(t)[1:] for t in flat]:
+    if before is not None and known == [_shape(t)[1:] for t in flat]:
 
         def resized(spec: Any) -> Any:
             return tf.TensorSpec([first[0], *spec.shape[1:]] if spec.shape.rank else spec.shape, spec.dtype)
@@ -50,7 +53,7 @@ def keras_specs(model: Any, mode: Literal["train", "infer"], feeds: Mapping[str,
         rest: Any = tf.nest.map_structure(resized, before[1:])
         weights: Any = rest[1:] or _weights(feeds, next(iter(rest), None), first[0])
         parts = [_parts_fed(what, part, feeds) for what, part in zip(_BESIDE_X, (*rest[:1], *weights), strict=False)]
-        return ((x, *parts),)
+        return (_packed(x, parts),)
     sparse = "sparse" in _loss_name(model)
 
     dtype = tf.int32 if sparse else tf.float32
@@ -63,7 +66,23 @@ def keras_specs(model: Any, mode: Literal["train", "infer"], feeds: Mapping[str,
 
     nested = is_nested(feeds.get("y"))
     y: Any = map_feeds(lambda _, given: _as_spec(given, dtype), feeds)["y"] if nested else tf.nest.map_structure(target, _outputs(model, x))
-    return ((x, *(_parts_fed(what, part, feeds) for what, part in zip(_BESIDE_X, (y, *_weights(feeds, y, first[0])), strict=False))),)
+    parts = [_parts_fed(what, part, feeds) for what, part in zip(_BESIDE_X, (y, *_weights(feeds, y, first[0])), strict=False)]
+    return (_packed(x, parts),)
+
+
+def _packed(x: Any, parts: Sequence[Any]) -> Any:
+    """The data of a step as `fit` packs them."""
+    return import_keras().utils.pack_x_y_sample_weight(x, *parts)
+
+
+def _parts_of(feeds: Mapping[str, Any]) -> list[Any]:
+    """Targets and weights as the feeds alone give them, whole or one by one."""
+    parts: list[Any] = []
+    for what in _BESIDE_X:
+        one_by_one = [feed for key, feed in feeds.items() if key.startswith(f"{what}_")]
+        if whole := feeds.get(what) or one_by_one:
+            parts.append(map_feeds(lambda _, part: _as_spec(part, import_tensorflow().float32), {what: whole})[what])
+    return parts
 
 
 def named_data(model: Any, data: Any) -> Any:
@@ -163,7 +182,7 @@ def declared_inputs(model: Any, feeds: Mapping[str, Any]) -> Any:
             "the model's inputs are not known",
             argument="feeds",
             where=f"model {model.name!r}",
-            cause="a subclassed model knows them only when it was called",
+            cause="a subclassed model knows them only when it was called or trained",
             remedy='give their shapes, feeds={"x": (8, ...)}, or example inputs, inputs=(x, y)',
             item="x",
             code=ErrorCode.OPEN_INPUT,
@@ -202,6 +221,8 @@ def _own_spec(tensor: Any) -> Any:
 
 def _argument(model: Any) -> str:
     """The name of the first argument of `call`."""
+    if not has_call(model):
+        return "x"
     return next(iter(inspect.signature(model.call).parameters), "x")
 
 

@@ -8,12 +8,12 @@ scalars, are averaged along an axis that they do not have. Here both are done ri
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from graphwright.errors import UnsupportedError
-from graphwright.source.private_keras import build_from, set_builder
+from graphwright.source.private_keras import build_from, set_builder, what_is_overridden
 from graphwright.source.private_tensorflow import is_default_strategy
-from graphwright.source.tensorflow_import import import_tensorflow
+from graphwright.source.tensorflow_import import import_keras, import_tensorflow
 
 
 def strategy_of(model: Any) -> Any:
@@ -34,6 +34,17 @@ def strategy_of(model: Any) -> Any:
             remedy="use MirroredStrategy or MultiWorkerMirroredStrategy",
         )
     return strategy
+
+
+def has_call(layer: Any) -> bool:
+    """Whether a layer defines what it computes; a model may have a `train_step` over its parts instead."""
+    kind: Any = cast("Any", type(layer))
+    return kind.call is not import_keras().Model.call
+
+
+def has_own_step(model: Any) -> bool:
+    """Whether a `train_step` of the user's own trains the model. It may call any part of the model, with any part of the data."""
+    return "train_step" in what_is_overridden(model)
 
 
 def spans_workers(strategy: Any) -> bool:

@@ -11,6 +11,8 @@ from graphwright.source.private_keras import all_layers, build_from, compile_arg
 from graphwright.source.tensorflow_import import import_keras, import_tensorflow
 from graphwright.step.keras_model import (
     as_tensors,
+    has_call,
+    has_own_step,
     on_replicas,
     one_replica,
     repair_building,
@@ -79,11 +81,18 @@ def keras_step(model: Any, mode: Literal["train", "infer"]) -> Any:
     """A `tf.function` of `data` (as `model.train_step` takes it), or of `x` for inference.
 
     Raises:
-        ArgumentError: the model is not compiled (for training) or has no known inputs.
+        ArgumentError: the model is not compiled (for training), or has no `call` (for inference).
         UnsupportedError: see `check_trainable`.
     """
     tf = import_tensorflow()
     if mode == "infer":
+        if not has_call(model):
+            raise ArgumentError(
+                "the model has no `call`, so its inference is not defined",
+                where=f"model {model.name!r}",
+                cause="it trains its parts by its own train_step" if has_own_step(model) else "",
+                remedy="compile it and ask about its training step (mode='train'), or give one of its parts",
+            )
 
         @tf.function
         def infer(x: Any) -> Any:
@@ -115,7 +124,7 @@ def train_with(model: Any, make_step: Callable[[], Callable[[Any], Any]]) -> Non
             model.jit_compile = False  # it was left to Keras
 
         def train_step(data: Any) -> Any:
-            build_for_training(model, data)
+            build_as_fit(model, data)
             return step(_without_missing(model, data))
 
         return lambda iterator: steps_of(model, iterator, train_step)
@@ -130,14 +139,24 @@ def train_with(model: Any, make_step: Callable[[], Callable[[Any], Any]]) -> Non
 def _without_missing(model: Any, data: Any) -> Any:
     """The data as `fit` gives them: `train_on_batch` adds a None where there is no sample weight, which would be planned separately.
 
-    A `train_step` of the user's own may unpack three parts; it gets what Keras gives.
+    A `train_step` of the user's own may unpack three parts; it gets what Keras gives. Without a `call` it is written for `fit`.
     """
-    if model.__class__.train_step is not import_keras().Model.train_step or not isinstance(data, tuple):
+    is_own = has_own_step(model)
+    if (is_own and has_call(model)) or not isinstance(data, tuple):
         return data
     parts = list(cast("tuple[Any, ...]", data))
     while len(parts) > 1 and parts[-1] is None:
         parts.pop()
-    return tuple(parts)
+    return parts[0] if is_own and len(parts) == 1 else tuple(parts)
+
+
+def build_as_fit(model: Any, data: Any) -> None:
+    """Make the variables that a training step needs, where Keras knows them before it traces the step.
+
+    A `train_step` of the user's own may call any part of a subclassed model. As in `fit`, its variables are made while it is traced.
+    """
+    if strategy_of(model) is not None or not has_own_step(model) or getattr(model, "inputs", None):
+        build_for_training(model, data)
 
 
 def build_for_training(model: Any, data: Any) -> None:
@@ -178,5 +197,5 @@ def keras_data(model: Any, mode: Literal["train", "infer"], inputs: Any, *, are_
     if not are_specs:
         data = as_tensors(data)
         if mode == "train":
-            build_for_training(model, data)
+            build_as_fit(model, data)
     return (data,)

@@ -35,7 +35,7 @@ from graphwright.step.feeds import (
     open_input,
 )
 from graphwright.step.keras_inputs import declared_inputs, feeds_to_give, keras_specs, named_data
-from graphwright.step.keras_step import build_for_training, is_keras_model, keras_data, keras_step, mode_of
+from graphwright.step.keras_step import build_as_fit, is_keras_model, keras_data, keras_step, mode_of
 
 Mode = Literal["auto", "train", "infer"]
 Question = TypeVar("Question", bound=Callable[..., Any])
@@ -222,7 +222,7 @@ def _trace_model(model: Any, mode: Literal["train", "infer"], inputs: Any, feeds
             if mode == "train":
                 # TensorFlow traces a function that makes variables a second time.
                 with suppress(Exception):  # whatever is wrong, tracing says it
-                    build_for_training(model, specs[0])
+                    build_as_fit(model, specs[0])
             traced = trace(step, inputs=specs)
         else:
             data = keras_data(model, mode, inputs, are_specs=_holds_specs(inputs))
