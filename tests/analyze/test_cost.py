@@ -22,7 +22,8 @@ from graphwright.plan.simulate import ScheduleError, check, check_graph, simulat
 KIB16 = 4 * 4096
 F = "float32[4096]"
 STATEFUL = dict.fromkeys(
-    "Relu Neg Exp AddV2 AddN MatMul Conv2D _FusedConv2D Pad BiasAdd BiasAddGrad Conv2DBackpropFilter Fill Sum Cast Mean Pack Const Identity".split(),
+    "Relu Neg Exp AddV2 AddN MatMul Conv2D _FusedConv2D Pad BiasAdd BiasAddGrad Conv2DBackpropFilter Fill Sum Cast Mean Pack Const "
+    "Identity".split(),
     False,
 )
 
