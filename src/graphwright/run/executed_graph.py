@@ -102,8 +102,7 @@ def read_executed_graph(graphs: Sequence[bytes], *, like: Graph, shapes: dict[st
     graph = from_graph_def(graph_def, name=like.name, file_order=True)
     inferred = {} if shapes is None else shapes
     if any(value.name not in inferred for node in graph.nodes for value in node.outputs):
-        depend = dict.fromkeys(value.producer for value in like.at_most)
-        inferred.update(_infer(graph_def, known, {node.name: [value.shape for value in node.outputs] for node in depend}))
+        inferred.update(_infer(graph_def, known, known_shapes(like)))
     for node in graph.nodes:
         for value in node.outputs:
             value.shape = inferred.get(value.name)
@@ -227,6 +226,12 @@ def _numbered_as_constructed(graph_def: Any) -> Any:
 
 
 # Shapes
+
+
+def known_shapes(graph: Graph) -> dict[str, list[Shape]]:
+    """By name of a node, the shapes of its outputs, where all are known; the largest ones where they depend on data."""
+    shapes = {node.name: [value.shape for value in node.outputs] for node in graph.nodes}
+    return {name: of_outputs for name, of_outputs in shapes.items() if all(s is not None and None not in s for s in of_outputs)}
 
 
 def _infer(graph_def: Any, arguments: Mapping[str, Shape], sizes: Mapping[str, Sequence[Shape]]) -> dict[str, Shape]:

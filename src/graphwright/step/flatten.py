@@ -125,25 +125,27 @@ def find_loop_costs(
     graph: Graph,
     measure: Callable[[Iterable[Node]], Mapping[str, Sequence[Shape]]] | None = None,
     numbers: Mapping[int, Sequence[int]] | None = None,
+    sizes: Mapping[str, Sequence[Shape]] | None = None,
 ) -> LoopCosts:
     """What the loops and lists of a flat graph cost; sizes that depend on data are bounded first.
 
     Args:
         measure: what gives the shapes of the outputs of nodes that nothing bounds.
         numbers: what inputs hold, by position, where that is known.
+        sizes: the shapes of the outputs of nodes, by name, that are known from elsewhere.
     """
-    found = infer_flat_shapes(graph, bounded=True, numbers=numbers) if _has_unknown_sizes(graph) else []
-    sizes: dict[str, Sequence[Shape]] = {}
-    while measure is not None and (sizes or _has_unknown_sizes(graph)):
+    found = infer_flat_shapes(graph, bounded=True, numbers=numbers, sizes=sizes) if _has_unknown_sizes(graph) else []
+    measured: dict[str, Sequence[Shape]] = {}
+    while measure is not None and (measured or _has_unknown_sizes(graph)):
         depend = (*blame_unknown_shapes(graph).values(), *map(graph.__getitem__, found))
-        more = measure(node for node in depend if node.name not in sizes)
+        more = measure(node for node in depend if node.name not in measured)
         if not more:
             break
-        sizes.update(more)
-        found = infer_flat_shapes(graph, bounded=True, sizes=sizes, numbers=numbers)
-    costs = loop_costs(graph, constant_array, infer_body=infer_body_shapes, found=[name for name in found if name not in sizes])
-    said = f"sizes as in the example inputs, which other data may exceed: {', '.join(sizes)}"
-    return replace(costs, notes=(*costs.notes, said)) if sizes else costs
+        measured.update(more)
+        found = infer_flat_shapes(graph, bounded=True, numbers=numbers, sizes=measured)
+    costs = loop_costs(graph, constant_array, infer_body=infer_body_shapes, found=[name for name in found if name not in measured])
+    said = f"sizes as in the example inputs, which other data may exceed: {', '.join(measured)}"
+    return replace(costs, notes=(*costs.notes, said)) if measured else costs
 
 
 def flatten_graph(
