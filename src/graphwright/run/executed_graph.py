@@ -126,7 +126,7 @@ def read_executed_graph(graphs: Sequence[bytes], *, like: Graph, shapes: dict[st
     graph = from_graph_def(graph_def, name=like.name, file_order=True)
     inferred = {} if shapes is None else shapes
     if any(value.name not in inferred for node in graph.nodes for value in node.outputs):
-        inferred.update(_infer(graph_def, known))
+        inferred.update(_infer(graph_def, known, known_shapes(like)))
     for node in graph.nodes:
         for value in node.outputs:
             value.shape = inferred.get(value.name)
@@ -253,8 +253,18 @@ def _numbered_as_constructed(graph_def: Any) -> Any:
 # Shapes
 
 
-def _infer(graph_def: Any, arguments: Mapping[str, Shape]) -> dict[str, Shape]:
-    """Shape by name of value. Inside loops, a tensor that goes round keeps the shape with which it enters."""
+def known_shapes(graph: Graph) -> dict[str, list[Shape]]:
+    """By name of a node, the shapes of its outputs, where all are known; the largest ones where they depend on data."""
+    shapes = {node.name: [value.shape for value in node.outputs] for node in graph.nodes}
+    return {name: of_outputs for name, of_outputs in shapes.items() if all(s is not None and None not in s for s in of_outputs)}
+
+
+def _infer(graph_def: Any, arguments: Mapping[str, Shape], sizes: Mapping[str, Sequence[Shape]]) -> dict[str, Shape]:
+    """Shape by name of value. Inside loops, a tensor that goes round keeps the shape with which it enters.
+
+    Args:
+        sizes: the shapes of the outputs of nodes that depend on data, by name, as they are known before Grappler.
+    """
     plain = tf.compat.v1.GraphDef()
     plain.versions.CopyFrom(graph_def.versions)
     plain.library.CopyFrom(graph_def.library)
@@ -284,7 +294,7 @@ def _infer(graph_def: Any, arguments: Mapping[str, Shape]) -> dict[str, Shape]:
     graph: Any = tf.Graph()
     try:
         with graph.as_default():
-            imported = import_bounded(plain, {}).tensors
+            imported = import_bounded(plain, {}, sizes=sizes).tensors
     except (ValueError, TypeError, tf.errors.OpError) as error:
         raise GraphError(f"TensorFlow refuses its own graph: {first_line(error)}", where="the graph after Grappler and oneDNN") from error
     named = ((f"{name}:{k}", tensor.shape) for name, tensors in imported.items() for k, tensor in enumerate(tensors))

@@ -1,6 +1,7 @@
-"""How often loops run, measured: the counters of loops are fetched in one run that changes no variable."""
+"""What depends on data, measured in one run that changes no variable: how often loops run, and the sizes of tensors."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -8,9 +9,12 @@ import numpy as np
 from graphwright.analyze.backward import updated_variables
 from graphwright.analyze.frames import counters_of_frames, has_frames, is_one_more
 from graphwright.analyze.storages import Scalar
+from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.control_flow import LOOPS, called_functions, function_at
-from graphwright.ir.traits.values import is_constant
+from graphwright.ir.traits.effects import CHECKS, Purity, draws_by_counter
+from graphwright.ir.traits.values import ARGUMENTS, is_constant, only_orders
+from graphwright.ir.traits.variables import reads_resource, written_resources
 from graphwright.ir.walk import backward_reachable, topological_order
 from graphwright.source.concrete_function import Binding
 from graphwright.source.graph_def import to_graph_def
@@ -37,7 +41,6 @@ def measure_trip_counts(
         names: of the loops (nodes, or frames of TF1) to measure.
         constant: the array of a value whose producer is a `Const`, or None.
     """
-    tf = import_tensorflow()
 
     def number(value: Value) -> Scalar | None:
         array = constant(value) if is_constant(value.producer) else None
@@ -47,21 +50,48 @@ def measure_trip_counts(
     counters = {name: found for name, found in _counters(graph, number).items() if name in wanted and not _writes(graph, found[0])}
     if not counters:
         return {}
-    needed = backward_reachable(value.producer for value, _ in counters.values()) | {v.producer for v in graph.inputs}
-    inputs = graph.inputs[: binding.argument_count]
+    results = _run(graph, binding, arguments, [value for value, _ in counters.values()])
+    return {name: int(result) - start for (name, (_, start)), result in zip(counters.items(), results, strict=bool(results))}
+
+
+def measure_shapes(
+    graph: Graph, binding: Binding, arguments: Sequence[Any], purity: Purity, nodes: Iterable[Node]
+) -> Mapping[str, Sequence[Shape]]:
+    """Run what some nodes need, once; by name, the shapes of their outputs.
+
+    A node is left out where something that it needs may do more than compute, read variables and draw random numbers.
+
+    Args:
+        graph, binding, arguments: as for `measure_trip_counts`.
+        purity: answers which nodes of the graph are pure.
+    """
+
+    def may_run(node: Node) -> bool:
+        reads = reads_resource(node) and not written_resources(node)
+        return reads or purity.is_pure(node) or draws_by_counter(node) or only_orders(node) or node.op_type in CHECKS | ARGUMENTS
+
+    wanted = [node for node in dict.fromkeys(nodes) if all(map(may_run, backward_reachable([node])))]
+    results = iter(_run(graph, binding, arguments, [value for node in wanted for value in node.outputs]))
+    shapes = {node.name: [tuple(result.shape) for result in islice(results, len(node.outputs))] for node in wanted}
+    return {name: of_outputs for name, of_outputs in shapes.items() if of_outputs}
+
+
+def _run(graph: Graph, binding: Binding, arguments: Sequence[Any], values: Sequence[Value]) -> list[Any]:
+    """The values for these arguments; none where the graph, which was made to be analyzed, does not run."""
+    tf = import_tensorflow()
+    needed = backward_reachable(value.producer for value in values) | {v.producer for v in graph.inputs}
     captured = graph.inputs[binding.argument_count :]
     try:
         function = rebuild_concrete_function(
             to_graph_def(graph, keep=lambda node: node in needed),
-            inputs=[v.name for v in inputs],
+            inputs=[v.name for v in graph.inputs[: binding.argument_count]],
             captures=[(external, value.name) for external, value in zip(binding.captures, captured, strict=True)],
-            outputs=[value.name for value, _ in counters.values()],
-            name="loop_counters",
+            outputs=[value.name for value in values],
+            name="part_of_step",
         )
-        results: Any = function(*(tf.convert_to_tensor(a) for a in arguments))
-    except tf.errors.OpError:  # a graph that was made to be analyzed need not run
-        return {}
-    return {name: int(result) - start for (name, (_, start)), result in zip(counters.items(), results, strict=True)}
+        return list(function(*(tf.convert_to_tensor(a) for a in arguments)) or ())
+    except tf.errors.OpError:
+        return []
 
 
 def _counters(graph: Graph, number: Number) -> dict[str, tuple[Value, int]]:

@@ -66,13 +66,18 @@ class Bounded:
 
 
 def import_bounded(
-    graph_def: Any, input_map: Mapping[str, Any], functions: Functions | None = None, given: Sequence[tuple[Any, Argument]] = ()
+    graph_def: Any,
+    input_map: Mapping[str, Any],
+    functions: Functions | None = None,
+    given: Sequence[tuple[Any, Argument]] = (),
+    sizes: Mapping[str, Sequence[Shape]] | None = None,
 ) -> Bounded:
     """Import into the current graph; where the number of rows depends on data, there are as many as there can be.
 
     Args:
         functions: what each branch of a node gives, or the body of a loop, by the node's name and what it hands to them.
         given: tensors of the map, and what is known of them.
+        sizes: the shapes of the outputs of nodes, by name, where they are known from elsewhere.
 
     Raises:
         ValueError: TensorFlow refuses the graph.
@@ -81,7 +86,7 @@ def import_bounded(
     tf.graph_util.import_graph_def(graph_def, input_map=input_map, name=_PREFIX)
     operation = tf.compat.v1.get_default_graph().get_operation_by_name
     operations = {node.name: operation(f"{_PREFIX}/{node.name}") for node in graph_def.node}
-    bounds = _Bounds(graph_def.versions.producer or tf.version.GRAPH_DEF_VERSION, functions, given)
+    bounds = _Bounds(graph_def.versions.producer or tf.version.GRAPH_DEF_VERSION, functions, given, sizes or {})
     order = in_order(operations.values(), lambda op: [t.op for t in op.inputs if t.op.type not in NEXT_ITERATIONS])
     found = [op.name.removeprefix(f"{_PREFIX}/") for op in order if bounds.bind(op)]
     tensors = {name: [bounds.known_size(t) for t in op.outputs] for name, op in operations.items()}
@@ -93,10 +98,13 @@ def import_bounded(
 class _Bounds:
     """The largest shapes of what depends on data, by tensor, as placeholders of that shape; and the numbers that are made of them."""
 
-    def __init__(self, producer: int, functions: Functions | None, given: Sequence[tuple[Any, Argument]]) -> None:
+    def __init__(
+        self, producer: int, functions: Functions | None, given: Sequence[tuple[Any, Argument]], sizes: Mapping[str, Sequence[Shape]]
+    ) -> None:
         self.tf = import_tensorflow()
         self.producer = producer
         self.functions = functions
+        self.sizes = sizes
         self.largest: dict[Any, Any] = {}
         self.flat: dict[Any, Any] = {}  # as many elements, in a shape that is not known
         self.known: dict[Any, Numbers | None] = {}
@@ -116,10 +124,12 @@ class _Bounds:
         if not open_:
             return False
         inputs = [self.largest.get(t.ref(), t) for t in op.inputs]
-        shapes = self._found(op, inputs)
+        shapes = self.sizes.get(op.name.removeprefix(f"{_PREFIX}/"))
+        if shapes is None or len(shapes) != len(op.outputs):
+            shapes = self._found(op, inputs)
         if shapes is None:
             shapes = self._of_functions(op, inputs) if op.type in BRANCHES | LOOPS else self._derived(op, inputs)
-        is_source = op.type in _FINDS | BRANCHES and all(t.shape.is_fully_defined() for t in op.inputs if t.dtype.size)
+        is_source = op.type in _FINDS | BRANCHES and (self.sizes or all(t.shape.is_fully_defined() for t in op.inputs if t.dtype.size))
         for tensor in open_:
             index: int = tensor.value_index
             shape = shapes[index]
@@ -130,7 +140,7 @@ class _Bounds:
                 self.largest[tensor.ref()] = self.tf.compat.v1.placeholder(tensor.dtype, shape)
             elif op.type in _REDUCES and (count := _count(self.known_size(op.inputs[0]))) is not None:
                 self.flat[tensor.ref()] = self.tf.compat.v1.placeholder(tensor.dtype, (count,))
-        return is_source and any(t.ref() in self.largest for t in open_)
+        return bool(is_source) and any(t.ref() in self.largest for t in open_)
 
     def _derived(self, op: Any, inputs: Sequence[Any]) -> list[Shape]:
         """By TensorFlow's rule, at each end of the numbers that are intervals."""

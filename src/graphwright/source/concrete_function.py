@@ -250,6 +250,33 @@ def traced_arguments(function: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return tuple(args), dict(sorted(kwargs.items()))
 
 
+def composite_arguments(function: Any) -> dict[int, tuple[str, Any]]:
+    """What a `ConcreteFunction` takes as ragged, sparse and other composite tensors: by position of each flat part, name and spec."""
+    tf = import_tensorflow()
+    args, by_name = traced_arguments(function)
+    named = [*zip(function.function_type.parameters, args, strict=False), *by_name.items()]
+    parts: list[tuple[str, Any]] = []
+    for name, leaf in ((name, leaf) for name, structure in named for leaf in tf.nest.flatten(structure)):
+        if isinstance(leaf, tf.TypeSpec):
+            parts += [(name, leaf)] * len(tf.nest.flatten(leaf, expand_composites=True))
+    return {k: part for k, part in enumerate(parts) if not isinstance(part[1], tf.TensorSpec)}
+
+
+def sparse_sizes(function: Any) -> tuple[dict[int, tuple[int, ...]], dict[int, list[int]]]:
+    """What is known of sparse arguments whose dense shape is: by position, the shapes with as many entries as there can be, and the
+    dense shapes, which are arguments too.
+    """
+    tf = import_tensorflow()
+    shapes: dict[int, tuple[int, ...]] = {}
+    numbers: dict[int, list[int]] = {}
+    for k, (_, spec) in composite_arguments(function).items():
+        if isinstance(spec, tf.SparseTensorSpec) and spec.shape.is_fully_defined() and k - 1 not in shapes and k - 2 not in shapes:
+            count = spec.shape.num_elements()
+            shapes |= {k: (count, spec.shape.rank), k + 1: (count,)}
+            numbers[k + 2] = spec.shape.as_list()
+    return shapes, numbers
+
+
 def argument_shapes(function: Any) -> list[Shape]:
     """Shapes of the flat arguments of a `ConcreteFunction`, captures left out."""
     shapes = [shape_of(t) for t in arguments_of(function)]

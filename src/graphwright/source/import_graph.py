@@ -1,6 +1,7 @@
 """Shapes by TensorFlow's own inference: a graph, or the body of a function, is imported with other shapes of its inputs."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,12 +20,21 @@ from graphwright.source.never_run import forbid_to_run
 from graphwright.source.tensorflow_import import import_tensorflow
 
 
-def infer_shapes(graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | None = None, *, bounded: bool = False) -> list[str]:
+def infer_shapes(
+    graph: Graph,
+    feeds: Mapping[int, tuple[int | None, ...]] | None = None,
+    *,
+    bounded: bool = False,
+    sizes: Mapping[str, Sequence[Shape]] | None = None,
+    numbers: Mapping[int, Sequence[int]] | None = None,
+) -> list[str]:
     """Set the shape of every value of `graph` from the shapes of its inputs.
 
     Args:
         feeds: shapes of inputs by their position; other inputs keep theirs.
         bounded: whether what depends on data gets the largest shape that it can have (`Graph.at_most`).
+        sizes: the shapes of the outputs of nodes, by name, that are known from elsewhere and count as the largest.
+        numbers: what inputs hold, by position, where that is known.
 
     Returns:
         The names of the nodes that find out in the data how many rows there are, where as many as there can be were taken.
@@ -36,8 +46,10 @@ def infer_shapes(graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | Non
     shapes = [fed.get(k, value.shape) for k, value in enumerate(graph.inputs)]
     variables = [graph.variables.get(value) for value in graph.inputs]
     arguments = [Argument(shape, None if v is None else (v.dtype, v.shape)) for shape, v in zip(shapes, variables, strict=True)]
+    for k, held in (numbers or {}).items():
+        arguments[k] = replace(arguments[k], numbers=(np.array(held), np.array(held)))
     try:
-        inferred = _inferred(graph, arguments, bounded=bounded)
+        inferred = _inferred(graph, arguments, bounded=bounded, sizes=sizes)
     except ValueError as error:
         given = ", ".join(f"{graph.inputs[k].name}={format_shape(s)}" for k, s in fed.items())
         raise UnknownShapeError(
@@ -95,7 +107,7 @@ def _note_bounds(graph: Graph, inferred: Bounded) -> None:
         graph.at_most[graph[producer].outputs[int(index)]] = shape
 
 
-def _inferred(graph: Graph, arguments: Sequence[Argument], *, bounded: bool) -> Bounded:
+def _inferred(graph: Graph, arguments: Sequence[Argument], *, bounded: bool, sizes: Mapping[str, Sequence[Shape]] | None = None) -> Bounded:
     """The tensors that TensorFlow makes for each node that is not an input.
 
     Raises:
@@ -117,7 +129,7 @@ def _inferred(graph: Graph, arguments: Sequence[Argument], *, bounded: bool) -> 
                 input_map[f"^{value.producer.name}"] = tensor
         graph_def = forbid_to_run(to_graph_def(graph, keep=lambda node: node not in inputs))
         if bounded:
-            return import_bounded(graph_def, input_map, partial(_results, graph), given)
+            return import_bounded(graph_def, input_map, partial(_results, graph), given, sizes)
         tf.graph_util.import_graph_def(graph_def, input_map=input_map, name="")
     operation: Any = func_graph.get_operation_by_name
     made = {node.name: list(operation(node.name).outputs) for node in graph.nodes if node not in inputs}

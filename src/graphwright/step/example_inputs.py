@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphwright.run.traced_step import Call, TracedStep, resolve
-from graphwright.source.concrete_function import traced_arguments
+from graphwright.source.concrete_function import sparse_sizes, traced_arguments
 from graphwright.source.tensorflow_import import import_tensorflow
 
 MADE_UP = "made up: floats between 0 and 1, integers 0"
@@ -73,14 +73,18 @@ def example_inputs(target: TracedStep) -> Any:
 def _filled(target: TracedStep, make: Callable[[Sequence[int], Any], Any]) -> Any:
     """The arguments of a call, in their structure: the step's own, or each made from shape and dtype."""
     tf = import_tensorflow()
-    shapes, given = iter(target.shapes), iter(target.arguments if target.is_runnable else ())
+    shapes, given = iter(enumerate(target.shapes)), iter(target.arguments if target.is_runnable else ())
+    _, numbers = sparse_sizes(target.function)
 
     def filled(leaf: Any) -> Any:
         if not isinstance(leaf, tf.TensorSpec):
             return leaf
-        return next(given) if target.is_runnable else make(next(shapes), leaf.dtype)
+        if target.is_runnable:
+            return next(given)
+        position, shape = next(shapes)
+        return tf.constant(numbers[position], leaf.dtype) if position in numbers else make(shape, leaf.dtype)
 
-    args, kwargs = tf.nest.map_structure(filled, traced_arguments(target.function))
+    args, kwargs = tf.nest.map_structure(filled, traced_arguments(target.function), expand_composites=True)
     return Call(args, kwargs) if kwargs else args
 
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from graphwright.analyze.loops import LoopCosts, loop_costs, stacked_shapes
+from graphwright.analyze.unknown_shapes import blame_unknown_shapes
 from graphwright.analyze.workspace import onednn_enabled
+from graphwright.ir.dtypes import Shape
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.edit.prune import prune
-from graphwright.ir.graph import Graph, Value
+from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.control_flow import NEXT_ITERATIONS, is_control_flow
 from graphwright.ir.traits.effects import Purity
 from graphwright.report.progress import tell
+from graphwright.run.measure_loops import measure_shapes
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.attributes import constant_array
-from graphwright.source.concrete_function import Binding, compiled_calls, evaluate_constants, from_concrete_function
+from graphwright.source.concrete_function import Binding, compiled_calls, evaluate_constants, from_concrete_function, sparse_sizes
 from graphwright.source.import_graph import infer_body_shapes
 from graphwright.source.never_run import only_computes
 from graphwright.source.op_types import is_stateful
@@ -71,7 +75,8 @@ def flat_step(traced: TracedStep, *, uncompiled: bool = False) -> FlatStep:
     Raises:
         UnsupportedError, UnknownShapeError: see `flatten`.
     """
-    return flatten(traced.function, dict(enumerate(traced.shapes)), compiled=traced.is_compiled, uncompiled=uncompiled)
+    example = traced.arguments if traced.is_runnable else ()
+    return flatten(traced.function, dict(enumerate(traced.shapes)), compiled=traced.is_compiled, uncompiled=uncompiled, example=example)
 
 
 def counted_graph(traced: TracedStep) -> tuple[Graph, Binding]:
@@ -85,7 +90,12 @@ def counted_graph(traced: TracedStep) -> tuple[Graph, Binding]:
 
 
 def flatten(
-    function: Any, feeds: Mapping[int, tuple[int | None, ...]] | None = None, *, compiled: bool = False, uncompiled: bool = False
+    function: Any,
+    feeds: Mapping[int, tuple[int | None, ...]] | None = None,
+    *,
+    compiled: bool = False,
+    uncompiled: bool = False,
+    example: Sequence[Any] = (),
 ) -> FlatStep:
     """Read, inline, bind shapes, and fold what only asks about shapes.
 
@@ -94,6 +104,7 @@ def flatten(
         feeds: shapes of flat arguments by position, where they are not static in the function.
         compiled: whether it is planned for XLA, which may compile it then.
         uncompiled: whether convolutions that the step has XLA compile by themselves may run by oneDNN's kernels, where it is there.
+        example: tensors for the flat arguments. Sizes that depend on data and that nothing bounds are those of this call.
 
     Raises:
         UnsupportedError: the step holds something that cannot be handled with proof.
@@ -103,15 +114,38 @@ def flatten(
     graph, binding = from_concrete_function(function, compiled=compiled, uncompiled=uncompiled and onednn_enabled())
     calls = 0 if compiled else len(compiled_calls(graph))
     graph, purity = flatten_graph(graph, feeds)
+    _, numbers = sparse_sizes(function)
     if not compiled:  # XLA has an order of its own
         order_updates(graph, purity)
-    return FlatStep(graph, binding, purity, find_loop_costs(graph), calls)
+    measure = partial(measure_shapes, graph, binding, example, purity) if example and not compiled else None
+    return FlatStep(graph, binding, purity, find_loop_costs(graph, measure, numbers), calls)
 
 
-def find_loop_costs(graph: Graph) -> LoopCosts:
-    """What the loops and lists of a flat graph cost; sizes that depend on data are bounded first."""
-    found = infer_flat_shapes(graph, bounded=True) if _has_unknown_sizes(graph) else []
-    return loop_costs(graph, constant_array, infer_body=infer_body_shapes, found=found)
+def find_loop_costs(
+    graph: Graph,
+    measure: Callable[[Iterable[Node]], Mapping[str, Sequence[Shape]]] | None = None,
+    numbers: Mapping[int, Sequence[int]] | None = None,
+    sizes: Mapping[str, Sequence[Shape]] | None = None,
+) -> LoopCosts:
+    """What the loops and lists of a flat graph cost; sizes that depend on data are bounded first.
+
+    Args:
+        measure: what gives the shapes of the outputs of nodes that nothing bounds.
+        numbers: what inputs hold, by position, where that is known.
+        sizes: the shapes of the outputs of nodes, by name, that are known from elsewhere.
+    """
+    found = infer_flat_shapes(graph, bounded=True, numbers=numbers, sizes=sizes) if _has_unknown_sizes(graph) else []
+    measured: dict[str, Sequence[Shape]] = {}
+    while measure is not None and (measured or _has_unknown_sizes(graph)):
+        depend = (*blame_unknown_shapes(graph).values(), *map(graph.__getitem__, found))
+        more = measure(node for node in depend if node.name not in measured)
+        if not more:
+            break
+        measured.update(more)
+        found = infer_flat_shapes(graph, bounded=True, numbers=numbers, sizes=measured)
+    costs = loop_costs(graph, constant_array, infer_body=infer_body_shapes, found=[name for name in found if name not in measured])
+    said = f"sizes as in the example inputs, which other data may exceed: {', '.join(measured)}"
+    return replace(costs, notes=(*costs.notes, said)) if measured else costs
 
 
 def flatten_graph(

@@ -20,7 +20,7 @@ from graphwright.ir.traits.values import OPTIMIZED
 from graphwright.ir.traits.variables import MAKES_BY_REFERENCE
 from graphwright.report.obtained import Obtained
 from graphwright.run.call_options import is_grappler_disabled
-from graphwright.run.executed_graph import read_optimized_graph, recorded_graphs
+from graphwright.run.executed_graph import known_shapes, read_optimized_graph, recorded_graphs
 from graphwright.run.traced_step import TracedStep
 from graphwright.step.example_inputs import preparable
 from graphwright.step.flatten import FlatStep, find_loop_costs, flatten_graph, stateful_op_types
@@ -53,8 +53,8 @@ def grappler_step(traced: TracedStep, flat: FlatStep, records: Sequence[bytes], 
     where = f"step {traced.name!r}"
     if traced.grappler_disabled or is_grappler_disabled():
         raise UnsupportedError("the step runs without Grappler", where=where)
-    if flat.graph.at_most or any(is_collective(node) for node in flat.graph.nodes):
-        raise UnsupportedError("it takes part in collectives, or has sizes that depend on data", where=where)
+    if any(is_collective(node) for node in flat.graph.nodes):
+        raise UnsupportedError("it takes part in collectives", where=where)
     graph, how = read_optimized_graph(records, like=flat.graph), HOW_OPTIMIZED if memory_optimizer else HOW_ADDED
     if MAKES_BY_REFERENCE & ({node.op_type for node in graph.nodes} - {node.op_type for node in flat.graph.nodes}):
         records = recorded_graphs(preparable(traced), like=flat.graph, memory_optimizer=False)
@@ -62,10 +62,11 @@ def grappler_step(traced: TracedStep, flat: FlatStep, records: Sequence[bytes], 
     purity = Purity(graph, stateful_op_types(graph))
     graph.control_outputs = [node for node in graph.nodes if not purity.is_pure(node)]
     graph, purity = flatten_graph(graph, infer=True)
+    loops = find_loop_costs(graph, sizes=known_shapes(flat.graph))
     _check(graph, purity, flat)
     for node in (*graph.control_outputs, *(value.producer for value in graph.outputs)):
         graph.set_attr(node, OPTIMIZED, True)
-    return Obtained(FlatStep(graph, flat.binding, purity, find_loop_costs(graph)), how)
+    return Obtained(FlatStep(graph, flat.binding, purity, loops), how)
 
 
 def _check(graph: Graph, purity: Purity, flat: FlatStep) -> None:

@@ -16,7 +16,14 @@ from graphwright.errors import ArgumentError, ErrorCode, GraphwrightError, Unkno
 from graphwright.ir.dtypes import agree, format_shape
 from graphwright.report.progress import tell
 from graphwright.run.traced_step import TracedStep, first_batch, name_of, resolve, split_inputs
-from graphwright.source.concrete_function import argument_names, argument_shapes, arguments_of, traced_arguments
+from graphwright.source.concrete_function import (
+    argument_names,
+    argument_shapes,
+    arguments_of,
+    composite_arguments,
+    sparse_sizes,
+    traced_arguments,
+)
 from graphwright.source.files import load_callable
 from graphwright.source.load import made_by
 from graphwright.source.private_tensorflow import traces_of
@@ -310,7 +317,7 @@ def _trace_with_feeds(target: Any, feeds: Mapping[str, Feed]) -> Any:
     dtypes = {t.name.split(":")[0]: t.dtype for f in traced for t in arguments_of(f)}
 
     def spec(path: str, feed: Feed) -> Any:
-        if isinstance(feed, tf.TensorSpec) or is_value(feed):
+        if isinstance(feed, tf.TypeSpec) or is_value(feed):
             return feed
         name = re.sub(r"\W+", "_", path).strip("_")
         return tf.TensorSpec(as_shape(path, feed), getattr(feed, "dtype", dtypes.get(name, tf.float32)), name=name)
@@ -392,13 +399,24 @@ def _bound(name: str, function: Any, feeds: Mapping[str, Feed], owner: Any, open
             )
         fed.update(zip(where, leaves.values(), strict=True))
     bound: list[tuple[int, ...]] = []
+    composites, (entries, _) = composite_arguments(function), sparse_sizes(function)
     for k, (key, shape) in enumerate(zip(names, shapes, strict=True)):
         given = fed.get(k)
         if not agree(given, shape):
             raise ArgumentError(f"the feed {given} does not fit {format_shape(shape)}", argument="feeds", item=key)
-        shape = given if given is not None else shape
+        shape = given if given is not None else entries.get(k, shape)
         if shape and shape[0] is None and open_batch is not None:
             shape = (open_batch, *shape[1:])
+        if (shape is None or None in shape) and k in composites:
+            raise UnknownShapeError(
+                "argument {!r} is {}, which leaves sizes open".format(*composites[k]),
+                argument="feeds",
+                item=composites[k][0],
+                where=f"step {name!r}",
+                cause="how many values it holds, and in which rows, is known from data alone",
+                remedy="give example inputs, inputs=(...), with a tensor for each argument",
+                code=ErrorCode.OPEN_INPUT,
+            )
         if shape is None or None in shape:
             cause = "the signature leaves dimensions open, and memory depends on them"
             raise open_input(f"argument {key!r} has the shape {format_shape(shape)}", key, shape, where=f"step {name!r}", cause=cause)
