@@ -163,6 +163,8 @@ def batch_by_growth(peak_at: Callable[[int], int], known: dict[int, int], budget
         growth = (known[near[1]] - known[near[0]]) / (near[1] - near[0])
         if growth > 0:
             size = max(int(near[0] + (budget_bytes - known[near[0]]) / growth), 1)
+        elif known[near[0]] == 0:  # nothing that is counted
+            break
         else:  # peaks that are partly chance: the smaller size's share of the budget
             size = max(int(near[0] * budget_bytes / known[near[0]]), 1)
         if size in known:

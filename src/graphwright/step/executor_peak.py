@@ -105,7 +105,7 @@ def ask_tensorflow(traced: TracedStep, like: Graph, question: Callable[[], Found
     Args:
         like: the flat graph of the step.
     """
-    if len(like) > _MOST_NODES:
+    if len(like) > _MOST_NODES or like.inlined > 1.25 * _MOST_NODES:  # Grappler goes along a chain by recursion, until the stack ends
         return Obtained(None, f", since TensorFlow takes long to prepare a graph of more than {_MOST_NODES:,} nodes; see predict_peak")
     if meets_other_processes(traced.function):
         return Obtained(None, ", since other processes take part in the step")

@@ -166,7 +166,7 @@ def make_timeline(tasks: TaskMap, schedule: Schedule, roles: Roles) -> Timeline:
         peak_step=peak,
         peak_bytes=int(total[peak]) if count else costs.resident_bytes,
         live_at_peak=_live(tasks, schedule, roles, peak) if count else (),
-        lifetimes=tuple(lifetimes),
+        lifetimes=tuple(lifetimes) if count else (),
         layers=tuple(roles.layers.of(costs.tasks[t].name) for t in schedule.steps),
     )
 
