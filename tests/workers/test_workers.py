@@ -48,7 +48,7 @@ def test_a_worker_is_killed_again_and_again_and_nothing_is_lost(run_workers: Any
         if not how:
             damaged = max(folder.glob("step-*.process-1-*"))
             damaged.write_bytes(damaged.read_bytes()[:-50])
-        runs = run_workers([resumed, resumed | how], patience_s=15.0)
+        runs = run_workers([resumed, resumed | how], patience_s=8.0)
         for k, outcome in enumerate(runs):
             assert next(iter(outcome.losses)) == first, outcome.errors
             losses[k] |= outcome.losses
