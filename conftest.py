@@ -46,13 +46,6 @@ def _own_plan_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytes
     monkeypatch.setenv("GRAPHWRIGHT_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "plans" / str(next(_NUMBERS))))
 
 
-@pytest.fixture(autouse=True)
-def _no_polish(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plan that fits is enough, but for the planner's own tests and for pages: a second per plan would go into making it cheaper."""
-    if request.path.is_relative_to(_ROOT / "tests") and not request.path.is_relative_to(_ROOT / "tests" / "plan"):
-        monkeypatch.setattr("graphwright.plan.solvers.portfolio.IMPROVING_AT_LEAST", 0.1)
-
-
 @pytest.fixture
 def gpu_compiler() -> None:
     """For a test that needs XLA's compiler for GPUs, the extra `gpu-target`; skipped without it."""
