@@ -54,11 +54,8 @@ test: $(STAMP)
 test-random: $(STAMP)
 	$(BIN)/python -m pytest $(PARALLEL) -p randomly
 
-# In two parts, since TensorFlow's allocator hands nothing back before a process ends.
 test-slow: $(STAMP)
-	@failed=0; for part in tests/commands "--ignore tests/commands"; do \
-		$(BIN)/python -m pytest $(PARALLEL) -m "slow and not thorough" $$part || failed=1; \
-	done; exit $$failed
+	$(BIN)/python -m pytest $(PARALLEL) -m "slow and not thorough"
 
 # What takes long and that the other tests tell of, too: not in CI.
 test-thorough: $(STAMP)

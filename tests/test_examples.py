@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-LONG = {"custom_training_step", "train_contrastive", "train_many_devices", "train_reversible_network"}
+LONG = {"cost_how_large_a_batch", "custom_training_step", "train_contrastive", "train_many_devices", "train_reversible_network"}
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 
 

@@ -20,7 +20,7 @@ from graphwright.commands.cli import app
 from tests.report.browser import data_of
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
-LONG = {"conv_next", "dense_net", "inception"}
+LONG = {"conv_next", "dense_net", "efficient_net", "inception"}
 BATCH, TOKENS, WIDTH, HIDDEN, BLOCKS, CLASSES, WORDS = 16, 16, 64, 128, 2, 3, 1000
 PRODUCTS = ("Conv2D", "DepthwiseConv2dNative", "MatMul", "BatchMatMulV2", "Einsum")
 MODULE = f"""

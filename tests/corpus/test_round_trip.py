@@ -19,7 +19,14 @@ from graphwright.source.write import write
 from tests.corpus.graphs import CORPUS, SLOW
 from tests.corpus.serving import assert_same, by_import, by_loading, by_session
 
-CASES = [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in CORPUS]
+LIKE_OTHERS = ("application_ResNet50", "application_Xception")
+
+
+def marks_of(name: str) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.slow] * (name in SLOW) + [pytest.mark.thorough] * (name in LIKE_OTHERS)
+
+
+CASES = [pytest.param(name, marks=marks_of(name)) for name in CORPUS]
 
 
 def normalized(message: Any) -> Any:

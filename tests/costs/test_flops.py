@@ -277,9 +277,14 @@ def test_what_has_no_rule_is_listed_and_can_be_given_one():
 
 
 SLOW = ("unet", "resnet50", "densenet121", "transformer", "mlp1000")
+LIKE_OTHERS = ("densenet121", "transformer", "mlp1000")  # a residual network, the transformer in bfloat16 and a chain tell the same
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in zoo.MODELS])
+def marks_of(name: str) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.slow] * (name in SLOW) + [pytest.mark.thorough] * (name in LIKE_OTHERS)
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks_of(name)) for name in zoo.MODELS])
 def test_every_op_of_the_reference_models_is_counted(name):
     reference = zoo.make(name, size="small")
     train = gw.count_flops(reference.step, inputs=reference.inputs)
@@ -326,7 +331,7 @@ def test_forward_and_backward_against_the_list_of_layers(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["unet", "resnet50"])
+@pytest.mark.parametrize("name", [pytest.param("unet", marks=pytest.mark.thorough), "resnet50"])
 def test_the_published_models_against_the_list_of_layers(name):
     check_against_layers(zoo.make(name, size="full", batch=1), 1)
 

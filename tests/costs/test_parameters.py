@@ -49,8 +49,13 @@ def trained(model: Any) -> gw.ParameterTable:
 # Reference models
 
 
-@pytest.mark.parametrize("size", ["small", pytest.param("full", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", ["unet", "resnet50", "densenet121"])
+FULL = [
+    pytest.param(name, "full", marks=[pytest.mark.slow] + [pytest.mark.thorough] * (name != "unet"))
+    for name in ("unet", "resnet50", "densenet121")
+]
+
+
+@pytest.mark.parametrize(("name", "size"), [("unet", "small"), ("resnet50", "small"), ("densenet121", "small"), *FULL])
 def test_reference_models_have_as_many_parameters_as_keras_counts(name, size):
     model = zoo.make(name, size=size, batch=2).model
     table = gw.count_parameters(model)

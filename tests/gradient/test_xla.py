@@ -51,6 +51,7 @@ def _by_tape(loss: Any, weights: list[Any]) -> Callable[[Any], Any]:
     return step
 
 
+@pytest.mark.slow
 def test_the_saving_holds_and_gradients_are_equal() -> None:
     weights, loss = _chain(12, 32, "float64")
     x = tf.constant(np.random.default_rng(1).normal(size=(512, 32)))

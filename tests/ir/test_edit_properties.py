@@ -79,6 +79,6 @@ def test_all_edits_keep_the_invariants_and_a_refused_edit_changes_nothing(graph,
 
 @pytest.mark.slow
 @given(graphs(), st.data())
-@settings(max_examples=400)
+@settings(max_examples=2 * settings.default.max_examples)
 def test_long_sequences_of_all_edits(graph, data):
     _apply_edits(graph, data, 25)

@@ -33,8 +33,11 @@ def test_a_minimum_is_found_and_called_one(name):
     check(name, "auto")
 
 
+OTHERS = [name for name in PROBLEMS if name not in QUICK]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in PROBLEMS if name not in QUICK])
+@pytest.mark.parametrize("name", [*OTHERS[::2], *(pytest.param(name, marks=pytest.mark.thorough) for name in OTHERS[1::2])])
 def test_all_minima_are_found_and_called_so(name):
     check(name, "auto")
 

@@ -89,8 +89,7 @@ def in_files(step: Any, budget: float | str, x: Any, folder: Path | str, **optio
 @pytest.mark.parametrize(
     "dtype",
     [
-        "float32",
-        pytest.param("bfloat16", marks=pytest.mark.slow),
+        *(pytest.param(dtype, marks=pytest.mark.slow) for dtype in ("float32", "bfloat16")),
         *(pytest.param(dtype, marks=[pytest.mark.slow, pytest.mark.thorough]) for dtype in ("float64", "float16")),
     ],
 )

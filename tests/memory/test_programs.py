@@ -19,7 +19,7 @@ from graphwright.step.flatten import flatten
 from graphwright.transform.proof import Original
 from tests.memory.programs import KINDS, OPTIMIZERS, Program, random_schedule
 
-_PROGRAMS, _IN_CI, _AT_ONCE = 160, 30, 10
+_PROGRAMS, _IN_CI, _AT_ONCE = 160, 20, 10
 _LIMIT_S, _FIRST_S, _SLACK_S, _REST_S = 0.3, 5.0, 0.5, 8.0  # the rest traces and proves, 1 to 3.3 s by the processor
 """Seconds of processor time: the limit, what one search may take to a first answer, what may pass between two looks at the clock, and what
 tracing, reading, simulating, building and proving may take together. Collecting garbage, of this whole process, does not count."""

@@ -96,7 +96,7 @@ def assert_same(plain: dict[str, list[float]], cached: dict[str, list[float]], t
         np.testing.assert_allclose(cached[name], values, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("given", [arrays, data_set, *(pytest.param(made, marks=pytest.mark.slow) for made in (generator, py_data_set))])
+@pytest.mark.parametrize("given", [arrays, *(pytest.param(made, marks=pytest.mark.slow) for made in (data_set, generator, py_data_set))])
 def test_training_is_the_same_and_features_are_computed_once(given: Callable[[], dict[str, Any]]) -> None:
     plain, model = transfer(), cache_frozen(transfer())
     x, y = data()
@@ -192,6 +192,7 @@ def test_weights_that_a_callback_changes_are_noticed() -> None:
     assert model.frozen_cache.computed == 2 * COUNT
 
 
+@pytest.mark.slow
 def test_a_folder_serves_the_next_process_and_is_read_by_tensorflow(tmp_path: Path) -> None:
     expected = history_of(transfer(), arrays())
     for computed in (COUNT, 0):

@@ -508,12 +508,8 @@ class Programs(RuleBasedStateMachine):
         assert KEPT_PRODUCT.cache_info().nbytes <= 200
 
 
-def test_no_program_sees_a_stale_result() -> None:
-    run_state_machine_as_test(Programs, settings=settings(max_examples=20, stateful_step_count=10))
-
-
-@pytest.mark.slow
-def test_no_program_of_many_sees_a_stale_result() -> None:
-    """300 programs; 10,000 with `GRAPHWRIGHT_PROFILE=thorough`, which takes half an hour."""
-    thorough = settings().max_examples > 50
-    run_state_machine_as_test(Programs, settings=settings(max_examples=10_000 if thorough else 300, stateful_step_count=10))
+@pytest.mark.parametrize(
+    "count", [20, pytest.param(60, marks=pytest.mark.slow), pytest.param(1_000, marks=[pytest.mark.slow, pytest.mark.thorough])]
+)
+def test_no_program_sees_a_stale_result(count: int) -> None:
+    run_state_machine_as_test(Programs, settings=settings(max_examples=count, stateful_step_count=10))

@@ -14,8 +14,6 @@ import pytest
 import tensorflow as tf
 
 import graphwright as gw
-from bench.reuse_gradient_cache import by_hand
-from bench.reuse_gradient_cache import info_nce as bench_loss
 
 SAMPLES, FEATURES = 10, 6
 
@@ -312,17 +310,3 @@ def test_backbones_of_keras_hub(name: str, policy: str) -> None:
     trained = cache.model()
     trained.compile(keras.optimizers.Adam(1e-3), jit_compile=False)
     assert np.isfinite(trained.fit(given, batch_size=5, verbose=0).history["loss"]).all()
-
-
-def test_by_hand_in_the_bench_is_the_same() -> None:
-    """What the cache is timed against computes the same, dropout included."""
-    keras.utils.set_random_seed(1)
-    encoders = tuple(encoder(keras.layers.Dropout(0.4, dtype="float64", seed=k), seed=k) for k in (3, 4))
-    given = batch(), batch(seed=1)
-    start = [seed.numpy() for seed in seeds_of(*encoders)]
-    loss, gradients = by_hand(encoders, 4)(*given)
-    for seed, value in zip(seeds_of(*encoders), start, strict=True):
-        seed.assign(value)
-    found = gw.GradientCache(encoders, bench_loss, 4)(given)
-    assert abs(float(found.loss - loss)) < 1e-12
-    assert relative(found.gradients, gradients) < 1e-12

@@ -304,7 +304,9 @@ class Programs(RuleBasedStateMachine):
             np.testing.assert_array_equal(tf.convert_to_tensor(ours), tf.convert_to_tensor(plain))
 
 
-@pytest.mark.parametrize("count", [15, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "count", [15, pytest.param(60, marks=pytest.mark.slow), pytest.param(300, marks=[pytest.mark.slow, pytest.mark.thorough])]
+)
 def test_no_program_sees_a_stale_result(count: int) -> None:
     run_state_machine_as_test(Programs, settings=settings(max_examples=count, stateful_step_count=10))
 

@@ -148,7 +148,7 @@ def test_a_graph_that_is_fetched_by_names_keeps_them():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["MobileNetV2", "EfficientNetB0"])
+@pytest.mark.parametrize("kind", ["EfficientNetB0", pytest.param("MobileNetV2", marks=pytest.mark.thorough)])
 def test_an_exported_model_serves_the_same(kind, tmp_path):
     keras.utils.set_random_seed(0)
     model = getattr(keras.applications, kind)(weights=None, input_shape=(64, 64, 3), classes=10)

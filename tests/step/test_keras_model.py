@@ -49,6 +49,7 @@ class _Seen(keras.callbacks.Callback):
         self.batches.append(dict(logs))
 
 
+@pytest.mark.slow
 def test_fit_gives_the_loss_curve_of_the_plain_model(tmp_path: Path) -> None:
     x, y = _data()  # 40 samples in batches of 16: the last batch of an epoch is smaller
     histories: list[Any] = []
@@ -139,6 +140,7 @@ def test_what_cannot_be_done_is_said() -> None:
         gw.optimize_memory(_model(run_eagerly=True), budget=0.5)
 
 
+@pytest.mark.slow
 def test_inspect_reads_a_model_a_file_and_both_modes(tmp_path: Path) -> None:
     model = _model()
     train = gw.inspect(model, batch=8)

@@ -36,7 +36,7 @@ def randomize(model, seed):
     [
         ("MobileNetV2", {"alpha": 0.35}, 52, 0),
         pytest.param("ResNet50V2", {}, 32, 17, marks=pytest.mark.slow),
-        pytest.param("DenseNet121", {}, 59, 62, marks=pytest.mark.slow),
+        pytest.param("DenseNet121", {}, 59, 62, marks=[pytest.mark.slow, pytest.mark.thorough]),
     ],
 )
 def test_folded_model_answers_the_same(name, options, folded, left):

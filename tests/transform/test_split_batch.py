@@ -154,7 +154,9 @@ def test_dropout_and_batch_normalization_are_those_of_the_whole_batch() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["mlp1000", "transformer", "unet", "resnet50"])
+@pytest.mark.parametrize(
+    "name", ["transformer", "resnet50", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("mlp1000", "unet"))]
+)
 def test_reference_models_differ_by_roundings_alone(name: str) -> None:
     """Outputs and all variables. Not relatively: of a bias before batch normalization, the gradient is nothing but rounding."""
     from bench import zoo

@@ -78,7 +78,7 @@ def _wide(layers: int = 8) -> tuple[Any, Any, list[Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["h100", "l4"])
+@pytest.mark.parametrize("name", ["h100", pytest.param("l4", marks=pytest.mark.thorough)])
 def test_the_budget_is_kept_by_the_targets_compiler_and_the_step_runs_here(name: str, gpu_compiler: None, tmp_path: Path) -> None:
     step, x, weights = _wide()
     before = [w.numpy() for w in weights]
