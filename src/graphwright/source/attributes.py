@@ -138,8 +138,9 @@ def array_of(tensor: Any) -> np.ndarray[Any, Any] | None:
     """The array of a `TensorProto`; None where its content does not fit its shape and dtype, or one value stands for very many."""
     tf = import_tensorflow()
     try:
-        nbytes = math.prod(d.size for d in tensor.tensor_shape.dim) * max(tf.as_dtype(tensor.dtype).size or 0, 1)
-        return tf.make_ndarray(tensor) if nbytes <= max(_LARGEST_FILLED, tensor.ByteSize()) else None
+        sizes = [d.size for d in tensor.tensor_shape.dim]
+        nbytes = math.prod(sizes) * max(tf.as_dtype(tensor.dtype).size or 0, 1)
+        return tf.make_ndarray(tensor) if min(sizes, default=0) >= 0 and nbytes <= max(_LARGEST_FILLED, tensor.ByteSize()) else None
     except (TypeError, ValueError, LookupError, ArithmeticError):
         return None
 

@@ -26,7 +26,6 @@ from graphwright.source.rebuild import rebuild_concrete_function
 from graphwright.source.stored_variables import StoredVariable, stored_variables
 from graphwright.source.tensorflow_import import import_tensorflow
 
-
 _LARGE_BYTES = 2**20
 _FIELDS = {"float16": "half_val", "bfloat16": "half_val", "float32": "float_val", "float64": "double_val"}
 _FIRST_NUMBER = 0x4000  # neither zero nor one, which Grappler would simplify, as bits and as a number
