@@ -8,8 +8,6 @@ from dataclasses import fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
-from graphwright.errors import printable
-
 _LARGEST = 2**63
 
 
@@ -118,7 +116,7 @@ class Result:
 
     def __repr__(self) -> str:
         lines = str(self).partition("\n\n")[0].splitlines()
-        return printable(f"<{type(self).__name__}: " + "\n".join(lines[:5]) + (" ...>" if len(lines) > 5 else ">"), lines=True)
+        return f"<{type(self).__name__}: " + "\n".join(lines[:5]) + (" ...>" if len(lines) > 5 else ">")
 
     def to_json(self) -> dict[str, object]:
         """Its fields as plain numbers and text."""

@@ -233,10 +233,13 @@ def test_names_in_configurations_and_parts_of_models():
     assert private.object_of_config("keras.layers", "Dense") is keras.layers.Dense
     functional = private.object_of_config("keras.src.models.functional", "Functional")
     assert issubclass(functional, keras.Model)
+    assert private.object_of_config("", "Dense") is keras.layers.Dense
     assert private.object_of_config("keras.src.not_loaded", "x") is None
     parts = (keras.layers.Dense, keras.Model, keras.losses.MeanSquaredError, keras.metrics.Mean, keras.optimizers.Adam, keras.DTypePolicy)
-    assert all(map(private.is_saved_part, (*parts, keras.initializers.Zeros, keras.regularizers.L2, keras.random.SeedGenerator)))
-    assert not any(map(private.is_saved_part, (keras.callbacks.CSVLogger, keras.utils.PyDataset, keras.activations.relu, None)))
+    for part in (*parts, keras.initializers.Zeros, keras.regularizers.L2, keras.random.SeedGenerator, keras.quantizers.AbsMaxQuantizer):
+        assert private.is_saved_part(part), part
+    for other in (keras.callbacks.CSVLogger, keras.utils.PyDataset, keras.activations.relu, None):
+        assert not private.is_saved_part(other), other
 
 
 def test_keras_imports_no_module_that_a_file_names():

@@ -136,7 +136,7 @@ def _is_part_of_models(config: dict[str, Any]) -> bool:
     if isinstance(key, str) and import_keras().saving.get_registered_object(key) is not None:
         return True
     if not module:  # a layer of an old file, or nothing
-        held = object_of_config("keras.src.layers", name)
+        held = object_of_config("", name)
         return is_function or held is None or is_saved_part(held)
     package, _, room = module.partition(".")
     if package not in _LOOKED_UP:
