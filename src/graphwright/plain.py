@@ -8,6 +8,8 @@ from dataclasses import fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
+_LARGEST = 2**63
+
 
 def number(figure: float) -> float | int | None:
     """A figure for JSON: null for nan, and a whole number where it is one."""
@@ -84,6 +86,8 @@ def from_plain(kind: Any, data: Any, place: str = "", **known: Any) -> Any:
         if unknown := rows.keys() - {own.name for own in fields(kind)}:
             raise TypeError(f"field {place}.{min(unknown)} is not known")
         return cast("Any", kind)(**{name: from_plain(hints[name], item, f"{place}.{name}", **known) for name, item in rows.items()})
+    elif isinstance(data, int | float) and not -_LARGEST < data < _LARGEST:  # nan is not either
+        pass
     elif kind is float and (data is None or isinstance(data, int | float)) and not isinstance(data, bool):
         return math.nan if data is None else data
     elif isinstance(kind, type) and isinstance(data, kind) and (kind is bool or not isinstance(data, bool)):

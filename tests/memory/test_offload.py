@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import inspect
 import subprocess
 import sys
 import threading
@@ -27,6 +28,7 @@ from graphwright.transform.proof import Original
 pytestmark = pytest.mark.tensorflow
 
 tf: Any = importlib.import_module("tensorflow")
+offload_module: Any = importlib.import_module("graphwright.memory.offload")
 FAST = gw.CopyEngine(1e11, 1e11)
 
 
@@ -522,3 +524,31 @@ def test_the_measured_peak_is_the_planned_one(tmp_path: Path) -> None:
     measured = gw.measure(sent, y, time=False)
     assert measured.peak_bytes == pytest.approx(sent.plan.peak_bytes, rel=0.03)
     assert measured.resident_bytes < gw.measure(adam, y, time=False).resident_bytes
+
+
+def test_the_folder_of_a_process_that_was_killed_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    code = f"""
+import sys, tempfile
+path = tempfile.mkdtemp(prefix={offload_module._SPILLED!r}, dir={str(tmp_path)!r})
+held = locked(path)
+open(path + "/tensor.data", "w").write("left")
+print(path, flush=True)
+sys.stdin.read()
+"""
+    own = inspect.getsource(offload_module._locked).partition("held = ")[2]  # without TensorFlow, which takes long to start
+    code = f"import fcntl, os\ndef locked(folder):\n    held = {own}{code}"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        folder = Path(other.stdout.readline().strip())
+        mine = offload_module._folder(str(tmp_path))
+        assert folder.exists(), "its process is alive"
+        assert {folder, Path(mine.path)} == set(tmp_path.iterdir())
+        other.kill()
+    (tmp_path / "graphwright_spill_file").write_text("no folder")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "graphwright_spill_link").symlink_to(tmp_path / "mine")
+    del mine
+    again = offload_module._folder(str(tmp_path))
+    assert not folder.exists()
+    assert (tmp_path / "mine").exists()
+    assert Path(again.path).exists()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from graphwright.errors import ArgumentError
+from graphwright.errors import ArgumentError, printable
 from graphwright.report.inspection_page import inspection_page, plan_page
 from graphwright.report.results import ROLES, BufferLifetime, LiveBuffer, MemoryPlan, Timeline
 from graphwright.report.units import format_bytes, format_percent
@@ -125,7 +125,7 @@ def test_names_are_text_wherever_they_are_shown() -> None:
     assert "<img" not in text.partition("<script>")[0]
     timelines = data_of(text)["timelines"]
     assert isinstance(timelines, list)
-    assert data_of(text)["words"][timelines[0]["labels"][0]] == EVIL
+    assert data_of(text)["words"][timelines[0]["labels"][0]] == printable(EVIL)
 
 
 def test_the_verdict_comes_first_and_the_sections_follow() -> None:

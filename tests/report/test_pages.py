@@ -6,9 +6,12 @@ import copy
 import math
 import pickle
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import keras
 import pytest
+import tensorflow as tf
 
 import graphwright as gw
 from graphwright.analyze.step_profile import OpRun, StepProfile
@@ -238,3 +241,50 @@ def test_columns_in_which_nothing_stands_are_left_out():
     assert [column.label for column in table.columns] == ["n", "square"]
     assert [cell.text for cell in table.rows[1]] == ["3", "9"]
     assert len(tabulated("t", "", "", [], columns).columns) == 4
+
+
+_TINY: dict[str, Any] = {
+    "no operation": lambda x: x,
+    "one": lambda x: tf.exp(x),
+    "a weight": lambda x: x @ _WEIGHT,
+    "three": lambda x: tf.nn.relu(x @ _WEIGHT + 1.0),
+    "a constant": lambda x: tf.constant(3.0),
+    "a write": lambda x: _WEIGHT.assign(x),
+    "no tensor that is counted": lambda x: tf.strings.as_string(x),
+}
+_WEIGHT = tf.Variable(tf.ones([3, 3]))
+
+
+@pytest.mark.parametrize("name", _TINY)
+def test_tiny_steps_without_a_backward_pass_have_every_page(name: str, tmp_path: Path) -> None:
+    step, inputs = tf.function(_TINY[name], autograph=False), (tf.ones([3, 3]),)
+    results: list[Any] = [gw.inspect(step, inputs=inputs), gw.compare(step, step, inputs=inputs)]
+    results += [gw.predict_peak(step, inputs=inputs), gw.advise(step, "1KiB", inputs=inputs)]
+    if name in ("one", "a weight", "three"):
+        results.append(gw.optimize_memory(step, "1KiB", inputs=inputs, cache_dir=None).plan)
+    results.append(inspection_page_of(name, step, tmp_path))
+    for result in results:
+        assert str(result)
+        if hasattr(result, "write_html"):
+            assert "</html>" in result.write_html(tmp_path / "page.html").read_text()
+    gw.draw(step.get_concrete_function(*inputs), tmp_path / "graph.html")
+
+
+def inspection_page_of(name: str, step: Any, folder: Path) -> Any:
+    """The inspection of the same step, saved as a model."""
+    module = tf.Module()
+    module.weight = _WEIGHT
+    tf.saved_model.save(module, str(folder / "model"), signatures=step.get_concrete_function(tf.TensorSpec([3, 3], name="x")))
+    return gw.inspect(folder / "model")
+
+
+def test_no_page_holds_marks_that_reorder_text() -> None:
+    hostile = "conv\x1b[31m\u202ered\u2066\x9b"
+    base = full_inspection()
+    layers = tuple(replace(row, layer=hostile) for row in base.layers)
+    timeline = replace(base.timeline, labels=(hostile,) * len(base.timeline.labels))
+    text = inspection_page(replace(base, name=hostile, layers=layers, timeline=timeline))
+    assert "\ufffd[31m\ufffdred" in text
+    for mark in "\x1b\u202e\u2066\x9b":
+        assert mark not in text
+        assert f"\\u{ord(mark):04x}" not in text

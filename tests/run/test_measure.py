@@ -363,3 +363,13 @@ def test_what_kernels_ask_of_malloc_counts_where_little_is_in_tensors():
     result = measure(step, tf.ones([8, 7, 7, 576]), time=False)
     taken = 14 * MIB if _cpu_has(_AVX512) else 3.5 * MIB
     assert 0.95 * taken <= result.peak_bytes - result.resident_bytes < 1.08 * taken
+
+
+@pytest.mark.slow
+def test_a_measuring_process_imports_nothing_of_the_current_folder(tmp_path, monkeypatch):
+    for name in ("json", "numpy", "keras", "graphwright"):
+        (tmp_path / f"{name}.py").write_text(f"raise SystemExit('{name} of the current folder was imported')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep)
+    found = measure(tf.function(lambda x: tf.reduce_sum(x @ x)), (tf.ones([64, 64]),), time=False, steps=1)
+    assert found.peak_bytes >= 0

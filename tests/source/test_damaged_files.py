@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -9,24 +10,30 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
-from graphwright.errors import ArgumentError, FileFormatError, GraphError, UnsupportedError
+import graphwright as gw
+from graphwright.errors import ArgumentError, FileFormatError, GraphError, GraphwrightError, UnsupportedError
+from graphwright.reuse.feature_store import FeatureFolder
 from graphwright.source import protobuf_files
+from graphwright.source.attributes import array_of
 from graphwright.source.files import load_callable
+from graphwright.source.join_checkpoints import stored_values
 from graphwright.source.load import load
 from graphwright.source.variable_values import variable_values
 from graphwright.source.write import write
 from tests.corpus.graphs import CORPUS
+from tests.source.fuzz import OTHERS
 
 ROOT = Path(__file__).parent.parent.parent
 
 
-def fuzz(first: int, count: int) -> str:
+def fuzz(first: int, count: int, *forms: str) -> str:
     path = os.pathsep.join([*sys.path, str(ROOT)])
-    command = [sys.executable, "-m", "tests.source.fuzz", str(first), str(count)]
+    command = [sys.executable, "-m", "tests.source.fuzz", str(first), str(count), *forms]
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
     return done.stdout
@@ -321,3 +328,169 @@ def test_an_object_graph_without_a_root(tmp_path):
     objects.Clear()
     objects.SetInParent()
     refused(path, saved_model, FileFormatError, "it has no root")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [60, pytest.param(1_000, marks=pytest.mark.thorough)])
+def test_mutated_files_of_other_formats(count):
+    said = fuzz(0, count, *OTHERS)
+    assert [f"{form}: tried {count}: " in said for form in OTHERS] == [True] * len(OTHERS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [10, pytest.param(1_000, marks=pytest.mark.thorough)])
+def test_costs_of_mutated_files(count):
+    assert f"costs: tried {count}: " in fuzz(0, count, "costs")
+
+
+def pipe_instead(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")
+@pytest.mark.parametrize("suffix", ["index", "data-00000-of-00001"])
+def test_a_pipe_among_the_files_of_a_checkpoint(suffix, tmp_path):
+    case = CORPUS["module_with_several_signatures"](tmp_path)
+    graph = load(case.path)
+    pipe_instead(case.path / "variables" / f"variables.{suffix}")
+    with pytest.raises(FileFormatError, match="the checkpoint lacks"):
+        write(graph, tmp_path / "written")
+    if suffix != "index":
+        with pytest.raises(FileFormatError, match="is no regular file, but a pipe"):
+            variable_values(graph)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")
+def test_a_pipe_among_features(tmp_path):
+    os.mkfifo(tmp_path / "features-x-0.tfrecord")
+    with pytest.raises(FileFormatError, match="is no regular file, but a pipe"):
+        FeatureFolder(tmp_path, "x")
+
+
+def test_features_that_are_damaged_while_they_are_open(tmp_path):
+    store = FeatureFolder(tmp_path, "x")
+    for k in range(3):
+        store.put(bytes([k]), (np.full([4], k),))
+    store.flush()
+    [path] = tmp_path.glob("*.tfrecord")
+    store = FeatureFolder(tmp_path, "x")
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(FileFormatError, match="features cannot be read"):
+        store.get(bytes([2]))
+    assert store.get(b"none") is None
+    path.unlink()
+    with pytest.raises(FileFormatError, match="features cannot be read"):
+        store.get(bytes([0]))
+
+
+@pytest.mark.parametrize("how", ["cut", "index of a larger one"])
+def test_a_checkpoint_that_holds_less_than_it_states(how, tmp_path):
+    for name, size in (("small", 4), ("large", 1_000)):
+        tf.train.Checkpoint(v=tf.Variable(tf.ones([size]))).write(str(tmp_path / name))
+    data = tmp_path / "small.data-00000-of-00001"
+    if how == "cut":
+        data.write_bytes(data.read_bytes()[:10])
+    else:
+        (tmp_path / "small.index").write_bytes((tmp_path / "large.index").read_bytes())
+    with pytest.raises(FileFormatError, match="the checkpoint cannot be read"):
+        stored_values(tmp_path / "small")
+    assert [value.shape for value in stored_values(tmp_path / "large").values()].count((1_000,)) == 1
+
+
+@pytest.mark.parametrize("lie", ["too little content", "an unknown dtype", "2^62 elements", "a size below zero", "one value for 2^40"])
+def test_constants_that_lie(lie, tmp_path):
+    tensor = tf.make_tensor_proto(np.arange(6, dtype=np.float32).reshape(2, 3))
+    dims = tensor.tensor_shape.dim
+    match lie:
+        case "too little content":
+            tensor.tensor_content = tensor.tensor_content[:7]
+        case "an unknown dtype":
+            tensor.dtype = 77
+        case "2^62 elements":
+            dims[0].size = dims[1].size = 2**31
+        case "a size below zero":
+            dims[0].size = -2
+        case _:
+            dims[0].size, dims[1].size, tensor.tensor_content = 2**20, 2**20, b""
+            tensor.float_val.append(1.0)
+    assert array_of(tensor) is None
+    graph_def = tf.compat.v1.GraphDef()
+    node = graph_def.node.add(name="c", op="Const")
+    node.attr["dtype"].type = 1
+    node.attr["value"].tensor.CopyFrom(tensor)
+    shape = graph_def.node.add(name="s", op="Reshape", input=["c", "c"])
+    shape.attr["T"].type = shape.attr["Tshape"].type = 1
+    (tmp_path / "a.pb").write_bytes(graph_def.SerializeToString())
+    for read in (gw.load, gw.count_flops, gw.inspect):
+        with contextlib.suppress(GraphwrightError):
+            read(tmp_path / "a.pb")
+
+
+@pytest.mark.parametrize("size", [2**31, 2**62, 2**63 - 1])
+def test_sizes_that_no_machine_has(size, tmp_path):
+    graph_def = tf.compat.v1.GraphDef()
+    x = graph_def.node.add(name="x", op="Placeholder")
+    x.attr["dtype"].type = 1
+    for _ in range(2):
+        x.attr["shape"].shape.dim.add().size = size
+    y = graph_def.node.add(name="y", op="MatMul", input=["x", "x"])
+    y.attr["T"].type = 1
+    (tmp_path / "a.pb").write_bytes(graph_def.SerializeToString())
+    for read in (gw.load, gw.count_flops, gw.infer_shapes, gw.predict_peak, gw.inspect):
+        with contextlib.suppress(GraphwrightError):
+            str(read(tmp_path / "a.pb"))
+
+
+def large_constants(path: Path, count: int, *, same: bool = False) -> Path:
+    """A graph of products with weights of 2 MiB in its file."""
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder(tf.float32, [4, 512], name="x")
+        weights = [np.random.default_rng(0 if same else k).random((512, 1024), np.float32) for k in range(count)]
+        tf.add_n([tf.matmul(x, tf.constant(weight, name=f"w{k}")) for k, weight in enumerate(weights)], name="y")
+    graph_def = graph.as_graph_def()
+    graph_def.node[0].attr["_note"].s = bytes(3 * 2**20)
+    path.write_bytes(graph_def.SerializeToString())
+    return path
+
+
+def test_what_is_looked_at_holds_no_large_constants(tmp_path):
+    path = large_constants(tmp_path / "a.pb", 3)
+    assert load_callable(path).graph.as_graph_def().ByteSize() < 10_000
+    assert len(load(path)["w0"].attrs["value"].data) > 2**21, "what is written again keeps its values"
+    live = gw.inspect(load_callable(path, runs=False), {"x": (4, 512)})
+    assert gw.inspect(path).peak_bytes == live.peak_bytes
+    assert gw.count_flops(path).total == 3 * 2 * 4 * 512 * 1024 + 2 * 4 * 1024
+    read = gw.load(large_constants(tmp_path / "same.pb", 3, same=True))
+    different = {node.attrs["value"] for node in load(path).nodes if node.op_type == "Const"}
+    assert (len(different), len({node.attrs["value"] for node in read.nodes if node.op_type == "Const"})) == (3, 1)
+
+
+CHAIN = """
+import sys
+import tensorflow as tf
+import graphwright as gw
+graph_def = tf.compat.v1.GraphDef()
+node = graph_def.node.add(name="c", op="Const")
+node.attr["dtype"].type = 3
+node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto([2, 3], tf.int32))
+for k in range(60_000):
+    node = graph_def.node.add(name=f"n{k}", op=sys.argv[1], input=[f"n{k - 1}" if k else "c"])
+    node.attr["T"].type = 3
+node = graph_def.node.add(name="x", op="Placeholder")
+node.attr["dtype"].type = 3
+node = graph_def.node.add(name="y", op="AddV2", input=["x", "n59999"])
+node.attr["T"].type = 3
+with open(sys.argv[2], "wb") as stream:
+    stream.write(graph_def.SerializeToString())
+print(gw.inspect(sys.argv[2], {"x": (2,)}).peak_bytes)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("op_type", ["Identity", pytest.param("Neg", marks=pytest.mark.thorough)])
+def test_a_long_chain_on_constants(op_type, tmp_path):
+    command = [sys.executable, "-c", CHAIN, op_type, str(tmp_path / "chain.pb")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout.split()[-1]) > 0

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import json
+import random
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 tf = pytest.importorskip("tensorflow")
+import h5py  # noqa: E402
 import keras  # noqa: E402
 
 import graphwright as gw  # noqa: E402
@@ -257,3 +262,82 @@ def test_constants_are_folded_where_they_are_sure_to_stay_short(monkeypatch: pyt
     )
     assert gw.count_flops(graph_of(50_000_000), outputs=["y"]).total == 4
     assert not [name for name in asked if "Ragged" in name]
+
+
+def keras_file_with(path: Path, function: Any) -> Path:
+    """A file whose `Lambda` layer has something as its function, which Keras calls when it loads the file."""
+    layers = [
+        {"module": "keras.layers", "class_name": "InputLayer", "config": {"batch_shape": [None, 4], "dtype": "float32", "name": "x"}},
+        {"module": "keras.layers", "class_name": "Lambda", "config": {"name": "y", "function": function, "arguments": {}}},
+    ]
+    config = {"name": "model", "trainable": True, "dtype": "float32", "layers": [{**layer, "registered_name": None} for layer in layers]}
+    document = json.dumps({"module": "keras", "class_name": "Sequential", "registered_name": None, "config": config})
+    if path.suffix == ".h5":
+        with h5py.File(path, "w") as file:
+            file.attrs["model_config"] = document
+            file.create_group("model_weights")
+        return path
+    weights = io.BytesIO()
+    h5py.File(weights, "w").close()
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("config.json", document)
+        archive.writestr("metadata.json", json.dumps({"keras_version": keras.__version__, "date_saved": ""}))
+        archive.writestr("model.weights.h5", weights.getvalue())
+    return path
+
+
+def named(module: str, name: str) -> dict[str, Any]:
+    return {"module": module, "class_name": "function", "config": name, "registered_name": name}
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+def test_functions_and_classes_of_keras_that_are_no_parts_of_models_are_not_called(tmp_path: Path, suffix: str) -> None:
+    harmful = [
+        named("keras.datasets.mnist", "load_data"),
+        named("keras.src.datasets.mnist", "load_data"),
+        named("keras.applications", "ResNet50"),
+        named("keras.config", "set_floatx"),
+        named("keras.utils", "set_random_seed"),
+        named("keras.preprocessing.image", "save_img"),
+        named("keras.saving", "KerasFileEditor"),
+        named("keras.layers", "deserialize"),
+        named("builtins", "deserialize"),
+        named("builtins", "Adam"),
+        {"module": "keras.callbacks", "class_name": "CSVLogger", "config": {"filename": str(tmp_path / "log")}, "registered_name": None},
+        {"module": "keras_hub.models", "class_name": "Backbone", "config": {}, "registered_name": "x"},
+        {"module": "keras.utils", "class_name": "__typespec__", "spec_name": "PyDataset", "config": [], "registered_name": "x"},
+        {"module": 3, "class_name": ["Dense"], "config": {}},
+    ]
+    floatx, before = keras.config.floatx(), random.getstate()
+    for function in harmful:
+        path = keras_file_with(tmp_path / f"model{suffix}", function)
+        for read in (gw.load, gw.count_parameters):
+            with pytest.raises(ArgumentError, match="is a part, runs what is in the file") as caught:
+                read(path)
+            assert caught.value.code == "untrusted"
+    assert (keras.config.floatx(), random.getstate()) == (floatx, before)
+    assert not (tmp_path / "log").exists()
+
+
+@pytest.mark.parametrize("function", [named("keras.activations", "relu"), named("keras.ops", "tanh"), named("builtins", "softplus")])
+def test_functions_of_models_are_loaded(tmp_path: Path, function: Any) -> None:
+    for suffix in (".keras", ".h5"):
+        assert gw.load(keras_file_with(tmp_path / f"model{suffix}", function)).signatures
+
+
+def test_what_models_are_made_of_is_loaded(tmp_path: Path) -> None:
+    @keras.saving.register_keras_serializable("harmless")
+    class Doubled(keras.layers.Layer):
+        def call(self, x):
+            return x * 2.0
+
+    x = keras.Input((6, 4))
+    y = keras.layers.Bidirectional(keras.layers.LSTM(3, return_sequences=True, kernel_regularizer="l2"))(x)
+    y = keras.layers.RNN(keras.layers.StackedRNNCells([keras.layers.GRUCell(3, kernel_constraint=keras.constraints.MaxNorm(2.0))]))(y)
+    y = Doubled()(keras.ops.gelu(keras.layers.Activation(keras.ops.silu)(y)) + 1.0)
+    y = keras.layers.Dense(2, dtype="mixed_float16", kernel_initializer=keras.initializers.HeNormal(3))(keras.layers.Dropout(0.2)(y))
+    model = keras.Model(x, y)
+    rate = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)
+    model.compile(keras.optimizers.Adam(rate), keras.losses.mean_squared_error, [keras.metrics.MeanSquaredError(), "mae"])
+    model.save(tmp_path / "model.keras")
+    assert gw.count_parameters(tmp_path / "model.keras").trainable == model.count_params()

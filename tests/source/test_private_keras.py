@@ -1,10 +1,12 @@
 """Keras's private machinery still does what we use it for."""
 
+import sys
 import tempfile
 from traceback import walk_stack
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from graphwright.source import private_keras as private
@@ -225,3 +227,23 @@ def test_which_methods_of_training_a_model_replaces():
     model.train_step = model.train_step
     assert private.what_is_overridden(model) == ["train_step", "compute_loss"]
     assert private.what_is_overridden(keras.Sequential()) == []
+
+
+def test_names_in_configurations_and_parts_of_models():
+    assert private.object_of_config("keras.layers", "Dense") is keras.layers.Dense
+    functional = private.object_of_config("keras.src.models.functional", "Functional")
+    assert issubclass(functional, keras.Model)
+    assert private.object_of_config("", "Dense") is keras.layers.Dense
+    assert private.object_of_config("keras.src.not_loaded", "x") is None
+    parts = (keras.layers.Dense, keras.Model, keras.losses.MeanSquaredError, keras.metrics.Mean, keras.optimizers.Adam, keras.DTypePolicy)
+    for part in (*parts, keras.initializers.Zeros, keras.regularizers.L2, keras.random.SeedGenerator, keras.quantizers.AbsMaxQuantizer):
+        assert private.is_saved_part(part), part
+    for other in (keras.callbacks.CSVLogger, keras.utils.PyDataset, keras.activations.relu, None):
+        assert not private.is_saved_part(other), other
+
+
+def test_keras_imports_no_module_that_a_file_names():
+    config = {"module": "antigravity", "class_name": "Thing", "config": {}, "registered_name": "Thing"}
+    with pytest.raises(TypeError, match="Could not locate class"):
+        keras.saving.deserialize_keras_object(config)
+    assert "antigravity" not in sys.modules

@@ -55,6 +55,8 @@ _JUNCTION_SIZE = 8  # a small node with more task dependencies than this becomes
 TimeOf = Callable[[tuple[Node, ...]], float]
 WorkspaceOf = Callable[[Node], int]
 
+_NO_MACHINE_HAS = 2**48  # bytes; sums of what is below stay in 64 bits
+
 
 @dataclass(frozen=True)
 class TaskMap:
@@ -188,6 +190,10 @@ class _Builder:
                 cause=_cause_of_unknown(value),
                 remedy="give the full shape of that input (feeds={name: shape}), or example inputs (inputs=...); a size that depends on "
                 "data is stated by tf.ensure_shape behind that node",
+            )
+        if size >= _NO_MACHINE_HAS:
+            raise UnknownShapeError(
+                f"{value.name} would take {size} bytes", where=f"node {value.producer.name!r}", cause="its shape is wrong"
             )
         return size + hidden_output_bytes(value)
 

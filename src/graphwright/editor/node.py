@@ -8,7 +8,7 @@ from typing import Any
 from graphwright.editor.inference import infer_graph, output_dtypes
 from graphwright.editor.tensor import Tensor, View
 from graphwright.editor.values import to_attr_value, to_python
-from graphwright.errors import ArgumentError, GraphError
+from graphwright.errors import ArgumentError, GraphError, printable
 from graphwright.ir import graph as ir
 from graphwright.ir.colocation import ATTRIBUTE as COLOCATION
 from graphwright.ir.colocation import colocated_with
@@ -35,7 +35,7 @@ class Node(View):
         return self._ir
 
     def __repr__(self) -> str:
-        return f"Node[{self.name}]"
+        return printable(f"Node[{self.name}]")
 
     # What it is
 

@@ -6,6 +6,7 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 
 from graphwright.editor.values import to_tf_dtype, to_tf_shape
+from graphwright.errors import printable
 from graphwright.ir import graph as ir
 from graphwright.ir.dtypes import as_dtype
 
@@ -57,7 +58,7 @@ class Tensor(View):
         return self._ir
 
     def __str__(self) -> str:
-        return f"Tensor '{self.name}' (dtype {self.dtype}, shape {self.shape})"
+        return printable(f"Tensor '{self.name}' (dtype {self.dtype}, shape {self.shape})")
 
     __repr__ = __str__
 

@@ -6,6 +6,7 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 
 from graphwright.editor import collecting
+from graphwright.errors import printable
 from graphwright.ir.signature import NamedRefs
 from graphwright.source.named_refs import write_refs
 from graphwright.source.private_tensorflow import message_class
@@ -47,10 +48,10 @@ class Variable:
         return self._item
 
     def __str__(self) -> str:
-        return f"Var[{self.name}]"
+        return printable(f"Var[{self.name}]")
 
     def __repr__(self) -> str:
-        return (
+        return printable(
             f"Var[name={self.name}, init={self.initializer_name}, val={self.initial_value_name}, "
             f"snap={self.snapshot_name}, t={self.trainable}]"
         )

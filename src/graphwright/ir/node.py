@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from graphwright.errors import GraphError
+from graphwright.errors import GraphError, printable
 from graphwright.ir.attributes import Attribute, Attributes, ShapeAttribute
 from graphwright.ir.dtypes import DType, Shape, as_shape, byte_count, format_shape
 from graphwright.ir.traits.control_flow import is_control_flow
@@ -95,7 +95,7 @@ class Value:
         return byte_count(self.dtype, self.shape)
 
     def __repr__(self) -> str:
-        return f"<Value {self.name} {self.dtype}{format_shape(self.last_shape)}>"
+        return printable(f"<Value {self.name} {self.dtype}{format_shape(self.last_shape)}>")
 
     def __str__(self) -> str:
         return self.name
@@ -177,7 +177,7 @@ class Node:
         return tuple(self._links.control_consumers)
 
     def __repr__(self) -> str:
-        return f"<Node {self.name} = {self.op_type}({', '.join(v.name for v in self.inputs)})>"
+        return printable(f"<Node {self.name} = {self.op_type}({', '.join(v.name for v in self.inputs)})>")
 
 
 @dataclass(slots=True)

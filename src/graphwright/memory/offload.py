@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
 import re
 import shutil
@@ -28,6 +30,9 @@ from graphwright.step.flatten import FlatStep
 from graphwright.transform.offload import WRITE_BUFFER_BYTES, Carrier, HostCopies, SpillFiles
 from graphwright.transform.offload_state import Sent
 
+fcntl: Any = importlib.import_module("fcntl") if os.name == "posix" else None
+
+_SPILLED = "graphwright_spill_"
 _DEVICE = re.compile(r"(CPU|GPU):\d+")
 LEAST_BYTES = 1 << 16
 """Smaller buffers are not worth a file."""
@@ -154,8 +159,27 @@ class _Folder:
     """A folder of this process's own, which is removed when nothing refers to it any more."""
 
     def __init__(self, place: str) -> None:
-        self.path = tempfile.mkdtemp(prefix="graphwright_", dir=place)
-        weakref.finalize(self, _remove, self.path, os.getpid())
+        for left in Path(place).glob(f"{_SPILLED}*") if fcntl is not None else ():
+            with contextlib.suppress(OSError):  # of a process that was killed: nobody holds the lock
+                _remove(str(left), os.getpid(), _locked(left))
+        self.path = tempfile.mkdtemp(prefix=_SPILLED, dir=place)
+        held = _locked(self.path) if fcntl is not None else None
+        weakref.finalize(self, _remove, self.path, os.getpid(), held)
+
+
+def _locked(folder: str | Path) -> int:
+    """A descriptor that holds the lock of a folder until it is closed.
+
+    Raises:
+        OSError: another process holds it.
+    """
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(held)
+        raise
+    return held
 
 
 _folders: weakref.WeakValueDictionary[tuple[str, int], _Folder] = weakref.WeakValueDictionary()
@@ -170,8 +194,10 @@ def _folder(place: str) -> _Folder:
     return found
 
 
-def _remove(folder: str, process: int) -> None:
+def _remove(folder: str, process: int, held: int | None) -> None:
     if os.getpid() == process:
+        if held is not None:
+            os.close(held)
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from rich.text import Text
 
+from graphwright.errors import printable
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.given import as_graph
 from graphwright.ir.graph import Graph, Node, Value
@@ -21,7 +22,7 @@ from graphwright.ir.walk import order_of
 from graphwright.plain import Result
 from graphwright.report.attribute_text import attribute_text
 from graphwright.report.terminal_layout import Page, rendered
-from graphwright.report.units import format_count, printable, shorten_middle
+from graphwright.report.units import format_count, shorten_middle
 
 _IGNORED_ATTRIBUTES = frozenset({"_output_shapes", "_class"})
 
@@ -41,7 +42,7 @@ class NodeLine(_Difference):
     op_type: str
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.op_type})"
+        return printable(f"{self.name} ({self.op_type})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class Renamed(_Difference):
     op_type: str
 
     def __str__(self) -> str:
-        return f"{self.before} → {self.after} ({self.op_type})"
+        return printable(f"{self.before} → {self.after} ({self.op_type})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class Change(_Difference):
 
     def __str__(self) -> str:
         name = f"{self.name}: " if self.name else ""
-        return f"{name}{self.what} {self.before} → {self.after}"
+        return printable(f"{name}{self.what} {self.before} → {self.after}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from graphwright.errors import printable
 from graphwright.files import file_for_user
 from graphwright.report.measured_chart import Track
 from graphwright.report.results import ROLES, Timeline
@@ -58,8 +59,22 @@ def render_page(template: str, scripts: Sequence[str] = (), styles: Sequence[str
 
 def packed(data: Any) -> str:
     """Data of a page as text that its script unpacks; "" where there is little, which stands there as it is."""
-    text = json.dumps(data, **_JSON)
+    text = _dumps(data, **_JSON)
     return b64encode(gzip.compress(text.encode(), mtime=0)).decode() if len(text) > _PACKED_FROM else ""
+
+
+def _dumps(data: Any, **options: Any) -> str:
+    """ASCII JSON, without the characters that `printable` leaves out; ends of lines and halves of characters stay."""
+    return re.sub(r"\\(?:u([0-9a-f]{4})|.)", _shown, json.dumps(data, **options))
+
+
+def _shown(escape: re.Match[str]) -> str:
+    character = chr(int(escape[1], 16)) if escape[1] else {"b": "\b", "f": "\f", "r": "\r"}.get(escape[0][1], " ")
+    return escape[0] if "\ud800" <= character <= "\udfff" or printable(character) == character else "\\ufffd"
+
+
+def _finalized(value: Any) -> Any:
+    return type(value)(printable(value, lines=True)) if isinstance(value, str) else value
 
 
 def page_data(
@@ -91,11 +106,16 @@ def page_data(
 def environment() -> jinja2.Environment:
     """The templates, with the filters that format figures. What they show is escaped."""
     made: Any = jinja2.Environment(
-        loader=jinja2.FunctionLoader(source), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=jinja2.FunctionLoader(source),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_finalized,
     )
     # `tojson` escapes <, >, & and quotes; nan has no place in JSON, and a browser would refuse the whole page's data.
     made.policies["json.dumps_kwargs"] = _JSON
-    made.policies["json.dumps_function"] = json.dumps
+    made.policies["json.dumps_function"] = _dumps
     made.filters |= {
         "bytes": format_bytes,
         "count": format_count,

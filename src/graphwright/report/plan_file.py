@@ -7,10 +7,11 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from graphwright.errors import FileFormatError
+from graphwright.errors import FileFormatError, in_words
 from graphwright.files import file_for_user
 from graphwright.plain import from_plain, plain
 from graphwright.plan.json_file import read_json
+from graphwright.report.draw import drawn
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.results import MemoryPlan
 
@@ -41,9 +42,13 @@ def load_plan(path: str | Path) -> MemoryPlan:
     if file.data.get("version") != _VERSION:
         raise file.fail("version", f"must be {_VERSION}, it is {file.data.get('version')!r:.60}")
     try:
-        return from_plain(MemoryPlan, file.value("plan"), "plan", PeakPrediction=PeakPrediction)
-    except (TypeError, ValueError) as error:
-        raise FileFormatError(str(error), where=str(path), cause="the file was edited, or written by another version") from error
+        plan = from_plain(MemoryPlan, file.value("plan"), "plan", PeakPrediction=PeakPrediction)
+        for form in ("text", "page", "json"):
+            drawn(plan, form)
+    except (TypeError, ValueError, LookupError, ArithmeticError) as error:
+        cause = "the file was edited, or written by another version"
+        raise FileFormatError(f"holds a plan that nothing can show: {in_words(error)}", where=str(path), cause=cause) from error
+    return plan
 
 
 def writer(plan: MemoryPlan) -> Callable[[Path], Path]:

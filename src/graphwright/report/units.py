@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal
 
 from rich.cells import cell_len
 
@@ -18,6 +18,7 @@ from graphwright.errors import printable as printable
 BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _FLOP_UNITS = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP")
 NOT_KNOWN = "not known"
+_ANY_SIZE = Context(prec=400)  # digits of the largest float, and of its fractions
 _COUNT = re.compile(r"\d+ × ")
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=%|[KMGTPE]?i?B\b|[kMGTPE]?FLOP\b|[mµ]?s\b)")
 
@@ -239,4 +240,4 @@ def _significant(number: float, digits: int) -> str:
 
 def _fixed(number: float, decimals: int) -> str:
     # Sizes in binary units often end in exactly one half; Python's own formatting rounds that to even, browsers round it up.
-    return str(Decimal(number).quantize(Decimal(1).scaleb(-decimals), rounding=ROUND_HALF_UP))
+    return str(Decimal(number).quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP, _ANY_SIZE))

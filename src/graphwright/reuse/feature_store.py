@@ -19,7 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from graphwright.errors import ArgumentError
+from graphwright.errors import ArgumentError, FileFormatError
+from graphwright.files import check_given
+from graphwright.source.attributes import array_of
+from graphwright.source.named_refs import parsed
 from graphwright.source.private_tensorflow import message_class
 
 Arrays = tuple[np.ndarray[Any, Any], ...]
@@ -119,11 +122,19 @@ class FeatureFolder(FeatureStore):
             path, offset = self._places[key]
             if path == self._new:
                 self._writer.flush()
-            with path.open("rb") as stream:
-                stream.seek(offset)
-                (length,) = struct.unpack("<Q", stream.read(8))
-                stream.seek(offset + _HEADER)
-                return _arrays(stream.read(length))
+            try:
+                with path.open("rb") as stream:
+                    stream.seek(offset)
+                    (length,) = struct.unpack("<Q", stream.read(8))
+                    stream.seek(offset + _HEADER)
+                    return _arrays(stream.read(min(length, path.stat().st_size)))
+            except (OSError, struct.error, LookupError, ValueError) as error:
+                raise FileFormatError(
+                    f"features cannot be read: {error}",
+                    where=str(path),
+                    cause="the file was damaged or removed since it was opened",
+                    remedy="remove the file; its features are computed again",
+                ) from error
 
     def put(self, key: bytes, arrays: Arrays) -> None:
         """Write arrays to the disk."""
@@ -162,11 +173,12 @@ class FeatureFolder(FeatureStore):
         """Note where each record of a file is; of a file that was cut short or damaged, those before that."""
         tf: Any = importlib.import_module("tensorflow")
         offset = 0
+        check_given(path)
         try:
             for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
                 self._places[_key(record)] = path, offset
                 offset += _HEADER + len(record) + _FOOTER
-        except (tf.errors.DataLossError, ValueError):
+        except (tf.errors.OpError, LookupError, ValueError):
             return
 
 
@@ -177,12 +189,17 @@ def _record(tf: Any, key: bytes, arrays: Sequence[np.ndarray[Any, Any]]) -> byte
 
 
 def _key(record: bytes) -> bytes:
-    tf: Any = importlib.import_module("tensorflow")
-    return tf.train.Example.FromString(record).features.feature["key"].bytes_list.value[0]
+    return _features(record)["key"].bytes_list.value[0]
 
 
 def _arrays(record: bytes) -> Arrays:
-    tf: Any = importlib.import_module("tensorflow")
-    feature = tf.train.Example.FromString(record).features.feature
-    read = message_class("framework.tensor", "TensorProto").FromString
-    return tuple(tf.make_ndarray(read(feature[f"value_{place}"].bytes_list.value[0])) for place in range(len(feature) - 1))
+    feature, kind = _features(record), message_class("framework.tensor", "TensorProto")
+    values = [feature[f"value_{place}"].bytes_list.value[0] for place in range(len(feature) - 1)]
+    arrays = [array_of(parsed(kind, value, "a file of features")) for value in values]
+    if any(array is None for array in arrays):
+        raise ValueError("an array does not fit its shape")
+    return tuple(array for array in arrays if array is not None)
+
+
+def _features(record: bytes) -> Any:
+    return parsed(importlib.import_module("tensorflow").train.Example, record, "a file of features").features.feature

@@ -1,6 +1,7 @@
 """`AttrValue` protobufs <-> attributes of the IR."""
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,8 @@ from graphwright.ir.dtypes import DType, Shape, dtype_from_number
 from graphwright.ir.graph import Value
 from graphwright.ir.traits.values import is_constant
 from graphwright.source.tensorflow_import import import_tensorflow
+
+_LARGEST_FILLED = 256 * 2**20
 
 
 def shape_from_proto(proto: Any) -> Shape:
@@ -123,12 +126,23 @@ def constant_array(value: Value) -> np.ndarray[Any, Any] | None:
 
 
 def tensor_from_attribute(attribute: Attribute) -> Any:
-    """The NumPy array of a serialized tensor attribute (for example `Const`'s `value`), or None for any other attribute."""
+    """The NumPy array of a serialized tensor attribute (for example `Const`'s `value`), or None for any other or damaged one."""
     if not isinstance(attribute, SerializedAttribute):
         return None
     tf = import_tensorflow()
     value: Any = tf.compat.v1.AttrValue.FromString(attribute.data)
-    return tf.make_ndarray(value.tensor) if value.WhichOneof("value") == "tensor" else None
+    return array_of(value.tensor) if value.WhichOneof("value") == "tensor" else None
+
+
+def array_of(tensor: Any) -> np.ndarray[Any, Any] | None:
+    """The array of a `TensorProto`; None where its content does not fit its shape and dtype, or one value stands for very many."""
+    tf = import_tensorflow()
+    try:
+        sizes = [d.size for d in tensor.tensor_shape.dim]
+        nbytes = math.prod(sizes) * max(tf.as_dtype(tensor.dtype).size or 0, 1)
+        return tf.make_ndarray(tensor) if min(sizes, default=0) >= 0 and nbytes <= max(_LARGEST_FILLED, tensor.ByteSize()) else None
+    except (TypeError, ValueError, LookupError, ArithmeticError):
+        return None
 
 
 def tensor_to_attribute(given: Any) -> Attribute:

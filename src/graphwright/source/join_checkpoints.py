@@ -4,12 +4,14 @@ Keys are names of variables (TF1), or paths in the object graph (TF2), which the
 """
 
 import contextlib
+import glob
 import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from graphwright.errors import FileFormatError, first_line
+from graphwright.files import check_given
 from graphwright.source.model_folder import PREFIX
 from graphwright.source.named_refs import parsed
 from graphwright.source.private_tensorflow import message_class
@@ -33,9 +35,16 @@ def readable(folder: Path, prefix: Path = PREFIX) -> Generator[Any]:
         FileFormatError: the checkpoint cannot be read, at once or while it is used.
     """
     tf = import_tensorflow()
+    where = folder / prefix
+    files = list(where.iterdir() if where.is_dir() else where.parent.glob(f"{glob.escape(where.name)}.*"))
+    for path in files:
+        if not path.is_dir():
+            check_given(path)
     try:
-        yield tf.train.load_checkpoint(str(folder / prefix))
-    except (tf.errors.OpError, RuntimeError, ValueError) as error:
+        reader = tf.train.load_checkpoint(str(where))
+        _check_sizes(reader, sum(path.stat().st_size for path in files))
+        yield reader
+    except (tf.errors.OpError, RuntimeError, ValueError, LookupError, ArithmeticError, MemoryError) as error:
         if isinstance(error, FileFormatError):
             raise
         raise FileFormatError(
@@ -43,6 +52,14 @@ def readable(folder: Path, prefix: Path = PREFIX) -> Generator[Any]:
             where=str(folder / (prefix.parent if prefix == PREFIX else prefix)),
             cause="a file is damaged or missing",
         ) from error
+
+
+def _check_sizes(reader: Any, most_bytes: int) -> None:
+    """Refuse a checkpoint whose index states more than its files hold, before memory is asked for it."""
+    dtypes = reader.get_variable_to_dtype_map()
+    stated = sum(math.prod(shape) * (dtypes[key].size or 0) for key, shape in reader.get_variable_to_shape_map().items())
+    if stated > most_bytes:
+        raise ValueError(f"its index states values of {stated} bytes, and its files have {most_bytes}")
 
 
 def stored_values(checkpoint: Path) -> dict[str, Any]:

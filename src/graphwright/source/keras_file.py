@@ -130,13 +130,13 @@ def _is_part_of_models(config: dict[str, Any]) -> bool:
     name = config.get("config") if is_function else name
     if not isinstance(name, str) or not isinstance(module, str | None):
         return False
-    if name.startswith("__"):  # a value
+    if name.startswith("__") and not is_function:  # a value
         return name != "__typespec__"
     key = name if is_function else config.get("registered_name", name)
     if isinstance(key, str) and import_keras().saving.get_registered_object(key) is not None:
         return True
     if not module:  # a layer of an old file, or nothing
-        held = object_of_config("keras.src.layers", name)
+        held = object_of_config("", name)
         return is_function or held is None or is_saved_part(held)
     package, _, room = module.partition(".")
     if package not in _LOOKED_UP:

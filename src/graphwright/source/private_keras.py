@@ -258,7 +258,12 @@ def what_is_overridden(model: Any) -> list[str]:
 
 
 def object_of_config(module: str, name: str) -> Any:
-    """What Keras takes for a name that a saved configuration has: what it exports so, or a name of a module that it has loaded."""
+    """What Keras takes for a name that a saved configuration has: what it exports so, or a name of a module that it has loaded.
+
+    Args:
+        module: as the configuration says it; empty in files of Keras 2, which name layers.
+    """
+    module = module or "keras.src.layers"
     exported = importlib.import_module("keras.src.api_export").get_symbol_from_name(f"{module}.{name}")
     return exported if exported is not None else getattr(sys.modules.get(module), name, None)
 

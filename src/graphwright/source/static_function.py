@@ -8,7 +8,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from graphwright.errors import FileFormatError, UnsupportedError
-from graphwright.ir.dtypes import Shape
+from graphwright.ir.attributes import SerializedAttribute
+from graphwright.ir.dtypes import Shape, dtype_from_number
+from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import Signature, node_of
 from graphwright.ir.traits.control_flow import CALL_TYPES, callee
@@ -16,7 +18,7 @@ from graphwright.ir.traits.values import PLACEHOLDERS, STANDS_FOR_SOMETHING, is_
 from graphwright.ir.traits.variables import REFERENCE_VARIABLES, updated_weight
 from graphwright.ir.walk import backward_reachable
 from graphwright.source import private_tensorflow as private
-from graphwright.source.attributes import constant_array, shape_to_proto
+from graphwright.source.attributes import constant_array, shape_to_proto, tensor_to_attribute
 from graphwright.source.graph_def import to_graph_def
 from graphwright.source.never_run import forbid_to_run
 from graphwright.source.op_types import takes_reference
@@ -24,18 +26,24 @@ from graphwright.source.rebuild import rebuild_concrete_function
 from graphwright.source.stored_variables import StoredVariable, stored_variables
 from graphwright.source.tensorflow_import import import_tensorflow
 
+_LARGE_BYTES = 2**20
+_FIELDS = {"float16": "half_val", "bfloat16": "half_val", "float32": "float_val", "float64": "double_val"}
+_FIRST_NUMBER = 0x4000  # neither zero nor one, which Grappler would simplify, as bits and as a number
+
 
 def static_function(graph: Graph, key: str = "", *, runs: bool = False) -> Any:
     """A signature of a graph; without one, the function from all placeholders to all that nothing reads.
 
     Args:
-        graph: as `load` gives it.
+        graph: as `load` gives it. Where the function is not to be called, the graph loses the values of its large constants.
         runs: whether it is to be called all the same: a graph without variables can be.
 
     Raises:
         GraphError: TensorFlow refuses the graph.
         UnsupportedError: without a signature, what nothing reads would write variables of TF1, which are no handles.
     """
+    if not runs:
+        _forget_large_values(graph)
     variables = _Variables(graph, runs)
     if not key:
         inputs = [node.outputs[0] for node in graph if node.op_type in PLACEHOLDERS]
@@ -58,6 +66,28 @@ def static_function(graph: Graph, key: str = "", *, runs: bool = False) -> Any:
     place = {value: k for k, value in enumerate(call.outputs)}
     results = [body.outputs[place[origin(value)]] for value in outputs]
     return variables.function(body, inputs, results, captured, signature, name)
+
+
+def _forget_large_values(graph: Graph) -> None:
+    """Let each large constant hold one number for all of its elements, and drop large notes that no kernel reads.
+
+    What looks at the function copies its graph many times. No shape depends on a large constant of these dtypes. Constants that differ
+    have different numbers, or Grappler would take them for one.
+    """
+    numbers: dict[int, int] = {}
+    for body in bodies(graph):
+        for node in body.nodes:
+            for key, held in [*node.attrs.items()]:
+                size = len(held.data) if isinstance(held, SerializedAttribute) else len(held) if isinstance(held, bytes) else 0
+                if size > _LARGE_BYTES and key.startswith("_"):
+                    body.set_attr(node, key, None)
+                elif size > _LARGE_BYTES and key == "value" and is_constant(node) and isinstance(held, SerializedAttribute):
+                    value: Any = import_tensorflow().compat.v1.AttrValue.FromString(held.data)
+                    field = _FIELDS.get(dtype_from_number(value.tensor.dtype).name)
+                    if field is not None:
+                        number = _FIRST_NUMBER + numbers.setdefault(hash(held.data), len(numbers))
+                        one = type(value.tensor)(dtype=value.tensor.dtype, tensor_shape=value.tensor.tensor_shape, **{field: [number]})
+                        body.set_attr(node, "value", tensor_to_attribute(one))
 
 
 def _check_no_writes(graph: Graph, outputs: list[Value]) -> None:
