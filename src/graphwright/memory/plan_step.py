@@ -381,7 +381,7 @@ def _proved(made: Candidate) -> Proof:
     """That a step can stand for the one that it was made of."""
     assert made.before is not None
     before, after = made.before.flat, made.flat
-    if made.parts > 1 or made.sent:
+    if made.parts > 1 or made.sent or not (made.transposed or made.loops):
         return Original(before.graph, before.purity, default_attributes, parts=made.parts > 1).compare(after.graph, after.purity)
     if made.transposed:
         return Proof(transposes_difference(before.graph, before.purity, after.graph, made.transposed))
