@@ -226,7 +226,7 @@ def plan_step(
         plan = replace(
             plan, how={**plan.how, "devices": f"the budget holds for each device, and their plans order and recompute only; {devices}"}
         )
-    points = curve_points if chosen is given else 0
+    points = curve_points if chosen.verb == "recompute" else 0
     plan = replace(
         plan,
         recipe=recipe,

@@ -120,7 +120,7 @@ class Search:
         """
         within_s = within_s or self.time_limit_s
         costs, cache = part.tasks.costs, self.cache
-        schedule = None if how else reused_schedule(part.tasks, self.steps)
+        schedule = reused_schedule(part.tasks, self.steps)
         solution = None if schedule is None else known_solution(costs, schedule, self.budget_bytes)
         if solution is not None:
             return Obtained(solution, "taken over from the step's plan for other shapes")
