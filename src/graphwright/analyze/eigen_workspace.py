@@ -103,31 +103,28 @@ def _einsum(node: Node) -> int:
         operands, result, sizes = read_equation(text_attribute(node, "equation"), [_shape(value) for value in node.inputs])
     except UnknownSizeError:
         return 0
-    ellipsis, batch, free, contracted, summed = range(5)
-    kinds: dict[str, int] = {}
-    for x in chain.from_iterable(operands):
-        alone = sum(x in labels for labels in operands) == 1
-        kinds[x] = ellipsis if x.isdigit() else (free if alone else batch) if x in result else summed if alone else contracted
-    place = list(kinds)
+    every = list(dict.fromkeys(chain.from_iterable(operands)))
+    # Of an ellipsis 0, batch 1, free 2, contracted 3, summed up before 4.
+    kinds = {x: 0 if x.isdigit() else 1 + 2 * (x not in result) + (sum(x in labels for labels in operands) == 1) for x in every}
 
-    def in_order(labels: Iterable[str], *order: int) -> list[str]:
-        return sorted((x for x in labels if kinds[x] in order), key=lambda x: (order.index(kinds[x]), place.index(x)))
+    def ordered(labels: Iterable[str], places: Sequence[int] = range(5)) -> list[str]:
+        return sorted(labels, key=lambda x: (places[kinds[x]], every.index(x)))
 
     def size(labels: Iterable[str]) -> int:
         return math.prod(sizes[x] for x in labels)
 
     held = most = 0
     for labels in operands:
-        orders = in_order(labels, *range(5)), in_order(labels, ellipsis, batch, contracted, free, summed)
-        copy, kept = 0 if list(labels) in orders else size(labels), size(x for x in labels if kinds[x] != summed)
-        total = kept if kept < size(labels) else 0
+        copy = 0 if list(labels) in (ordered(labels), ordered(labels, (0, 1, 3, 2, 4))) else size(labels)
+        total = size(x for x in labels if kinds[x] < 4) if size(x for x in labels if kinds[x] == 4) > 1 else 0
         most = max(most, held + copy + total)
         held += total or copy
-    product = _elements(node.outputs[0])
-    is_copied = in_order(place, ellipsis, batch, free) != list(result)
-    held += product if is_copied and len(operands) > 1 else 0
-    then = held if is_copied or len(operands) > 1 else 0  # one operand that needs no copy is the product
-    return max(most - product, then) * _size(node.outputs[0])
+    product, is_copied = _elements(node.outputs[0]), ordered(x for x in every if kinds[x] < 3) != list(result)
+    if len(operands) > 1:
+        held += product if is_copied else 0
+    elif not is_copied:
+        held = 0  # the one operand is the product
+    return max(most - product, held) * _size(node.outputs[0])
 
 
 _DEPTHWISE = "DepthwiseConv2dNative _FusedDepthwiseConv2dNative DepthwiseConv2dNativeBackpropInput"

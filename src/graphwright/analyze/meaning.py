@@ -16,7 +16,8 @@ condition
 
 Used: identities hand on what they get, and so do reshapes that lead back to a shape, files that nobody else can know
 (`private_files.py`), and what keeps variables in files between two runs (`sent_variables.py`). n (n + 1) is even, which is the condition
-of gates that XLA does not look through (`source/opaque_gate.py`); a choice by what is always true is its first branch.
+of gates that XLA does not look through (`source/opaque_gate.py`); a choice by what is always true is its first branch; and a sum of many
+terms is the sums of two in which its kernel adds them.
 
 Gaps: loops of TF1, variables without handles, and operations that write into a tensor are refused. Devices, and attributes that begin
 with "_", say where and how, not what, and are not compared.
@@ -38,6 +39,7 @@ from graphwright.ir.attributes import Attribute, FunctionReference, SerializedAt
 from graphwright.ir.constants import array_of, constant_array
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits.arithmetic import add_in_kernel_order, adds_any_number
 from graphwright.ir.traits.control_flow import (
     BRANCHES,
     ENTERS,
@@ -388,7 +390,7 @@ class _Body:
     def _sums(self) -> int:
         called = dict.fromkeys(name for node in self.nodes for name in called_functions(node))
         inside = (self.reader.function(name) for name in called)
-        return sum(node.op_type == "AddN" and len(node.inputs) > 2 for node in self.nodes) + sum(f[0].sums for f in inside if f is not None)
+        return sum(adds_any_number(node) and len(node.inputs) > 2 for node in self.nodes) + sum(f[0].sums for f in inside if f is not None)
 
     # What only hands on
 
@@ -402,6 +404,11 @@ class _Body:
                 self.shapes.setdefault(own, shape)
             self.numbers[value] = self.numbers[before_reshapes(value, self._shape)]
             return self.numbers[value] != own
+        numbering = self.reader.numbering
+        if adds_any_number(node) and numbering.parts is None and node.outputs[0].dtype.name != "variant":
+            terms = [self.numbers[value] for value in node.inputs]
+            self.numbers[node.outputs[0]] = add_in_kernel_order(terms, lambda a, b: (numbering.number(("sum", a, b)), 0))
+            return True
         if node.op_type in IDENTITIES:
             places: Sequence[int | None] = range(len(node.inputs))
         elif node.op_type == "SelectV2" and self._shape(node.inputs[2]) == () and self._is_always_true(node.inputs[0]):

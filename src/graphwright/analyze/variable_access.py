@@ -110,12 +110,12 @@ def copied_variables(graph: Graph) -> tuple[frozenset[Value], frozenset[Node]]:
     keys = {value: variable_key(value) for value in graph.variables}
     accesses = find_accesses(graph, keys)
     by_rows = {access.key for access in accesses if accesses_rows(access.node)}
-    copying = (a.node for a in accesses if a.key in by_rows and (is_read(a.node) or (a.writes and updates_whole_value(a.node))))
+    copying = {a.node for a in accesses if a.key in by_rows and (is_read(a.node) or updates_whole_value(a.node)) and copied_bytes(a.node)}
     return frozenset(value for value, key in keys.items() if key in by_rows), frozenset(copying)
 
 
 def copied_bytes(node: Node) -> int:
-    """Bytes of the variable that a node copies: of the value that it gives, or of that by which it updates."""
+    """Bytes of the variable that a node copies: of the value that it gives, or of that by which it updates; 0 where that is not known."""
     return max((value.nbytes or 0 for value in node.outputs or node.inputs), default=0)
 
 

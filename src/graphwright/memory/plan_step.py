@@ -238,7 +238,7 @@ def plan_step(
         plan = replace(
             plan, how={**plan.how, "devices": f"the budget holds for each device, and their plans order and recompute only; {devices}"}
         )
-    points = curve_points if chosen is given else 0
+    points = curve_points if chosen.verb == "recompute" else 0
     plan = replace(
         plan,
         recipe=recipe,
@@ -406,7 +406,7 @@ def _proved(made: Candidate) -> Proof:
     """That a step can stand for the one that it was made of."""
     assert made.before is not None
     before, after = made.before.flat, made.flat
-    if made.parts > 1 or made.sent:
+    if made.parts > 1 or made.sent or not (made.transposed or made.loops):
         return Original(before.graph, before.purity, default_attributes, parts=made.parts > 1).compare(after.graph, after.purity)
     if made.transposed:
         return Proof(transposes_difference(before.graph, before.purity, after.graph, made.transposed))

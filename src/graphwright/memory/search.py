@@ -19,7 +19,7 @@ from graphwright.memory.parts import Part, same_work, split
 from graphwright.memory.plan_cache import PlanCache, fingerprint, other_step, plan_key
 from graphwright.memory.planning import Progress, map_tasks, room_bytes, solve_with_room
 from graphwright.memory.segments import segment_candidates
-from graphwright.memory.verbs import Candidate, Verb, split_candidates, transposed_candidate
+from graphwright.memory.verbs import Candidate, Verb, split_candidates, summed_candidate, transposed_candidate
 from graphwright.plan.bound import lower_bound
 from graphwright.plan.copies import Copies, all_copies, apart, cheaper_than_running_again, copied_buffers, most_copied_bytes, together
 from graphwright.plan.model import CostGraph, Schedule, Solution, Trace
@@ -124,7 +124,7 @@ class Search:
         """
         within_s = within_s or self.time_limit_s
         costs, cache = part.tasks.costs, self.cache
-        schedule = None if how else reused_schedule(part.tasks, self.steps)
+        schedule = reused_schedule(part.tasks, self.steps)
         solution = None if schedule is None else known_solution(costs, schedule, self.budget_bytes)
         if solution is not None:
             return Obtained(solution, "taken over from the step's plan for other shapes")
@@ -173,6 +173,7 @@ class Search:
         self, given: Candidate, argument_count: int, map_allowed: Callable[[FlatStep], TaskMap], allow: Collection[Verb]
     ) -> tuple[Candidate, Obtained[Solution]]:
         """The step, as it is given or as a verb makes it, that a plan costs least for; the time allowed is for all of them together."""
+        given = summed_candidate(given, map_allowed, self.budget_bytes)
         faster = transposed_candidate(given, map_allowed) if "transpose" in allow else None
         if faster is None:
             return self._from(given, argument_count, map_allowed, allow, self.time_limit_s)
@@ -378,7 +379,8 @@ def _of_step(candidate: Candidate, found: Obtained[Solution]) -> Obtained[Soluti
     if not candidate.how:
         return found
     solution = replace(found.found, overhead=(1 + candidate.slower) * (1 + found.found.overhead) - 1)
-    return Obtained(solution, f"{candidate.verb}: {candidate.how}; {found.how}")
+    verb = "" if candidate.verb == "recompute" else f"{candidate.verb}: "
+    return Obtained(solution, f"{verb}{candidate.how}; {found.how}")
 
 
 def _in_its_own_order(costs: CostGraph, budget_bytes: int | None) -> Obtained[Solution]:

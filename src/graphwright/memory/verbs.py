@@ -36,6 +36,7 @@ from graphwright.plan.simulate import simulate
 from graphwright.step.flatten import FlatStep, find_loop_costs, stateful_op_types
 from graphwright.transform.cancel_reshapes import cancel_reshapes
 from graphwright.transform.offload_state import Sent
+from graphwright.transform.running_sums import add_up_in_turn, large_sums
 from graphwright.transform.split_batch import split_batch
 from graphwright.transform.transpose_factors import transpose_factors
 
@@ -55,6 +56,7 @@ _IN_ORDER_S = 2.5e-5
 Some 13 microseconds on two cores whose kernels are 2.5 times as fast as the model of time says, and only ratios count.
 """
 _LEAST_GAIN = 0.97  # twice the parts must bring the peak below this share of what it was
+_LARGE_SUM = 0.25  # of what a budget leaves free: sums of many terms that take as much are added up as the terms come
 _MOST_NAMED = 3  # loops, in words of what was done to them
 _MOST_NODES = 400_000  # of a step in parts: beyond that TensorFlow takes minutes to start
 
@@ -185,6 +187,19 @@ def split_candidates(
             return
         yield candidate
         before, parts = needs, 2 * parts
+
+
+def summed_candidate(given: Candidate, map_tasks: Callable[[FlatStep], TaskMap], budget_bytes: int | None) -> Candidate:
+    """The given step with sums of many terms added up as these come, where that matters; else the given step."""
+    costs = given.tasks.costs
+    free = (budget_bytes or simulate(costs, Schedule(costs.order)).peak_bytes) - costs.resident_bytes
+    sums = large_sums(given.flat.graph, int(_LARGE_SUM * free))
+    if not sums:
+        return given
+    copy = copy_graph(given.flat.graph).graph
+    add_up_in_turn(copy, [copy[node.name] for node in sums])
+    words = find_layers(given.flat.graph).words
+    return candidate_of(given, copy, map_tasks, f"{named('sum', [words(node.name) for node in sums])} added up as the terms come")
 
 
 def transposed_candidate(given: Candidate, map_tasks: Callable[[FlatStep], TaskMap]) -> Candidate | None:

@@ -396,7 +396,8 @@ class MemoryPlan(OnPage, Printed):
             what `rewritten` says), by minimum cuts; 0 where nothing was proved.
         recomputed_flops: FLOPs of recomputations as a share of all FLOPs of the unmodified step.
         curve: other budgets' points, by falling peak; empty when it was not asked for.
-        rewritten: what was done to the step before it was planned, in words: loops in segments, the batch in parts; "" for nothing.
+        rewritten: what was done to the step before it was planned, in words: large sums added up as the terms come, loops in segments, the
+            batch in parts; "" for nothing.
         device_peaks: predicted peak of each device of this process, such as "GPU:1"; "worker 1" is the one device of a process among
             several, "worker 1 GPU:0" one of its devices, "one device" all there is.
         recipe: what `optimize_memory(step, plan=...)` follows.

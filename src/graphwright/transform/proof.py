@@ -19,7 +19,8 @@ class Proof:
         difference: what keeps the rewritten graph from standing for the original; "" where nothing does.
         nodes: how many operations of the rewritten graph were numbered.
         effects: how many writes and other effects run once in both.
-        sums: how many sums of three and more terms it has. Which terms are added first depends on which buffers the kernel may reuse.
+        sums: how many sums of three and more terms it or the original has. Which terms their kernel adds first depends on which buffers it
+            may reuse.
         pools: how many gradients of max pools were put into another form, which is not a matter of structure.
         parts: how many sums over the batch are added up part by part.
         loops: how many loops run in segments, which was proved before (`transform.segments_proof`).
@@ -119,4 +120,5 @@ class Original:
             return Proof(error.what)
         parts = self._numbering.parts
         sums = len(parts.sums) if parts is not None else 0
-        return Proof(first_difference(self._meaning, meaning), len(meaning.numbers), len(meaning.effects), meaning.sums, parts=sums)
+        many = max(self._meaning.sums, meaning.sums)
+        return Proof(first_difference(self._meaning, meaning), len(meaning.numbers), len(meaning.effects), many, parts=sums)

@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, TypeVar
 
 from graphwright.ir.traits.of_type import of_type
 
 if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so these are types only
     from graphwright.ir.graph import Node
 
+_Term = TypeVar("_Term")
 ADDITIONS = frozenset({"Add", "AddV2"})
 """The sum of two inputs."""
 SUMS_OF_MANY = frozenset({"AddN", "AccumulateNV2"})
@@ -60,6 +63,8 @@ ASKS_FOR_SHAPE = frozenset({"Shape", "ShapeN", "Size", "Rank", "VariableShape"})
 """What tells the shape of an input, or a number of it."""
 counts_elements = of_type({"Size"})
 """Whether it tells how many elements its input has."""
+adds_any_number = of_type({"AddN"})
+"""Whether it is the sum of any number of inputs of one shape, or of as many lists."""
 is_equality = of_type({"Equal"})
 """Whether it asks element by element whether two tensors are equal."""
 MAKES_ZEROS = frozenset({"ZerosLike"})
@@ -136,3 +141,16 @@ def multiplies_matrices(node: Node) -> bool:
 def takes_transposed(node: Node, index: int) -> bool:
     """Whether it is the product of two matrices, and takes that one transposed."""
     return multiplies_matrices(node) and node.attrs.get(TRANSPOSES[index]) is True
+
+
+def add_in_kernel_order(terms: Sequence[_Term], add: Callable[[_Term, _Term], _Term]) -> _Term:
+    """The sum of terms, added two by two as the kernel of `AddN` adds them (aggregate_ops.cc): eight together, two to nine at first.
+
+    >>> add_in_kernel_order("abc", "({}+{})".format)
+    '((a+b)+c)'
+    >>> add_in_kernel_order("abcdefghijk", "({}+{})".format)
+    '(((a+b)+c)+(((((((d+e)+f)+g)+h)+i)+j)+k))'
+    """
+    first = (len(terms) - 2) % 8 + 2
+    groups = [terms[:first], *(terms[k : k + 8] for k in range(first, len(terms), 8))]
+    return reduce(add, (reduce(add, group) for group in groups))

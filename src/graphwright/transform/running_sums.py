@@ -1,0 +1,51 @@
+"""Add up many terms as they come, instead of all at once when the last one is there.
+
+The gradient of a value that many operations read is a sum of as many terms (`AddN`), each as large as the value, and all of them are held
+until the last one is made. Sums of two terms each hold a total, the total of at most eight terms, and one term. They add in the order of
+`AddN`'s own kernel, so the result is the same bit for bit, unless that kernel writes into another term than the first because somebody
+else holds the first.
+"""
+
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits.arithmetic import add_in_kernel_order, adds_any_number
+from graphwright.ir.walk import topological_order
+
+
+def large_sums(graph: Graph, least_bytes: int) -> list[Node]:
+    """The sums of three and more terms that take so many bytes with their terms."""
+    sums = [node for node in graph.nodes if adds_any_number(node) and len(node.inputs) > 2]
+    return [node for node in sums if (len(node.inputs) + 1) * (node.outputs[0].nbytes or 0) >= max(least_bytes, 1)]
+
+
+def add_up_in_turn(graph: Graph, sums: list[Node]) -> None:
+    """Make of each sum, in place, sums of two terms, each placed behind the later one of the two.
+
+    >>> from graphwright.ir.text import from_text
+    >>> g = from_text('''graph "g"
+    ... inputs %x:0
+    ... outputs %total:0
+    ... %x = Placeholder() : float32[6]
+    ... %a = Exp(%x:0) {T = float32} : float32[6]
+    ... %b = Sin(%x:0) {T = float32} : float32[6]
+    ... %c = Cos(%x:0) {T = float32} : float32[6]
+    ... %total = AddN(%a:0, %b:0, %c:0) {N = 3, T = float32} : float32[6]''')
+    >>> add_up_in_turn(g, large_sums(g, 96))
+    >>> [node.name for node in g.nodes], [value.name for value in g["total"].inputs]
+    (['x', 'a', 'b', 'total_part', 'c', 'total'], ['total_part:0', 'c:0'])
+    """
+    place = {node: (k, 0) for k, node in enumerate(topological_order(graph))}
+    for node in sums:
+
+        def add(a: Value, b: Value, node: Node = node) -> Value:
+            name, made = graph.unique_name(f"{node.name}_part"), node.outputs[0]
+            attrs, types = {**node.attrs, "N": 2}, [(made.dtype, made.shape)]
+            total = graph.add_node(node.op_type, name, inputs=[a, b], attrs=attrs, output_types=types, device=node.device)
+            place[total] = max(place[a.producer], place[b.producer])[0], len(place)
+            return total.outputs[0]
+
+        last = add_in_kernel_order(node.inputs, add).producer
+        graph.set_attr(node, "N", 2)
+        graph.set_inputs(node, last.inputs)
+        graph.remove_node(last)
+        del place[last]
+    graph.sort_nodes(sorted(place, key=place.__getitem__))
