@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Literal
 
-from graphwright.analyze.backward import backward_nodes, updated_variables
+from graphwright.analyze.backward import backward_nodes, gradient_side, updated_variables
 from graphwright.analyze.flops import flop_rule
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
@@ -62,9 +62,10 @@ def _find_optimizer(graph: Graph, order: Sequence[Node], backward: AbstractSet[N
     depends = _depends_on_data(graph, order)
     last_stretch = _last_stretch(order, backward, depends)
     finished = _rows({v.shape for node in last_stretch if updated_variables(node) for v in node.inputs})
+    gradients, _ = gradient_side(graph)
     optimizer: set[Node] = set()
     for node in order:
-        if node in last_stretch and (_begins(node, finished) or any(v.producer in optimizer for v in node.inputs)):
+        if node in last_stretch and node not in gradients and (_begins(node, finished) or any(v.producer in optimizer for v in node.inputs)):
             optimizer.add(node)
     updated = {variable for node in optimizer for variable in updated_variables(node)}
     for node in order:
@@ -142,7 +143,8 @@ def _depends_on_data(graph: Graph, order: Sequence[Node]) -> set[Node]:
 
 def _is_activation(value: Value, depends: AbstractSet[Node]) -> bool:
     carries = value.dtype.name.startswith(("bool", "variant", "float", "bfloat", "complex"))
-    return carries and value.producer in depends and value.shape != ()
+    is_scalar = value.shape == () and value.dtype.name != "variant"
+    return carries and value.producer in depends and not is_scalar
 
 
 def _only_for(optimizer: AbstractSet[Node], order: Sequence[Node], backward: AbstractSet[Node], graph: Graph) -> set[Node]:

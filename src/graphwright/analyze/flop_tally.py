@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from graphwright.analyze.backward import updated_variables
 from graphwright.analyze.directions import Direction, find_directions
 from graphwright.analyze.flop_execution import Execution
 from graphwright.analyze.flops import flop_rule, node_flops
@@ -113,5 +112,5 @@ class _Directions:
         if node.graph is self._graph or direction != "forward":
             return direction
         if node.graph not in self._of:
-            self._of[node.graph] = find_directions(node.graph) if any(updated_variables(n) for n in node.graph.nodes) else {}
-        return self._of[node.graph].get(node, "forward")
+            self._of[node.graph] = find_directions(node.graph)
+        return self._of[node.graph][node]
