@@ -15,9 +15,8 @@ only (`*Grad`, `*Backprop*`), and by the gradient that a loss makes. A convoluti
 other's gradient: of those that read one filter, the kind that comes first is forward.
 """
 
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
-from functools import reduce
-from operator import or_
 
 from graphwright.ir.constants import filler, is_filled
 from graphwright.ir.graph import Graph, Node, Value
@@ -25,7 +24,7 @@ from graphwright.ir.traits.arithmetic import LOSSES_WITH_GRADIENT, SCALES
 from graphwright.ir.traits.gradients import ACCUMULATES, NOT_LINEAR_IN_BOTH, factors, is_gradient_kernel, is_in_gradient_scope
 from graphwright.ir.traits.values import SAME_BUT_FOR_TYPE, is_constant, origin
 from graphwright.ir.traits.variables import MAKES_BY_REFERENCE, WHOLE_READS, resource_of, written_references, written_resources
-from graphwright.ir.walk import forward_reachable, reached, topological_order
+from graphwright.ir.walk import reached, topological_order
 
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 _HAND_ON = SAME_BUT_FOR_TYPE | WHOLE_READS
@@ -74,7 +73,7 @@ def gradient_side(graph: Graph) -> tuple[set[Node], list[Node]]:
     ones = {n: of for n in order if n in named and (of := _ones_that_it_scales(n)) is not None}
     bits = {of: 1 << k for k, of in enumerate(dict.fromkeys(n for n in order if n in set(ones.values())))}
     flipped = [n for n in named if any((k, origin(n.inputs[k], _HAND_ON), is_flipped) in products for k, is_flipped in factors(n))]
-    late = forward_reachable([*ones, *flipped, *named.intersection(_seeds_by_type(graph))], control=False)
+    late = _depending_on([*ones, *flipped, *named.intersection(_seeds_by_type(graph))])
     side: set[Node] = set()
     for node in reversed(order):
         read = [c in side for v in node.outputs for c in v.consumers]
@@ -85,13 +84,19 @@ def gradient_side(graph: Graph) -> tuple[set[Node], list[Node]]:
     for node in order:
         before = [v.producer for v in node.inputs]
         if node in late:
-            begun[node] = reduce(or_, (begun.get(n, 0) for n in before), bits.get(ones.get(node, node), 0))
+            begun[node] = bits.get(ones.get(node, node), 0)
+            for earlier in before:
+                begun[node] |= begun.get(earlier, 0)
         if node in side:
             last = 1 << max(begun.get(node, 0).bit_length() - 1, 0)
             of_a_loss = (n for n in before if node in named and begun.get(node) and n in begun and not begun[n] & last)
             forward += [n for n in of_a_loss if factors(node) or node.op_type in SCALES or not (n in named or n.op_type in ACCUMULATES)]
             forward += [n for n in before if n not in side and not is_constant(n) and not is_filled(n.outputs[0], 1)]
     return side, forward
+
+
+def _depending_on(seeds: Iterable[Node]) -> set[Node]:
+    return set(reached(seeds, lambda node: (c for v in node.outputs for c in v.consumers)))
 
 
 def _ones_that_it_scales(node: Node) -> Node | None:
@@ -105,8 +110,8 @@ def _ones_that_it_scales(node: Node) -> Node | None:
 
 def _find_results(graph: Graph, gradients: AbstractSet[Node], read: list[Node]) -> set[Node]:
     """The forward pass: what gradients read of it, and what the outputs need that depend on no gradient but those in it."""
-    forward = data_ancestors(read, forward_reachable(gradients, control=False))
-    late = forward_reachable(gradients - forward, control=False)
+    forward = data_ancestors(read, _depending_on(gradients))
+    late = _depending_on(gradients - forward)
     return data_ancestors([*read, *(v.producer for v in graph.outputs if v.producer not in late)], late)
 
 
@@ -116,7 +121,7 @@ def _find_seeds(graph: Graph, gradients: AbstractSet[Node], results: AbstractSet
     Grappler makes one of equal constants: the momentum of a moving average may be a decay rate of the optimizer, and leads to no gradient.
     """
     weights = {resource_of(v) for node in results for v in node.inputs if v.dtype.name == "resource" or is_reference(v)}
-    late = forward_reachable(gradients - results, control=False)
+    late = _depending_on(gradients - results)
     ends = late.intersection(v.producer for v in graph.outputs)
     ends.update(n for n in graph.nodes if n not in results and any(n in late or v in weights for v in updated_variables(n)))
     behind = data_ancestors(list(ends)) - results

@@ -65,7 +65,11 @@ def _find_optimizer(graph: Graph, order: Sequence[Node], backward: AbstractSet[N
     gradients, _ = gradient_side(graph)
     optimizer: set[Node] = set()
     for node in order:
-        if node in last_stretch and node not in gradients and (_begins(node, finished) or any(v.producer in optimizer for v in node.inputs)):
+        if (
+            node in last_stretch
+            and node not in gradients
+            and (_begins(node, finished) or any(v.producer in optimizer for v in node.inputs))
+        ):
             optimizer.add(node)
     updated = {variable for node in optimizer for variable in updated_variables(node)}
     for node in order:
