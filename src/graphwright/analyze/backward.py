@@ -43,7 +43,6 @@ def backward_nodes(graph: Graph) -> frozenset[Node]:
     >>> [n.name for n in backward_nodes(g)]
     ['d']
     """
-
     gradients, read = gradient_side(graph)
     results = _find_results(graph, gradients, read)
     seeds = _find_seeds(graph, gradients, results)
@@ -71,9 +70,9 @@ def gradient_side(graph: Graph) -> tuple[set[Node], list[Node]]:
     order = topological_order(graph)
     products = {(k, origin(n.inputs[k], _HAND_ON), not flipped) for n in order if n not in named for k, flipped in factors(n)}
     ones = {n: of for n in order if n in named and (of := _ones_that_it_scales(n)) is not None}
-    bits = {of: 1 << k for k, of in enumerate(dict.fromkeys(n for n in order if n in set(ones.values())))}
+    bits = {of: 1 << k for k, of in enumerate(dict.fromkeys(ones.values()))}
     flipped = [n for n in named if any((k, origin(n.inputs[k], _HAND_ON), is_flipped) in products for k, is_flipped in factors(n))]
-    late = _depending_on([*ones, *flipped, *named.intersection(_seeds_by_type(graph))])
+    late = depending_on([*ones, *flipped, *named.intersection(_seeds_by_type(graph))])
     side: set[Node] = set()
     for node in reversed(order):
         read = [c in side for v in node.outputs for c in v.consumers]
@@ -95,7 +94,8 @@ def gradient_side(graph: Graph) -> tuple[set[Node], list[Node]]:
     return side, forward
 
 
-def _depending_on(seeds: Iterable[Node]) -> set[Node]:
+def depending_on(seeds: Iterable[Node]) -> set[Node]:
+    """The seeds and what depends on them through data, around loops of TF1 too."""
     return set(reached(seeds, lambda node: (c for v in node.outputs for c in v.consumers)))
 
 
@@ -110,8 +110,8 @@ def _ones_that_it_scales(node: Node) -> Node | None:
 
 def _find_results(graph: Graph, gradients: AbstractSet[Node], read: list[Node]) -> set[Node]:
     """The forward pass: what gradients read of it, and what the outputs need that depend on no gradient but those in it."""
-    forward = data_ancestors(read, _depending_on(gradients))
-    late = _depending_on(gradients - forward)
+    forward = data_ancestors(read, depending_on(gradients))
+    late = depending_on(gradients - forward)
     return data_ancestors([*read, *(v.producer for v in graph.outputs if v.producer not in late)], late)
 
 
@@ -121,7 +121,7 @@ def _find_seeds(graph: Graph, gradients: AbstractSet[Node], results: AbstractSet
     Grappler makes one of equal constants: the momentum of a moving average may be a decay rate of the optimizer, and leads to no gradient.
     """
     weights = {resource_of(v) for node in results for v in node.inputs if v.dtype.name == "resource" or is_reference(v)}
-    late = _depending_on(gradients - results)
+    late = depending_on(gradients - results)
     ends = late.intersection(v.producer for v in graph.outputs)
     ends.update(n for n in graph.nodes if n not in results and any(n in late or v in weights for v in updated_variables(n)))
     behind = data_ancestors(list(ends)) - results

@@ -23,13 +23,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Literal
 
-from graphwright.analyze.backward import backward_nodes, gradient_side, updated_variables
-from graphwright.analyze.flops import flop_rule
+from graphwright.analyze.backward import backward_nodes, depending_on, gradient_side, updated_variables
+from graphwright.analyze.flops import flop_rule, node_flops
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import ADDS_BIAS, SUMS_OF_MANY
 from graphwright.ir.traits.control_flow import BRANCHES
 from graphwright.ir.traits.effects import is_collective, takes_from_stream
+from graphwright.ir.traits.gradients import factors, is_in_gradient_scope
 from graphwright.ir.traits.values import INPUTS, is_constant
 from graphwright.ir.walk import topological_order
 
@@ -58,18 +59,26 @@ def find_directions(graph: Graph) -> Mapping[Node, Direction]:
     return {n: "optimizer" if n in optimizer else "backward" if n in backward else "forward" for n in order}
 
 
+def is_split_known(graph: Graph) -> bool:
+    """Whether dataflow tells the directions: False where nodes have names of gradients, and nothing says whether they are gradients.
+
+    They are none where they lead to a product of the forward pass: one outside of their scopes, or one that takes no factor transposed.
+    """
+    doubtful = [n for n in graph.nodes if is_in_gradient_scope(n) and node_flops(n)]
+    if not doubtful or backward_nodes(graph):
+        return True
+    products = ((n, factors(n)) for n in depending_on(doubtful))
+    return any(found and not (is_in_gradient_scope(n) and any(flipped for _, flipped in found)) for n, found in products)
+
+
 def _find_optimizer(graph: Graph, order: Sequence[Node], backward: AbstractSet[Node]) -> set[Node]:
     depends = _depends_on_data(graph, order)
     last_stretch = _last_stretch(order, backward, depends)
     finished = _rows({v.shape for node in last_stretch if updated_variables(node) for v in node.inputs})
-    gradients, _ = gradient_side(graph)
+    last_stretch -= gradient_side(graph)[0]
     optimizer: set[Node] = set()
     for node in order:
-        if (
-            node in last_stretch
-            and node not in gradients
-            and (_begins(node, finished) or any(v.producer in optimizer for v in node.inputs))
-        ):
+        if node in last_stretch and (_begins(node, finished) or any(v.producer in optimizer for v in node.inputs)):
             optimizer.add(node)
     updated = {variable for node in optimizer for variable in updated_variables(node)}
     for node in order:

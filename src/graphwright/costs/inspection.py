@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from graphwright.analyze.cost import TaskMap
+from graphwright.analyze.flop_tally import UNKNOWN_DIRECTIONS
 from graphwright.analyze.time_model import ASSUMED_ROOFS
 from graphwright.costs.cost_rows import complete_layers, node_costs, op_type_rows
 from graphwright.costs.profile import profile_traced
@@ -115,6 +116,8 @@ def _inspect(traced: TracedStep, measured: Any) -> Inspection:
     layers = make_layers(tasks, roles, timeline, None)
     executor, reason = _own_peak(traced, flat, tasks)
     how = by_operation(_HOW, traced, "peak", "lower bound", "bytes moved")
+    if counted.whole.flops["undivided"]:
+        how["roles"] = f"residuals and gradients are {UNKNOWN_DIRECTIONS}"
     how |= {"compiled by XLA" if traced.is_compiled else "executor's order": reason, **flat.how}
     return Inspection(
         name=traced.name,
