@@ -21,6 +21,7 @@ from collections.abc import Set as AbstractSet
 from graphwright.ir.constants import filler, is_filled
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import LOSSES_WITH_GRADIENT, SCALES
+from graphwright.ir.traits.control_flow import BRANCHES
 from graphwright.ir.traits.gradients import ACCUMULATES, NOT_LINEAR_IN_BOTH, factors, is_gradient_kernel, is_in_gradient_scope
 from graphwright.ir.traits.values import SAME_BUT_FOR_TYPE, is_constant, origin
 from graphwright.ir.traits.variables import MAKES_BY_REFERENCE, WHOLE_READS, resource_of, written_references, written_resources
@@ -69,7 +70,8 @@ def gradient_side(graph: Graph) -> tuple[set[Node], list[Node]]:
         return set(), []
     order = topological_order(graph)
     products = {(k, origin(n.inputs[k], _HAND_ON), not flipped) for n in order if n not in named for k, flipped in factors(n)}
-    ones = {n: of for n in order if n in named and (of := _ones_that_it_scales(n)) is not None}
+    scalable = [n for n in order if n in named and n.op_type not in NOT_LINEAR_IN_BOTH and all(v.dtype.name != "bool" for v in n.outputs)]
+    ones = {n: filler(v) for n in scalable for v in n.inputs if v.dtype.name in _FLOATS and is_filled(v, 1)}
     bits = {of: 1 << k for k, of in enumerate(dict.fromkeys(ones.values()))}
     flipped = [n for n in named if any((k, origin(n.inputs[k], _HAND_ON), is_flipped) in products for k, is_flipped in factors(n))]
     late = depending_on([*ones, *flipped, *named.intersection(_seeds_by_type(graph))])
@@ -99,15 +101,6 @@ def depending_on(seeds: Iterable[Node]) -> set[Node]:
     return set(reached(seeds, lambda node: (c for v in node.outputs for c in v.consumers)))
 
 
-def _ones_that_it_scales(node: Node) -> Node | None:
-    """What makes the ones that it is linear in."""
-    if node.op_type not in NOT_LINEAR_IN_BOTH and any(v.dtype.name in _FLOATS for v in node.outputs):
-        for value in node.inputs:
-            if value.dtype.name in _FLOATS and is_filled(value, 1):
-                return filler(value)
-    return None
-
-
 def _find_results(graph: Graph, gradients: AbstractSet[Node], read: list[Node]) -> set[Node]:
     """The forward pass: what gradients read of it, and what the outputs need that depend on no gradient but those in it."""
     forward = data_ancestors(read, depending_on(gradients))
@@ -122,7 +115,7 @@ def _find_seeds(graph: Graph, gradients: AbstractSet[Node], results: AbstractSet
     """
     weights = {resource_of(v) for node in results for v in node.inputs if v.dtype.name == "resource" or is_reference(v)}
     late = depending_on(gradients - results)
-    ends = late.intersection(v.producer for v in graph.outputs)
+    ends = {n for n in late if updates_in_branches(n)}.union(late.intersection(v.producer for v in graph.outputs))
     ends.update(n for n in graph.nodes if n not in results and any(n in late or v in weights for v in updated_variables(n)))
     behind = data_ancestors(list(ends)) - results
     seeds = [n for n in graph.nodes if n in behind and is_constant(n) and n.outputs[0].dtype.name in _FLOATS]
@@ -155,6 +148,11 @@ def updated_variables(node: Node) -> tuple[Value, ...]:
     if written:
         return tuple(resource_of(v) for v in written)
     return tuple(resource_of(v) for v in written_references(node) if is_reference(v))
+
+
+def updates_in_branches(node: Node) -> bool:
+    """Whether it is a conditional that may write variables, as loss scaling and the accumulation of gradients have it."""
+    return node.op_type in BRANCHES and any(v.dtype.name == "resource" for v in node.inputs)
 
 
 def data_ancestors(seeds: list[Node], without: AbstractSet[Node] = frozenset()) -> set[Node]:

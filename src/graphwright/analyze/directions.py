@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Literal
 
-from graphwright.analyze.backward import backward_nodes, depending_on, gradient_side, updated_variables
+from graphwright.analyze.backward import backward_nodes, depending_on, gradient_side, updated_variables, updates_in_branches
 from graphwright.analyze.flops import flop_rule, node_flops
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
@@ -31,7 +31,7 @@ from graphwright.ir.traits.arithmetic import ADDS_BIAS, SUMS_OF_MANY
 from graphwright.ir.traits.control_flow import BRANCHES
 from graphwright.ir.traits.effects import is_collective, takes_from_stream
 from graphwright.ir.traits.gradients import factors, is_in_gradient_scope
-from graphwright.ir.traits.values import INPUTS, is_constant
+from graphwright.ir.traits.values import INPUTS
 from graphwright.ir.walk import topological_order
 
 Direction = Literal["forward", "backward", "optimizer"]
@@ -89,34 +89,17 @@ def _find_optimizer(graph: Graph, order: Sequence[Node], backward: AbstractSet[N
 
 def _last_stretch(order: Sequence[Node], backward: AbstractSet[Node], depends: AbstractSet[Node]) -> set[Node]:
     """Backward nodes that lead to an update and to no reader of an activation."""
-    gradients = _find_gradients(order, backward)
     reads: set[Node] = set()
     updates: set[Node] = set()
     for node in reversed(order):
         if node not in backward:
             continue
         after = [c for v in node.outputs for c in v.consumers if c in backward]
-        if any(c in reads for c in after) or any(v.producer not in gradients and _is_activation(v, depends) for v in node.inputs):
+        if any(c in reads for c in after) or any(v.producer not in backward and _is_activation(v, depends) for v in node.inputs):
             reads.add(node)
-        # Loss scaling and gradient accumulation update in conditionals.
-        updates_in_branches = node.op_type in BRANCHES and any(v.dtype.name == "resource" for v in node.inputs)
-        if updates_in_branches or any(c in updates for c in after) or updated_variables(node):
+        if updates_in_branches(node) or any(c in updates for c in after) or updated_variables(node):
             updates.add(node)
     return updates - reads
-
-
-def _find_gradients(order: Sequence[Node], backward: AbstractSet[Node]) -> set[Node]:
-    """Backward nodes that hold gradients, not only wait for them: no truth value hands a gradient on, nor do constants that it chooses."""
-    found: set[Node] = set()
-    for node in order:
-        if node not in backward:
-            continue
-        before = [v for v in node.inputs if v.producer in backward]
-        chosen = any(v.dtype.name == "bool" for v in before)
-        from_constants = not chosen and all(is_constant(v.producer) for v in before)
-        if from_constants or any(v.producer in found and v.dtype.name != "bool" and not is_constant(v.producer) for v in before):
-            found.add(node)
-    return found
 
 
 def _rows(shapes: Iterable[Shape]) -> set[Shape]:
