@@ -1,4 +1,4 @@
-"""Which part of a step each node belongs to: forward, backward, or optimizer. Told by dataflow, never by a name.
+"""Which part of a step each node belongs to: forward, backward, or optimizer. Told by dataflow, never by a name alone.
 
 Terms
 -----
@@ -10,13 +10,14 @@ activation
 optimizer
     What lies between gradients and the updates of variables. A node that depends on gradients, from which an update and no reader of
     activations can be reached, is on the last stretch. There the optimizer begins with the first arithmetic on a finished gradient,
-    which has the shape in which a variable is updated, or holds rows of it: scaling, clipping, weight decay and the gradients of
-    regularizers are optimizer; sums over a batch, transpositions and sums of several gradients of one weight (AddN), which finish the
-    gradient, are backward. What only the optimizer needs (a schedule of the learning rate, corrections of moments) belongs to it too,
-    and so do updates of the same variables that depend on no input (weight decay apart from the gradient).
+    which has the shape in which a variable is updated, or holds rows of it: scaling, clipping and weight decay are optimizer; sums over
+    a batch, transpositions and sums of several gradients of one weight (AddN), which finish the gradient, are backward, and so is what
+    TensorFlow's names and dataflow mark as a gradient (`graphwright.analyze.backward.gradient_side`). What only the optimizer needs (a
+    schedule of the learning rate, corrections of moments) belongs to it too, and so do updates of the same variables that depend on no
+    input (weight decay apart from the gradient).
 
-Gap: elementwise arithmetic that finishes the gradient of a weight without reading an activation (the weight times a constant) counts as
-optimizer.
+Gap: where no name marks it, elementwise arithmetic that finishes the gradient of a weight without reading an activation (the weight times
+a constant, the gradient of a regularizer) counts as optimizer.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
