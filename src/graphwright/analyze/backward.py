@@ -1,22 +1,31 @@
 """Which nodes belong to the backward pass, told by dataflow: what depends on the gradient of the loss.
 
-A training step seeds the backward pass with constants (the derivative of the loss by
-itself, and factors of derivatives). They are found without their names: float constants
-that the step's results do not need, but the updates of the weights do, where a weight is
-a variable that the results depend on. What depends on such a constant is backward, the
-optimizer's arithmetic included. Updates of moving averages and metrics are forward.
+A training step seeds the backward pass with constants (the derivative of the loss by itself, and factors of derivatives). They are
+float constants that the forward pass does not need, but the updates of the weights and the gradients that the step returns do. The
+forward pass is what the results of the step need. What depends on such a constant is backward, the optimizer's arithmetic included.
+Updates of moving averages and metrics are forward, and so is a gradient of which the forward pass goes on to compute (a gradient
+penalty).
 
-Gap: a step that returns its gradients, or nothing at all, makes the results depend on
-everything, or on nothing. Then the definition falls back to what depends on a node whose
-op type exists for gradients only (`*Grad`, `*Backprop*`), or on the gradient that a loss makes. A convolution and its
-transposed (`*BackpropInput`) are each the other's gradient: of those that read one filter, the kind that comes first is forward.
+A result that depends on gradients (a returned gradient, the norm of all) is told from the others by the nodes of gradients
+(`gradient_side`). Their names are a hint, which dataflow has to confirm. What they read of other nodes is forward too, so that a step
+that returns no loss is told as well.
+
+Gap: where no node has such a name, a step that returns its gradients, or nothing at all, is told by op types that exist for gradients
+only (`*Grad`, `*Backprop*`), and by the gradient that a loss makes. A convolution and its transposed (`*BackpropInput`) are each the
+other's gradient: of those that read one filter, the kind that comes first is forward.
 """
 
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+
+from graphwright.ir.constants import filler, is_filled
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits.arithmetic import LOSSES_WITH_GRADIENT
+from graphwright.ir.traits.arithmetic import LOSSES_WITH_GRADIENT, SCALES
+from graphwright.ir.traits.control_flow import BRANCHES
+from graphwright.ir.traits.gradients import ACCUMULATES, NOT_LINEAR_IN_BOTH, factors, is_gradient_kernel, is_in_gradient_scope
 from graphwright.ir.traits.values import SAME_BUT_FOR_TYPE, is_constant, origin
 from graphwright.ir.traits.variables import MAKES_BY_REFERENCE, WHOLE_READS, resource_of, written_references, written_resources
-from graphwright.ir.walk import reached
+from graphwright.ir.walk import reached, topological_order
 
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 _HAND_ON = SAME_BUT_FOR_TYPE | WHOLE_READS
@@ -35,28 +44,82 @@ def backward_nodes(graph: Graph) -> frozenset[Node]:
     >>> [n.name for n in backward_nodes(g)]
     ['d']
     """
-
-    seeds = _find_seeds(graph)
+    gradients, read = gradient_side(graph)
+    results = _find_results(graph, gradients, read)
+    seeds = _find_seeds(graph, gradients, results)
 
     def after(node: Node) -> list[Node]:
         if node in seeds:
             return seeds[node]
-        return [*(c for v in node.outputs for c in v.consumers), *(c for c in node.control_consumers if _writes_what_is_read(node, c))]
+        readers = [*(c for v in node.outputs for c in v.consumers), *(c for c in node.control_consumers if _writes_what_is_read(node, c))]
+        return [c for c in readers if c not in results]
 
-    return frozenset(reached(list(seeds) or _seeds_by_type(graph), after))
+    return frozenset(reached(list(seeds) or (gradients - results) or _seeds_by_type(graph), after))
 
 
-def _find_seeds(graph: Graph) -> dict[Node, list[Node]]:
-    """Constants that only the updates of weights are computed of, each with its readers on the way there.
+def gradient_side(graph: Graph) -> tuple[set[Node], list[Node]]:
+    """The nodes that compute gradients, by their names, as far as dataflow confirms it, and the forward nodes that they read.
+
+    A gradient begins with ones of the loss's shape, with an op that exists for gradients alone, or with a forward product's factor
+    that is taken transposed. What leads from there to other named nodes belongs to it (custom gradients have no such names), and so
+    does what is named and read by nothing else (factors of derivatives). A gradient inside a loss is forward for the gradient of this
+    loss, which begins later with ones of its own.
+    """
+    named = {n for n in graph.nodes if is_in_gradient_scope(n)}
+    if not named:
+        return set(), []
+    order = topological_order(graph)
+    products = {(k, origin(n.inputs[k], _HAND_ON), not flipped) for n in order if n not in named for k, flipped in factors(n)}
+    scalable = [n for n in order if n in named and n.op_type not in NOT_LINEAR_IN_BOTH and all(v.dtype.name != "bool" for v in n.outputs)]
+    ones = {n: filler(v) for n in scalable for v in n.inputs if v.dtype.name in _FLOATS and is_filled(v, 1)}
+    bits = {of: 1 << k for k, of in enumerate(dict.fromkeys(ones.values()))}
+    flipped = [n for n in named if any((k, origin(n.inputs[k], _HAND_ON), is_flipped) in products for k, is_flipped in factors(n))]
+    late = depending_on([*ones, *flipped, *named.intersection(_seeds_by_type(graph))])
+    side: set[Node] = set()
+    for node in reversed(order):
+        read = [c in side for v in node.outputs for c in v.consumers]
+        if (node in named or any(read)) if node in late else (node in named and read and all(read)):
+            side.add(node)
+    begun: dict[Node, int] = {}  # per node, the bits of the ones that it depends on
+    forward: list[Node] = []
+    for node in order:
+        before = [v.producer for v in node.inputs]
+        if node in late:
+            begun[node] = bits.get(ones.get(node, node), 0)
+            for earlier in before:
+                begun[node] |= begun.get(earlier, 0)
+        if node in side:
+            last = 1 << max(begun.get(node, 0).bit_length() - 1, 0)
+            of_a_loss = (n for n in before if node in named and begun.get(node) and n in begun and not begun[n] & last)
+            forward += [n for n in of_a_loss if factors(node) or node.op_type in SCALES or not (n in named or n.op_type in ACCUMULATES)]
+            forward += [n for n in before if n not in side and not is_constant(n) and not is_filled(n.outputs[0], 1)]
+    return side, forward
+
+
+def depending_on(seeds: Iterable[Node]) -> set[Node]:
+    """The seeds and what depends on them through data, around loops of TF1 too."""
+    return set(reached(seeds, lambda node: (c for v in node.outputs for c in v.consumers)))
+
+
+def _find_results(graph: Graph, gradients: AbstractSet[Node], read: list[Node]) -> set[Node]:
+    """The forward pass: what gradients read of it, and what the outputs need that depend on no gradient but those in it."""
+    forward = data_ancestors(read, depending_on(gradients))
+    late = depending_on(gradients - forward)
+    return data_ancestors([*read, *(v.producer for v in graph.outputs if v.producer not in late)], late)
+
+
+def _find_seeds(graph: Graph, gradients: AbstractSet[Node], results: AbstractSet[Node]) -> dict[Node, list[Node]]:
+    """Constants that only gradients and the updates of weights are computed of, each with its readers on the way there.
 
     Grappler makes one of equal constants: the momentum of a moving average may be a decay rate of the optimizer, and leads to no gradient.
     """
-    results = data_ancestors([v.producer for v in graph.outputs])
     weights = {resource_of(v) for node in results for v in node.inputs if v.dtype.name == "resource" or is_reference(v)}
-    updates = [n for n in graph.nodes if n not in results and any(v in weights for v in updated_variables(n))]
-    behind = data_ancestors(updates) - results
+    late = depending_on(gradients - results)
+    ends = {n for n in late if updates_in_branches(n)}.union(late.intersection(v.producer for v in graph.outputs))
+    ends.update(n for n in graph.nodes if n not in results and any(n in late or v in weights for v in updated_variables(n)))
+    behind = data_ancestors(list(ends)) - results
     seeds = [n for n in graph.nodes if n in behind and is_constant(n) and n.outputs[0].dtype.name in _FLOATS]
-    within = behind.union(updates)
+    within = behind.union(ends)
     return {n: [c for c in n.outputs[0].consumers if c in within] for n in seeds}
 
 
@@ -66,8 +129,7 @@ def _seeds_by_type(graph: Graph) -> list[Node]:
     for n in graph.nodes:
         kind, transposed, _ = n.op_type.partition("BackpropInput")
         filter_read = origin(n.inputs[1], _HAND_ON) if len(n.inputs) > 1 else None
-        made_for_gradients = "Grad" in n.op_type[-6:] or ("Backprop" in n.op_type and not transposed)
-        if made_for_gradients or (filter_read is not None and (kind, not transposed, filter_read) in seen):
+        if is_gradient_kernel(n) or (filter_read is not None and (kind, not transposed, filter_read) in seen):
             seeds.append(n)
         elif filter_read is not None:
             seen.add((kind, bool(transposed), filter_read))
@@ -88,11 +150,17 @@ def updated_variables(node: Node) -> tuple[Value, ...]:
     return tuple(resource_of(v) for v in written_references(node) if is_reference(v))
 
 
-def data_ancestors(seeds: list[Node]) -> set[Node]:
-    """What the seeds depend on, through data and through variables: a read depends on the writes that it waits for."""
+def updates_in_branches(node: Node) -> bool:
+    """Whether it is a conditional that may write variables, as loss scaling and the accumulation of gradients have it."""
+    return node.op_type in BRANCHES and any(v.dtype.name == "resource" for v in node.inputs)
+
+
+def data_ancestors(seeds: list[Node], without: AbstractSet[Node] = frozenset()) -> set[Node]:
+    """What the seeds depend on, through data and through variables: a read depends on the writes that it waits for, but for some."""
 
     def before(node: Node) -> list[Node]:
-        return [*(v.producer for v in node.inputs), *(c for c in node.control_inputs if _writes_what_is_read(c, node))]
+        writers = (c for c in node.control_inputs if c not in without and _writes_what_is_read(c, node))
+        return [*(v.producer for v in node.inputs), *writers]
 
     return set(reached(seeds, before))
 

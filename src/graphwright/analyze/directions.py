@@ -1,4 +1,4 @@
-"""Which part of a step each node belongs to: forward, backward, or optimizer. Told by dataflow, never by a name.
+"""Which part of a step each node belongs to: forward, backward, or optimizer. Told by dataflow, never by a name alone.
 
 Terms
 -----
@@ -10,27 +10,29 @@ activation
 optimizer
     What lies between gradients and the updates of variables. A node that depends on gradients, from which an update and no reader of
     activations can be reached, is on the last stretch. There the optimizer begins with the first arithmetic on a finished gradient,
-    which has the shape in which a variable is updated, or holds rows of it: scaling, clipping, weight decay and the gradients of
-    regularizers are optimizer; sums over a batch, transpositions and sums of several gradients of one weight (AddN), which finish the
-    gradient, are backward. What only the optimizer needs (a schedule of the learning rate, corrections of moments) belongs to it too,
-    and so do updates of the same variables that depend on no input (weight decay apart from the gradient).
+    which has the shape in which a variable is updated, or holds rows of it: scaling, clipping and weight decay are optimizer; sums over
+    a batch, transpositions and sums of several gradients of one weight (AddN), which finish the gradient, are backward, and so is what
+    TensorFlow's names and dataflow mark as a gradient (`graphwright.analyze.backward.gradient_side`). What only the optimizer needs (a
+    schedule of the learning rate, corrections of moments) belongs to it too, and so do updates of the same variables that depend on no
+    input (weight decay apart from the gradient).
 
-Gap: elementwise arithmetic that finishes the gradient of a weight without reading an activation (the weight times a constant) counts as
-optimizer.
+Gap: where no name marks it, elementwise arithmetic that finishes the gradient of a weight without reading an activation (the weight times
+a constant, the gradient of a regularizer) counts as optimizer.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Literal
 
-from graphwright.analyze.backward import backward_nodes, updated_variables
-from graphwright.analyze.flops import flop_rule
+from graphwright.analyze.backward import backward_nodes, depending_on, gradient_side, updated_variables, updates_in_branches
+from graphwright.analyze.flops import flop_rule, node_flops
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import ADDS_BIAS, SUMS_OF_MANY
 from graphwright.ir.traits.control_flow import BRANCHES
 from graphwright.ir.traits.effects import is_collective, takes_from_stream
-from graphwright.ir.traits.values import INPUTS, is_constant
+from graphwright.ir.traits.gradients import factors, is_in_gradient_scope
+from graphwright.ir.traits.values import INPUTS
 from graphwright.ir.walk import topological_order
 
 Direction = Literal["forward", "backward", "optimizer"]
@@ -58,10 +60,23 @@ def find_directions(graph: Graph) -> Mapping[Node, Direction]:
     return {n: "optimizer" if n in optimizer else "backward" if n in backward else "forward" for n in order}
 
 
+def is_split_known(graph: Graph) -> bool:
+    """Whether dataflow tells the directions: False where nodes have names of gradients, and nothing says whether they are gradients.
+
+    They are none where they lead to a product of the forward pass: one outside of their scopes, or one that takes no factor transposed.
+    """
+    doubtful = [n for n in graph.nodes if is_in_gradient_scope(n) and node_flops(n)]
+    if not doubtful or backward_nodes(graph):
+        return True
+    products = ((n, factors(n)) for n in depending_on(doubtful))
+    return any(found and not (is_in_gradient_scope(n) and any(flipped for _, flipped in found)) for n, found in products)
+
+
 def _find_optimizer(graph: Graph, order: Sequence[Node], backward: AbstractSet[Node]) -> set[Node]:
     depends = _depends_on_data(graph, order)
     last_stretch = _last_stretch(order, backward, depends)
     finished = _rows({v.shape for node in last_stretch if updated_variables(node) for v in node.inputs})
+    last_stretch -= gradient_side(graph)[0]
     optimizer: set[Node] = set()
     for node in order:
         if node in last_stretch and (_begins(node, finished) or any(v.producer in optimizer for v in node.inputs)):
@@ -75,34 +90,17 @@ def _find_optimizer(graph: Graph, order: Sequence[Node], backward: AbstractSet[N
 
 def _last_stretch(order: Sequence[Node], backward: AbstractSet[Node], depends: AbstractSet[Node]) -> set[Node]:
     """Backward nodes that lead to an update and to no reader of an activation."""
-    gradients = _find_gradients(order, backward)
     reads: set[Node] = set()
     updates: set[Node] = set()
     for node in reversed(order):
         if node not in backward:
             continue
         after = [c for v in node.outputs for c in v.consumers if c in backward]
-        if any(c in reads for c in after) or any(v.producer not in gradients and _is_activation(v, depends) for v in node.inputs):
+        if any(c in reads for c in after) or any(v.producer not in backward and _is_activation(v, depends) for v in node.inputs):
             reads.add(node)
-        # Loss scaling and gradient accumulation update in conditionals.
-        updates_in_branches = node.op_type in BRANCHES and any(v.dtype.name == "resource" for v in node.inputs)
-        if updates_in_branches or any(c in updates for c in after) or updated_variables(node):
+        if updates_in_branches(node) or any(c in updates for c in after) or updated_variables(node):
             updates.add(node)
     return updates - reads
-
-
-def _find_gradients(order: Sequence[Node], backward: AbstractSet[Node]) -> set[Node]:
-    """Backward nodes that hold gradients, not only wait for them: no truth value hands a gradient on, nor do constants that it chooses."""
-    found: set[Node] = set()
-    for node in order:
-        if node not in backward:
-            continue
-        before = [v for v in node.inputs if v.producer in backward]
-        chosen = any(v.dtype.name == "bool" for v in before)
-        from_constants = not chosen and all(is_constant(v.producer) for v in before)
-        if from_constants or any(v.producer in found and v.dtype.name != "bool" and not is_constant(v.producer) for v in before):
-            found.add(node)
-    return found
 
 
 def _rows(shapes: Iterable[Shape]) -> set[Shape]:
@@ -142,7 +140,8 @@ def _depends_on_data(graph: Graph, order: Sequence[Node]) -> set[Node]:
 
 def _is_activation(value: Value, depends: AbstractSet[Node]) -> bool:
     carries = value.dtype.name.startswith(("bool", "variant", "float", "bfloat", "complex"))
-    return carries and value.producer in depends and value.shape != ()
+    is_scalar = value.shape == () and value.dtype.name != "variant"
+    return carries and value.producer in depends and not is_scalar
 
 
 def _only_for(optimizer: AbstractSet[Node], order: Sequence[Node], backward: AbstractSet[Node], graph: Graph) -> set[Node]:

@@ -1,12 +1,12 @@
 """Add up what an execution runs: FLOPs and bytes by direction, op type and layer, and what could not be counted."""
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from graphwright.analyze.backward import updated_variables
-from graphwright.analyze.directions import Direction, find_directions
+from graphwright.analyze.directions import Direction, find_directions, is_split_known
 from graphwright.analyze.flop_execution import Execution
 from graphwright.analyze.flops import flop_rule, node_flops
 from graphwright.analyze.traffic import bytes_moved
@@ -14,13 +14,16 @@ from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.control_flow import called_functions, is_call, is_control_flow
 from graphwright.ir.traits.values import STANDS_FOR_SOMETHING
 
+_KINDS: tuple[Direction | Literal["undivided"], ...] = ("forward", "backward", "optimizer", "undivided")
+UNKNOWN_DIRECTIONS = "not known: operations are called like gradients, and dataflow does not say whether they are; the total stands"
+
 
 @dataclass(slots=True)
 class Sums:
-    """Figures of a group of nodes."""
+    """Figures of a group of nodes. FLOPs whose directions are not known are undivided; then those by direction are nan."""
 
     ops: int = 0
-    flops: dict[Direction, float] = field(default_factory=lambda: {"forward": 0.0, "backward": 0.0, "optimizer": 0.0})
+    flops: dict[Direction | Literal["undivided"], float] = field(default_factory=lambda: dict.fromkeys(_KINDS, 0.0))
     bytes_moved: float = 0.0
     unknown: int = 0
     unknown_bytes: int = 0  # nodes whose bytes are not known
@@ -29,6 +32,11 @@ class Sums:
     def by_direction(self) -> dict[str, Any]:
         """FLOPs under the names that rows of costs have for them."""
         return {f"{direction}_flops": flops for direction, flops in self.flops.items()}
+
+    @property
+    def total(self) -> float:
+        """FLOPs in all directions."""
+        return self.flops["undivided"] or sum(self.flops.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +94,13 @@ def tally(graph: Graph, execution: Execution, layer_of: Callable[[str], str]) ->
                 group.bytes_moved += times * (moved or 0)
                 group.unknown += flops is None
                 group.unknown_bytes += moved is None
+    for sums in () if directions.are_known else (whole, *per_op_type.values(), *per_layer.values()):
+        if sums.total:
+            sums.flops = {**dict.fromkeys(_KINDS, math.nan), "undivided": sums.total}
     return Tally(
         whole,
         dict(per_op_type),
-        {name: sums for name, sums in per_layer.items() if sums.bytes_moved or sums.unknown or any(sums.flops.values())},
+        {name: sums for name, sums in per_layer.items() if sums.bytes_moved or sums.unknown or sums.total},
         reasons,
         {op_type: (int(count), moved, int(open_)) for op_type, (count, moved, open_) in counts.items()},
     )
@@ -107,11 +118,13 @@ class _Directions:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._of: dict[Graph, Mapping[Node, Direction]] = {graph: find_directions(graph)}
+        self.are_known = is_split_known(graph)
 
     def of(self, node: Node, outer: Node) -> Direction:
         direction = self._of[self._graph][outer]
         if node.graph is self._graph or direction != "forward":
             return direction
         if node.graph not in self._of:
-            self._of[node.graph] = find_directions(node.graph) if any(updated_variables(n) for n in node.graph.nodes) else {}
-        return self._of[node.graph].get(node, "forward")
+            self._of[node.graph] = find_directions(node.graph)
+            self.are_known &= is_split_known(node.graph)
+        return self._of[node.graph][node]

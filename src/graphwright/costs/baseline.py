@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+import math
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ FORMAT = "graphwright costs"
 VERSION = 2
 _WRITE = "write it: graphwright check TARGET --write-baseline FILE"
 _WRITE_AGAIN = _WRITE.replace("write it", "write it again")
-_FLOATS = frozenset({"forward_flops", "backward_flops", "optimizer_flops"})
+_FLOATS = frozenset({"forward_flops", "backward_flops", "optimizer_flops", "undivided_flops"})
 
 
 def is_costs_file(target: Any) -> bool:
@@ -66,7 +67,7 @@ def read_costs(path: str | Path) -> StepCosts:
     return StepCosts(
         name=str(file.value("name")),
         feeds={name: feeds.indices(name, LARGEST) for name in feeds.data},
-        figures={name: figures.number(name) for name in FIGURES},
+        figures={name: _number(figures, name) for name in FIGURES},
         layers=tuple(map(_layer, file.records("layers"))),
         unknown_flop_ops=tuple(map(str, file.items("unknown_flop_ops"))),
         how={key: str(text) for key, text in file.record("how").data.items()},
@@ -74,9 +75,14 @@ def read_costs(path: str | Path) -> StepCosts:
     )
 
 
+def _number(row: Record, name: str) -> float:
+    """A number; null is nan in FLOPs whose directions are not known."""
+    return math.nan if name in _FLOATS and row.data.get(name, 0) is None else row.number(name)
+
+
 def _layer(row: Record) -> LayerFigures:
     numbers: dict[str, Any] = {}
     for own in fields(LayerFigures):
-        if own.name != "layer":
-            numbers[own.name] = row.number(own.name) if own.name in _FLOATS else row.integer(own.name)
+        if own.name != "layer" and (own.default is MISSING or own.name in row.data):
+            numbers[own.name] = _number(row, own.name) if own.name in _FLOATS else row.integer(own.name)
     return LayerFigures(layer=str(row.value("layer")), **numbers)

@@ -142,8 +142,8 @@ def _figures(
         "parameters": parameters.weights,
         "trainable_parameters": parameters.elements["trainable"],
         "optimizer_state": parameters.elements["optimizer state"],
-        "total_flops": sum(counted.whole.flops.values()),
-        **counted.whole.by_direction,
+        "total_flops": counted.whole.total,
+        **{name: flops for name, flops in counted.whole.by_direction.items() if name in FIGURES},
         "bytes_moved": counted.whole.bytes_moved,
         "nodes": len(graph),
     }

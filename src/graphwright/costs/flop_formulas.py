@@ -17,7 +17,7 @@ from graphwright.report.flop_count import FlopCount, FlopRow
 _SIZES = TRACED_FIRST  # a batch of one example is often a special case: there is nothing to add up
 _MORE_SIZES = (2, *TRACED_FIRST, 11)  # where a square or a cube is in it
 _FIGURES = ("forward", "backward", "optimizer", "total", "bytes_moved")
-_UNKNOWN = dict.fromkeys(("forward", "backward", "optimizer", "bytes_moved"), math.nan)
+_UNKNOWN = {**dict.fromkeys(("forward", "backward", "optimizer", "bytes_moved"), math.nan), "undivided": 0.0}
 _SAID = {"total": "FLOPs", "bytes_moved": "bytes moved"}
 _NONE = FlopRow("", 0, 0.0, 0.0, 0.0, 0.0)
 
@@ -39,7 +39,7 @@ def count_open(target: Countable, count: Callable[[CountedGraph], FlopCount]) ->
 def _joined(target: Countable, one: FlopCount, results: Mapping[int, FlopCount]) -> FlopCount:
     largest = max(results)
     last = results[largest]
-    formulas = {name: _fitted(name, {1: one, **results}, attrgetter(name)) for name in _FIGURES}
+    formulas = {name: _fitted(name, {1: one, **results}, attrgetter(name)) for name in _FIGURES if math.isfinite(getattr(last, name))}
     how = f"polynomials through the figures at batch sizes {', '.join(str(s) for s in results if s != largest)}, checked at {largest}"
     special = [f"{getattr(one, name):,.0f} {said}" for name, said in _SAID.items() if len(formulas[name].pieces) > 1]
     if special:

@@ -7,13 +7,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from graphwright.analyze.flop_execution import Execution
-from graphwright.analyze.flop_tally import Sums, Tally
+from graphwright.analyze.flop_tally import UNKNOWN_DIRECTIONS, Sums, Tally
 from graphwright.analyze.flops import register_flops as register_flops
 from graphwright.analyze.trip_counts import TripCount
 from graphwright.costs.counted_graph import Countable, CountedGraph, countable
 from graphwright.costs.flop_formulas import count_open
 from graphwright.ir.garbage_collection import garbage_collection_paused
-from graphwright.ir.graph import Graph
 from graphwright.report.flop_count import FlopCount, FlopRow, UnknownOps
 from graphwright.run.measure_loops import measure_trip_counts
 from graphwright.source.attributes import constant_array
@@ -87,7 +86,7 @@ def _count(counted: CountedGraph) -> FlopCount:
         unknown=_unknown(found),
         per_op_type=_rows(found.per_op_type),
         per_layer=_rows(found.per_layer),
-        how=_how(execution, found, counted.graph),
+        how=_how(execution, found),
         loops={name: _words(trip) for name, trip in execution.trips.items()},
         branches=execution.branches,
     )
@@ -110,10 +109,10 @@ def _rows(groups: Mapping[str, Sums]) -> dict[str, FlopRow]:
     return {row.name: row for row in sorted(rows, key=lambda r: (-r.total, -r.bytes_moved, r.name))}
 
 
-def _how(execution: Execution, found: Tally, graph: Graph) -> dict[str, str]:
+def _how(execution: Execution, found: Tally) -> dict[str, str]:
     how = dict(_HOW)
-    if not graph.outputs and graph.control_outputs:
-        how["directions"] += "; nothing but operations is run: fetch the loss beside the train op, and gradients are told exactly"
+    if found.whole.flops["undivided"]:
+        how["directions"] = UNKNOWN_DIRECTIONS
     if execution.trips:
         how["loops"] = "trip counts computed from constants, measured by one run, or one iteration where it says so"
     if execution.branches:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 from graphwright.analyze.directions import Direction
+from graphwright.analyze.flop_tally import UNKNOWN_DIRECTIONS
 from graphwright.analyze.formula import Formula
 from graphwright.analyze.formula_search import find_formula, formula_through
 from graphwright.costs.sized_step import TRACED_FIRST, Feeds, SizedStep
@@ -110,6 +112,8 @@ def _flops(sized: SizedStep) -> tuple[dict[Direction, Formula | None], tuple[str
             counted |= {size: _flops_at(sized, size) for size in sizes}
         except GraphwrightError as error:
             return nothing, (), f"not counted: {error.what}"
+        if any(math.isnan(flops["forward"]) for flops, _ in counted.values()):
+            return nothing, (), UNKNOWN_DIRECTIONS
         found: dict[Direction, Formula | None] = {
             name: formula_through({size: flops[name] for size, (flops, _) in counted.items()}) for name in _DIRECTIONS
         }
@@ -122,4 +126,4 @@ def _flops(sized: SizedStep) -> tuple[dict[Direction, Formula | None], tuple[str
 
 def _flops_at(sized: SizedStep, size: int) -> tuple[dict[Direction, float], tuple[str, ...]]:
     _, tally = count_executed(counted_graph(sized.traced(size))[0])
-    return dict(tally.whole.flops), tuple(tally.unknown_reason)
+    return {name: tally.whole.flops[name] for name in _DIRECTIONS}, tuple(tally.unknown_reason)

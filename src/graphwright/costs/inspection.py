@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from graphwright.analyze.flop_tally import UNKNOWN_DIRECTIONS
 from graphwright.analyze.time_model import ASSUMED_ROOFS
 from graphwright.costs.cost_rows import complete_layers, node_costs, op_type_rows
 from graphwright.costs.peak import check_order, own_peak
@@ -121,6 +122,8 @@ def _inspect(traced: TracedStep, order: Order, measured: Any) -> Inspection:
     execution, counted = count_executed(flat.graph, layers=roles.layers)
     nodes, time_by_op_type = node_costs(execution, roles.layers)
     layers = make_layers(tasks, roles, timeline, None)
+    if counted.whole.flops["undivided"]:
+        how["roles"] = f"residuals and gradients are {UNKNOWN_DIRECTIONS}"
     return Inspection(
         name=traced.name,
         feeds=traced.feeds,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from graphwright.analyze.backward import backward_nodes, updated_variables
+from graphwright.analyze.backward import backward_nodes
 from graphwright.analyze.directions import Direction, find_directions
 from graphwright.analyze.flops import node_flops
 from graphwright.analyze.layers import Layers, find_layers
@@ -115,10 +115,8 @@ def _parts(traced: TracedStep, executed: Graph, names: Mapping[str, str]) -> tup
     for node, direction in of_node.items():
         if direction == "forward":  # a loop that is forward as a whole may hold training steps
             for name in called_functions(node):
-                body = flat.functions[name].body if name in flat.functions else None
-                if body is not None and any(updated_variables(inner) for inner in body.nodes):
-                    for inner, found in find_directions(body).items():
-                        known.setdefault(inner.name, found)
+                for inner, found in find_directions(flat.functions[name].body).items() if name in flat.functions else ():
+                    known.setdefault(inner.name, found)
     parameters: dict[str, int] = {}
     kinds = variable_kinds(flat, backward_nodes(flat))
     for value, variable in flat.variables.items():

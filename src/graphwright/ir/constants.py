@@ -11,9 +11,9 @@ from graphwright.errors import ArgumentError
 from graphwright.ir.attributes import Attribute, SerializedAttribute
 from graphwright.ir.dtypes import DTYPES, DType, dtype_from_number
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits.arithmetic import ASKS_FOR_SHAPE, MAKES_ZEROS, REPEATS
+from graphwright.ir.traits.arithmetic import ASKS_FOR_SHAPE, MAKES, REPEATS
 from graphwright.ir.traits.rounds import is_list
-from graphwright.ir.traits.values import is_constant, origin
+from graphwright.ir.traits.values import SAME_BUT_FOR_TYPE, is_constant, origin
 from graphwright.ir.traits.variables import reads_resource, resource_of
 from graphwright.ir.wire import Field, fields_of, message_field, varint_field, varints
 
@@ -101,14 +101,24 @@ def constant_array(node: Node) -> Array | None:
 
 def is_zero(value: Value) -> bool:
     """Whether all elements are zero, as far as the graph says it."""
-    node = origin(value).producer
-    if node.op_type in MAKES_ZEROS:
-        return not is_list(value)
-    source = REPEATS.get(node.op_type)
-    if source is not None:
-        return is_zero(node.inputs[source])
+    return is_filled(value, 0)
+
+
+def is_filled(value: Value, number: int) -> bool:
+    """Whether all elements are this number, as far as the graph says it."""
+    node = filler(value)
+    if node.op_type in MAKES:
+        return MAKES[node.op_type] == number and not is_list(node.outputs[0])
     array = constant_array(node)
-    return array is not None and array.dtype.kind in "fiu" and not array.any()
+    return array is not None and array.dtype.kind in "fiu" and bool((array == number).all())
+
+
+def filler(value: Value) -> Node:
+    """What makes the numbers that a value repeats, in another shape or type perhaps."""
+    value = origin(value, SAME_BUT_FOR_TYPE)
+    while value.producer.op_type in REPEATS:
+        value = origin(value.producer.inputs[REPEATS[value.producer.op_type]], SAME_BUT_FOR_TYPE)
+    return value.producer
 
 
 def add_constant(graph: Graph, name: str, array: Array, *, dtype: DType | None = None, device: str = "") -> Value:

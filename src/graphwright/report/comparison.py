@@ -81,6 +81,7 @@ class LayerFigures:
         optimizer_flops: of the updates, which mostly have a scope of their own.
         residual_bytes: forward values kept for the backward pass.
         peak_share_bytes: what is live of it at the peak of the step.
+        undivided_flops: FLOPs in all directions, where the directions are not known and nan.
     """
 
     layer: str
@@ -91,16 +92,18 @@ class LayerFigures:
     optimizer_flops: float
     residual_bytes: int
     peak_share_bytes: int
+    undivided_flops: float = 0.0
 
     @property
     def total_flops(self) -> float:
         """FLOPs in all directions."""
-        return self.forward_flops + self.backward_flops + self.optimizer_flops
+        return self.undivided_flops or self.forward_flops + self.backward_flops + self.optimizer_flops
 
     def costs_as_much_as(self, other: LayerFigures) -> bool:
         """Whether all but the name and the share of the peak are equal: what is live at the peak hangs on all other layers."""
         own = {"layer", "peak_share_bytes"}
-        return all(getattr(self, figure.name) == getattr(other, figure.name) for figure in fields(self) if figure.name not in own)
+        pairs = ((getattr(self, figure.name), getattr(other, figure.name)) for figure in fields(self) if figure.name not in own)
+        return all(a == b or (math.isnan(a) and math.isnan(b)) for a, b in pairs)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from graphwright.analyze.formula import Formula
 from graphwright.plain import fields_json, number
 from graphwright.report.draw import Printed
 
-_BY_DIRECTION = {"forward": "forward_flops", "backward": "backward_flops", "optimizer": "optimizer_flops"}
+_BY_DIRECTION = {"forward": "forward_flops", "backward": "backward_flops", "optimizer": "optimizer_flops", "undivided": "undivided_flops"}
 
 
 class _Work:
@@ -20,12 +20,13 @@ class _Work:
     forward: float
     backward: float
     optimizer: float
+    undivided: float
     bytes_moved: float
 
     @property
     def total(self) -> float:
         """FLOPs in all directions; without what could not be counted."""
-        return self.forward + self.backward + self.optimizer
+        return self.undivided or self.forward + self.backward + self.optimizer
 
     @property
     def arithmetic_intensity(self) -> float:
@@ -43,6 +44,7 @@ class FlopRow(_Work):
         ops: nodes that are executed, each counted once however often a loop runs it.
         bytes_moved: of all executions; each input read once and each output written once.
         unknown: nodes among them that could not be counted.
+        undivided: FLOPs in all directions, where the directions are not known and their figures are nan.
     """
 
     name: str
@@ -53,6 +55,7 @@ class FlopRow(_Work):
     bytes_moved: float
     unknown: int = 0
     formula: Formula | None = None
+    undivided: float = 0.0
 
     def to_json(self) -> dict[str, object]:
         """Plain numbers; null where a figure is a formula."""
@@ -91,6 +94,7 @@ class FlopCount(_Work, Printed):
         backward: of the gradients.
         optimizer: of what lies between finished gradients and the updates of variables, clipping and weight decay included.
         unknown: by op type, what could not be counted. It is in no figure.
+        undivided: FLOPs in all directions, where forward, backward and optimizer cannot be told apart and are nan; else 0.
         per_op_type: by op type, the most FLOPs first.
         per_layer: by name scope of the layer, the most FLOPs first.
         bytes_moved: each input of a node read once, each output written once.
@@ -114,6 +118,7 @@ class FlopCount(_Work, Printed):
     loops: Mapping[str, str] = field(default_factory=dict[str, str])
     branches: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
     formulas: Mapping[str, Formula] = field(default_factory=dict[str, Formula])
+    undivided: float = 0.0
 
     @property
     def formula(self) -> Formula | None:

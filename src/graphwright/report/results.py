@@ -112,11 +112,12 @@ class _ByDirection:
     forward_flops: float
     backward_flops: float
     optimizer_flops: float
+    undivided_flops: float  # in all directions, where they are not known and nan
 
     @property
     def flops(self) -> float:
         """FLOPs in all directions."""
-        return self.forward_flops + self.backward_flops + self.optimizer_flops
+        return self.undivided_flops or self.forward_flops + self.backward_flops + self.optimizer_flops
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +137,7 @@ class LayerCost(_ByDirection):
     measured_time_s: float = math.nan
     activation_bytes: float = math.nan  # what its forward pass makes, kept or not
     verbs: tuple[str, ...] = ()  # of a plan: what it does to the layer, "split", "segment", "recompute", "offload"
+    undivided_flops: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +169,7 @@ class OpTypeCost(_ByDirection):
     unknown_count: int  # operations among them whose FLOPs are not known
     estimated_time_s: float = math.nan
     measured_time_s: float = math.nan
+    undivided_flops: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +210,7 @@ class Inspection(OnPage, Printed):
     Attributes:
         backward_flops: of the gradients, without the updates of variables.
         optimizer_flops: of what lies between finished gradients and the updates of variables.
+        undivided_flops: FLOPs in all directions, where forward, backward and optimizer cannot be told apart and are nan; else 0.
         unknown_flop_ops: op types that are in no figure of FLOPs, because there is no rule or a shape is unknown.
         op_types: costs by op type, the longest estimated time first.
         nodes: costs by node of `graph`.
@@ -239,6 +243,7 @@ class Inspection(OnPage, Printed):
     measured: Measurement | None = None
     executor: PeakPrediction | None = None
     optimizer_flops: float = 0.0
+    undivided_flops: float = 0.0
     bytes_moved: float = math.nan
     op_types: tuple[OpTypeCost, ...] = ()
     nodes: Mapping[str, NodeCost] = field(default_factory=dict[str, NodeCost], repr=False)

@@ -136,6 +136,7 @@ def inspection_facts(inspection: Inspection) -> list[Fact]:
         Fact("forward", format_flops(inspection.forward_flops), _unknown_flops(inspection)),
         Fact("backward", format_flops(inspection.backward_flops), "gradients"),
         Fact("optimizer", format_flops(inspection.optimizer_flops), "from finished gradients to updated variables"),
+        *([Fact("FLOPs", format_flops(whole), "in all; their directions are not known")] if (whole := inspection.undivided_flops) else []),
         Fact("nodes", format_count(inspection.node_count), _node_note(inspection)),
     ]
 

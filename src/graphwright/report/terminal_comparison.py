@@ -72,7 +72,7 @@ def figure_columns(comparison: Comparison) -> list[Column[str]]:
 
     def change(name: str) -> Cell:
         ratio = comparison.ratio(name)
-        return Cell("" if a[name] == b[name] else _change_of(ratio), ratio if math.isfinite(ratio) else -1)
+        return Cell("" if a[name] == b[name] or math.isnan(b[name] - a[name]) else _change_of(ratio), ratio if math.isfinite(ratio) else -1)
 
     def difference(name: str) -> str:
         return FIGURES[name].format(b[name] - a[name], signed=True) if a[name] != b[name] else "same"

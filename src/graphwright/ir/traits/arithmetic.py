@@ -67,8 +67,8 @@ adds_any_number = of_type({"AddN"})
 """Whether it is the sum of any number of inputs of one shape, or of as many lists."""
 is_equality = of_type({"Equal"})
 """Whether it asks element by element whether two tensors are equal."""
-MAKES_ZEROS = frozenset({"ZerosLike"})
-"""What makes zeros."""
+MAKES = {"ZerosLike": 0, "OnesLike": 1}
+"""What makes a tensor of one number, and which that is."""
 REPEATS = {"Fill": 1, "BroadcastTo": 0, "Tile": 0}
 """What repeats the elements of an input, and which that is."""
 NO_LARGER = frozenset("Sum Mean Max Min Prod All Any ArgMax ArgMin Slice StridedSlice Reshape BroadcastGradientArgs Shape".split())
