@@ -16,14 +16,7 @@ from graphwright.errors import ArgumentError, ErrorCode, GraphwrightError, Unkno
 from graphwright.ir.dtypes import agree, format_shape
 from graphwright.report.progress import tell
 from graphwright.run.traced_step import TracedStep, first_batch, name_of, resolve, split_inputs
-from graphwright.source.concrete_function import (
-    argument_names,
-    argument_shapes,
-    arguments_of,
-    flat_arguments,
-    sparse_sizes,
-    traced_arguments,
-)
+from graphwright.source.concrete_function import argument_names, argument_shapes, arguments_of, flat_arguments, sparse_sizes
 from graphwright.source.files import load_callable
 from graphwright.source.load import made_by
 from graphwright.source.private_tensorflow import traces_of
@@ -365,24 +358,15 @@ def declared_shapes(target: Any, feeds: Mapping[str, Feed]) -> dict[str, tuple[i
     return declared | given
 
 
-def _positions(function: Any) -> dict[str, list[int]]:
-    """By name of an argument, the positions of its tensors among the flat arguments."""
-    _, by_name = traced_arguments(function)
-    found: dict[str, list[int]] = {name: [] for name in (*function.function_type.parameters, *by_name)}
-    for k, (name, _, _) in enumerate(flat_arguments(function)):
-        found[name].append(k)
-    return found
-
-
 def _bound(name: str, function: Any, feeds: Mapping[str, Feed], owner: Any, open_batch: int | None) -> TracedStep:
     shapes = argument_shapes(function)
     names = argument_names(function)
-    positions = _positions(function)
+    parts, (entries, _) = flat_arguments(function), sparse_sizes(function)
     fed: dict[int, tuple[int, ...]] = {}
     for key, feed in feeds.items():
         leaves = {path: as_shape(path, leaf) for path, leaf in leaves_of({key: feed}).items() if not is_value(leaf)}
-        where = [names.index(key)] if key in names and not is_nested(feed) else positions.get(key)
-        if where is None or len(where) != len(leaves):
+        where = [names.index(key)] if key in names and not is_nested(feed) else [k for k, part in enumerate(parts) if part[0] == key]
+        if len(where) != len(leaves) or not (where or key in function.function_type.parameters):
             raise ArgumentError(
                 f"argument {key!r} holds {len(where)} tensors, and the feed {len(leaves)}"
                 if where
@@ -394,7 +378,6 @@ def _bound(name: str, function: Any, feeds: Mapping[str, Feed], owner: Any, open
             )
         fed.update(zip(where, leaves.values(), strict=True))
     bound: list[tuple[int, ...]] = []
-    parts, (entries, _) = flat_arguments(function), sparse_sizes(function)
     for k, (key, shape) in enumerate(zip(names, shapes, strict=True)):
         given = fed.get(k)
         if not agree(given, shape):
