@@ -24,7 +24,7 @@ help:
 	@echo "make test       the tests, without those marked slow"
 	@echo "make test-random  the tests in an order drawn each time"
 	@echo "make test-slow  the tests marked slow"
-	@echo "make test-thorough  long tests of benchmarks, and more random programs"
+	@echo "make test-thorough  long tests that CI does without, and more random programs"
 	@echo "make bench      the benchmark tables of docs/benchmarks.md"
 	@echo "make check      ruff, formatting, pyright"
 	@echo "make site       the documentation site, in build/site; a broken link or a missing page is an error"

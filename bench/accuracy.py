@@ -172,7 +172,7 @@ class Accuracy:
                 seen = [plain(graphs=graphs)]
                 record.write_bytes(max(graphs, key=len))
             ran = read_executed_graph([record.read_bytes()], like=flat.graph)
-            same = executor_peak(traced, flat.graph, tasks, threads=threads, simulations=1, graphs=[ran] * _DRAWS)
+            same = executor_peak(traced, flat.graph, tasks, threads=threads, simulations=_DRAWS, graph=ran, as_numbered=True)
             anew = executor_peak(traced, flat.graph, tasks, threads=threads, simulations=_SIMULATIONS)
             low, high = min(anew.low_bytes, same.low_bytes), max(anew.high_bytes, same.high_bytes)
             if known is not None:

@@ -63,7 +63,7 @@ def efficientnet(pixels: int = 96, batch: int = 32) -> Step:
     import keras
 
     model = keras.applications.EfficientNetV2B0(weights=None, input_shape=(pixels, pixels, 3), classes=10, classifier_activation=None)
-    return _classifier(f"EfficientNetV2B0, {pixels}x{pixels}, batch {batch}, Adam", model, pixels, batch)
+    return classifier(f"EfficientNetV2B0, {pixels}x{pixels}, batch {batch}, Adam", model, pixels, batch)
 
 
 def convnext(pixels: int = 64, batch: int = 16) -> Step:
@@ -71,7 +71,7 @@ def convnext(pixels: int = 64, batch: int = 16) -> Step:
     import keras
 
     model = keras.applications.ConvNeXtTiny(weights=None, input_shape=(pixels, pixels, 3), classes=10, classifier_activation=None)
-    return _classifier(f"ConvNeXtTiny, {pixels}x{pixels}, batch {batch}, Adam", model, pixels, batch)
+    return classifier(f"ConvNeXtTiny, {pixels}x{pixels}, batch {batch}, Adam", model, pixels, batch)
 
 
 def vit(pixels: int = 64, patch: int = 8, width: int = 128, depth: int = 6, batch: int = 64) -> Step:
@@ -93,7 +93,7 @@ def vit(pixels: int = 64, patch: int = 8, width: int = 128, depth: int = 6, batc
         x = layers.Add()([x, layers.Dropout(0.1)(layers.Dense(width)(h))])
     x = layers.GlobalAveragePooling1D()(layers.LayerNormalization()(x))
     model = keras.Model(image, layers.Dense(10)(x))
-    return _classifier(f"ViT, {depth} layers of {width}, {(pixels // patch) ** 2} patches, batch {batch}, Adam", model, pixels, batch)
+    return classifier(f"ViT, {depth} layers of {width}, {(pixels // patch) ** 2} patches, batch {batch}, Adam", model, pixels, batch)
 
 
 def graph_network(nodes: int = 4_000, edges: int = 32_000, width: int = 64, rounds: int = 4) -> Step:
@@ -217,7 +217,7 @@ def ddpm(pixels: int = 32, width: int = 32, batch: int = 32, times: int = 1000) 
     return f"DDPM U-Net, {pixels}x{pixels}, width {width}, batch {batch}, Adam", train_step, (tf.constant(images),)
 
 
-def _classifier(description: str, model: Any, pixels: int, batch: int) -> Step:
+def classifier(description: str, model: Any, pixels: int, batch: int) -> Step:
     import keras
     import numpy as np
     import tensorflow as tf

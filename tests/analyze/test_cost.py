@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from graphwright.analyze.cost import SMALL_BYTES, TaskMap, build_cost_graph
 from graphwright.analyze.time_model import estimated_time_s
+from graphwright.analyze.workspace import onednn_enabled
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.graph import Graph, Value
@@ -21,7 +22,9 @@ from graphwright.plan.simulate import ScheduleError, check, check_graph, simulat
 KIB16 = 4 * 4096
 F = "float32[4096]"
 STATEFUL = dict.fromkeys(
-    "Relu Neg Exp AddV2 AddN MatMul Conv2D BiasAdd BiasAddGrad Conv2DBackpropFilter Fill Sum Cast Mean Pack Const Identity".split(), False
+    "Relu Neg Exp AddV2 AddN MatMul Conv2D _FusedConv2D Pad BiasAdd BiasAddGrad Conv2DBackpropFilter Fill Sum Cast Mean Pack Const "
+    "Identity".split(),
+    False,
 )
 
 
@@ -238,6 +241,51 @@ def test_a_branch_reads_what_an_unknown_effect_may_write():
         check(tasks.costs, Schedule((branch, task(tasks, "l"), unknown, branch)))
 
 
+BY_ROWS = {
+    "a gather": "%rows = ResourceGather(%w:0, %i:0) : float32[8]\n%sum = Mean(%rows:0) : float32[]",
+    "a gather of elements": "%rows = ResourceGatherNd(%w:0, %i:0) : float32[8]\n%sum = Mean(%rows:0) : float32[]",
+    "a sparse addition": "%rows = ResourceScatterAdd(%w:0, %i:0, %i:0)",
+    "a sparse optimizer": "%rows = ResourceSparseApplyAdagradV2(%w:0, %w:0, %s:0, %s:0, %x:0, %i:0)",
+    "a slice that is assigned": "%rows = ResourceStridedSliceAssign(%w:0, %i:0, %i:0, %i:0, %x:0)",
+    "a gather in a branch": """%rows = If(%s:0, %w:0, %i:0) {then_branch = @f, else_branch = @f} : float32[8]
+
+        function "f"
+        inputs %h:0, %k:0
+        outputs %r:0
+        %h = _Arg() : resource[]
+        %k = _Arg() : int32[8]
+        %r = ResourceGather(%h:0, %k:0) : float32[8]""",
+}
+
+
+@pytest.mark.parametrize("by_rows", ["", *BY_ROWS.values()], ids=["none", *BY_ROWS])
+def test_a_variable_that_is_accessed_by_rows_is_copied_by_reads_and_updates_of_the_whole(by_rows: str) -> None:
+    tasks = costs_of(
+        VARIABLE
+        + """
+        %i = Const() : int32[8]
+        %s = Const() : float32[]
+        %read = ReadVariableOp(%w:0) : F
+        %a = AddV2(%x:0, %read:0) : F
+        %l = Mean(%a:0) : float32[]
+        %add = AssignAddVariableOp(%w:0, %a:0) ^read
+        %new = AssignVariableOp(%w:0, %x:0) ^add
+        """
+        + by_rows
+    )
+    read = tasks.costs.buffers[buffer(tasks, "read:0")]
+    add, new = (tasks.costs.tasks[task(tasks, name)] for name in ("add", "new"))
+    assert new.workspace_bytes == 0  # its value is copied into a new buffer, for which the variable's own is freed
+    if not by_rows:
+        assert (read.nbytes, read.producer, add.workspace_bytes) == (0, None, 0)
+        return
+    assert (read.nbytes, read.producer, read.killed_by, add.workspace_bytes) == (KIB16, task(tasks, "read"), None, KIB16)
+    a, loss = task(tasks, "a"), task(tasks, "l")
+    assert tasks.costs.tasks[a].in_place == ((buffer(tasks, "read:0"), buffer(tasks, "a:0")),)
+    with pytest.raises(ScheduleError, match="has killed it"):  # what was read after the update is something else
+        check(tasks.costs, Schedule((read.producer, a, loss, task(tasks, "add"), read.producer)))
+
+
 CONV = """
     inputs %x:0
     outputs %y:0{more}
@@ -278,6 +326,59 @@ def test_gradients_of_kernel_and_bias_are_one_task_where_neither_needs_the_other
     apart = costs_of(lines.format(waits=" ^bias"))
     assert sorted(n.name for nodes in apart.nodes for n in nodes) == ["bias", "kernel"]
     assert len(apart.nodes) == 2
+
+
+def test_each_gradient_of_a_kernel_takes_one_bias_gradient_of_what_both_read():
+    """Two convolutions are added, each with a bias: one of the others' would lie between two steps."""
+    tasks = costs_of("""
+        inputs %x:0, %z:0, %d:0
+        outputs %kernel:0, %bias:0, %other:0, %other_bias:0, %third_bias:0
+        %x = Placeholder() : float32[1,32,32,4]
+        %z = Placeholder() : float32[1,32,32,4]
+        %d = Placeholder() : float32[1,32,32,4]
+        %s = Const() : int32[4]
+        %kernel = Conv2DBackpropFilter(%x:0, %s:0, %d:0) : float32[3,3,4,4]
+        %other = Conv2DBackpropFilter(%z:0, %s:0, %d:0) : float32[3,3,4,4]
+        %bias = BiasAddGrad(%d:0) : float32[4]
+        %other_bias = BiasAddGrad(%d:0) : float32[4]
+        %third_bias = BiasAddGrad(%d:0) : float32[4]
+        """)
+    assert [[n.name for n in nodes] for nodes in tasks.nodes] == [["kernel", "bias"], ["other", "other_bias"], ["third_bias"]]
+
+
+PADDED = """
+    inputs %x:0, %w:0, %b:0
+    outputs %y:0
+    %x = Placeholder() : float32[1,32,32,4]
+    %w = Placeholder() : float32[3,3,4,4]
+    %b = Placeholder() : float32[4]
+    %p = Const() : int32[4,2]
+    %pad = Pad(%x:0, %p:0) : {dtype}[1,34,34,4]
+    %conv = {conv} : {dtype}[1,32,32,4]
+    {more}
+    %y = Relu(%{last}:0) : {dtype}[1,32,32,4]
+    """
+
+
+@pytest.mark.skipif(not onednn_enabled(), reason="no kernel pads by itself")
+@pytest.mark.parametrize(
+    ("conv", "more", "together"),
+    [
+        ('Conv2D(%pad:0, %w:0) {padding = "VALID"}', "", "pad conv"),
+        ('Conv2D(%pad:0, %w:0) {padding = "VALID"}', "%add = BiasAdd(%conv:0, %b:0) : float32[1,32,32,4]", "pad conv add"),
+        ('_FusedConv2D(%pad:0, %w:0, %b:0) {padding = "VALID", fused_ops = ["BiasAdd", "Relu"]}', "", "pad conv"),
+        ('_FusedConv2D(%pad:0, %w:0, %b:0) {padding = "VALID", fused_ops = ["BiasAdd", "Tanh"]}', "", "pad"),
+        ('Conv2D(%pad:0, %w:0) {padding = "SAME"}', "", "pad"),
+        ('Conv2D(%pad:0, %w:0) {padding = "VALID"}', "%add = Relu(%pad:0) : float32[1,34,34,4]", "pad"),
+    ],
+)
+def test_a_padding_is_one_task_with_the_convolution_whose_kernel_pads_by_itself(conv, more, together):
+    last = "add" if "BiasAdd(" in more else "conv"
+    tasks = costs_of(PADDED.format(conv=conv, more=more, last=last, dtype="float32"))
+    assert [n.name for n in tasks.nodes[task(tasks, "pad")]] == together.split()
+    assert ("pad:0" in [b.name for b in tasks.costs.buffers]) == (together == "pad")
+    halves = costs_of(PADDED.format(conv=conv, more=more.replace("float32", "float16"), last=last, dtype="float16"))
+    assert [n.name for n in halves.nodes[task(halves, "pad")]] == ["pad"]
 
 
 @pytest.mark.parametrize(

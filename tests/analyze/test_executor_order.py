@@ -170,7 +170,7 @@ def test_what_the_step_returns_stays_and_is_named_as_it_was_at_the_peak() -> Non
     graph.add_node("_Retval", "r", inputs=[a])
     make(graph, "MatMul", "later", a)
     state = run(graph, resident=10)
-    assert [value.name for value, _ in state.live] == ["a:0", "later:0"]
+    assert [holding.value.name for holding in state.live] == ["a:0", "later:0"]
     assert 2 * BLOCK + 10 <= state.peak_bytes < 2.01 * BLOCK
 
 
@@ -202,6 +202,26 @@ def test_a_variable_that_is_still_read_is_copied_before_it_changes() -> None:
     graph.add_node("Sum", "late", inputs=[read], control_inputs=[update], output_types=[(F32, (1,))])
     assert free == 100
     assert run(graph, resident=100).peak_bytes >= 100 + BLOCK
+
+
+@pytest.mark.parametrize("by_rows", ["ResourceGather", "ResourceGatherNd", "ResourceScatterSub", "ResourceStridedSliceAssign"])
+@pytest.mark.parametrize(
+    ("access", "copies"),
+    [("ReadVariableOp", 1), ("AssignAddVariableOp", 1), ("ResourceApplyGradientDescent", 1), ("AssignVariableOp", 0), ("VariableShape", 0)],
+)
+def test_a_variable_that_is_accessed_by_rows_is_copied_by_other_accesses(by_rows: str, access: str, copies: int) -> None:
+    """Also before the first access by rows: an earlier run has had one."""
+    graph = Graph()
+    handle = _variable(graph)
+    given = [make(graph, "_Arg", "delta")] if access in ("AssignAddVariableOp", "ResourceApplyGradientDescent", "AssignVariableOp") else []
+    outputs = [(F32, SHAPE)] if access == "ReadVariableOp" else [(I32, (1,))] if access == "VariableShape" else []
+    first = graph.add_node(access, "access", inputs=[handle, *given], output_types=outputs)
+    assert run(graph, resident=100).peak_bytes < 100 + 8 * KIB
+    rows = graph.add_node(
+        by_rows, "rows", inputs=[handle], control_inputs=[first], output_types=[(F32, (8,))] if "Gather" in by_rows else []
+    )
+    graph.add_node("Pack", "used", inputs=rows.outputs, output_types=[(F32, (1, 8))])
+    assert 4 * copies * SHAPE[0] <= run(graph, resident=100).peak_bytes - 100 < copies * BLOCK + 8 * KIB
 
 
 def test_a_sum_in_a_temporary_variable_takes_one_buffer() -> None:

@@ -10,6 +10,8 @@ from graphwright.analyze.onednn_workspace import onednn_workspace_bytes
 from graphwright.analyze.time_model import estimated_time_s
 from graphwright.analyze.workspace import hidden_output_bytes, workspace_bytes
 from graphwright.errors import UnknownShapeError
+from graphwright.ir.dtypes import DTYPES
+from graphwright.ir.graph import Graph
 from graphwright.ir.text import from_text
 from graphwright.ir.traits.effects import Purity
 
@@ -252,3 +254,40 @@ def test_only_the_scratch_of_batch_norms_may_have_no_known_size() -> None:
     graph = from_text(NORM.format(op_type="Other"))
     with pytest.raises(UnknownShapeError, match="y:5"):
         build_cost_graph(graph, Purity(graph, {"Other": False}), estimated_time_s)
+
+
+SIZES = dict(zip("abcdehinsu", (512, 8, 512, 32, 4, 128, 256, 4, 128, 128), strict=True), t=1024)
+
+
+@pytest.mark.parametrize(
+    ("equation", "counted"),  # KiB; high-water marks beyond the output lie within 256 KiB of them
+    [
+        ("th,ehi->eti", 512 + 4096),  # weights of each expert, and the product, which has the tokens first
+        ("eti,eih->eth", 0),
+        ("eti,ehi->th", 4096 + 512),
+        ("th,eti->ehi", 4096 + 512),
+        ("eti,eih->eht", 2048),
+        ("bshd,buhd->bhsu", 16384 + 16384),
+        ("bsnd,bsh->hnd", 64),
+        ("bsh,hnd->bsnd", 0),
+        ("...sh,hi->...si", 0),
+        ("bac->bca", 0),
+        ("bac->ac", 8192),
+        ("bac->b", 0),
+        ("cba->ab", 8192),
+        ("ac,bac->b", 0),
+        ("bac,ac->bc", 8192 + 1024 + 16),
+        ("ib,eib->i", 32 + 8 - 1),
+    ],
+)
+@pytest.mark.parametrize("onednn", ["0", "1"])
+def test_einsum_copies_what_is_in_another_order_than_its_kernel_needs(
+    equation: str, counted: int, onednn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", onednn)
+    inputs, output = equation.replace("...", "b").split("->")
+    graph, f32 = Graph(), DTYPES["float32"]
+    shapes = [tuple(SIZES[label] for label in labels) for labels in (*inputs.split(","), output)]
+    given = [graph.add_node("Const", f"x{k}", output_types=[(f32, shape)]).outputs[0] for k, shape in enumerate(shapes[:-1])]
+    node = graph.add_node("Einsum", "e", inputs=given, attrs={"equation": equation.encode()}, output_types=[(f32, shapes[-1])])
+    assert workspace_bytes(node) >> 10 == counted

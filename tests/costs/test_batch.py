@@ -31,7 +31,7 @@ def perceptron():
 
 
 def traced_peak(step, size: int) -> int:
-    return gw.predict_peak(step, {"x": (size, 64), "y": (size, 16)}).peak_bytes
+    return gw.predict_peak(step, {"x": (size, 64), "y": (size, 16)}, order="traced").peak_bytes
 
 
 class TestFormulas:
@@ -41,7 +41,7 @@ class TestFormulas:
         step = perceptron()
         formulas = gw.batch_formulas(step, FEEDS)
         for size in (1, 2, 13, 100, 700):
-            report = gw.predict_peak(step, {"x": (size, 64), "y": (size, 16)})
+            report = gw.predict_peak(step, {"x": (size, 64), "y": (size, 16)}, order="traced")
             assert formulas.peak_bytes(size) == report.peak_bytes
             assert formulas.resident_bytes(size) == report.resident_bytes
             assert formulas.activation_bytes(size) == report.peak_bytes - report.resident_bytes
@@ -68,7 +68,7 @@ class TestFormulas:
         model = keras.Sequential([keras.Input((32, 32, 3)), keras.layers.Conv2D(8, 3), keras.layers.Flatten(), keras.layers.Dense(2)])
         formulas = gw.batch_formulas(model, mode="infer")
         for size in (1, 6):
-            assert formulas.peak_bytes(size) == gw.predict_peak(model, mode="infer", batch=size).peak_bytes
+            assert formulas.peak_bytes(size) == gw.predict_peak(model, mode="infer", batch=size, order="traced").peak_bytes
         assert formulas.residual_bytes(8) == 0
         assert formulas.flops_backward(8) == 0
 
@@ -77,7 +77,7 @@ class TestFormulas:
         step = tf.function(lambda x: tf.reduce_sum(x * tf.fill([x.shape[0], 128], 2.0) + tf.sin(x)))
         sized = SizedStep(step, {"x": (None, 128)}, "train")
         for size in (2, 8, 9, 20, 300):
-            assert sized.peak_bytes(size) == gw.predict_peak(step, {"x": (size, 128)}).peak_bytes
+            assert sized.peak_bytes(size) == gw.predict_peak(step, {"x": (size, 128)}, order="traced").peak_bytes
         assert len(sized.traced_sizes) < 10
 
     def test_another_graph_for_each_size_is_traced_for_each(self) -> None:
@@ -85,7 +85,7 @@ class TestFormulas:
             return tf.add_n([tf.reduce_sum(tf.sin(row)) for row in tf.unstack(x)])
 
         sized = SizedStep(tf.function(step), {"x": (None, 4096)}, "train")
-        assert sized.peak_bytes(6) == gw.predict_peak(tf.function(step), {"x": (6, 4096)}).peak_bytes
+        assert sized.peak_bytes(6) == gw.predict_peak(tf.function(step), {"x": (6, 4096)}, order="traced").peak_bytes
         assert "are traced, as the graph has" in sized.how
         assert not sized.is_bound
 
@@ -124,6 +124,9 @@ class TestMaxBatch:
     def test_it_fits_and_one_more_does_not(self, budget) -> None:
         step = perceptron()
         answer = gw.max_batch(step, budget, FEEDS)
+        assert answer.peak_bytes <= answer.budget_bytes < answer.next_peak_bytes
+        assert gw.predict_peak(step, {"x": (answer.batch, 64), "y": (answer.batch, 16)}).peak_bytes == answer.peak_bytes
+        answer = gw.max_batch(step, budget, FEEDS, order="traced")
         assert traced_peak(step, answer.batch) == answer.peak_bytes <= answer.budget_bytes
         assert traced_peak(step, answer.batch + 1) == answer.next_peak_bytes > answer.budget_bytes
         assert not answer.is_confirmed
@@ -201,7 +204,7 @@ class TestOddSteps:
         formulas = gw.batch_formulas(step, {"x": (None, 4096)})
         assert formulas.flops_forward is None
         for size in (4, 6, 7, 12):
-            assert formulas.peak_bytes(size) == gw.predict_peak(step, {"x": (size, 4096)}).peak_bytes
+            assert formulas.peak_bytes(size) == gw.predict_peak(step, {"x": (size, 4096)}, order="traced").peak_bytes
 
     def test_one_dimension_is_open(self) -> None:
         with pytest.raises(ArgumentError, match="leaves 2 dimensions open"):
@@ -211,9 +214,9 @@ class TestOddSteps:
 class TestSweep:
     def test_many_sizes_are_not_traced_each_and_right(self) -> None:
         step = perceptron()
-        result = gw.sweep(step, FEEDS, batches=range(1, 21), budget="600KiB")
+        result = gw.sweep(step, FEEDS, batches=range(1, 21), budget="600KiB", order="traced")
         assert [p.peak_bytes for p in result.points if p.batch % 5 == 0] == [traced_peak(step, n) for n in (5, 10, 15, 20)]
-        assert result.largest_batch == gw.max_batch(step, "600KiB", FEEDS).batch or result.largest_batch == 20
+        assert result.largest_batch == gw.max_batch(step, "600KiB", FEEDS, order="traced").batch or result.largest_batch == 20
         assert "traced at batch sizes 1, 3, 5, 8, 20;" in result.how
 
     def test_with_plans(self) -> None:
@@ -263,7 +266,9 @@ def test_example_inputs_say_all_but_the_batch_size() -> None:
     assert formulas.peak_bytes(8) == traced_peak(step, 8)
     assert gw.max_batch(step, "1MiB", inputs=inputs).batch == gw.max_batch(step, "1MiB", FEEDS).batch
     data = tf.data.Dataset.from_tensor_slices(inputs).batch(2)
-    assert [point.peak_bytes for point in gw.sweep(step, batches=(4, 8), inputs=data).points] == [traced_peak(step, n) for n in (4, 8)]
+    assert [point.peak_bytes for point in gw.sweep(step, batches=(4, 8), inputs=data, order="traced").points] == [
+        traced_peak(step, n) for n in (4, 8)
+    ]
     with pytest.raises(ArgumentError, match="both feeds and inputs"):
         gw.sweep(step, FEEDS, inputs=inputs)
 

@@ -164,7 +164,7 @@ class TestCompare:
         model = classifier()
         found = gw.compare(gw.step_costs(model, batch=4), gw.step_costs(model, batch=8))
         assert found.ratio("parameters") == 1
-        assert 1 < found.ratio("peak_bytes") < 2
+        assert 1 < found.ratio("peak_bytes") < 3
         assert found.ratio("total_flops") == pytest.approx(2, rel=0.01)
         inference = gw.compare(gw.step_costs(model, batch=4), gw.step_costs(model, batch=4, mode="infer"))
         assert inference.b.figures["backward_flops"] == 0

@@ -33,7 +33,7 @@ def test_a_peak_says_what_it_is_and_what_it_is_not(compiler: Path) -> None:
     # x, and the product, whose place the relu takes; without oneDNN's scratch.
     assert found.how["without XLA"].startswith("512 KiB by TensorFlow's own kernels")
     here = gw.predict_peak(STEP, FEEDS, device="cpu")
-    assert here.order == "traced"
+    assert here.order == "executor"
     assert "without XLA" not in here.how
 
 

@@ -50,7 +50,8 @@ def test_what_inspect_and_check_say() -> None:
     assert report.executor is not None
     assert report.executor.peak_bytes == xla.peak_bytes
     assert "compiled by XLA" in str(report)
-    assert report.how["peak"].startswith("of the graph, operation by operation")
+    assert report.peak_bytes == xla.peak_bytes
+    assert report.how["bytes moved"].startswith("of the graph, operation by operation")
     assert report.forward_flops > 6 * 2 * 8192 * 256 * 256
     assert gw.check(step, inputs=x, max_peak=xla.peak_bytes).passed
     assert not gw.check(step, inputs=x, max_peak=xla.peak_bytes - 1).passed

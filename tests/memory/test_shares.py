@@ -28,7 +28,7 @@ def _fan(x: Any) -> Any:
 
 def test_a_share_is_one_of_the_executors_peak() -> None:
     own = gw.predict_peak(_fan, inputs=(X,), order="executor")
-    traced = gw.predict_peak(_fan, inputs=(X,)).peak_bytes
+    traced = gw.predict_peak(_fan, inputs=(X,), order="traced").peak_bytes
     assert own.low_bytes > 1.3 * traced, "the two orders are to differ here"
     fast = gw.optimize_memory(_fan, 0.9, inputs=(X,), cache_dir=None, time_limit_s=0.5)
     plan = fast.plan
@@ -36,10 +36,9 @@ def test_a_share_is_one_of_the_executors_peak() -> None:
     assert plan.executor.order == "executor"
     assert plan.original_peak_bytes == plan.executor.peak_bytes > 1.3 * traced
     assert plan.budget_bytes == int(0.9 * plan.original_peak_bytes)
-    assert plan.timeline_before.peak_bytes == pytest.approx(traced, abs=4096)  # of what Grappler makes of the step
+    assert plan.timeline_before.peak_bytes == plan.original_peak_bytes
     facts = {fact.label: fact for fact in plan_facts(plan)}
     assert "as TensorFlow runs the step by itself" in facts["original peak"].note
-    assert "at op " in facts["traced order"].note
     assert plan.how["original peak"].startswith("TensorFlow's executor simulated")
     assert float(fast(X)) == float(_fan(X))
 
@@ -83,7 +82,6 @@ def test_where_the_executors_peak_is_not_known_the_traced_one_counts_and_the_pla
     said = plan.how["original peak"]
     assert said.startswith("that of the order in which the step was traced; TensorFlow's own is not simulated")
     assert "more than 3 nodes" in said if case == "too many nodes" else "InternalError: no graph today" in said
-    assert "traced order" not in {fact.label for fact in plan_facts(plan)}
 
 
 def test_a_kept_plan_serves_a_share_whose_peak_came_out_differently_while_it_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,8 +136,8 @@ def test_a_sweep_takes_the_same_shares() -> None:
     swept = gw.sweep(_fan, {"x": (None, 256)}, batches=(512, 1024), optimized=0.9, time_limit_s=0.5)
     (planned,) = swept.others.values()
     for point, with_plan in zip(swept.points, planned.points, strict=True):
-        traced = gw.predict_peak(_fan, {"x": (point.batch, 256)}).peak_bytes
+        traced = gw.predict_peak(_fan, {"x": (point.batch, 256)}, order="traced").peak_bytes
         assert with_plan.peak_bytes <= 0.9 * point.peak_bytes
         assert point.peak_bytes > 1.3 * traced
-    plain = gw.sweep(_fan, {"x": (None, 256)}, batches=(512, 1024), optimized="4MiB", time_limit_s=0.5)
-    assert plain.points[1].peak_bytes == gw.predict_peak(_fan, inputs=(X,)).peak_bytes
+    plain = gw.sweep(_fan, {"x": (None, 256)}, batches=(512, 1024), optimized="4MiB", time_limit_s=0.5, order="traced")
+    assert plain.points[1].peak_bytes == gw.predict_peak(_fan, inputs=(X,), order="traced").peak_bytes

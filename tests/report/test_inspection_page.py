@@ -135,7 +135,7 @@ def test_the_verdict_comes_first_and_the_sections_follow() -> None:
         visible.index(text)
         for text in (
             plan.verdict, "Memory over the step", "Predicted and measured", "How each figure was obtained",
-            "Live at the planned peak", "Live at the peak of the traced order", "Memory and extra time", "Per layer",
+            "Live at the planned peak", "Live at the original peak", "Memory and extra time", "Per layer",
             "What becomes of the residuals",
         )
     ]  # fmt: skip

@@ -6,6 +6,9 @@ import json
 import subprocess
 import sys
 import textwrap
+import threading
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -133,6 +136,68 @@ def test_what_other_threads_run_meanwhile_is_left_out() -> None:
 def test_no_record_is_an_error() -> None:
     with pytest.raises(UnsupportedError, match="no graph"):
         read_executed_graph([], like=Graph("empty"))
+
+
+def beside(work: Callable[[], object], others: list[Callable[[], object]]) -> list[str]:
+    """Do some work while other threads do theirs again and again; the errors that those had."""
+    done, ready, failed = threading.Event(), threading.Barrier(len(others) + 1), list[str]()
+
+    def serve(other: Callable[[], object]) -> None:
+        ready.wait(60.0)
+        while not done.is_set():
+            try:
+                other()
+            except Exception as error:  # noqa: BLE001 - counted
+                failed.append(f"{type(error).__name__}: {error}")
+
+    threads = [threading.Thread(target=serve, args=(other,)) for other in others]
+    for thread in threads:
+        thread.start()
+    try:
+        ready.wait(60.0)
+        work()
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+    return failed
+
+
+def test_other_threads_call_functions_meanwhile(training_step: tuple[Any, tuple[Any, ...], tf.Variable]) -> None:
+    step, inputs, kernel = training_step
+    plain, count = tf.function(lambda x: tf.reduce_sum(x @ x)), tf.Variable(0)
+    counting, map_items = tf.function(lambda: count.assign_add(1)), tf.data.Dataset.range(2).map(lambda k: k + 1)
+    x = tf.ones([8, 8])
+
+    def traced_anew(x: Any) -> None:
+        time.sleep(0.1)
+        tf.function(lambda y: y + 1.0)(x)
+
+    others = [lambda: plain(x), counting, lambda: [tf.reduce_sum(k) for k in map_items], lambda: traced_anew(x)]
+    for other in others:
+        other()
+    before, graphs = kernel.numpy(), list[Graph]()
+    assert beside(lambda: graphs.extend(graph_of(step, inputs) for _ in range(4)), others) == []
+    assert [len(graph) > 10 for graph in graphs] == [True] * 4
+    assert (kernel.numpy() == before).all()
+
+
+def test_two_threads_ask_at_once(training_step: tuple[Any, tuple[Any, ...], tf.Variable]) -> None:
+    other = tf.function(lambda x: tf.nn.softmax(x @ x))
+    found: list[set[str]] = []
+    work = lambda: [graph_of(*training_step[:2]) for _ in range(4)]  # noqa: E731
+    assert beside(work, [lambda: found.append(op_types(graph_of(other, (tf.ones([4, 4]),))))] * 2) == []
+    assert all("Softmax" in ops and "_FusedConv2D" not in ops for ops in found)
+
+
+def test_a_trace_of_the_user_keeps_its_graphs(training_step: tuple[Any, tuple[Any, ...], tf.Variable]) -> None:
+    tf.summary.trace_on(graph=True)
+    try:
+        with pytest.raises(UnsupportedError, match=r"trace of yours.*\n.*\n.*trace_export"):
+            graph_of(*training_step[:2])
+    finally:
+        tf.summary.trace_off()
+    assert len(graph_of(*training_step[:2])) > 10
 
 
 @pytest.mark.parametrize(

@@ -192,10 +192,20 @@ def test_a_cancelled_call_prepares_its_function_and_runs_nothing():
     count = tf.Variable(0.0)
     step = tf.function(lambda: count.assign_add(1.0)).get_concrete_function()
     with private.collected_graphs() as graphs:
-        private.call_cancelled(step)
+        private.call_cancelled(step, [])
     assert float(count) == 0.0
     records = [tf.compat.v1.RunMetadata.FunctionGraphs.FromString(data) for data in graphs]
     assert any(node.op == "AssignAddVariableOp" for record in records for graph in record.partition_graphs for node in graph.node)
+
+
+def test_a_trace_by_the_user_is_seen():
+    assert not private.is_summary_traced()
+    tf.summary.trace_on(graph=True)
+    try:
+        assert private.is_summary_traced()
+    finally:
+        tf.summary.trace_off()
+    assert not private.is_summary_traced()
 
 
 def test_a_flat_call_leaves_captures_out():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -52,14 +54,27 @@ QUICK = {
     ("ragged_strings", "all"),
     ("tf1_sparse_signature", "all"),
 }
-CASES = [
-    pytest.param(name, job, marks=() if (name, job) in QUICK else pytest.mark.slow) for name in CORPUS if name not in SLOW for job in JOBS
-]
+TOLD_BY_ALL = ("freeze", "debug", "strip")  # which `all` does too: by themselves in the thorough run
+
+
+def _marks(name, job):
+    if (name, job) in QUICK:
+        return []
+    return [pytest.mark.slow, pytest.mark.thorough] if job in TOLD_BY_ALL else [pytest.mark.slow]
+
+
+CASES = [pytest.param(name, job, marks=_marks(name, job)) for name in CORPUS if name not in SLOW for job in JOBS]
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory):
+    """Each graph is built once for all jobs."""
+    return functools.cache(lambda name: CORPUS[name](tmp_path_factory.mktemp(name)))
 
 
 @pytest.mark.parametrize(("name", "job"), CASES)
-def test_numbers_stay(name, job, tmp_path):
-    case = CORPUS[name](tmp_path)
+def test_numbers_stay(name, job, build, tmp_path):
+    case = build(name)
     graph = gw.load(case.path)
     if case.fetches and not graph.outputs:
         graph.outputs = [graph.value(name) for name in case.fetches]

@@ -14,5 +14,5 @@ NOT_WALKED: dict[str, str | dict[str, str]] = {
         "$ graphwright max-batch plain.keras --trust --budget 65MiB --measure": "TensorFlow's own order is partly chance",
     },
     "docs/devices.md": "its compiler is 230 MB, and takes minutes; tests/memory/xla/test_targets.py runs it",
-    "docs/benchmarks.md": "minutes to hours; tests/bench runs the benchmarks on small models",
+    "docs/benchmarks.md": "minutes to hours; tests/bench imports the benchmarks",
 }

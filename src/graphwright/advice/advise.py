@@ -26,12 +26,13 @@ from graphwright.memory.verbs import BIT_FOR_BIT, Verb, read_allow
 from graphwright.memory.xla.planning import plan_xla_step
 from graphwright.plan.budget import Budget
 from graphwright.report.advice import Advice, Suggestion, SuggestionKind, ranked
+from graphwright.report.obtained import Obtained
 from graphwright.report.progress import Progress, shown, tell
 from graphwright.report.units import format_bytes
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.step.example_inputs import example_inputs
-from graphwright.step.executor_peak import inter_op_threads, peak_range
+from graphwright.step.executor_peak import inter_op_threads
 from graphwright.step.keras_inputs import keras_specs
 from graphwright.step.keras_step import is_keras_model
 from graphwright.step.summary import find_roles
@@ -124,36 +125,17 @@ def advise(
         name=traced.name,
         feeds=traced.feeds,
         memory_bytes=own.memory_bytes,
-        peak_bytes=own.peak.peak_bytes,
+        peak_bytes=own.peak.found,
         suggestions=ranked(found),
         lint=mistakes,
         left_out=left_out,
         how={
-            "peak": before.executor.how if not own.compiled else own.peak.how,
+            "peak": own.peak.how,
             "peak of a plan": "simulated in the order of the plan, which is kept when it runs",
-            "range of a peak, where one is given": "simulated with other draws of what is left to chance, with one of the kernels "
-            "before the peak ending only when another thread is past it, and with products taking twice their time: what a kernel reads is "
-            "held until it ends, and how long that takes is the machine's",
             "time": f"{HOW_TIME}; per example of the batch, relative to the step as it is; for bfloat16 it depends on which of its "
             "kernels the processor has, and is not known",
         },
-        high_bytes=own.peak.high_bytes,
-        low_bytes=own.peak.low_bytes,
     )
-
-
-@dataclass(frozen=True)
-class _Peak:
-    """A peak, and the least and the most that it may be, by when kernels end; 0 where the order is kept or not known."""
-
-    peak_bytes: int
-    low_bytes: int = 0
-    high_bytes: int = 0
-    how: str = ""
-
-    @property
-    def most_bytes(self) -> int:
-        return max(self.peak_bytes, self.high_bytes)
 
 
 @dataclass(frozen=True)
@@ -162,7 +144,7 @@ class _Own:
 
     traced: TracedStep
     before: Unplanned
-    peak: _Peak
+    peak: Obtained[int]
     budget: Budget
     arguments: str
 
@@ -176,7 +158,7 @@ class _Own:
 
     @property
     def memory_bytes(self) -> int:
-        return self.budget.of(self.peak.peak_bytes)
+        return self.budget.of(self.peak.found)
 
     @property
     def batch(self) -> int:
@@ -200,36 +182,31 @@ class _Own:
 
     def is_worth(self, suggestion: Suggestion) -> bool:
         """Whether a suggestion fits where the step itself does not, takes less than it, or is another batch that fits."""
-        helps = suggestion.fits and (suggestion.kind == "batch" or self.peak.most_bytes > self.memory_bytes)
-        return helps or suggestion.peak_bytes < (1 - _WORTH) * self.peak.peak_bytes
+        helps = suggestion.fits and (suggestion.kind == "batch" or self.peak.found > self.memory_bytes)
+        return helps or suggestion.peak_bytes < (1 - _WORTH) * self.peak.found
 
     def suggest(
         self,
         kind: SuggestionKind,
         what: str,
-        peak: _Peak,
+        peak_bytes: int,
         time: float,
         results: str,
         call: str,
         command: str = "",
     ) -> Suggestion:
-        fits = peak.most_bytes <= self.memory_bytes
-        return Suggestion(kind, what, peak.peak_bytes, time, fits, results, call, command, peak.high_bytes, low_bytes=peak.low_bytes)
+        return Suggestion(kind, what, peak_bytes, time, peak_bytes <= self.memory_bytes, results, call, command)
 
 
 def _seconds(tasks: TaskMap) -> float:
     return sum(task.time for task in tasks.costs.tasks)
 
 
-def _peak_of(traced: TracedStep, before: Unplanned) -> _Peak:
+def _peak_of(traced: TracedStep, before: Unplanned) -> Obtained[int]:
     if traced.is_compiled:
-        found = xla_peak(traced, threads=inter_op_threads())
-        return _Peak(found.peak_bytes, how=found.how["peak"])
-    records, executor = before.records.found, before.executor.found
-    if records is None or executor is None:
-        return _Peak(before.peak_bytes)
-    low, high = peak_range(records, before.flat.graph, before.tasks, threads=inter_op_threads())
-    return _Peak(before.peak_bytes, min(low, executor.low_bytes, before.peak_bytes), max(high, executor.high_bytes))
+        prediction = xla_peak(traced, threads=inter_op_threads())
+        return Obtained(prediction.peak_bytes, prediction.how["peak"])
+    return Obtained(before.peak_bytes, before.executor.how)
 
 
 def _arguments_text(traced: TracedStep, feeds: Mapping[str, Feed] | None, batch: int | None) -> str:
@@ -273,7 +250,7 @@ def _plans(
         allow, option = f'{allow}, device="{own.device}"', f"{option} --device {own.device}"
     call = f"gw.optimize_memory({subject}, {own.budget.given!r}{allow})"
     command = f"graphwright optimize TARGET{own.arguments} --budget {own.budget.given}{option}"
-    suggestion = own.suggest(kind, what, _Peak(plan.peak_bytes), 1 + plan.overhead, results, call, command)
+    suggestion = own.suggest(kind, what, plan.peak_bytes, 1 + plan.overhead, results, call, command)
     return [replace(suggestion, make=_optimized(own, verbs, time_limit_s, cache_dir))]
 
 
@@ -298,25 +275,25 @@ def _other_batch(own: _Own, target: Any, feeds: Mapping[str, Feed] | None) -> li
     keras = is_keras_model(own.traced.owner)
     sized = SizedStep(own.traced.owner if keras else target, feeds or _feeds_of(own.traced), "train", device=own.device)
     tasks: dict[int, TaskMap] = {}
-    peaks: dict[int, _Peak] = {}
+    peaks: dict[int, int] = {}
 
     def peak_at(size: int) -> int:
         tell(f"a batch of {size}")
         traced = sized.traced(size)
         found = unplanned(traced)
         tasks[size] = found.tasks
-        peaks[size] = _peak_of(traced, found)
-        return peaks[size].most_bytes
+        peaks[size] = _peak_of(traced, found).found
+        return peaks[size]
 
-    size, _ = batch_by_growth(peak_at, {own.batch: own.peak.most_bytes}, own.memory_bytes)
+    size, _ = batch_by_growth(peak_at, {own.batch: own.peak.found}, own.memory_bytes)
     if size in (0, own.batch):
         raise UnsupportedError(f"{'no other batch' if size else 'no batch'} was found to fit better")
     time = own.time_of(tasks[size], size)
     words = "a smaller batch trains differently: retune the learning rate" if size < own.batch else "a larger batch trains differently"
     call = f"model.fit(..., batch_size={size})" if keras else f"a batch of {size} in the data"
-    order = "--order executor" if own.device == HERE else f"--device {own.device}"
+    device = "" if own.device == HERE else f" --device {own.device}"
     given = "" if own.arguments.startswith(" --batch") else _feeds_text(own.traced, own.batch)
-    command = f"graphwright max-batch TARGET{given} --budget {own.budget.given if not own.budget.is_share else own.memory_bytes} {order}"
+    command = f"graphwright max-batch TARGET{given} --budget {own.budget.given if not own.budget.is_share else own.memory_bytes}{device}"
     made = own.suggest("batch", f"a batch of {size} instead of {own.batch}", peaks[size], time, words, call, command)
     return [replace(made, make=_as_traced(sized.traced(size)))]
 
@@ -339,7 +316,7 @@ def _bfloat16(own: _Own) -> list[Suggestion]:
             own.suggest(
                 "bfloat16",
                 "compute in bfloat16, with variables in float32",
-                found.peak,
+                found.peak_bytes,
                 math.nan,
                 "how long it takes depends on the processor's kernels for bfloat16; activations are rounded to 8 significant bits",
                 f'keras.config.set_dtype_policy("{BFLOAT16}")  # before the model is made',
@@ -353,7 +330,7 @@ def _optimizers(own: _Own) -> list[Suggestion]:
     """Optimizers that keep less of each weight."""
     roles, tasks = find_roles(own.before.tasks), own.before.tasks
     kept = sum(nbytes for value, nbytes in tasks.resident.items() if roles.resident[value] == "optimizer state")
-    if kept < _WORTH * own.peak.peak_bytes:
+    if kept < _WORTH * own.peak.found:
         raise UnsupportedError(f"the optimizer keeps {format_bytes(kept)}, which is a small part of the peak")
     found: list[Suggestion] = []
     for text, optimizer in leaner_optimizers(own.traced.owner):
@@ -361,7 +338,7 @@ def _optimizers(own: _Own) -> list[Suggestion]:
         made = own.suggest(
             "optimizer",
             f"train with {text} instead of {type(own.traced.owner.optimizer).__name__}",
-            variant.peak,
+            variant.peak_bytes,
             own.time_of(variant.tasks),
             "it trains differently: retune the learning rate",
             f"model.compile(keras.optimizers.{text}, loss=...)",
@@ -372,7 +349,7 @@ def _optimizers(own: _Own) -> list[Suggestion]:
 
 @dataclass(frozen=True)
 class _Variant:
-    peak: _Peak
+    peak_bytes: int
     tasks: TaskMap
     make: Callable[[], tuple[Any, Any]]
 
@@ -388,4 +365,4 @@ def _variant(own: _Own, changed: Any, words: str, *held: Any) -> _Variant:
         traced = trace(own.traced.owner, feeds=_feeds_of(own.traced), device=own.device)
         traced = replace(traced, owner=(traced.owner, *held))
     before = unplanned(traced)
-    return _Variant(_peak_of(traced, before), before.tasks, _as_traced(traced))
+    return _Variant(_peak_of(traced, before).found, before.tasks, _as_traced(traced))

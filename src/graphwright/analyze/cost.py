@@ -11,15 +11,16 @@ view
     A node whose output shares storage with its input (`ir.traits.is_view`). A view is no
     task: whoever reads it reads the buffer behind it, its *root*.
 group
-    Nodes that the kernels fuse past control edges (Conv2D with BiasAdd, and
-    Conv2DBackpropFilter with BiasAddGrad, by TensorFlow's oneDNN pass), and a loop with the node
+    Nodes that the kernels fuse past control edges (Pad with Conv2D with BiasAdd, and each
+    Conv2DBackpropFilter with one BiasAddGrad, by TensorFlow's oneDNN pass), and a loop with the node
     that made a list whose elements it hands on. A group is one task.
 
 What is counted: dense tensors, by dtype and shape; lists of tensors (variants) by the
 elements they hold; variables, inputs, constants, and what the runtime computes of constants
 alone (`analyze.runtime_constants`), as resident bytes. TensorFlow copies a variable that is written while
 somebody holds what was read of it. So whoever reads that before the write in the original order does so in
-every schedule (the write *kills* the value), and for the others the task that writes makes a copy. Not counted:
+every schedule (the write *kills* the value), and for the others the task that writes makes a copy. A variable that is read or written
+by rows is copied by each read and each update of the whole (`analyze.variable_access.copied_variables`): the read is a task. Not counted:
 small tensors, the code of kernels, and memory that kernels allocate outside
 TensorFlow's allocators.
 """
@@ -33,14 +34,17 @@ from graphwright.analyze.batch_norms import is_gpu_scratch
 from graphwright.analyze.loops import LoopCosts
 from graphwright.analyze.runtime_constants import runtime_constants
 from graphwright.analyze.storages import SMALL_BYTES
+from graphwright.analyze.time_model import ASSUMED_ROOFS
 from graphwright.analyze.unknown_shapes import blame_unknown_shapes, reason_of
-from graphwright.analyze.workspace import hidden_output_bytes, workspace_bytes
+from graphwright.analyze.variable_access import copied_bytes, copied_variables
+from graphwright.analyze.workspace import hidden_output_bytes, pads_by_itself, workspace_bytes
 from graphwright.errors import ErrorCode, UnknownShapeError
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import ADDS_BIAS, CONVOLUTIONS, in_place_pairs
 from graphwright.ir.traits.control_flow import is_control_flow
 from graphwright.ir.traits.effects import Purity, is_collective
+from graphwright.ir.traits.merging import merge_partners
 from graphwright.ir.traits.values import INPUTS, input_behind, is_constant, is_view, only_orders
 from graphwright.ir.traits.variables import REFERENCE_VARIABLES, is_read, resource_of, written_resources
 from graphwright.ir.walk import consumers_of, in_order, reached, topological_order
@@ -107,6 +111,7 @@ class _Builder:
         self.inputs = {v.producer for v in (*graph.inputs, *graph.variables)}
         self.computed_once = runtime_constants(graph, purity)
         self.updated = _updated_references(graph)
+        self.copying = copied_variables(graph)[1]
         self.roots: dict[Value, Value] = {}
         self.resident: dict[Value, int] = {}
         self.copies: dict[int, list[int]] = {}  # per task, the buffers of what the variables that it writes were before
@@ -204,30 +209,31 @@ class _Builder:
             if node not in once:
                 once[node] = self.kernel_time_of((node,))
             total += times * once[node]
-        return total
+        return total + sum(2 * copied_bytes(n) / ASSUMED_ROOFS.bytes_per_s for n in plain if n in self.copying)
 
     def workspace_of(self, node: Node) -> int:
         """Bytes that the node needs while it runs; of a loop, what its iterations need."""
         known = self.loops.workspace.get(node)
-        return self.kernel_workspace_of(node) if known is None else known
+        copied = copied_bytes(node) if node in self.copying and not is_read(node) else 0
+        return (self.kernel_workspace_of(node) if known is None else known) + copied
 
     def _find_groups(self) -> dict[Node, Node]:
         """Node -> the leader of its group, for nodes that a fusing pass merges, and for the partners of loops."""
         leader: dict[Node, Node] = dict(self.loops.partners)
         outputs = {self.roots[v] for v in self.graph.outputs}
-        by_gradient: dict[Value, Node] = {}
-        for node in self.order:
-            if node.op_type in ("Conv2DBackpropFilter", "Conv3DBackpropFilterV2"):
-                by_gradient.setdefault(node.inputs[2], node)
-        for node in self.order:
-            if node.op_type in ADDS_BIAS:
-                producer = node.inputs[0].producer
-                if producer.op_type in CONVOLUTIONS and len(node.inputs[0].uses) == 1 and node.inputs[0] not in outputs:
-                    leader[node] = producer
-            elif node.op_type == "BiasAddGrad" and node.inputs[0] in by_gradient:
-                other = by_gradient[node.inputs[0]]
-                if not _reaches(min(node, other, key=self._at), max(node, other, key=self._at), self.position):
-                    leader[node] = other
+        for node in (node for node in self.order if node.inputs):
+            index, partners = merge_partners(node)
+            value, producer = node.inputs[index], node.inputs[index].producer
+            adds_bias = node.op_type in ADDS_BIAS and producer.op_type in CONVOLUTIONS
+            if adds_bias or (producer in partners and pads_by_itself(node)):
+                if value.use_count == 1 and value not in outputs:
+                    leader[node] = leader.get(producer, producer)
+                continue
+            for other in partners if node not in leader else ():
+                is_free = other not in leader and self._at(node) < self._at(other) and value in other.inputs
+                if is_free and not _reaches(node, other, self.position):
+                    leader[other] = leader[node] = node
+                    break
         return leader
 
     def _at(self, node: Node) -> int:
@@ -237,9 +243,10 @@ class _Builder:
         grouped: dict[Node, list[Node]] = {}
         pending: dict[Node, int] = {}
         leaders = set(leader.values())
-        read_directly = {resource for node in self.order if not is_read(node) for resource in self._resources_read(node)}
+        read_directly = {resource for node in self.order if not self._shares_variable(node) for resource in self._resources_read(node)}
         for node in self.order:
-            if node in self.inputs or is_constant(node) or is_view(node) or node in self.computed_once:
+            is_given = node in self.inputs or is_constant(node) or node in self.computed_once
+            if is_given or (is_view(node) and node not in self.copying):
                 pending[node] = 0
                 continue
             if node in leader:
@@ -284,7 +291,7 @@ class _Builder:
         found: dict[Value, tuple[int, set[int]]] = {}
         next_write: dict[Value, Node] = {}
         for node in reversed(self.order):
-            if is_read(node) and (writer := next_write.get(self.roots[node.inputs[0]])) is not None and writer in task_of:
+            if self._shares_variable(node) and (writer := next_write.get(self.roots[node.inputs[0]])) is not None and writer in task_of:
                 behind = {n for n in _readers(node.outputs[0]) if n in task_of and self.position[n] > self.position[writer]}
                 found[node.outputs[0]] = (task_of[writer], {task_of[n] for n in behind} - {task_of[writer]})
             next_write.update(dict.fromkeys(self._certainly_written(node), node))
@@ -302,7 +309,7 @@ class _Builder:
         stale: set[int] = set()
         last_write: dict[Value, Node] = {}
         for node in reversed(self.order):
-            if node in task_of and not is_read(node):
+            if node in task_of and not self._shares_variable(node):
                 for resource in self._resources_read(node):
                     writer = last_write.get(resource)
                     if writer is None:
@@ -315,6 +322,10 @@ class _Builder:
                     buffers.append(Buffer(f"{resource.name} in {node.name}", 0, None, killed_by=task_of[writer]))
             last_write.update(dict.fromkeys(self._resources_written(node), node))
         return reads, stale
+
+    def _shares_variable(self, node: Node) -> bool:
+        """Whether it gives the value of a variable without a copy."""
+        return is_read(node) and node not in self.copying
 
     def _resources_read(self, node: Node) -> tuple[Value, ...]:
         """The resources that a node without effects may read when it runs."""

@@ -1,16 +1,19 @@
 """Bytes that TensorFlow's own kernels for the CPU, written with Eigen, allocate beyond their outputs.
 
-They run where oneDNN does not: for float16 and float64, and for every dtype with `TF_ENABLE_ONEDNN_OPTS=0`. Read off
+They run where oneDNN does not: for `Einsum`, for float16 and float64, and for every dtype with `TF_ENABLE_ONEDNN_OPTS=0`. Read off
 `conv_grad_filter_ops.cc`, `conv_grad_input_ops.cc` and `batch_matmul_op_impl.h`, and checked against measurements (docs/predicting-peaks.md
 has the table). Counted is what is written. More is asked for: columns for 30 MiB of images where the batch has fewer.
 """
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import cast
 
 from graphwright.analyze.eigen_product import Product, packed_bytes, this_processor
+from graphwright.analyze.flop_rules.contraction import read_equation
+from graphwright.analyze.flop_rules.rule import UnknownSizeError, text_attribute
 from graphwright.ir.dtypes import element_count
 from graphwright.ir.graph import Node, Value
 
@@ -89,12 +92,51 @@ def _product(node: Node) -> int:
     return sum(4 * _elements(v) for v in node.inputs[:2]) + _in_float32(output, packed)
 
 
+def _einsum(node: Node) -> int:
+    """Copies of operands, and of the product, whose dimensions are not in the order that the kernel needs (`einsum_op_impl.h`).
+
+    It computes a batch of matrix products. For that, the dimensions of an operand are ordered by their kind: batch, free, contracted, or
+    batch, contracted, free; and behind these the ones that it sums up before. The product has the batch first, then the free dimensions
+    of both operands. Of one kind, the dimension that the equation names first comes first. What the products pack is little.
+    """
+    try:
+        operands, result, sizes = read_equation(text_attribute(node, "equation"), [_shape(value) for value in node.inputs])
+    except UnknownSizeError:
+        return 0
+    ellipsis, batch, free, contracted, summed = range(5)
+    kinds: dict[str, int] = {}
+    for x in chain.from_iterable(operands):
+        alone = sum(x in labels for labels in operands) == 1
+        kinds[x] = ellipsis if x.isdigit() else (free if alone else batch) if x in result else summed if alone else contracted
+    place = list(kinds)
+
+    def in_order(labels: Iterable[str], *order: int) -> list[str]:
+        return sorted((x for x in labels if kinds[x] in order), key=lambda x: (order.index(kinds[x]), place.index(x)))
+
+    def size(labels: Iterable[str]) -> int:
+        return math.prod(sizes[x] for x in labels)
+
+    held = most = 0
+    for labels in operands:
+        orders = in_order(labels, *range(5)), in_order(labels, ellipsis, batch, contracted, free, summed)
+        copy, kept = 0 if list(labels) in orders else size(labels), size(x for x in labels if kinds[x] != summed)
+        total = kept if kept < size(labels) else 0
+        most = max(most, held + copy + total)
+        held += total or copy
+    product = _elements(node.outputs[0])
+    is_copied = in_order(place, ellipsis, batch, free) != list(result)
+    held += product if is_copied and len(operands) > 1 else 0
+    then = held if is_copied or len(operands) > 1 else 0  # one operand that needs no copy is the product
+    return max(most - product, then) * _size(node.outputs[0])
+
+
 _DEPTHWISE = "DepthwiseConv2dNative _FusedDepthwiseConv2dNative DepthwiseConv2dNativeBackpropInput"
 _RULES: Mapping[str, Callable[[Node], int]] = {
     **dict.fromkeys("Conv2D _FusedConv2D PadWithFusedConv2D Conv3D _FusedConv3D".split(), _forward),
     **dict.fromkeys(("Conv2DBackpropInput", "Conv3DBackpropInputV2"), _input_gradient),
     **dict.fromkeys(("Conv2DBackpropFilter", "Conv3DBackpropFilterV2"), _filter_gradient),
     **dict.fromkeys("MatMul _FusedMatMul BatchMatMul BatchMatMulV2 BatchMatMulV3".split(), _product),
+    "Einsum": _einsum,
     # The pool again, and where each maximum lies.
     "MaxPoolGrad": lambda node: (node.inputs[1].nbytes or 0) + 8 * _elements(node.inputs[1]),
     **dict.fromkeys(

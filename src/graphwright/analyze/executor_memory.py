@@ -13,7 +13,8 @@ forwarded
 number
     The value of a small scalar, computed along so that loops know when to stop.
 
-Where a variable is updated in place while somebody still holds what was read from it, TensorFlow copies it first.
+Where a variable is updated in place while somebody still holds what was read from it, TensorFlow copies it first. One that is read or
+written by rows is copied in any case (`analyze.variable_access.copied_variables`).
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ import numpy as np
 from graphwright.analyze.batch_norms import is_gpu_scratch
 from graphwright.analyze.storages import Scalar, allocated_bytes
 from graphwright.analyze.trip_counts import compute
+from graphwright.analyze.variable_access import copied_bytes, copied_variables
 from graphwright.analyze.workspace import hidden_output_bytes
 from graphwright.ir.dtypes import byte_count, format_shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import in_place_pairs
 from graphwright.ir.traits.control_flow import CALL_TYPES, HANDS_ON_IN_TF1, MERGES, SWITCHES, is_control_flow
 from graphwright.ir.traits.values import GIVEN, SAME_BUT_FOR_TYPE, hands_on_several, is_constant, is_view
-from graphwright.ir.traits.variables import ASSIGNS_WHOLE_VALUE, is_read, written_references, written_resources
+from graphwright.ir.traits.variables import ASSIGNS_WHOLE_VALUE, is_read, updates_whole_value, written_references, written_resources
 
 Constant = Callable[[Value], "np.ndarray[Any, Any] | None"]
 
@@ -48,13 +50,39 @@ class Buffer:
     born: int
     refs: int = 1
     died: int = -1
+    last_reader: Node | None = None
     number: Scalar | None = None
     items: list[Buffer | None] | None = None
     forwarded: list[tuple[int, Value]] = field(default_factory=list["tuple[int, Value]"])  # whose bytes they became, and when
 
-    def value_at(self, clock: int) -> Value | None:
-        """The value whose bytes they were."""
-        return next((value for when, value in reversed(self.forwarded) if when <= clock), self.value)
+    def holdings(self, end: int) -> list[Holding]:
+        """The values whose bytes they were, one after another, up to a tick where they were not freed."""
+        owners = [(self.born, self.value), *self.forwarded]
+        ends = [*((tick, value.producer) for tick, value in self.forwarded), (self.died if self.died >= 0 else end, self.last_reader)]
+        pairs = zip(owners, ends, strict=True)
+        return [Holding(value, self.nbytes, first, last, reader) for (first, value), (last, reader) in pairs if value is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """The bytes of one value, from the kernel that makes it to the one that frees it, in ticks of the clock. Resident buffers that
+    the step frees have only an end."""
+
+    value: Value
+    nbytes: int
+    first: int
+    end: int  # the first tick at which it is no longer held
+    last_reader: Node | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KernelStart:
+    """The state at the moment at which a kernel starts, its outputs included."""
+
+    node: Node
+    tick: int
+    total_bytes: int
+    workspace_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,25 +90,37 @@ class PeakState:
     """The memory of one execution.
 
     Attributes:
-        peak_bytes: the most that was held at once, resident bytes included.
-        peak_node: the node that was starting then.
-        live: the buffers that were held then, with the value whose bytes they are; largest first. Resident ones are left out
-            unless the step has made them.
-        workspace_bytes: what kernels needed then beyond their outputs.
-        resident_bytes: there from the start.
-        freed_resident_bytes: of those, what had been freed by then.
-        order: names of the nodes in the order in which their kernels started.
+        starts: of kernels, in the order in which they started.
+        peak: index of the start at which most is held.
+        holdings: values that the step makes.
+        freed: resident buffers that the step frees.
+        resident_bytes: bytes that are held from the start.
         notes: what is not exact, in words.
     """
 
-    peak_bytes: int
-    peak_node: Node | None
-    live: tuple[tuple[Value, int], ...]
-    workspace_bytes: int
+    starts: tuple[KernelStart, ...]
+    peak: int
+    holdings: tuple[Holding, ...]
+    freed: tuple[Holding, ...]
     resident_bytes: int
-    freed_resident_bytes: int
-    order: tuple[str, ...]
     notes: tuple[str, ...] = ()
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that is held at once, resident bytes included."""
+        return self.starts[self.peak].total_bytes if self.starts else self.resident_bytes
+
+    @property
+    def live(self) -> tuple[Holding, ...]:
+        """Holdings at the peak, largest first."""
+        tick = self.starts[self.peak].tick if self.starts else 0
+        held = (holding for holding in self.holdings if holding.first <= tick < holding.end)
+        return tuple(sorted(held, key=lambda holding: (-holding.nbytes, holding.value.name)))
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Names of the nodes in the order in which their kernels started."""
+        return tuple(start.node.name for start in self.starts)
 
 
 class Memory:
@@ -109,13 +149,14 @@ class Memory:
         self.workspace_of = workspace_of
         self.constant = constant
         self.resident_bytes = resident_bytes
-        self.live = self.peak = resident_bytes
-        self.peak_at, self.peak_node, self.peak_workspace, self.peak_freed = 0, None, 0, 0
-        self.workspace = self.freed_resident = 0
+        self.live = resident_bytes
+        self.workspace = 0
         self.clock = 0
         self.made: list[Buffer] = []
-        self.order: list[str] = []
+        self.freed: list[Holding] = []
+        self.starts: list[KernelStart] = []
         self.variables: dict[Value, Buffer] = {v: Buffer(v, variable.nbytes or 0, -1) for v, variable in graph.variables.items()}
+        self.copied = copied_variables(graph)[0]
         self.constants: dict[Value, Buffer] = {}
         self.handles: dict[Buffer, Value] = {}
         self.sizes: dict[Value, int] = {}
@@ -126,20 +167,15 @@ class Memory:
         self.unknown: list[str] = []  # values whose sizes are not known
 
     def result(self) -> PeakState:
-        """What was found; to be asked when all nodes have run."""
-        at = self.peak_at
-        held = [(b.value_at(at), b.nbytes) for b in self.made if b.born <= at and (b.died < 0 or b.died > at)]
+        """The state after all nodes have run."""
         if self.unknown:
             self.notes[f"of {len(self.unknown)} values the size is not known and not counted, the first is {self.unknown[0]}"] = None
-        live = sorted(((value, n) for value, n in held if value is not None), key=lambda item: (-item[1], item[0].name))
         return PeakState(
-            self.peak,
-            self.peak_node,
-            tuple(live),
-            self.peak_workspace,
+            tuple(self.starts),
+            max(range(len(self.starts)), key=lambda k: self.starts[k].total_bytes, default=0),
+            tuple(holding for buffer in self.made for holding in buffer.holdings(self.clock + 1)),
+            tuple(self.freed),
             self.resident_bytes,
-            self.peak_freed,
-            tuple(self.order),
             tuple(self.notes),
         )
 
@@ -148,14 +184,12 @@ class Memory:
     def start(self, node: Node, inputs: Sequence[Buffer | None]) -> list[Buffer | None]:
         """Run a kernel: its outputs, None for a dead one. Each output is held once, by the caller."""
         self.clock += 1
-        self.order.append(node.name)
         if node not in self.workspaces:
-            self.workspaces[node] = self.workspace_of(node)
+            copies = updates_whole_value(node) and any(self.handles.get(b) in self.copied for b in inputs if b is not None)
+            self.workspaces[node] = self.workspace_of(node) + (copied_bytes(node) if copies else 0)
         outputs = self._outputs(node, inputs)
         self.workspace += self.workspaces[node]
-        if self.live + self.workspace > self.peak:
-            self.peak, self.peak_at, self.peak_node = self.live + self.workspace, self.clock, node
-            self.peak_workspace, self.peak_freed = self.workspace, self.freed_resident
+        self.starts.append(KernelStart(node, self.clock, self.live + self.workspace, self.workspace))
         return outputs
 
     def finish(self, node: Node, inputs: Iterable[Buffer | None]) -> None:
@@ -164,20 +198,20 @@ class Memory:
         self.clock += 1
         for buffer in inputs:
             if buffer is not None:
-                self.release(buffer)
+                self.release(buffer, node)
 
-    def release(self, buffer: Buffer) -> None:
-        """One holder lets go."""
+    def release(self, buffer: Buffer, reader: Node | None = None) -> None:
+        """One holder lets go: a kernel that has read it, or another one."""
         buffer.refs -= 1
         if buffer.refs:
             return
         self.live -= buffer.nbytes if buffer.born < 0 else self.allocated(buffer.nbytes)
-        if buffer.born < 0:
-            self.freed_resident += buffer.nbytes
-        buffer.died = self.clock
+        if buffer.born < 0 and buffer.nbytes and buffer.value is not None:
+            self.freed.append(Holding(buffer.value, buffer.nbytes, -1, self.clock))
+        buffer.died, buffer.last_reader = self.clock, reader
         for item in buffer.items or ():
             if item is not None:
-                self.release(item)
+                self.release(item, reader)
 
     # Buffers
 
@@ -218,8 +252,11 @@ class Memory:
         if is_read(node) and first is not None and first in self.handles:
             variable = self.variables.get(self.handles[first])
             if variable is not None:
-                return [self._held(variable)]
+                copies = self.handles[first] in self.copied
+                return [self._new(node.outputs[0], variable.nbytes) if copies else self._held(variable)]
         if op in ASSIGNS_WHOLE_VALUE and first in self.handles and inputs[1] is not None:
+            if self.handles[first] in self.copied:
+                return []  # the value is copied into a new buffer, in place of that which the variable had
             self._assign(self.handles[first], inputs[1])
             return []
         if written_resources(node):

@@ -11,8 +11,9 @@ So a single thread runs depth first: of two readers of a gradient, the one added
 that follows from the first is done. Which order that is depends on the numbering of the nodes alone, so
 the order of one thread is predicted, not guessed; with more threads it depends on the durations too.
 
-One thing is left to chance, also with one thread: a node with more than 8 readers keeps them in a hash table of pointers, and so
-does the node that all nodes without inputs wait for (`in_drawn_order`).
+Two things are left to chance, also with one thread. A node with more than 8 readers keeps them in a hash table of pointers, and so
+does the node that all nodes without inputs wait for (`in_drawn_order`). And oneDNN's pass, which replaces nodes in the order of such a
+table, appends their replacements (`number_nodes`).
 
 Sources, TensorFlow 2.21: common_runtime/executor.cc (`ExecutorState::ScheduleReady`), simple_propagator_state.cc,
 propagator_state.cc, graph_constructor.cc (the numbering), graph/edgeset.h; Eigen/CXX11/src/ThreadPool/NonBlockingThreadPool.h.
@@ -31,7 +32,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 from graphwright.ir.graph import Graph, Node
-from graphwright.ir.walk import topological_order
+from graphwright.ir.walk import consumers_of, order_of, producers_of, topological_order
 
 CHEAP = frozenset(
     "Identity IdentityN RefIdentity StopGradient PreventGradient Const _HostConst NoOp _Arg _DeviceArg _Retval _DeviceRetval Shape ShapeN "
@@ -51,6 +52,7 @@ TOGETHER = 0.1
 """How often a kernel ends together with one that runs beside it."""
 _INLINE = 8  # edges that a node keeps without a table (graph/edgeset.h)
 _DEQUE_ROOM = 1024  # Eigen's RunQueue
+_KERNEL_LABEL, _ONEDNN_LABELS = "_kernel", (b"MklNameChangeOp", b"MklLayoutDependentOp")
 _WAKE_S = 2e-5  # until a thread that waits sees new work
 _SHARES_S = 1e-4  # kernels from this time on are split into parts that the threads inside kernels work off
 
@@ -85,12 +87,15 @@ class Numbered:
     roots: tuple[int, ...]
 
 
-def number_nodes(graph: Graph) -> Numbered:
+def number_nodes(graph: Graph, chance: random.Random | None = None) -> Numbered:
     """Number the nodes as TensorFlow does when it builds the graph of a function from a list of nodes.
 
     Of the nodes whose inputs are there, the first of the list comes next. A `Merge` does not wait for its `NextIteration`.
+
+    Args:
+        chance: draws the places of the nodes that oneDNN's pass replaces; by default they stay as they are.
     """
-    order = topological_order(graph)
+    order = topological_order(graph) if chance is None else order_of(_with_drawn_places(graph, chance))
     number = {node: k for k, node in enumerate(order)}
     data: list[list[tuple[int, int, int]]] = [[] for _ in order]
     control: list[list[int]] = [[] for _ in order]
@@ -109,6 +114,37 @@ def number_nodes(graph: Graph) -> Numbered:
     counts = tuple(len(n.inputs) + len(n.control_inputs) for n in order)
     edges = tuple(Edges(tuple(d), tuple(c)) for d, c in zip(data, control, strict=True))
     return Numbered(tuple(order), edges, counts, tuple(k for k, count in enumerate(counts) if not count))
+
+
+def _with_drawn_places(graph: Graph, chance: random.Random) -> list[Node]:
+    """The nodes, with those that oneDNN's pass has replaced in drawn places.
+
+    The pass appends a new node for each that it replaces, in the reverse postorder of a walk whose roots lie in a hash table of pointers.
+    The draw depends on names only, not on the draw that TensorFlow made.
+    """
+    replaced = {node for node in graph.nodes if node.attrs.get(_KERNEL_LABEL) in _ONEDNN_LABELS}
+
+    def drawn(nodes: Iterable[Node]) -> list[Node]:
+        by_name = sorted(nodes, key=lambda node: node.name)
+        chance.shuffle(by_name)
+        return by_name
+
+    roots = drawn(node for node in graph.nodes if not producers_of(node))
+    postorder: list[Node] = []
+    seen = set(roots)
+    for root in roots:
+        stack = [(root, iter(drawn(consumers_of(root))))]
+        while stack:
+            node, readers = stack[-1]
+            reader = next((reader for reader in readers if reader not in seen), None)
+            if reader is None:
+                postorder.append(node)
+                stack.pop()
+            else:
+                seen.add(reader)
+                stack.append((reader, iter(drawn(consumers_of(reader)))))
+    places = iter([node for node in reversed(postorder) if node in replaced])
+    return [next(places, node) if node in replaced else node for node in graph.nodes]
 
 
 def in_drawn_order(numbered: Numbered, chance: random.Random) -> Numbered:

@@ -24,6 +24,7 @@ from graphwright.analyze.storages import (
     without_number,
 )
 from graphwright.analyze.trip_counts import TripCount, compute, counted_loop, follow_loop
+from graphwright.analyze.variable_access import copied_bytes, copied_variables
 from graphwright.analyze.workspace import workspace_bytes
 from graphwright.errors import ErrorCode, UnknownShapeError
 from graphwright.ir.dtypes import Argument, DType, Numbers, Shape, byte_count, format_shape
@@ -55,6 +56,7 @@ class Executor:
         self.sizes: dict[Value, Numbers] = {}  # of values inside functions
         self.trips: dict[Node, TripCount] = {}
         self.peaks: dict[Node, tuple[int, int]] = {}
+        self.copying = copied_variables(graph)[1]
         self.variables: dict[Storage, Variable] = {}
         self.notes: dict[str, None] = {}
         self.stacked: dict[Value, Shape] = {}  # of tensors made of lists, as the elements have it
@@ -75,15 +77,15 @@ class Executor:
         frame.executed.append((node, 1.0))
         if is_constant(node):
             return [self._constant(v) for v in node.outputs]
-        if is_read(node):
+        if is_read(node) and node not in self.copying:
             return [Dense(Storage(v.nbytes or 0, resident=True), v.shape) for v in node.outputs]
-        if is_view(node):
+        if is_view(node) and not is_read(node):
             return [_viewed(value, source, state) for value, source, state in zip(node.outputs, node.inputs, arguments, strict=False)]
         outputs = self._list_operation(node, arguments, frame)
         if outputs is not None:
             return outputs
         if node not in self.workspaces:
-            self.workspaces[node] = workspace_bytes(node)
+            self.workspaces[node] = workspace_bytes(node) + (copied_bytes(node) if node in self.copying and not is_read(node) else 0)
         frame.workspace = max(frame.workspace, self.workspaces[node])
         number = compute(node.op_type, [number_of(a) for a in arguments])
         return [self._make(v, arguments, frame, number) for v in node.outputs]

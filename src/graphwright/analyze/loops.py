@@ -167,7 +167,7 @@ class _Accounts(Executor):
         )
 
     def _execute_outer(self, node: Node, is_input: bool) -> None:
-        if is_input or is_constant(node) or is_read(node):
+        if is_input or is_constant(node) or (is_read(node) and node not in self.copying):
             for value in node.outputs:
                 self.states[value] = state = self._constant(value)
                 if value in self.graph.variables:

@@ -77,11 +77,6 @@ _WIDENS = (
 )
 
 
-def is_product(node: Node) -> bool:
-    """Whether it is a matrix product or a convolution, or an operation that Grappler made of one."""
-    return _ALIKE.get(node.op_type, node.op_type) in _PRODUCTS
-
-
 @dataclass(frozen=True, slots=True)
 class Roofs:
     """The limits of a machine: no operation is faster than either allows.

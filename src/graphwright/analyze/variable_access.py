@@ -14,6 +14,7 @@ handle counts as reading and writing.
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 from graphwright.ir.graph import Graph, Node, Value
@@ -25,6 +26,9 @@ from graphwright.ir.traits.variables import (
     LEAVES_VALUES_ALONE,
     READS_OF_VALUES,
     VARIABLES,
+    accesses_rows,
+    is_read,
+    updates_whole_value,
     variable_key,
     written_references,
     written_resources,
@@ -92,6 +96,27 @@ def find_accesses(graph: Graph, variables: Mapping[Value, str], needed: Abstract
         for top, found in reader.look(graph, known, place.keys() if needed is None else needed)[0]
     ]
     return sorted(accesses, key=lambda access: place[access.top])
+
+
+def copied_variables(graph: Graph) -> tuple[frozenset[Value], frozenset[Node]]:
+    """The variables that TensorFlow copies because some node reads or writes rows of them, and the nodes that make a copy.
+
+    The first access by rows puts a variable into *copy-on-read mode* (core/framework/resource_var.h), in which it stays. From then on
+    each read of the whole value is a copy, and an update in place writes into a copy. An assignment copies its value into a new buffer
+    in place of taking the value's own, which takes no more memory. The first run of a step may make other copies; all others are alike.
+    """
+    if not any(map(accesses_rows, chain(graph.nodes, *(f.body.nodes for f in graph.functions.values())))):
+        return frozenset(), frozenset()
+    keys = {value: variable_key(value) for value in graph.variables}
+    accesses = find_accesses(graph, keys)
+    by_rows = {access.key for access in accesses if accesses_rows(access.node)}
+    copying = (a.node for a in accesses if a.key in by_rows and (is_read(a.node) or (a.writes and updates_whole_value(a.node))))
+    return frozenset(value for value, key in keys.items() if key in by_rows), frozenset(copying)
+
+
+def copied_bytes(node: Node) -> int:
+    """Bytes of the variable that a node copies: of the value that it gives, or of that by which it updates."""
+    return max((value.nbytes or 0 for value in node.outputs or node.inputs), default=0)
 
 
 class _Reader:

@@ -9,6 +9,7 @@ from graphwright.analyze.onednn_workspace import gemm_workspace_bytes, onednn_wo
 from graphwright.ir.dtypes import DType, element_count
 from graphwright.ir.graph import Node, Value
 from graphwright.ir.traits.effects import is_collective
+from graphwright.ir.traits.merging import can_pad
 
 _FOR_ONEDNN = frozenset({"avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16"})
 _AVX512, _AMX = frozenset({"avx512f"}), frozenset({"amx_bf16"})
@@ -39,10 +40,15 @@ def _by_onednn(dtype: DType) -> bool:
 
 def workspace_bytes(node: Node) -> int:
     """Bytes allocated while the node runs on the CPU and freed at its end: of its oneDNN kernel, or of TensorFlow's own."""
-    if is_collective(node) or not node.outputs or _by_onednn(node.outputs[0].dtype):
+    if is_collective(node) or not node.outputs or (node.op_type != "Einsum" and _by_onednn(node.outputs[0].dtype)):
         avx512 = _cpu_has(_AVX512)
         return onednn_workspace_bytes(node, avx512=avx512) + gemm_workspace_bytes(node, avx512=avx512, amx=_cpu_has(_AMX))
     return eigen_workspace_bytes(node)
+
+
+def pads_by_itself(node: Node) -> bool:
+    """Whether the kernel of a convolution reads what is not padded yet, where a padding of its own comes before it."""
+    return can_pad(node) and _by_onednn(node.outputs[0].dtype)
 
 
 def hidden_output_bytes(value: Value) -> int:

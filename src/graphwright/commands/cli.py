@@ -37,6 +37,7 @@ from graphwright.commands.inputs import (
     Feeds,
     Html,
     ModeOption,
+    OrderOption,
     Target,
     checked,
     load_target,
@@ -125,6 +126,7 @@ def inspect(
     memory: Annotated[
         str | None, unset("For the report: what there is, as advise takes it, and what can be done comes first in it.", "--memory")
     ] = None,
+    order: OrderOption = "executor",
     html: Html = None,
     as_json: AsJson = False,
 ) -> None:
@@ -135,7 +137,7 @@ def inspect(
     amount = None if memory is None else parse_amount(memory)
     loaded = load_target(target, runs=measure or profile)
     advised = None if amount is None else gw.advise(loaded, amount, feeds, batch=batch)
-    report = gw.inspect(loaded, feeds=feeds, mode=mode, batch=batch, measure=measure, profile=profile)
+    report = gw.inspect(loaded, feeds=feeds, mode=mode, batch=batch, measure=measure, profile=profile, order=order)
     if advised is not None:
         report = report.with_advice(advised.for_command(shlex.quote(target)))
     print_result(dataclasses.replace(report, table=table), as_json=as_json)

@@ -106,7 +106,7 @@ def peak(
     batch: Batch = None,
     feed: Feeds = None,
     mode: ModeOption = "auto",
-    order: OrderOption = "traced",
+    order: OrderOption = "executor",
     threads: Annotated[int | None, unset("Inter-op threads of the executor; those of this machine by default.", min=1)] = None,
     device: Device = HERE,
     as_json: AsJson = False,
@@ -130,7 +130,7 @@ def formulas(target: Target, feed: BatchFeeds = None, mode: ModeOption = "auto",
 
 def sweep(
     target: Target,
-    batch: Annotated[str, typer.Option(help="Batch sizes: 1..32, or 1,2,4,8.")] = "1..32",
+    batch: Annotated[str, typer.Option(help="Batch sizes: 1..32, or 1,2,4,8.")] = "1,2,4,8,16,32",
     budget: Annotated[str | None, unset('Bytes, or text such as "8GiB".', "--budget")] = None,
     feed: BatchFeeds = None,
     mode: ModeOption = "auto",
@@ -140,6 +140,7 @@ def sweep(
     ] = None,
     beside: Annotated[list[str] | None, unset("Another target to show beside it; once per target.", "--beside")] = None,
     html: Html = None,
+    order: OrderOption = "executor",
     device: Device = HERE,
     as_json: AsJson = False,
 ) -> None:
@@ -150,7 +151,10 @@ def sweep(
     targets = [(name, load_target(name)) for name in (target, *(beside or ()))]
     from graphwright.costs.sweep import sweep as sweep_batches
 
-    found = [(name, sweep_batches(loaded, feeds, batches, amount, mode=mode, optimized=plans, device=device)) for name, loaded in targets]
+    found = [
+        (name, sweep_batches(loaded, feeds, batches, amount, mode=mode, optimized=plans, order=order, device=device))
+        for name, loaded in targets
+    ]
     (_, result), *others = found
     for name, other in others:
         result = result.beside(**{other.name if other.name not in result.all else name: other})
@@ -166,7 +170,7 @@ def max_batch(
     measure: Annotated[
         bool, typer.Option("--measure", help="Confirm it: run the step with that batch and with one example more, each in a fresh process.")
     ] = False,
-    order: OrderOption = "traced",
+    order: OrderOption = "executor",
     device: Device = HERE,
     as_json: AsJson = False,
 ) -> None:
@@ -274,6 +278,7 @@ def compare(
     batch_b: Annotated[int | None, unset("Batch size of B, where it is another one.", min=1)] = None,
     mode_b: Annotated[Mode | None, unset("Mode of B, where it is another one.")] = None,
     html: Annotated[Path | None, written_file("Write the comparison to this file.", "--html")] = None,
+    order: OrderOption = "executor",
     device: Device = HERE,
     as_json: AsJson = False,
 ) -> None:
@@ -284,7 +289,7 @@ def compare(
 
     of_b = second_target, mode_b or mode, batch if batch_b is None else batch_b
     targets: list[tuple[Any, Mode, int | None]] = [(first_target, mode, batch), of_b]
-    compared = compare_costs(*both_costs(targets, feeds, outputs=fetched, device=device))
+    compared = compare_costs(*both_costs(targets, feeds, outputs=fetched, device=device, order=order))
     print_result(compared, as_json=as_json)
     write_html(compared, html, quiet=as_json)
 
@@ -305,6 +310,7 @@ def check(
     form: Annotated[
         Literal["text", "json", "github"], typer.Option("--format", help="github adds annotations as GitHub Actions shows them.")
     ] = "text",
+    order: OrderOption = "executor",
     device: Device = HERE,
     as_json: AsJson = False,
 ) -> None:
@@ -338,6 +344,7 @@ def check(
         mode=mode,
         batch=batch,
         device=device,
+        order=order,
     )
     print_result(result, as_json=form == "json")
     if form == "github":

@@ -245,7 +245,7 @@ def _asked(function: str, environment: Mapping[str, str]) -> tuple[dict[str, Any
     code = f"import sys; sys.path[:] = {sys.path!r}; from graphwright.commands import doctor; doctor.{function}()"
     try:
         done = subprocess.run(
-            bound([sys.executable, "-c", code]),
+            bound([sys.executable, "-P", "-c", code]),
             env={**os.environ, **environment},
             capture_output=True,
             text=True,

@@ -79,7 +79,7 @@ Outputs = Annotated[
     list[str] | None,
     unset("Of a graph: what is fetched, by name; once per name, or with commas.", "--outputs"),
 ]
-OrderOption = Annotated[Order, typer.Option("--order", help="The order in which the step was traced, or that of TensorFlow's executor.")]
+OrderOption = Annotated[Order, typer.Option("--order", help="Of operations: that of TensorFlow's executor, or the traced one.")]
 Device = Annotated[
     str,
     typer.Option("--device", help=f"What peaks are for: {', '.join((HERE, *DEVICES))}; a GPU need not be there, see docs/devices.md."),

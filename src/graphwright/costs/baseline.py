@@ -13,7 +13,7 @@ from graphwright.plan.json_file import LARGEST, Record, read_json
 from graphwright.report.comparison import FIGURES, LayerFigures, StepCosts
 
 FORMAT = "graphwright costs"
-VERSION = 1
+VERSION = 2
 _WRITE = "write it: graphwright check TARGET --write-baseline FILE"
 _WRITE_AGAIN = _WRITE.replace("write it", "write it again")
 _FLOATS = frozenset({"forward_flops", "backward_flops", "optimizer_flops"})
@@ -46,7 +46,7 @@ def read_costs(path: str | Path) -> StepCosts:
 
     >>> import tempfile
     >>> layer = LayerFigures("model/conv", 3, 10, 100.0, 200.0, 10.0, 40, 40)
-    >>> costs = StepCosts("step", {"x": (8, 3)}, dict.fromkeys(FIGURES, 1.0), (layer,), (), {})
+    >>> costs = StepCosts("step", {"x": (8, 3)}, dict.fromkeys(FIGURES, 1.0), (layer,), (), {}, 1)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     read_costs(write_costs(costs, Path(folder) / "costs.json")) == costs
     True
@@ -70,6 +70,7 @@ def read_costs(path: str | Path) -> StepCosts:
         layers=tuple(map(_layer, file.records("layers"))),
         unknown_flop_ops=tuple(map(str, file.items("unknown_flop_ops"))),
         how={key: str(text) for key, text in file.record("how").data.items()},
+        peak_low_bytes=file.integer("peak_low_bytes"),
     )
 
 

@@ -18,7 +18,8 @@ from graphwright.analyze.time_model import estimated_time_s
 from graphwright.costs.baseline import is_costs_file, read_costs
 from graphwright.costs.counted_graph import Countable, countable, is_graph
 from graphwright.costs.parameters import count_parameters as count_parameters_of
-from graphwright.costs.xla_peak import by_operation, xla_peak
+from graphwright.costs.peak import check_order, own_peak
+from graphwright.costs.xla_peak import by_operation
 from graphwright.errors import ArgumentError
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph, Variable
@@ -28,15 +29,14 @@ from graphwright.memory.planning import HOW_PEAK_TRACED, map_tasks
 from graphwright.plan.model import Schedule
 from graphwright.report.comparison import FIGURES, Comparison, LayerFigures, LayerPair, StepCosts, model_scope
 from graphwright.report.parameter_table import ParameterTable
-from graphwright.run.traced_step import TracedStep
+from graphwright.report.peak_prediction import Order, PeakPrediction
 from graphwright.source.attributes import constant_array
 from graphwright.source.import_graph import infer_body_shapes
 from graphwright.source.load import made_by
 from graphwright.source.stored_variables import of_node
-from graphwright.step.executor_peak import inter_op_threads
 from graphwright.step.feeds import ask_each, open_input
 from graphwright.step.flatten import flat_step, stateful_op_types
-from graphwright.step.summary import count_executed, count_parameters, find_roles, make_layers, make_timeline
+from graphwright.step.summary import Roles, count_executed, count_parameters, find_roles, make_layers, make_timeline
 from graphwright.step.targets import Feed, Mode, about_a_step, trace
 
 _NUMBER = re.compile(r"(?:_\d+)+(?=/|$)")
@@ -62,12 +62,15 @@ def step_costs(
     mode: Mode = "auto",
     batch: int | None = None,
     device: str = HERE,
+    order: Order = "executor",
 ) -> StepCosts:
     """What a step costs in figures that `compare` and `check` hold against others: peak, parameters, FLOPs, nodes, per layer.
 
     Args:
         target: a `tf.function`, a `ConcreteFunction`, a Keras model, the path of a `.keras` file, a SavedModel or a graph; a
             `tf.Graph`, a `GraphDef`, a `Graph`; the path of a file that `write_costs` wrote; or a `StepCosts`, which is given back.
+        order: "executor" for the peak as TensorFlow runs the step, the largest of several simulations; "traced" for the order in which it
+            was traced. The peak of a graph, which TensorFlow does not run without its variables, is always that of the order of its nodes.
 
     Raises:
         UnknownShapeError: a dimension is not known; the message names the argument to bind.
@@ -75,10 +78,11 @@ def step_costs(
 
     >>> import tensorflow as tf
     >>> product = tf.function(lambda a, b: a @ b)
-    >>> costs = step_costs(product, feeds={"a": (256, 256), "b": (256, 256)})
+    >>> costs = step_costs(product, feeds={"a": (256, 256), "b": (256, 256)}, order="traced")
     >>> costs.figures["total_flops"], costs.figures["peak_bytes"]
     (33554432.0, 786432)
     """
+    check_order(order)
     target = made_by(target)
     if isinstance(target, StepCosts):
         return target
@@ -89,8 +93,16 @@ def step_costs(
     if outputs is None and not is_graph(target):
         traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch, device=device)
         flat = flat_step(traced, uncompiled=True)
-        found = _figures(traced.name, traced.feeds, flat.graph, map_tasks(flat))
-        return _by_xla(found, traced) if traced.is_compiled else found
+        tasks = map_tasks(flat)
+        roles = find_roles(tasks)
+        if order == "traced" and not traced.is_compiled:
+            return _figures(traced.name, traced.feeds, flat.graph, tasks, roles)
+        prediction, reason = own_peak(traced, flat, tasks, roles)
+        found = _figures(traced.name, traced.feeds, flat.graph, tasks, roles, prediction)
+        if prediction is None:
+            peak_how = f"{HOW_PEAK_TRACED}. The peak in the order of TensorFlow's executor is {reason}"
+            return replace(found, how={**found.how, "peak": peak_how})
+        return replace(found, how={**by_operation(found.how, traced, "layers", "bytes moved"), "peak": prediction.how["peak"]})
     read, counted = countable(Countable(target, feeds, inputs, outputs, mode, batch))
     if read.is_open:
         free = next(name for name, shape in (read.feeds or {}).items() if None in shape)
@@ -101,7 +113,8 @@ def step_costs(
         _name_variables(graph, count_parameters_of(target, outputs=outputs))
     purity = Purity(graph, stateful_op_types(graph))
     loops = loop_costs(graph, constant_array, infer_body=infer_body_shapes)
-    return _figures(counted.name, counted.feeds, graph, build_cost_graph(graph, purity, estimated_time_s, loops=loops))
+    tasks = build_cost_graph(graph, purity, estimated_time_s, loops=loops)
+    return _figures(counted.name, counted.feeds, graph, tasks, find_roles(tasks))
 
 
 def _name_variables(graph: Graph, table: ParameterTable) -> None:
@@ -115,14 +128,17 @@ def _name_variables(graph: Graph, table: ParameterTable) -> None:
             graph.variables[value] = Variable(variable.name, variable.dtype, variable.shape, variable.name in trained)
 
 
-def _figures(name: str, feeds: Mapping[str, tuple[int, ...]], graph: Graph, tasks: TaskMap) -> StepCosts:
-    roles = find_roles(tasks)
-    timeline = make_timeline(tasks, Schedule(tasks.costs.order), roles)
+def _figures(
+    name: str, feeds: Mapping[str, tuple[int, ...]], graph: Graph, tasks: TaskMap, roles: Roles, prediction: PeakPrediction | None = None
+) -> StepCosts:
+    """The figures of a step; without a prediction of its peak, the peak in the order of the graph."""
+    timeline = prediction.timeline if prediction is not None else None
+    shown = timeline or make_timeline(tasks, Schedule(tasks.costs.order), roles)
     _, counted = count_executed(graph, layers=roles.layers)
     parameters = count_parameters(graph, roles)
     figures: dict[str, float] = {
-        "peak_bytes": timeline.peak_bytes,
-        "resident_bytes": tasks.costs.resident_bytes,
+        "peak_bytes": shown.peak_bytes if prediction is None else prediction.peak_bytes,
+        "resident_bytes": tasks.costs.resident_bytes if prediction is None else prediction.resident_bytes,
         "parameters": parameters.weights,
         "trainable_parameters": parameters.elements["trainable"],
         "optimizer_state": parameters.elements["optimizer state"],
@@ -132,19 +148,14 @@ def _figures(name: str, feeds: Mapping[str, tuple[int, ...]], graph: Graph, task
         "nodes": len(graph),
     }
     assert figures.keys() == FIGURES.keys()
-    rows = {"" if row.layer == "(no scope)" else row.layer: row for row in make_layers(tasks, roles, timeline, None)}
+    rows = {"" if row.layer == "(no scope)" else row.layer: row for row in make_layers(tasks, roles, shown, None)}
     run = (roles.layers.of(node.name) for task in tasks.costs.order for node in tasks.nodes[task])
     order = dict.fromkeys([*run, *(roles.layers.of(node.name) for node in graph.nodes), *rows])
     layers = _with_variables([_layer(layer, rows[layer], counted) for layer in order if layer in rows])
-    return StepCosts(name, feeds, figures, tuple(layers), tuple(sorted(counted.unknown_reason)), _HOW, timeline)
-
-
-def _by_xla(found: StepCosts, traced: TracedStep) -> StepCosts:
-    """With the peak that XLA's own buffer assignment has; what layers hold is left as it is in the graph."""
-    compiled = xla_peak(traced, threads=inter_op_threads())
-    figures = {**found.figures, "peak_bytes": compiled.peak_bytes, "resident_bytes": compiled.resident_bytes}
-    how = {**by_operation(found.how, traced, "layers", "bytes moved"), "peak": compiled.how["peak"]}
-    return replace(found, figures=figures, how=how, timeline=None)
+    low_bytes = int(figures["peak_bytes"]) if prediction is None else prediction.low_bytes
+    unknown = tuple(sorted(counted.unknown_reason))
+    drawn = shown if prediction is None else timeline
+    return StepCosts(name, feeds, figures, tuple(layers), unknown, _HOW, low_bytes, drawn)
 
 
 def _layer(name: str, row: Any, counted: Tally) -> LayerFigures:
@@ -185,6 +196,7 @@ def compare(
     mode: Mode = "auto",
     batch: int | None = None,
     device: str = HERE,
+    order: Order = "executor",
 ) -> Comparison:
     """Two steps side by side: peak, parameters, FLOPs and nodes, with differences and ratios, in all and per layer.
 
@@ -194,6 +206,7 @@ def compare(
     Args:
         a: a target as for `step_costs`, or what that gave, for example with other feeds or another mode.
         b: the one to hold against it. The other arguments are for both; a feed may name an input that only one of them has.
+        order: of the peak, as for `step_costs`.
 
     Returns:
         A `Comparison`, which prints itself.
@@ -208,7 +221,7 @@ def compare(
     >>> found.difference("total_flops"), found.difference("parameters")
     (524288.0, 0)
     """
-    return compare_costs(*both_costs([(a, mode, batch), (b, mode, batch)], feeds, inputs, outputs, device))
+    return compare_costs(*both_costs([(a, mode, batch), (b, mode, batch)], feeds, inputs, outputs, device, order))
 
 
 def both_costs(
@@ -217,6 +230,7 @@ def both_costs(
     inputs: Any = None,
     outputs: Any = None,
     device: str = HERE,
+    order: Order = "executor",
 ) -> list[StepCosts]:
     """What targets cost, each with the feeds of its own inputs, which may have other names in another one.
 
@@ -226,15 +240,15 @@ def both_costs(
     Raises:
         ArgumentError: a feed names an input of none of them.
     """
-    questions = [partial(_asked, target, inputs, outputs, mode, batch, device) for target, mode, batch in targets]
+    questions = [partial(_asked, target, inputs, outputs, mode, batch, device, order) for target, mode, batch in targets]
     found = ask_each(questions, feeds)
     return [of_file(target, costs) for (target, _, _), costs in zip(targets, found, strict=True)]
 
 
 def _asked(
-    target: Any, inputs: Any, outputs: Any, mode: Mode, batch: int | None, device: str, feeds: Mapping[str, Feed] | None
+    target: Any, inputs: Any, outputs: Any, mode: Mode, batch: int | None, device: str, order: Order, feeds: Mapping[str, Feed] | None
 ) -> StepCosts:
-    return step_costs(target, feeds, inputs, outputs, mode=mode, batch=batch, device=device)
+    return step_costs(target, feeds, inputs, outputs, mode=mode, batch=batch, device=device, order=order)
 
 
 def of_file(target: Any, costs: StepCosts) -> StepCosts:

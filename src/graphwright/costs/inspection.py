@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.time_model import ASSUMED_ROOFS
 from graphwright.costs.cost_rows import complete_layers, node_costs, op_type_rows
+from graphwright.costs.peak import check_order, own_peak
 from graphwright.costs.profile import profile_traced
-from graphwright.costs.xla_peak import by_operation, xla_peak
-from graphwright.errors import UnsupportedError, first_line
+from graphwright.costs.xla_peak import by_operation
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph
 from graphwright.memory.planning import HOW_PEAK_TRACED, bound_reason, map_tasks
@@ -19,7 +18,7 @@ from graphwright.plan.model import Schedule
 from graphwright.plan.solve import lower_bound
 from graphwright.report.obtained import Obtained
 from graphwright.report.parameter_table import short_count
-from graphwright.report.peak_prediction import PeakPrediction
+from graphwright.report.peak_prediction import Order
 from graphwright.report.progress import tell
 from graphwright.report.results import Inspection
 from graphwright.run.measure import measure as measure_step
@@ -28,14 +27,11 @@ from graphwright.run.traced_step import TracedStep
 from graphwright.source.private_keras import layer_classes
 from graphwright.source.tracebacks import innermost_lines
 from graphwright.step.example_inputs import MADE_UP, runnable
-from graphwright.step.executor_peak import inter_op_threads, plain_peak
-from graphwright.step.flatten import FlatStep, flat_step
+from graphwright.step.flatten import flat_step
 from graphwright.step.keras_step import is_keras_model
 from graphwright.step.summary import Roles, count_executed, count_parameters, find_roles, make_layers, make_timeline, output_shapes
 from graphwright.step.targets import Feed, Mode, about_a_step, trace
 
-_EXECUTOR_SIMULATIONS = 3
-_RANGE_NODES = 4_000  # above, one simulation has to do: TensorFlow prepares the graph again for each
 _HOW = {
     "peak": HOW_PEAK_TRACED,
     "parameters": "sizes of the variables that the step captures; optimizer state is what updates write and the forward pass never reads",
@@ -58,14 +54,16 @@ def inspect(
     batch: int | None = None,
     measure: bool = False,
     profile: bool = False,
+    order: Order = "executor",
 ) -> Inspection:
     """What a step costs: peak memory and what is live there, parameters, FLOPs, per layer.
 
-    The figures are for the order in which the step was traced; `executor` is the peak in the order that TensorFlow's executor
-    takes (see `predict_peak`), with the range in which it lies. Of a step that XLA compiles, `executor` is the peak by XLA's own buffer
-    assignment, and all else is for the graph that XLA is given, operation by operation.
+    Memory is that of the step as TensorFlow's executor runs it (see `predict_peak`); `executor` holds the range in which the peak lies.
+    Of a step that XLA compiles, the peak is that of XLA's own buffer assignment; memory over time and layers are those of the graph that
+    XLA is given, operation by operation.
 
     Args:
+        order: "traced" for memory in the order in which the step was traced, which takes less time to predict.
         measure: whether to run the step in a fresh process and measure its peak, on the inputs or on made-up ones.
         profile: whether to run it there and measure the time of each operation too, as `graphwright.profile` does, and the roofs
             of this machine. Both run what is in the file, where the target is one, and ask for `trust(path)`.
@@ -87,12 +85,13 @@ def inspect(
       layer       output shape      FLOPs
       (no layer)                524 kFLOP
     """
+    check_order(order)
     traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch, runs=measure or profile)
     made_up = measure and not traced.is_runnable
     if measure:
         traced = runnable(traced)
         tell("measuring the step in processes of its own")
-    found = _inspect(traced, measured=measure_step(traced, None) if measure else None)
+    found = _inspect(traced, order, measured=measure_step(traced, None) if measure else None)
     if made_up:
         found = replace(found, how={**found.how, "inputs": MADE_UP})
     if not profile:
@@ -104,18 +103,24 @@ def inspect(
 
 
 @garbage_collection_paused()
-def _inspect(traced: TracedStep, measured: Any) -> Inspection:
+def _inspect(traced: TracedStep, order: Order, measured: Any) -> Inspection:
     flat = flat_step(traced, uncompiled=True)
     tasks = map_tasks(flat)
     roles = find_roles(tasks, innermost_lines(traced.function))
-    timeline = make_timeline(tasks, Schedule(tasks.costs.order), roles)
+    executor, reason = Obtained(None, "") if order == "traced" and not traced.is_compiled else own_peak(traced, flat, tasks, roles)
+    timeline = executor.timeline if executor is not None else None
+    how = by_operation(_HOW, traced, "lower bound", "bytes moved") | flat.how
+    if executor is not None:
+        how |= executor.how
+    elif reason:
+        how["peak"] = f"{HOW_PEAK_TRACED}. The peak in the order of TensorFlow's executor is {reason}"
+    if timeline is None:
+        timeline = make_timeline(tasks, Schedule(tasks.costs.order), roles)
+    peak_bytes = timeline.peak_bytes if executor is None else executor.peak_bytes
     bound = lower_bound(tasks.costs)
     execution, counted = count_executed(flat.graph, layers=roles.layers)
     nodes, time_by_op_type = node_costs(execution, roles.layers)
     layers = make_layers(tasks, roles, timeline, None)
-    executor, reason = _own_peak(traced, flat, tasks)
-    how = by_operation(_HOW, traced, "peak", "lower bound", "bytes moved")
-    how |= {"compiled by XLA" if traced.is_compiled else "executor's order": reason, **flat.how}
     return Inspection(
         name=traced.name,
         feeds=traced.feeds,
@@ -125,11 +130,10 @@ def _inspect(traced: TracedStep, measured: Any) -> Inspection:
         unknown_flop_ops=tuple(sorted(counted.unknown_reason)),
         timeline=timeline,
         layers=complete_layers(layers, counted.per_layer, nodes),
-        peak_bytes=timeline.peak_bytes,
+        peak_bytes=peak_bytes,
         resident_bytes=tasks.costs.resident_bytes,
         lower_bound_bytes=bound.nbytes,
-        lower_bound_reason=f"{bound_reason(tasks, bound, roles.layers)}: "
-        f"{100 * bound.nbytes / max(timeline.peak_bytes, 1):.0f} % of the peak",
+        lower_bound_reason=f"{bound_reason(tasks, bound, roles.layers)}: {100 * bound.nbytes / max(peak_bytes, 1):.0f} % of the peak",
         how=how,
         measured=measured,
         executor=executor,
@@ -151,17 +155,3 @@ def _origins(traced: TracedStep, graph: Graph, roles: Roles) -> dict[str, tuple[
         if node not in roles.backward and (line := roles.line(node.name)):
             lines.setdefault(roles.layers.of(node.name), line)
     return {layer: (classes.get(layer, ""), lines.get(layer, "")) for layer in {**classes, **lines}}
-
-
-def _own_peak(traced: TracedStep, flat: FlatStep, tasks: TaskMap) -> Obtained[PeakPrediction | None]:
-    """The peak in the executor's order, or in XLA's, and how it was obtained, or why there is none."""
-    if traced.is_compiled:
-        try:
-            compiled = xla_peak(traced, threads=inter_op_threads())
-        except UnsupportedError as error:
-            return Obtained(None, f"not known: {first_line(error)}")
-        return Obtained(compiled, compiled.how["peak"])
-    if flat.uncompiled:
-        return Obtained(None, "not known, since convolutions in it are compiled by XLA")
-    simulations = _EXECUTOR_SIMULATIONS if len(flat.graph) <= _RANGE_NODES else 1
-    return plain_peak(traced, flat.graph, tasks, simulations=simulations)

@@ -8,19 +8,17 @@ from typing import Any
 
 from graphwright.analyze.device_models import HERE, find_device
 from graphwright.costs.formulas import peak_formula
+from graphwright.costs.peak import check_order
 from graphwright.costs.sized_step import Feeds, SizedStep, at_size
 from graphwright.errors import ArgumentError, ErrorCode, MeasurementError
-from graphwright.memory.planning import HOW_PEAK_TRACED, map_tasks
+from graphwright.memory.planning import HOW_PEAK_TRACED
 from graphwright.plan.budget import Budget
 from graphwright.report.batch_results import MaxBatch, MeasuredBatch
 from graphwright.report.obtained import Obtained
-from graphwright.report.peak_prediction import Order, PeakPrediction
+from graphwright.report.peak_prediction import Order
 from graphwright.run.measure import measure as measure_step
 from graphwright.step.example_inputs import runnable
-from graphwright.step.executor_peak import executor_peak, inter_op_threads
 from graphwright.step.targets import Mode, about_a_step
-
-_SIMULATIONS = 3
 
 
 @about_a_step
@@ -32,20 +30,20 @@ def max_batch(
     *,
     mode: Mode = "auto",
     measure: bool = False,
-    order: Order = "traced",
+    order: Order = "executor",
     device: str = HERE,
 ) -> MaxBatch:
     """The largest batch whose peak memory fits a budget.
 
-    The answer comes from the formula of the peak (see `batch_formulas`), and is checked at that batch and the next one.
+    The search starts from the formula of the peak (see `batch_formulas`); the answer is checked at that batch and the next one.
 
     Args:
         budget: bytes, or text such as "8GiB".
         feeds: see `batch_formulas`.
         measure: whether to run the step on made-up inputs, each batch size in a fresh process, to confirm that this batch fits
             and that one more does not. Where it is otherwise, further sizes are measured and the answer is corrected.
-        order: the order of execution that the prediction is for: "traced", the one in which the step was traced; or "executor",
-            that of TensorFlow's executor, which is simulated at the sizes around the answer, and is nearer to what a measurement gives.
+        order: the order of execution that the prediction is for: "executor", that of TensorFlow's executor, which is simulated at the sizes
+            around the answer; or "traced", the one in which the step was traced, which takes less time.
             A step that XLA compiles has an order of its own, whatever is given: it is compiled at the sizes around the answer.
 
     Returns:
@@ -58,11 +56,10 @@ def max_batch(
 
     >>> import tensorflow as tf
     >>> step = tf.function(lambda x: tf.reduce_sum(tf.exp(tf.sin(x)) * tf.cos(x)))
-    >>> max_batch(step, "100MiB", {"x": (None, 1024, 256)}).batch
+    >>> max_batch(step, "100MiB", {"x": (None, 1024, 256)}, order="traced").batch
     33
     """
-    if order not in ("traced", "executor"):
-        raise ArgumentError(f"order={order!r} was given", argument="order", remedy="give 'traced' or 'executor'")
+    check_order(order)
     if measure and find_device(device) is not None:
         raise ArgumentError(f"device={device!r} was given beside measure", argument="device", remedy="measure where that device is")
     budget_bytes = Budget.read(budget).nbytes
@@ -78,24 +75,21 @@ def max_batch(
         sized.is_confirmed(found + 1)
     predicted = largest(lambda size: sized.peak_bytes(size) <= budget_bytes, found)
 
-    @cache
-    def predict(size: int) -> PeakPrediction:
-        if sized.is_compiled:
-            return sized.xla_peak(size)
-        flat = sized.flattened(size)
-        with at_size(size):
-            return executor_peak(sized.traced(size), flat.graph, map_tasks(flat), threads=inter_op_threads(), simulations=_SIMULATIONS)
+    predict = cache(sized.own_peak)
 
     def peak_at(size: int) -> int:
-        return sized.peak_bytes(size) if order == "traced" else predict(size).peak_bytes
+        prediction = None if order == "traced" else predict(size).found
+        return sized.peak_bytes(size) if prediction is None else prediction.peak_bytes
 
     if sized.is_compiled:
         order = "xla"
-        predicted = _extrapolated(peak_at, max(predicted, 2), budget_bytes)
     if order != "traced":
+        predicted = _extrapolated(peak_at, max(predicted, 2), budget_bytes)
         predicted = largest(lambda size: peak_at(size) <= budget_bytes, predicted)
-        other = "graph, operation by operation" if sized.is_compiled else "order in which the step was traced"
-        how["predicted peak"] = f"{predict(predicted + 1).how['peak']}; the formula is for the {other}"
+        other = "graph, operation by operation" if sized.is_compiled else "traced order"
+        prediction, reason = predict(predicted + 1)
+        peak_how = prediction.how["peak"] if prediction is not None else f"{HOW_PEAK_TRACED}; TensorFlow's own order is {reason}"
+        how["predicted peak"] = f"{peak_how}; the formula is for the {other}"
     measured: dict[int, Obtained[MeasuredBatch]] = {}
     batch = predicted
     if measure:
@@ -169,6 +163,8 @@ def batch_by_growth(peak_at: Callable[[int], int], known: dict[int, int], budget
         growth = (known[near[1]] - known[near[0]]) / (near[1] - near[0])
         if growth > 0:
             size = max(int(near[0] + (budget_bytes - known[near[0]]) / growth), 1)
+        elif known[near[0]] == 0:  # nothing that is counted
+            break
         else:  # peaks that are partly chance: the smaller size's share of the budget
             size = max(int(near[0] * budget_bytes / known[near[0]]), 1)
         if size in known:

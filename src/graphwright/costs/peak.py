@@ -9,22 +9,21 @@ from typing import Any
 from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.device_models import HERE
 from graphwright.costs.xla_peak import xla_peak
-from graphwright.errors import ArgumentError, UnknownShapeError, UnsupportedError
+from graphwright.errors import ArgumentError, UnknownShapeError, UnsupportedError, first_line
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.memory.planning import HOW_PEAK_TRACED, follow_schedule, map_tasks
 from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import simulate
+from graphwright.report.obtained import Obtained
 from graphwright.report.peak_prediction import Order, PeakPrediction
-from graphwright.report.results import ROLES
 from graphwright.report.units import format_bytes
 from graphwright.run.executed_graph import read_executed_graph
 from graphwright.run.traced_step import TracedStep
-from graphwright.step.executor_peak import HOW_EXECUTOR, executor_peak, inter_op_threads
-from graphwright.step.flatten import flat_step
-from graphwright.step.summary import find_roles, make_timeline
+from graphwright.step.executor_peak import HOW_EXECUTOR, executor_peak, inter_op_threads, make_prediction, plain_peak
+from graphwright.step.flatten import FlatStep, flat_step
+from graphwright.step.summary import Roles, find_roles, make_timeline
 from graphwright.step.targets import Feed, Mode, about_a_step, trace
 
-_NUMBERINGS = 5
 _GPU_GRAIN_BYTES = 256  # what TensorFlow's allocator for GPUs rounds to
 _HOW_WITHOUT_XLA = "simulated in the order in which the step was traced, tensors rounded to 256 bytes, without the workspace of kernels"
 _HOW_TRACED_LOOPS = "the order in which the step was traced, held by control edges; inside loops the executor's"
@@ -37,23 +36,23 @@ def predict_peak(
     feeds: Mapping[str, Feed] | None = None,
     inputs: Any = None,
     *,
-    order: Order = "traced",
+    order: Order = "executor",
     threads: int | None = None,
     mode: Mode = "auto",
     batch: int | None = None,
-    simulations: int = _NUMBERINGS,
+    simulations: int | None = None,
     device: str = HERE,
 ) -> PeakPrediction:
     """Predict the peak memory of a step, without running it.
 
-    TensorFlow's executor runs what is ready, in an order of its own that changes from process to process. So there are two figures:
-    the peak of the traced order, which `optimize_memory` plans with and holds by control edges, and the peak of the
-    executor's order, a range, for the step as it is.
+    TensorFlow's executor starts operations as they become ready, in an order that may change from process to process. The default is the
+    peak in that order, the largest of several simulations. The traced order is the one that `optimize_memory` starts from.
 
     Args:
-        order: "traced" or "executor"; a step that XLA compiles (`jit_compile=True`) has an order of its own, whatever is given.
+        order: "executor" or "traced"; a step that XLA compiles (`jit_compile=True`) has its own order in either case.
         threads: inter-op threads of the executor; None for the setting of this process.
-        simulations: of the executor, each on a graph that TensorFlow prepares again.
+        simulations: how often the executor is simulated, each time with other draws of what is left to chance. Three times by default, once
+            for a large graph.
 
     Returns:
         A `PeakPrediction`, which prints itself.
@@ -64,12 +63,13 @@ def predict_peak(
 
     >>> import tensorflow as tf
     >>> step = tf.function(lambda x: tf.reduce_sum(tf.exp(tf.sin(x)) * tf.cos(x)))
-    >>> fixed = predict_peak(step, feeds={"x": (1024, 1024)})
-    >>> fixed.peak_bytes == 3 * 4 * 2**20, fixed.peak_op
+    >>> predict_peak(step, feeds={"x": (1024, 1024)}, threads=1).peak_bytes / 2**20 > 3 * 4
+    True
+    >>> traced = predict_peak(step, feeds={"x": (1024, 1024)}, order="traced")
+    >>> traced.peak_bytes == 3 * 4 * 2**20, traced.peak_op
     (True, 'Cos')
     """
-    if order not in ("traced", "executor"):
-        raise ArgumentError(f"order={order!r} was given", argument="order", remedy="give 'traced' or 'executor'")
+    check_order(order)
     for name, count in (("threads", threads), ("simulations", simulations)):
         if count is not None and count < 1:
             raise ArgumentError(f"{name}={count} was given", argument=name, remedy="give 1 or more")
@@ -98,7 +98,7 @@ def _without_xla(traced: TracedStep) -> dict[str, str]:
     return {"without XLA": f"{format_bytes(peak)} by TensorFlow's own kernels, {_HOW_WITHOUT_XLA}"}
 
 
-def traced_loops_peak(traced: TracedStep, *, threads: int, simulations: int, records: Sequence[bytes] = ()) -> PeakPrediction:
+def traced_loops_peak(traced: TracedStep, *, threads: int, simulations: int | None = None, records: Sequence[bytes] = ()) -> PeakPrediction:
     """The prediction for the traced order of a step with loops: the step is rewritten to hold it, and the executor simulated on that.
 
     Control edges order whole loops. What runs when inside a loop stays the executor's choice, and how long a loop holds on to its
@@ -107,34 +107,46 @@ def traced_loops_peak(traced: TracedStep, *, threads: int, simulations: int, rec
     Args:
         traced: the step.
         threads: inter-op threads.
-        simulations: how many graphs TensorFlow is to prepare; with records, how often the graph that ran is simulated.
+        simulations: see `predict_peak`.
         records: what `collected_graphs` gave when the rewritten step ran.
     """
     flat = flat_step(traced)
     tasks = map_tasks(flat)
     function = follow_schedule(flat, tasks, Schedule(tasks.costs.order))
     held = replace(traced, function=function, grappler_disabled=True)
-    ran = [read_executed_graph(records, like=flat.graph)] * simulations if records else None
-    found = executor_peak(held, flat.graph, tasks, threads=threads, simulations=simulations, graphs=ran)
+    ran = read_executed_graph(records, like=flat.graph) if records else None
+    found = executor_peak(held, flat.graph, tasks, threads=threads, simulations=simulations, graph=ran, as_numbered=bool(records))
     return replace(found, order="traced", how={**found.how, "peak": f"{_HOW_TRACED_LOOPS}; {HOW_EXECUTOR}"})
 
 
 def _traced(traced: TracedStep, tasks: TaskMap, threads: int) -> PeakPrediction:
-    roles = find_roles(tasks)
-    timeline = make_timeline(tasks, Schedule(tasks.costs.order), roles)
-    at = timeline.peak_step
-    return PeakPrediction(
-        name=traced.name,
-        feeds=traced.feeds,
-        order="traced",
-        threads=threads,
-        peak_bytes=timeline.peak_bytes,
-        low_bytes=timeline.peak_bytes,
-        high_bytes=timeline.peak_bytes,
-        simulations=1,
-        resident_bytes=tasks.costs.resident_bytes,
-        peak_op=timeline.words(at) if timeline.labels else "",
-        live=timeline.live_at_peak,
-        by_role={role: timeline.bytes_by_role[role][at] if timeline.labels else 0 for role in ROLES},
-        how={"peak": HOW_PEAK_TRACED},
-    )
+    timeline = make_timeline(tasks, Schedule(tasks.costs.order), find_roles(tasks))
+    return make_prediction(traced, timeline, order="traced", threads=threads, tasks=tasks, how={"peak": HOW_PEAK_TRACED})
+
+
+def check_order(order: str) -> None:
+    """Check an argument `order`.
+
+    Raises:
+        ArgumentError: it is neither "executor" nor "traced".
+    """
+    if order not in ("traced", "executor"):
+        raise ArgumentError(f"order={order!r} was given", argument="order", remedy="give 'executor' or 'traced'")
+
+
+def own_peak(traced: TracedStep, flat: FlatStep, tasks: TaskMap, roles: Roles | None = None) -> Obtained[PeakPrediction | None]:
+    """The peak of a step as TensorFlow or XLA runs it, and how it was obtained; or None, and the reason why it is unknown.
+
+    Args:
+        flat: the flat graph of the step, with operations that XLA compiles alone as they are.
+        tasks, roles: of that graph.
+    """
+    if traced.is_compiled:
+        try:
+            compiled = xla_peak(traced, threads=inter_op_threads())
+        except UnsupportedError as error:
+            return Obtained(None, f"not known: {first_line(error)}")
+        return Obtained(compiled, compiled.how["peak"])
+    if flat.uncompiled:
+        return Obtained(None, "not known, since convolutions in it are compiled by XLA")
+    return plain_peak(traced, flat.graph, tasks, roles=roles)

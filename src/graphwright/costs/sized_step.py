@@ -13,6 +13,7 @@ from typing import Any
 
 from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.device_models import HERE
+from graphwright.costs.peak import own_peak
 from graphwright.costs.shape_binding import BoundGraph, bind_shapes
 from graphwright.costs.xla_peak import xla_peak
 from graphwright.errors import ArgumentError, ErrorCode, UnknownShapeError, located
@@ -20,6 +21,7 @@ from graphwright.ir.dtypes import Shape
 from graphwright.memory.planning import map_tasks
 from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import simulate
+from graphwright.report.obtained import Obtained
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.progress import tell
 from graphwright.run.traced_step import TracedStep
@@ -102,10 +104,19 @@ class SizedStep:
         """Whether XLA compiles the step."""
         return self.traced(_PROBES[0]).is_compiled
 
-    def xla_peak(self, size: int) -> PeakPrediction:
-        """What XLA's buffer assignment takes at a batch size."""
+    def own_peak(self, size: int) -> Obtained[PeakPrediction | None]:
+        """The peak at a batch size as TensorFlow or XLA runs the step; or None, and the reason why it is unknown.
+
+        Raises:
+            UnsupportedError: XLA is to compile the step and cannot.
+        """
+        if self.is_compiled:
+            with at_size(size):
+                prediction = xla_peak(self.traced(size), threads=inter_op_threads())
+            return Obtained(prediction, prediction.how["peak"])
+        flat = self.flattened(size)
         with at_size(size):
-            return xla_peak(self.traced(size), threads=inter_op_threads())
+            return own_peak(self.traced(size), flat, map_tasks(flat))
 
     @property
     def how(self) -> str:

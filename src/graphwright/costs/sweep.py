@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from graphwright.analyze.device_models import HERE
+from graphwright.costs.peak import check_order
 from graphwright.costs.sized_step import Feeds, SizedStep
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.memory.planning import HOW_PEAK, HOW_PEAK_TRACED, map_tasks, solve_with_room
@@ -13,9 +14,10 @@ from graphwright.plan.budget import Budget
 from graphwright.plan.model import CostGraph, Schedule
 from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import lower_bound
+from graphwright.report.peak_prediction import Order
 from graphwright.report.sweep import SweepPoint, SweepResult
 from graphwright.report.units import format_percent
-from graphwright.step.executor_peak import HOW_EXECUTOR, plain_peak
+from graphwright.step.executor_peak import HOW_EXECUTOR
 from graphwright.step.targets import Mode, about_a_step
 
 _TRACED_EACH = 4  # so few sizes are traced: formulas of the shapes take as many traces
@@ -32,22 +34,23 @@ def sweep(
     mode: Mode = "auto",
     optimized: int | float | str | None = None,
     time_limit_s: float = 10.0,
+    order: Order = "executor",
     device: str = HERE,
 ) -> SweepResult:
     """The predicted peak of a step at several batch sizes, and the largest of them that fits a budget.
 
-    For more than a few sizes the step is not traced for each: the shapes at other sizes follow from formulas, which are
-    checked. `max_batch` gives the largest batch of all without listing sizes.
+    The step is traced at each size. In the traced order, shapes of more than a few sizes follow from formulas, which are checked.
+    `max_batch` gives the largest batch of all without listing sizes.
 
     Args:
         feeds: a function from the batch size to feeds; or feeds in which None stands for the batch size; or feeds whose first
             dimensions are replaced by it. Not needed for a Keras model.
         batches: batch sizes to look at.
         budget: bytes or text such as "8GiB".
-        optimized: a budget of memory-saving plans, one for each size: bytes, text, or a share of that size's own peak. That is the one of
-            TensorFlow's executor, as for `optimize_memory`; each size is traced for it, and it stands beside the plans.
+        optimized: a budget of memory-saving plans, one for each size: bytes, text, or a share of that size's own peak.
             The peaks with these plans are in `others`.
         time_limit_s: seconds to look for each plan.
+        order: "executor" for peaks as TensorFlow runs the step, "traced" for the order in which it was traced, which takes less time.
 
     Raises:
         ArgumentError: no batch size, or a budget that is a share (there is no one peak that it could be a share of).
@@ -55,9 +58,10 @@ def sweep(
 
     >>> import tensorflow as tf
     >>> step = tf.function(lambda x: tf.reduce_sum(tf.nn.relu(x)))
-    >>> sweep(step, {"x": (1, 1024, 64)}, batches=(1, 2, 4), budget="1.5MiB").largest_batch
+    >>> sweep(step, {"x": (1, 1024, 64)}, batches=(1, 2, 4), budget="1.5MiB", order="traced").largest_batch
     2
     """
+    check_order(order)
     sizes = sorted(set(batches))
     if not sizes or sizes[0] < 1:
         raise ArgumentError(f"batch sizes {sizes} were given", argument="batches", remedy="give whole numbers from 1 on")
@@ -72,11 +76,10 @@ def sweep(
                 remedy="leave it out, and call optimize_memory for the size that matters",
             )
         # For a size compiled by XLA, what stays is the only bound.
-        found = [(size, sized.xla_peak(size)) for size in sizes]
-        points = [SweepPoint(n, p.peak_bytes, p.resident_bytes, p.resident_bytes, 0 < budget_bytes >= p.peak_bytes) for n, p in found]
-        return _result(points, budget_bytes, found[0][1].how["peak"], sized.name)
-    by_share = goal is not None and goal.is_share
-    is_bound = len(sizes) > _TRACED_EACH and not by_share
+        found = [(size, sized.own_peak(size).found) for size in sizes]
+        points = [SweepPoint(n, p.peak_bytes, p.resident_bytes, p.resident_bytes, 0 < budget_bytes >= p.peak_bytes) for n, p in found if p]
+        return _result(points, budget_bytes, sized.own_peak(sizes[0]).how, sized.name)
+    is_bound = len(sizes) > _TRACED_EACH and order == "traced"
     if is_bound:
         sized.open_feeds()
         sized.is_confirmed(sizes[-1])
@@ -89,16 +92,16 @@ def sweep(
         tasks = sized.tasks(size) if is_bound else map_tasks(sized.flattened(size))
         costs = tasks.costs
         peak = simulate(costs, Schedule(costs.order)).peak_bytes
-        if by_share:
-            executor, reason = plain_peak(sized.traced(size), tasks.graph, tasks, simulations=1)
-            peak = peak if executor is None else executor.peak_bytes
-            if executor is None:
+        if order == "executor":
+            prediction, reason = sized.own_peak(size)
+            peak = peak if prediction is None else prediction.peak_bytes
+            if prediction is None:
                 unknown[size] = reason
         points.append(_point(size, costs, peak, budget_bytes))
         if goal is not None:
             solution = solve_with_room(costs, len(tasks.graph), goal.of(peak), time_limit_s, None)
             planned.append(_point(size, costs, solution.peak_bytes, budget_bytes))
-    how = f"{HOW_PEAK_TRACED}; {sized.how}" if is_bound else HOW_EXECUTOR if by_share else HOW_PEAK_TRACED
+    how = f"{HOW_PEAK_TRACED}; {sized.how}" if is_bound else HOW_EXECUTOR if order == "executor" else HOW_PEAK_TRACED
     if unknown:
         how += (
             f"; at batch size {', '.join(map(str, unknown))}, {HOW_PEAK_TRACED}: TensorFlow's own order is {next(iter(unknown.values()))}"

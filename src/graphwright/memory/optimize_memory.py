@@ -250,7 +250,7 @@ class OptimizedStep:
                 else:
                     options |= {"curve_points": self._curve_points, "max_overhead": self._max_overhead}
                     options["offload"] = self._offload
-                    planned = plan_step(target, self._budget, progress=progress, **options)
+                    planned = _plan_that_runs(target, self._budget, progress=progress, **options)
             except Exception as error:  # TensorFlow refused the rewritten graph: the user's training must go on
                 is_refused = isinstance(error, GraphError)
                 if error is progress.raised or (isinstance(error, GraphwrightError) and not is_refused):
@@ -511,6 +511,21 @@ def _optimize_model(model: Any, budget: int | float | str, inputs: Any, shapes: 
     train_with(model, make_step)
     model.memory_plan = lambda: model.optimized_step.plan
     return model
+
+
+def _plan_that_runs(target: TracedStep, budget: Budget | None, **options: Any) -> Planned:
+    """The best plan of those whose functions TensorFlow builds: each is built before it is handed over.
+
+    Raises:
+        GraphError: it builds none. Else see `plan_step`.
+    """
+    tried: list[tuple[str, str]] = []
+    while True:
+        planned = plan_step(target, budget, refused=tried, **options)
+        if not planned.refusal:
+            words = {"refused": f"TensorFlow refuses to run {len(tried)} better plans: {tried[-1][1]}"} if tried else {}
+            return replace(planned, plan=replace(planned.plan, how={**planned.plan.how, **words}))
+        tried.append((planned.candidate, planned.refusal))
 
 
 def _read_budget(budget: int | float | str, max_overhead: float | None) -> tuple[Budget | None, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from graphwright.errors import ArgumentError, FileFormatError
@@ -144,7 +145,7 @@ class KeptFigures:
 
     def _data(self) -> dict[str, object]:
         return {
-            "peak": plain(self.peak, whole=True),
+            "peak": plain(_without_lifetimes(self.peak), whole=True),
             "without_memory_optimizer": self.without_memory_optimizer,
             "least_time": {**self._least},
         }
@@ -164,6 +165,12 @@ class KeptFigures:
         if self._path is not None and self.peak is not None and data != self._known:
             _write(self._path, data)
             self._known = data
+
+
+def _without_lifetimes(peak: PeakPrediction | None) -> PeakPrediction | None:
+    if peak is None or peak.timeline is None:
+        return peak
+    return replace(peak, timeline=replace(peak.timeline, lifetimes=()))
 
 
 def _write(path: Path, data: Mapping[str, object]) -> None:

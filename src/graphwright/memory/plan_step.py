@@ -1,5 +1,6 @@
 """Plan one traced step for one budget, and build the function that follows the plan."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.loops import LoopCosts
 from graphwright.analyze.workspace import onednn_enabled
-from graphwright.errors import ArgumentError
+from graphwright.errors import ArgumentError, GraphError
 from graphwright.ir.traits.control_flow import SWITCHES
 from graphwright.ir.traits.effects import Purity
 from graphwright.ir.traits.values import OPTIMIZED
@@ -45,7 +46,7 @@ from graphwright.source.concrete_function import Binding, from_concrete_function
 from graphwright.source.registry_rule import default_attributes
 from graphwright.source.sent_values import come_back_when_used, sent_handles
 from graphwright.source.tensorflow_import import import_tensorflow
-from graphwright.step.executor_peak import ask_tensorflow, inter_op_threads, plain_peak, prepared
+from graphwright.step.executor_peak import ask_tensorflow, inter_op_threads, plain_peak, prepared, why_refused
 from graphwright.step.flatten import FlatStep, flat_step, stateful_op_types
 from graphwright.step.grappler_step import HOW_ADDED, grappler_step
 from graphwright.step.summary import flops_rule
@@ -54,7 +55,6 @@ from graphwright.transform.segments_proof import segments_difference
 from graphwright.transform.transposes_proof import transposes_difference
 
 _DEAR = 0.25  # extra time as a share, beyond which it is said what verbs that are not allowed would reach
-_DRAWS = 3  # of what TensorFlow's executor leaves to chance; the median counts
 _SAVED = "; as the saved plan says"
 
 
@@ -68,6 +68,8 @@ class Planned:
         proof: that the function computes what the original does; None where it was not asked for.
         equal_bits: whether it computes the same bits; otherwise sums over the batch have another order.
         sent: the handles of variables that it leaves in files between two runs.
+        candidate: what was done to the step before it was planned; "" where nothing was.
+        refusal: why TensorFlow refuses to build or run the function; "" where it does not.
     """
 
     function: Any
@@ -76,6 +78,8 @@ class Planned:
     proof: Proof | None
     equal_bits: bool = True
     sent: tuple[Any, ...] = ()
+    candidate: str = ""
+    refusal: str = ""
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,7 @@ def plan_step(
     before: Unplanned | None = None,
     saved: MemoryPlan | None = None,
     offload: Offload | None = None,
+    refused: Sequence[tuple[str, str]] = (),
 ) -> Planned:
     """Plan a traced step and build the function.
 
@@ -143,9 +148,12 @@ def plan_step(
         before: the step without a plan, where that is known; then the plan is only looked for, and no function is built.
         saved: a plan that is followed, as it is, instead of looking for one.
         offload: where copies may go; only a step on one device has any.
+        refused: the candidates whose functions TensorFlow refused to run, and why. After the first time the same plan is followed without
+            steps that overlap, after the second time the next candidate.
 
     Raises:
         ArgumentError: the saved plan is for another step.
+        GraphError: TensorFlow refused all candidates that keep the budget.
         InfeasibleError: no plan fits the budget; the error carries the smallest one that works.
         UnsupportedError, UnknownShapeError: see `flatten` and `build_cost_graph`.
     """
@@ -185,6 +193,7 @@ def plan_step(
         budget_bytes = saved.budget_bytes  # a share is one of a peak that is simulated, each time a little different
     search = Search(budget_bytes, max_overhead, asked, time_limit_s, progress, cache, earlier.steps if earlier is not None else ())
     search = replace(search, offload=offload, saved=None if saved is None else saved.recipe)
+    search = replace(search, refused=frozenset(how for how, times in Counter(how for how, _ in refused).items() if times > 1))
     chosen, argument_count = given, flat.binding.argument_count
     alone = len(parts) == 1 and placement is None
 
@@ -204,7 +213,10 @@ def plan_step(
     if executor is not None and not chosen.sent and _is_better_as_it_is(solutions[-1], executor, budget_bytes):
         planned = _as_it_is(target, given.tasks, flat.loops, executor, solutions[-1], how, prove)
         return replace(planned, plan=replace(planned.plan, recipe=recipe))
-    if budget_bytes is not None and solutions[-1].status == "infeasible":
+    exceeds = budget_bytes is not None and solutions[-1].status == "infeasible"
+    if chosen.how in search.refused or (refused and exceeds):
+        raise GraphError(f"TensorFlow refuses each of {len(refused)} plans: {refused[-1][1]}", where=f"step {target.name!r}")
+    if budget_bytes is not None and exceeds:
         k = len(solutions) - 1
         raise infeasible(parts[k].tasks, solutions[k], budget_bytes, originals[k], in_parts(budget_bytes))
     is_new = "plan cache" not in how["plan"] and "taken over" not in how["plan"]
@@ -230,14 +242,20 @@ def plan_step(
     plan = replace(
         plan,
         recipe=recipe,
-        executor=executor,
+        **_before(executor, saved),
         curve=_curve(parts[worst].tasks.costs, solutions[worst], originals[worst], points, time_limit_s),
         device_peaks=dict(zip(names, peaks, strict=True)),
     )
     plan = _and_elsewhere(chosen, solutions[0], plan)
     if before is not None:
         return Planned(None, plan, (), None)
-    planned = _follow(given, chosen, parts, solutions, plan, prove=prove)
+    try:
+        planned = _follow(given, chosen, parts, solutions, plan, prove=prove, overlap=chosen.how not in dict(refused))
+        refusal = why_refused(target, planned.function)
+    except GraphError as error:
+        planned, refusal = Planned(None, plan, (), None), error.what
+    if refusal:
+        return replace(planned, candidate=chosen.how, refusal=refusal)
     if planned.sent:
         come_back_when_used(target.function.variables)
     return planned
@@ -345,7 +363,14 @@ def _describe(
 
 
 def _follow(
-    given: Candidate, chosen: Candidate, parts: Sequence[Part], solutions: Sequence[Solution], plan: MemoryPlan, *, prove: bool
+    given: Candidate,
+    chosen: Candidate,
+    parts: Sequence[Part],
+    solutions: Sequence[Solution],
+    plan: MemoryPlan,
+    *,
+    prove: bool,
+    overlap: bool,
 ) -> Planned:
     """The function that follows the schedules, and the proof that it computes what the given step does."""
     tell("writing the planned step", 1.0)
@@ -360,7 +385,7 @@ def _follow(
     before = [_proved(one) for one in made if prove and not (one is chosen and one.parts > 1)]
     difference = next((one.difference for one in before if one.difference), "")
     followed = replace(solutions[0], schedule=schedule)
-    waits = overlap_within(costs, len(chosen.flat.graph), followed) if len(parts) == 1 else None
+    waits = overlap_within(costs, len(chosen.flat.graph), followed) if overlap and len(parts) == 1 else None
     function = follow_schedule(chosen.flat, chosen.tasks, schedule, lanes(parts), waits, chosen.offload, chosen.sent)
     tell("proving that it computes the same", 1.0)
     proof = None if original is None else Proof(difference) if difference else prove_function(original, function, flat.binding)
@@ -369,7 +394,7 @@ def _follow(
         transposed, sums = sum(len(one.transposed) for one in made), proof.parts + sum(one.parts for one in before)
         proof = replace(proof, loops=len(chosen.loops), parts=sums, transposed=transposed, uncompiled=flat.uncompiled, optimized=optimized)
     equal_bits = not (flat.uncompiled or any(one.parts > 1 or one.transposed for one in made))
-    return Planned(function, plan, leaders, proof, equal_bits=equal_bits, sent=tuple(sent_handles(function)) if chosen.sent else ())
+    return Planned(function, plan, leaders, proof, equal_bits, tuple(sent_handles(function)) if chosen.sent else ())
 
 
 def _rewrites(chosen: Candidate | None) -> list[Candidate]:
@@ -401,13 +426,22 @@ def _as_it_is(
     """The plan that changes nothing: TensorFlow's executor, which starts what is ready, keeps a budget that no fixed order found keeps."""
     plan_how = (
         "none: the step runs as it is, which keeps the budget, simulated, where no fixed order that was found does. TensorFlow fixes no "
-        f"order (simulated: {format_bytes(executor.low_bytes)} to {format_bytes(executor.high_bytes)}); shown over time is the traced one"
+        f"order (simulated: {format_bytes(executor.low_bytes)} to {format_bytes(executor.high_bytes)})"
     )
     traced = replace(solution, schedule=Schedule(tasks.costs.order), peak_bytes=executor.peak_bytes, overhead=0.0)
     how = {**how, "peak": how["original peak"], "plan": plan_how}
     plan = make_memory_plan(target, tasks, traced, executor.peak_bytes, how, loops)
-    plan = replace(plan, executor=executor, device_peaks={"one device": executor.peak_bytes})
-    return Planned(None, plan, (), Proof("") if prove else None)
+    plan = replace(plan, **_before(executor, None), device_peaks={"one device": executor.peak_bytes})
+    return Planned(None, replace(plan, timeline_after=plan.timeline_before), (), Proof("") if prove else None)
+
+
+def _before(executor: PeakPrediction | None, saved: MemoryPlan | None) -> dict[str, Any]:
+    """Fields of a plan about the step as it is: its peak, and memory over time in the same order where that is known."""
+    if executor is None:
+        return {"executor": None}
+    timeline = executor.timeline or (None if saved is None else saved.timeline_before)
+    known = {} if timeline is None else {"timeline_before": timeline}
+    return {"executor": replace(executor, timeline=None), **known}
 
 
 def prove_function(original: Original, function: Any, binding: Binding) -> Proof:
@@ -436,7 +470,7 @@ def _plain_peak(
     elif records.found is None:
         found, reason = None, f"not simulated{records.how}"
     else:
-        found, reason = plain_peak(target, flat.graph, tasks, simulations=1, draws=_DRAWS, records=records.found)
+        found, reason = plain_peak(target, flat.graph, tasks, records=records.found)
         if found is not None and "not counted" in found.how.get("not exact", ""):
             found, reason = None, f"not known: {found.how['not exact']}"
     return Obtained(found, reason if found else f"that of the order in which the step was traced; TensorFlow's own is {reason}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice, takewhile
@@ -58,6 +60,7 @@ class Search:
         steps: of an earlier plan for the same step with other shapes, the names of the tasks in its order.
         saved: a plan that is followed instead of looking for one.
         offload: where copies may go.
+        refused: what was done to the steps that TensorFlow refuses to run: they keep no budget.
         found: gets what was found: the graph that was planned, what was done to it, the device, and its plan.
     """
 
@@ -70,6 +73,7 @@ class Search:
     steps: Sequence[str] = ()
     saved: PlanRecipe | None = None
     offload: Offload | None = None
+    refused: AbstractSet[str] = frozenset()
     found: list[tuple[Graph, str, str, Solution]] = field(default_factory=list[tuple[Graph, str, str, Solution]])
 
     def solve(self, part: Part, graph: Graph, *, how: str = "", **options: Any) -> Obtained[Solution]:
@@ -196,6 +200,8 @@ class Search:
         first_s = limit_s * (_GIVEN if verbs or self.offload is not None else 1.0)
         time = _Shares(limit_s, first_s)
         found = self.solve(split(start.tasks, None)[0], start.flat.graph, how=start.how, slower=start.slower, within_s=first_s)
+        if start.how in self.refused:
+            found = Obtained(replace(found.found, status="infeasible", peak_bytes=sys.maxsize), found.how)
         best = start, _of_step(start, found)
         for place, (least, candidates) in enumerate(verbs):
             if self._price(best[1].found) > least:
@@ -341,6 +347,8 @@ class Search:
         self, candidate: Candidate, found: Obtained[Solution], best: tuple[Candidate, Obtained[Solution]]
     ) -> tuple[Candidate, Obtained[Solution]]:
         """The better one of the best so far and a plan of a rewritten step."""
+        if candidate.how in self.refused:
+            return best
         made = _of_step(candidate, found)
         price, least = self._price(made.found), self._price(best[1].found)
         fewer_bytes = made.found.peak_bytes < best[1].found.peak_bytes

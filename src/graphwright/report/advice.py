@@ -24,12 +24,10 @@ class Suggestion:
         what: the same in words.
         peak_bytes: predicted, resident bytes included.
         time: predicted time of one example of the batch, as a share of what it takes in the step as it is; nan where that is not known.
-        fits: whether the peak is within the memory, however late kernels end.
+        fits: whether the peak is within the memory.
         results: what becomes of the results of the step.
         call: what to write in Python.
         command: what to run in a shell; "" where nothing does it there.
-        high_bytes: what the peak may be where a kernel on another thread ends late; 0 where the order is kept.
-        low_bytes: what it may be where kernels end otherwise than estimated; 0 where the order is kept.
         make: gives the step that was suggested and example arguments, as `graphwright.measure` takes them.
     """
 
@@ -41,18 +39,11 @@ class Suggestion:
     results: str
     call: str
     command: str = ""
-    high_bytes: int = 0
     make: Callable[[], tuple[Any, Any]] | None = field(default=None, repr=False, compare=False)
-    low_bytes: int = 0
-
-    @property
-    def peak_words(self) -> str:
-        """Its peak, and between what it may lie."""
-        return peak_text(self.peak_bytes, self.high_bytes, self.low_bytes)
 
     def fits_words(self, memory_bytes: int) -> str:
         """Whether its peak is within the memory, and how narrowly."""
-        return fits_text(max(self.peak_bytes, self.high_bytes), memory_bytes)
+        return fits_text(self.peak_bytes, memory_bytes)
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "make": None}  # it holds the step
@@ -62,7 +53,6 @@ class Suggestion:
         return fields_json(self, "make")
 
 
-_APART = 1.01
 _NARROW = 0.05  # share of the memory: what leaves less fits narrowly
 _BY_RESULTS: tuple[SuggestionKind, ...] = get_args(SuggestionKind)
 
@@ -81,7 +71,6 @@ class Advice(Printed):
         lint: what is likely a mistake.
         left_out: what was not looked at, or cannot be done, and why.
         how: by figure, how it was obtained.
-        high_bytes, low_bytes: what the peak of the step as it is may be, as in `Suggestion`.
     """
 
     name: str
@@ -92,23 +81,16 @@ class Advice(Printed):
     lint: tuple[Finding, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict[str, str])
     how: Mapping[str, str] = field(default_factory=dict[str, str])
-    high_bytes: int = 0
-    low_bytes: int = 0
-
-    @property
-    def peak_words(self) -> str:
-        """Its peak, and between what it may lie."""
-        return peak_text(self.peak_bytes, self.high_bytes, self.low_bytes)
 
     @property
     def fits(self) -> bool:
         """Whether the step fits as it is."""
-        return max(self.peak_bytes, self.high_bytes) <= self.memory_bytes
+        return self.peak_bytes <= self.memory_bytes
 
     @property
     def verdict(self) -> str:
         """One sentence: whether it fits, and what to do first."""
-        need, have = self.peak_words, format_bytes(self.memory_bytes)
+        need, have = format_bytes(self.peak_bytes), format_bytes(self.memory_bytes)
         if self.fits:
             return f"It fits as it is: it needs {need} of memory, and there is {have}."
         fitting = [s for s in self.suggestions if s.fits]
@@ -116,7 +98,7 @@ class Advice(Printed):
             return f"It needs {need} of memory, there is {have}, and nothing of what was looked at makes it fit by itself."
         first = fitting[0]
         price = "" if math.isnan(first.time) else f", {price_text(first.time)}"
-        return f"It needs {need} of memory, and there is {have}. Do this first: {first.what} ({first.peak_words}{price})."
+        return f"It needs {need} of memory, and there is {have}. Do this first: {first.what} ({format_bytes(first.peak_bytes)}{price})."
 
     def to_json(self) -> dict[str, object]:
         """Plain numbers and text, as docs/json.md lists them."""
@@ -135,19 +117,6 @@ def ranked(suggestions: list[Suggestion]) -> tuple[Suggestion, ...]:
         return not s.fits, 0 if s.fits else s.peak_bytes, math.floor(10 * max(time - 1, 0.0)), _BY_RESULTS.index(s.kind), s.peak_bytes
 
     return tuple(sorted(suggestions, key=rank))
-
-
-def peak_text(peak_bytes: int, high_bytes: int, low_bytes: int = 0) -> str:
-    """A peak, and between what it may lie where that is not the same.
-
-    >>> peak_text(5 << 20, 0), peak_text(5 << 20, 6 << 20), peak_text(5 << 20, 6 << 20, 4 << 20)
-    ('5.00 MiB', '5.00 MiB, up to 6.00 MiB where a kernel ends late', '5.00 MiB, 4.00 to 6.00 MiB by when kernels end')
-    """
-    peak, high = format_bytes(peak_bytes), max(high_bytes, peak_bytes)
-    if 0 < low_bytes * _APART < peak_bytes:
-        (low, unit), (most, of) = (format_bytes(nbytes).split() for nbytes in (low_bytes, high))
-        return f"{peak}, {low}{'' if unit == of else f' {unit}'} to {most} {of} by when kernels end"
-    return f"{peak}, up to {format_bytes(high)} where a kernel ends late" if high > _APART * peak_bytes else peak
 
 
 def fits_text(peak_bytes: int, memory_bytes: int) -> str:

@@ -19,6 +19,7 @@ from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.values import MAY_BE_FED, is_constant
 from graphwright.ir.traits.variables import VARIABLES
+from graphwright.ir.walk import topological_order
 from graphwright.report.attribute_text import attribute_text
 from graphwright.report.drawing_tree import Part, edges_between, opened, scope_tree, served_tree, visible
 from graphwright.report.results import Inspection, NodeCost
@@ -97,8 +98,10 @@ def inspected_view(inspection: Inspection, *, node_limit: int = REPORT_NODES) ->
 
 def _shown_names(graph: Graph, inspection: Inspection) -> tuple[dict[Node, str], dict[Node, str]]:
     """Each node behind its layer, what is made for gradients apart; and of those in a block of layers, the same with the block."""
-    layer = {node: cost.layer for node in graph.nodes if (cost := inspection.nodes.get(node.name)) is not None and cost.layer}
-    in_order = dict.fromkeys(of.partition("/")[0] for of in (*inspection.timeline.layers, *layer.values()))
+    costs = ((node, inspection.nodes.get(node.name)) for node in topological_order(graph))
+    layer = {node: cost.layer for node, cost in costs if cost is not None and cost.layer}
+    forward = (of for node, of in layer.items() if node.name.partition("/")[0] not in _APART)
+    in_order = dict.fromkeys(of.partition("/")[0] for of in (*forward, *layer.values()))
     block = blocks(list(in_order))
     names, blocked = {node: node.name for node in graph.nodes}, dict[Node, str]()
     for node, of in layer.items():

@@ -13,7 +13,7 @@ from graphwright.report.graph_data import inspected_view
 from graphwright.report.measured_chart import measured_tracks, profile_tracks
 from graphwright.report.page import page_data, render_page
 from graphwright.report.profile_chart import profile_data, profile_summary, run_table
-from graphwright.report.results import CurvePoint, Inspection, LayerCost, MemoryPlan
+from graphwright.report.results import CurvePoint, Inspection, LayerCost, MemoryPlan, Timeline
 from graphwright.report.roofline import Roofline, RooflinePoint, make_roofline
 from graphwright.report.summary import (
     NO_LAYER,
@@ -44,7 +44,7 @@ def inspection_page(inspection: Inspection) -> str:
     graph = inspected_view(inspection)
     tracks = measured_tracks(("measured", "Measured", inspection.measured)) or (profile_tracks(profile) if profile else [])
     peaks = _peaks(("", inspection.peak_bytes, inspection.measured, "before"))
-    title = "Predicted, in the order of the trace" if inspection.executor else "Predicted" if tracks else ""
+    title = "" if inspection.peak_bytes == timeline.peak_bytes and not tracks else _title("Predicted", inspection.peak_bytes, timeline)
     memory = [("budget", inspection.advice.memory_bytes)] if inspection.advice else []
     tabs = [("advice", "What to do")] if inspection.advice else []
     tabs += [("overview", "Overview"), ("layers", "Layers"), ("memory", "At the peak")]
@@ -105,7 +105,7 @@ def plan_page(plan: MemoryPlan) -> str:
         ("original, ", plan.original_peak_bytes, plan.measured_before, "before"),
         ("planned, ", plan.peak_bytes, plan.measured_after, "after"),
     )
-    charts = [("before", "Before, in the order of the trace" if plan.executor else "Before", before), ("after", "Planned", after)]
+    charts = [("before", _title("Before", plan.original_peak_bytes, before), before), ("after", "Planned", after)]
     if plan.status == "unchanged":
         charts = [("after", "", after)]
     tracks = measured_tracks(
@@ -139,7 +139,7 @@ def plan_page(plan: MemoryPlan) -> str:
         tracks=tracks,
         live=[
             live_table("table-live-after", "Live at the planned peak", after),
-            live_table("table-live-before", "Live at the peak of the traced order", before),
+            live_table("table-live-before", "Live at the original peak", before),
         ][: len(charts)],
         layers=layer_table(layers_by_share(plan.layers)),
         decisions=decision_table(plan.decisions),
@@ -157,13 +157,18 @@ def plan_page(plan: MemoryPlan) -> str:
     )
 
 
+def _title(words: str, peak_bytes: int, timeline: Timeline) -> str:
+    """The title of a chart, which says so where it shows another order than that of the peak."""
+    return words if peak_bytes == timeline.peak_bytes else f"{words}, in the order of the trace"
+
+
 def _advice_data(advice: Advice) -> dict[str, Any]:
     """What the tab of advice shows: the step as it is, and what can be done, each with its peak beside the memory."""
     longest = max([advice.memory_bytes, advice.peak_bytes, *(s.peak_bytes for s in advice.suggestions)], default=1)
     rows: list[dict[str, Any]] = [
         {
             "what": s.what[:1].upper() + s.what[1:],
-            "peak": s.peak_words,
+            "peak": format_bytes(s.peak_bytes),
             "share": s.peak_bytes / longest,
             "fits": s.fits,
             "told": s.fits_words(advice.memory_bytes),
@@ -173,7 +178,7 @@ def _advice_data(advice: Advice) -> dict[str, Any]:
         }
         for s in advice.suggestions
     ]
-    as_it_is = {"peak": advice.peak_words, "share": advice.peak_bytes / longest, "fits": advice.fits}
+    as_it_is = {"peak": format_bytes(advice.peak_bytes), "share": advice.peak_bytes / longest, "fits": advice.fits}
     as_it_is["told"] = "fits" if advice.fits else "does not fit"
     return {
         "rows": rows,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from graphwright.plain import fields_json
 from graphwright.report.draw import Printed
-from graphwright.report.results import LiveBuffer, Role
+from graphwright.report.results import LiveBuffer, Role, Timeline
 
 Order = Literal["traced", "executor", "xla"]
 
@@ -24,15 +24,16 @@ class PeakPrediction(Printed):
         order: "traced" for one fixed order of all operations, the one in which the step was traced; "executor" for TensorFlow's own;
             "xla" for a step that XLA compiles, which has one order.
         threads: inter-op threads that run kernels; with the traced order they make no difference.
-        peak_bytes: the peak, resident bytes included; of several simulations the median.
+        peak_bytes: the peak, resident bytes included; the largest of several simulations.
         low_bytes: the smallest peak of all simulations.
-        high_bytes: the largest.
+        high_bytes: the same as `peak_bytes`.
         simulations: how many; 1 where nothing is left to chance.
         resident_bytes: variables, inputs and constants.
         peak_op: the operation at which the peak is reached, by its layer.
         live: what is held there, largest first.
         by_role: bytes at the peak; they add up to `peak_bytes`.
         how: by figure, how it was obtained.
+        timeline: memory over the step; None where it is not known, as for a step that XLA compiles. JSON leaves it out.
     """
 
     name: str
@@ -48,6 +49,7 @@ class PeakPrediction(Printed):
     live: tuple[LiveBuffer, ...]
     by_role: Mapping[Role, int]
     how: Mapping[str, str]
+    timeline: Timeline | None = field(default=None, repr=False, compare=False)
 
     @property
     def by_layer(self) -> dict[str, int]:
@@ -60,7 +62,7 @@ class PeakPrediction(Printed):
     def to_json(self) -> dict[str, object]:
         """Plain numbers, bytes in all `_bytes`."""
         return {
-            **fields_json(self, by_role="bytes_by_role"),
+            **fields_json(self, "timeline", by_role="bytes_by_role"),
             "bytes_by_layer": self.by_layer,
             "live": [fields_json(buffer, nbytes="bytes") for buffer in self.live],
         }

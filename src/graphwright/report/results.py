@@ -216,6 +216,10 @@ class Inspection(OnPage, Printed):
         graph: what was inspected: one flat graph, calls inlined. It stays behind where the inspection is pickled or copied deeply.
         profile: a measured step, see `with_profile`.
         advice: what can be done where memory is short, see `with_advice`.
+        peak_bytes: the peak of the step as TensorFlow or XLA runs it, the largest of several simulations; where that is unknown, or the
+            traced order was asked for, the peak in that order. `how` says which.
+        timeline: memory in the same order; of a step that XLA compiles, in the traced order.
+        executor: the prediction behind `peak_bytes`, with its range; None for the traced order.
     """
 
     name: str
@@ -233,7 +237,7 @@ class Inspection(OnPage, Printed):
     lower_bound_reason: str  # for example "op decoder/conv9/Conv2D alone needs 83 %"
     how: Mapping[str, str]  # figure -> how it was obtained
     measured: Measurement | None = None
-    executor: PeakPrediction | None = None  # the peak in the order of TensorFlow's executor, or XLA's; all else is for the traced order
+    executor: PeakPrediction | None = None
     optimizer_flops: float = 0.0
     bytes_moved: float = math.nan
     op_types: tuple[OpTypeCost, ...] = ()
@@ -385,7 +389,7 @@ class MemoryPlan(OnPage, Printed):
         resident_bytes: what no plan can change: weights, optimizer state, inputs, constants.
         original_peak_bytes: predicted peak of the step as it is: that of `executor`, and where there is none, that of `timeline_before`;
             for a step that XLA compiles, XLA's. A budget that is a share is one of it.
-        timeline_before: the step in the order in which it was traced, from which the plan starts.
+        timeline_before: the step as it is, in the order of `executor`; where that is unknown, in the order in which it was traced.
         executor: the peak of the step as it is, in the order of TensorFlow's executor; None where it is not known (`how` says why).
         overhead: planned extra time as a share of the unmodified time.
         least_overhead: what every plan within the budget takes at least, whatever its order and whatever it recomputes of this graph (after

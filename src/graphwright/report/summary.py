@@ -66,20 +66,18 @@ class DecisionTotal:
 
 def inspection_verdict(inspection: Inspection) -> str:
     """One sentence: what the step needs and where it goes."""
-    peak, own = inspection.peak_bytes, inspection.executor
-    timeline = inspection.timeline
+    own, timeline = inspection.executor, inspection.timeline
+    peak = timeline.peak_bytes
     text = f"{inspection.name} needs {format_bytes(peak)} at its peak"
     if own is not None and own.order == "xla":
         needed = f"{format_bytes(own.peak_bytes)} at its peak, compiled by XLA; operation by operation"
         text = f"{inspection.name} needs {needed} {format_bytes(peak)}"
-    elif own is not None:
-        text = f"{inspection.name} needs {format_bytes(own.peak_bytes)} at its peak, {format_bytes(peak)} in the order of its trace"
     if timeline.total_bytes and peak:
         role, nbytes = max(
             ((role, row[timeline.peak_step]) for role, row in timeline.bytes_by_role.items()),
             key=lambda pair: pair[1],
         )
-        text += f", {format_percent(nbytes / peak)} of {'it' if own is None else 'that'} {role}"
+        text += f", {format_percent(nbytes / peak)} of it {role}"
         groups = [group for group in live_groups(timeline.live_at_peak) if group.layer]
         if groups:
             text += f"; the most in {groups[0].layer} ({format_bytes(groups[0].nbytes)} of {groups[0].role})"
@@ -125,8 +123,7 @@ def inspection_facts(inspection: Inspection) -> list[Fact]:
     """The figures of an inspection, the most asked for first."""
     parameters = inspection.parameters
     return [
-        Fact("peak", format_bytes(inspection.peak_bytes), _peak_note(inspection.timeline)),
-        *_executor_facts(inspection),
+        *_peak_facts(inspection),
         Fact("resident", format_bytes(inspection.resident_bytes), "weights, optimizer state, inputs, constants: no plan changes it"),
         Fact("lower bound", format_bytes(inspection.lower_bound_bytes), inspection.lower_bound_reason),
         Fact("trainable parameters", format_count(parameters.trainable), format_bytes(parameters.trainable_bytes)),
@@ -172,16 +169,12 @@ def plan_facts(plan: MemoryPlan) -> list[Fact]:
     ]
 
 
-_PEAK_IN_ORDER = {"traced": "peak, traced order", "executor": "peak, executor's order", "xla": "peak, compiled by XLA"}
-
-
 def inspection_comparisons(inspection: Inspection) -> list[Comparison]:
     """Predicted next to measured for an inspection; a missing measurement is said, not left out."""
-    measured, executor = inspection.measured, inspection.executor
+    measured = inspection.measured
     peak = measured.peak_bytes if measured else None
     return [
         _compare_bytes("peak", inspection.peak_bytes, peak),
-        *([_compare_bytes(_PEAK_IN_ORDER[executor.order], executor.peak_bytes, peak)] if executor else []),
         _compare_bytes("resident", inspection.resident_bytes, measured.resident_bytes if measured else None),
         Comparison("time of a step", NOT_PREDICTED, _time(measured.time_s if measured else math.nan), ""),
     ]
@@ -302,13 +295,16 @@ def _at_peak(timeline: Timeline) -> str:
     return timeline.words(timeline.peak_step)
 
 
-def _executor_facts(inspection: Inspection) -> list[Fact]:
-    executor = inspection.executor
+def _peak_facts(inspection: Inspection) -> list[Fact]:
+    executor, timeline = inspection.executor, inspection.timeline
     if executor is None:
-        return []
+        return [Fact("peak", format_bytes(inspection.peak_bytes), f"{_peak_note(timeline)}; in the order of the trace")]
     if executor.order == "xla":
-        return [Fact("compiled by XLA", format_bytes(executor.peak_bytes), "what XLA lays out; all else here is operation by operation")]
-    return [Fact("executor's order", format_bytes(executor.peak_bytes), _executor_note(executor))]
+        return [
+            Fact("peak", format_bytes(executor.peak_bytes), "by XLA's buffer assignment; all else here is operation by operation"),
+            Fact("uncompiled", format_bytes(timeline.peak_bytes), _peak_note(timeline)),
+        ]
+    return [Fact("peak", format_bytes(executor.peak_bytes), f"{_peak_note(timeline)}; {_executor_note(executor)}")]
 
 
 def _executor_note(executor: PeakPrediction) -> str:
@@ -319,14 +315,11 @@ def _executor_note(executor: PeakPrediction) -> str:
 
 
 def _original_facts(plan: MemoryPlan) -> list[Fact]:
-    """What the step as it is needs; where that is not the peak of the traced order, that one too."""
+    """The peak of the step as it is."""
     before = plan.timeline_before
     if plan.executor is None:
         return [Fact("original peak", format_bytes(plan.original_peak_bytes), _plan_note(plan.original_peak_bytes, before))]
-    return [
-        Fact("original peak", format_bytes(plan.original_peak_bytes), _executor_note(plan.executor)),
-        Fact("traced order", format_bytes(before.peak_bytes), _peak_note(before)),
-    ]
+    return [Fact("original peak", format_bytes(plan.original_peak_bytes), _executor_note(plan.executor))]
 
 
 def _offload_facts(plan: MemoryPlan) -> list[Fact]:

@@ -10,7 +10,7 @@ from graphwright.report.advice import Advice, Suggestion, price_text
 from graphwright.report.out_of_memory import OutOfMemory
 from graphwright.report.terminal_layout import Page, wrapped
 from graphwright.report.terminal_peak import print_live
-from graphwright.report.units import feeds_text, printable
+from graphwright.report.units import feeds_text, format_bytes, printable
 
 
 def print_advice(advice: Advice, page: Page) -> None:
@@ -47,7 +47,7 @@ def _body(suggestion: Suggestion, memory_bytes: int, width: int) -> list[Text]:
     fits = suggestion.fits_words(memory_bytes)
     time = "time not predicted" if math.isnan(suggestion.time) else f"{price_text(suggestion.time)} for each example"
     style = "" if suggestion.fits else "dim"
-    lines = [Text(wrapped(f"{suggestion.peak_words}; {fits}; {time}; {suggestion.results}", width), style=style)]
+    lines = [Text(wrapped(f"{format_bytes(suggestion.peak_bytes)}; {fits}; {time}; {suggestion.results}", width), style=style)]
     # Both are copied: a call stays on its line, a command goes on in the next as a shell takes it.
     call, command = Text(printable(suggestion.call), style="bold"), Text(_continued(printable(suggestion.command), width), style="bold")
     return [*lines, *(text for text in (call, command) if text)]

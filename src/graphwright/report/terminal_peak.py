@@ -35,20 +35,17 @@ def print_live(prediction: PeakPrediction, page: Page) -> None:
 
 
 def _verdict(prediction: PeakPrediction) -> str:
-    text = f"{printable(prediction.name)}: {format_bytes(prediction.peak_bytes)} at its peak, "
+    text = f"{printable(prediction.name)}: {format_bytes(prediction.peak_bytes)} at its peak"
     if prediction.order == "traced":
-        return text + "when its operations run in the order in which they were traced."
+        return f"{text}, when its operations run in the order in which they were traced."
     if prediction.order == "xla":
-        return text + "compiled by XLA."
+        return f"{text}, compiled by XLA."
     threads = "one inter-op thread" if prediction.threads == 1 else f"{prediction.threads} inter-op threads"
-    low, high = format_bytes(prediction.low_bytes), format_bytes(prediction.high_bytes)
-    spread = f" ({low} to {high})" if low != high else ""
-    return text + f"in the order of TensorFlow's executor with {threads}{spread}."
+    return f"{text}, as TensorFlow runs it with {threads}."
 
 
 def _facts(prediction: PeakPrediction) -> list[Fact]:
     facts = [Fact("peak", format_bytes(prediction.peak_bytes), f"reached at {printable(prediction.peak_op)}")]
     if prediction.order == "executor":
         facts.append(Fact("lowest", format_bytes(prediction.low_bytes), f"of {prediction.simulations} simulations"))
-        facts.append(Fact("highest", format_bytes(prediction.high_bytes), ""))
     return [*facts, Fact("resident", format_bytes(prediction.resident_bytes), "variables, inputs and constants")]

@@ -17,12 +17,12 @@ from graphwright.ir.graph import Graph
 from graphwright.ir.traits.control_flow import ENTERS, EXITS, LOOP_CONDITIONS, MERGES, NEXT_ITERATIONS, SWITCHES
 from graphwright.ir.traits.values import ARGUMENTS, RESULTS
 from graphwright.ir.walk import order_of
-from graphwright.run.call_options import optimized_anew
+from graphwright.run.call_options import grappler_disabled, optimized_anew
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.bounded_shapes import import_bounded
 from graphwright.source.concrete_function import drop_shape_attributes
 from graphwright.source.graph_def import from_graph_def
-from graphwright.source.private_tensorflow import call_cancelled, collected_graphs, op_definition
+from graphwright.source.private_tensorflow import call_cancelled, collected_graphs, is_summary_traced, op_definition
 from graphwright.source.write_nodes import write_placeholder
 
 tf: Any = importlib.import_module("tensorflow")
@@ -31,7 +31,7 @@ _ONEDNN_PREFIXES = ("_MklNative", "_Mkl")
 _WITH_BIAS = "WithBias"
 _LOWERED = SWITCHES | MERGES | ENTERS | EXITS
 _PASSES_ON = ENTERS | MERGES | EXITS | NEXT_ITERATIONS
-_ATTEMPTS = 3
+_ATTEMPTS = 8
 
 
 def executed_graph(step: TracedStep, *, like: Graph, grappler: bool = True, shapes: dict[str, Shape] | None = None) -> Graph:
@@ -72,6 +72,12 @@ def recorded_graphs(step: TracedStep, *, like: Graph, grappler: bool = True, mem
         step, like, grappler, and what it raises: see `executed_graph`.
         memory_optimizer: whether Grappler's memory optimizer takes part, as it does by default.
     """
+    if is_summary_traced():
+        raise UnsupportedError(
+            "TensorFlow collects graphs for a trace of yours, which would lose them",
+            where=f"step {step.name!r}",
+            remedy="call tf.summary.trace_export or tf.summary.trace_off first, or ask for order='traced'",
+        )
     graphs: list[bytes] = []
     for _ in range(_ATTEMPTS):  # a function that another thread calls at the same time can take the place of the record
         with collected_graphs() as found:
@@ -80,6 +86,24 @@ def recorded_graphs(step: TracedStep, *, like: Graph, grappler: bool = True, mem
         if _records_like(graphs, like):
             break
     return graphs
+
+
+def refusal(step: TracedStep) -> str:
+    """Why TensorFlow refuses to run a step without Grappler, in its own words; "" where it does not. The step does not run.
+
+    TensorFlow builds all that it runs for the step: placement, its graph passes, the executor. The first call finds that ready.
+
+    >>> import tensorflow as tf
+    >>> from graphwright.run.traced_step import resolve
+    >>> refusal(resolve(tf.function(lambda x: x + 1), tf.zeros([4])))
+    ''
+    """
+    try:
+        with grappler_disabled():
+            call_cancelled(step.function, step.arguments)
+    except tf.errors.OpError as error:
+        return first_line(error)
+    return ""
 
 
 def read_executed_graph(graphs: Sequence[bytes], *, like: Graph, shapes: dict[str, Shape] | None = None) -> Graph:
@@ -187,13 +211,14 @@ def _positions_of_arguments(record: Any) -> dict[str, int]:
 def _records_like(graphs: Sequence[bytes], like: Graph) -> list[Any]:
     """Of TensorFlow's records those of this step: other threads (an input pipeline's) may have called functions of their own meanwhile.
 
-    They have as many arguments, of the same types.
+    They have as many arguments, of the same types. A record that has other arguments at its end than at its start mixes two functions.
     """
     wanted = [(k, value.dtype.number) for k, value in enumerate(like.inputs)]
     found: list[Any] = []
     for record in map(tf.compat.v1.RunMetadata.FunctionGraphs.FromString, graphs):
         arguments = [(n.attr["index"].i, n.attr["T"].type) for n in record.pre_optimization_graph.node if n.op in ARGUMENTS]
-        if record.partition_graphs and sorted(arguments) == wanted:
+        ends = [node.name for graph_def in record.partition_graphs for node in graph_def.node if node.op in ARGUMENTS]
+        if record.partition_graphs and sorted(arguments) == wanted and sorted(ends) == sorted(_positions_of_arguments(record)):
             found.append(record)
     return found
 
@@ -321,7 +346,7 @@ def _prepare(step: TracedStep, *, grappler: bool, memory_optimizer: bool) -> Non
     """Call the step such that TensorFlow prepares it, and gives up before the first kernel."""
     try:
         with optimized_anew(grappler=grappler, memory_optimizer=memory_optimizer):
-            call_cancelled(step.run)
+            call_cancelled(step.function, step.arguments)
     except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
         raise UnsupportedError(
             f"TensorFlow cannot prepare the step: {first_line(error)}",

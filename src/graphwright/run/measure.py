@@ -242,11 +242,12 @@ def run_worker(directory: Path, request: Mapping[str, Any], settings: Mapping[st
     (directory / "request.json").write_text(json.dumps(request))
     (directory / "result.json").unlink(missing_ok=True)
     environment = os.environ | settings
-    environment["PYTHONPATH"] = os.pathsep.join([str(_SOURCE_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    environment["PYTHONPATH"] = os.pathsep.join([str(_SOURCE_ROOT), *filter(None, named)])  # an empty one would be the current folder
     if not tf.config.get_visible_devices("GPU"):
         environment["CUDA_VISIBLE_DEVICES"] = "-1"  # hidden here, hidden there
     environment["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"  # this process may hold a part of the GPU's memory
-    command = bound([sys.executable, "-m", "graphwright.run.worker", str(directory)])
+    command = bound([sys.executable, "-P", "-m", "graphwright.run.worker", str(directory)])
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False)
     except subprocess.TimeoutExpired as error:

@@ -197,6 +197,8 @@ def evaluate_constants(graph: Graph) -> Callable[[Sequence[Value]], list[np.ndar
         with constants.as_default():
             tf.graph_util.import_graph_def(graph_def, name="")
         config: Any = tf.compat.v1.ConfigProto(device_count={"GPU": 0})
+        config.graph_options.rewrite_options.disable_meta_optimizer = True  # it goes along a chain by recursion, until the stack ends
+        config.graph_options.optimizer_options.opt_level = -1
         with tf.compat.v1.Session(graph=constants, config=config) as session:
             return list(session.run([v.name for v in values]))
 

@@ -1,7 +1,9 @@
 """Files that hold a model: `.keras`, SavedModel folders, frozen graphs."""
 
 import gc
+import logging
 import os
+import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -104,11 +106,17 @@ def _loaded_model(path: Path) -> Any:
 
 @contextmanager
 def _quiet() -> Generator[None]:
-    """Without TensorFlow's line for each value of the checkpoint that nothing asked for, said when what restores them is collected."""
-    logger = import_tensorflow().get_logger()
-    level = logger.level
-    logger.setLevel("ERROR")
+    """Without TensorFlow's line for each value of the checkpoint that nothing asked for, said when what restores them is collected.
+
+    Other threads may log meanwhile.
+    """
+    logger, here = import_tensorflow().get_logger(), threading.get_ident()
+
+    def is_for_the_user(record: logging.LogRecord) -> bool:
+        return record.thread != here or record.levelno >= logging.ERROR
+
+    logger.addFilter(is_for_the_user)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        logger.removeFilter(is_for_the_user)

@@ -1,18 +1,27 @@
 """Files of Keras: read with a clear error, and what is checked before Keras opens an archive."""
 
+import importlib
+import inspect
+import json
+import threading
 import warnings
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from graphwright.errors import FileFormatError, in_words
 from graphwright.files import check_given
 from graphwright.source.model_folder import leaves_folder
-from graphwright.source.private_keras import forget_empty_build
+from graphwright.source.private_keras import forget_empty_build, is_saved_part, object_of_config
 from graphwright.source.tensorflow_import import import_keras
 from graphwright.source.trust import TrustedPath, check_trusted
 
 KERAS_SUFFIXES = (".keras", ".h5", ".hdf5")
+_WARNINGS = threading.RLock()  # the filters are one list for the process: two threads must not put back each other's
+_FUNCTIONS = frozenset("activations constraints initializers losses metrics ops regularizers".split())
+_LOOKED_UP = frozenset("builtins keras keras_cv keras_hub keras_nlp".split())
+"""The packages of which Keras calls what a file names, without its being registered."""
+_DOORS = frozenset({"get", "serialize", "deserialize"})
 _HARMLESS_BYTES = 256 * 2**20
 _GREATEST_RATIO = 100
 _LARGEST_CONFIG_BYTES = 256 * 2**20
@@ -32,8 +41,10 @@ def read_keras_file(path: Path, *, compiled: bool) -> Any:
     check_given(path)
     if path.suffix == ".keras":
         check_keras_archive(path)
+    if not trusted:
+        check_keras_objects(path)
     try:
-        with warnings.catch_warnings():
+        with _WARNINGS, warnings.catch_warnings():
             # An optimizer that was saved before its first step has no values yet.
             warnings.filterwarnings("ignore", "Skipping variable loading for optimizer", UserWarning)
             # A model with a `compile` of its own is not compiled then; what needs it compiled says so.
@@ -82,3 +93,58 @@ def check_keras_archive(path: Path) -> None:
         )
     if config is None:
         raise FileFormatError("there is no config.json in the archive", where=str(path), cause="it is no .keras file")
+
+
+def check_keras_objects(path: Path) -> None:
+    """Refuse a file that names functions or classes of Keras other than those of which models are made, before Keras calls them.
+
+    Raises:
+        ArgumentError: it names one: a data set that is downloaded, a model with weights, a setting of the process.
+        FileFormatError: its configuration cannot be read.
+    """
+    try:
+        if path.suffix == ".keras":
+            with zipfile.ZipFile(path) as archive:
+                configs: list[Any] = [json.loads(archive.read("config.json"))]
+        else:
+            with importlib.import_module("h5py").File(path, "r") as file:
+                configs = [json.loads(file.attrs[key]) for key in ("model_config", "training_config") if key in file.attrs]
+    except Exception as error:  # h5py and zipfile raise anything for a damaged file
+        raise FileFormatError(f"its configuration cannot be read: {in_words(error)}", where=str(path), cause="it is damaged") from error
+    while configs:
+        part = configs.pop()
+        if isinstance(part, dict):
+            known = cast("dict[str, Any]", part)
+            if "class_name" in known and "config" in known and not _is_part_of_models(known):
+                name = known.get("config") if known["class_name"] == "function" else known.get("spec_name", known["class_name"])
+                check_trusted(path, f"loading the model, of which {known.get('module')}.{str(name)[:80]} is a part,")
+            configs += known.values()
+        elif isinstance(part, list):
+            configs += cast("list[Any]", part)
+
+
+def _is_part_of_models(config: dict[str, Any]) -> bool:
+    """Whether an object that a configuration names is of a kind that models are made of, or one that Keras does not look up at all."""
+    name, module = config["class_name"], config.get("module")
+    is_function = name == "function"
+    name = config.get("config") if is_function else name
+    if not isinstance(name, str) or not isinstance(module, str | None):
+        return False
+    if name.startswith("__"):  # a value
+        return name != "__typespec__"
+    key = name if is_function else config.get("registered_name", name)
+    if isinstance(key, str) and import_keras().saving.get_registered_object(key) is not None:
+        return True
+    if not module:  # a layer of an old file, or nothing
+        held = object_of_config("keras.src.layers", name)
+        return is_function or held is None or is_saved_part(held)
+    package, _, room = module.partition(".")
+    if package not in _LOOKED_UP:
+        return True
+    if package == "builtins":
+        found = [held for room in (*_FUNCTIONS, "optimizers") if (held := object_of_config(f"keras.{room}", name)) is not None]
+        return is_function and name not in _DOORS and all(map(inspect.isfunction, found))
+    held = object_of_config(module, name)
+    if is_function:
+        return package == "keras" and room.partition(".")[0] in _FUNCTIONS and name not in _DOORS and inspect.isfunction(held)
+    return package == "keras" and is_saved_part(held)

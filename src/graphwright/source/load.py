@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-import io
 import re
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -141,8 +139,7 @@ def _load_keras_model(model: Any) -> Graph:
     def export(folder: Path) -> None:
         if getattr(model, "inputs", None) is None and model.built and called_specs(model) is not None:
             call_with_specs(model, called_specs(model))  # one from a file was not called in this process, and is not exported then
-        with contextlib.redirect_stdout(io.StringIO()):
-            model.export(folder, format="tf_saved_model", verbose=False)
+        model.export(folder, format="tf_saved_model", verbose=False)
 
     code = None if model.built else ErrorCode.OPEN_INPUT
     remedy = "build it (call it once), or export it yourself"

@@ -5,6 +5,7 @@
 
 import importlib
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import FrameType
 from typing import Any, cast
@@ -254,3 +255,27 @@ def what_is_overridden(model: Any) -> list[str]:
     kind: Any = cast("Any", type(model))
     names = ("train_step", "test_step", "compute_loss", "compute_metrics", "make_train_function", "make_test_function")
     return [name for name in names if name in vars(model) or getattr(kind, name) is not getattr(plain, name)]
+
+
+def object_of_config(module: str, name: str) -> Any:
+    """What Keras takes for a name that a saved configuration has: what it exports so, or a name of a module that it has loaded."""
+    exported = importlib.import_module("keras.src.api_export").get_symbol_from_name(f"{module}.{name}")
+    return exported if exported is not None else getattr(sys.modules.get(module), name, None)
+
+
+def is_saved_part(kind: Any) -> bool:
+    """Whether a class of Keras is one of which models are made: layers, operations, losses, metrics, optimizers and what they take."""
+    keras: Any = importlib.import_module("keras")
+    kinds = (
+        importlib.import_module("keras.src.saving.keras_saveable").KerasSaveable,
+        importlib.import_module("keras.src.dtype_policies.dtype_policy_map").DTypePolicyMap,
+        importlib.import_module("keras.src.quantizers.quantization_config").QuantizationConfig,
+        keras.initializers.Initializer,
+        keras.regularizers.Regularizer,
+        keras.constraints.Constraint,
+        keras.optimizers.schedules.LearningRateSchedule,
+        keras.quantizers.Quantizer,
+        keras.random.SeedGenerator,
+        keras.DTypePolicy,
+    )
+    return isinstance(kind, type) and issubclass(kind, kinds)

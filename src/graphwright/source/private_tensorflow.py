@@ -5,6 +5,7 @@ TensorFlow has no public way to make a `ConcreteFunction` of a `GraphDef`, nor t
 """
 
 import importlib
+import threading
 import weakref
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
@@ -74,34 +75,67 @@ def new_call_options(config: Any, executor: str) -> Any:
     return _private("eager.context").FunctionCallOptions(executor_type=executor or None, config_proto=config)
 
 
+_COLLECTION = threading.RLock()
+
+
+def is_summary_traced() -> bool:
+    """Whether `tf.summary.trace_on` collects the graphs that this process calls, for the user."""
+    return _private("ops.summary_ops_v2")._current_trace_context is not None
+
+
 @contextmanager
 def collected_graphs() -> Generator[list[bytes]]:
-    """TensorFlow's records (`RunMetadata.FunctionGraphs`) of functions that are first called in the block, filled at its end."""
+    """TensorFlow's records (`RunMetadata.FunctionGraphs`) of functions that are first called in the block, filled at its end.
+
+    The collection is one for the process: blocks of several threads wait for each other. A trace by `tf.summary` would lose its graphs.
+    """
     context = _private("eager.context")
     graphs: list[bytes] = []
-    one = import_tensorflow().constant(1)
-    _ = one + one  # what it needs is made before the collection starts
-    context.enable_graph_collection()
-    try:
-        _ = one + one
-        context.export_run_metadata()  # drops what a block left that raised before its records were fetched
-        yield graphs
-        _ = one + one  # the record is written when a call succeeds
-        graphs += [graph.SerializeToString() for graph in context.export_run_metadata().function_graphs]
-    finally:
-        context.disable_graph_collection()
+    with _COLLECTION:
+        one = import_tensorflow().constant(1)
+        _ = one + one  # what it needs is made before the collection starts
+        context.enable_graph_collection()
+        try:
+            _ = one + one
+            context.export_run_metadata()  # drops what a block left that raised before its records were fetched
+            yield graphs
+            _ = one + one  # the record is written when a call succeeds
+            graphs += [graph.SerializeToString() for graph in _whole(context.export_run_metadata().function_graphs)]
+        finally:
+            context.disable_graph_collection()
 
 
-def call_cancelled(call: Callable[[], Any]) -> None:
-    """Make a call such that TensorFlow prepares the functions it calls, and gives up before the first kernel.
+def _whole(records: Iterable[Any]) -> list[Any]:
+    """The records of whole preparations. Each call that another thread ends in the midst of one cuts its record in two."""
+    whole: list[Any] = []
+    for record in records:
+        if whole and (not whole[-1].partition_graphs or not record.pre_optimization_graph.node):
+            whole[-1].MergeFrom(record)
+        else:
+            whole.append(record)
+    return whole
+
+
+def call_cancelled(function: Any, arguments: Sequence[Any]) -> None:
+    """Let TensorFlow prepare a call of a `ConcreteFunction` with flat tensors, and give up before the first kernel.
+
+    Only this call is cancelled. TensorFlow's own context for cancelled calls holds for all threads of the process.
 
     Raises:
-        tf.errors.OpError: a function cannot be prepared.
+        tf.errors.OpError: the function cannot be prepared.
     """
+    context, called = _private("eager.context").context(), function._inference_function
     manager = _private("eager.cancellation").CancellationManager()
     manager.start_cancel()
     with suppress(import_tensorflow().errors.CancelledError):
-        manager.get_cancelable_function(call)()
+        _private("eager.execute").execute_with_cancellation(
+            called.name.decode(),
+            num_outputs=len(called.function_type.flat_outputs),
+            inputs=[*arguments, *function.captured_inputs],
+            attrs=tuple(item for pair in context.function_call_options.as_attrs().items() for item in pair),
+            ctx=context,
+            cancellation_manager=manager,
+        )
 
 
 def compiled_by_xla(function: Any, specs: list[Any], stage: str = "optimized_hlo_proto_serialized") -> Any:

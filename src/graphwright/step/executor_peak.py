@@ -3,40 +3,42 @@
 from __future__ import annotations
 
 import os
-import statistics
-from collections.abc import Callable, Iterable, Sequence
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.executor import simulate_executor
 from graphwright.analyze.executor_memory import PeakState
 from graphwright.analyze.executor_order import number_nodes
 from graphwright.analyze.runtime_constants import runtime_constants
-from graphwright.analyze.time_model import ASSUMED_ROOFS, EXECUTION_S, estimated_time_s, is_product
+from graphwright.analyze.time_model import ASSUMED_ROOFS, EXECUTION_S, estimated_time_s
 from graphwright.analyze.traffic import bytes_moved
 from graphwright.analyze.workspace import onednn_enabled, workspace_bytes
 from graphwright.errors import GraphwrightError, first_line, in_words
-from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.effects import Purity
 from graphwright.report.obtained import Obtained
-from graphwright.report.peak_prediction import PeakPrediction
+from graphwright.report.peak_prediction import Order, PeakPrediction
 from graphwright.report.progress import tell
-from graphwright.report.results import ROLES, LiveBuffer, Role
+from graphwright.report.results import ROLES, Timeline
 from graphwright.report.units import counted
-from graphwright.run.executed_graph import executed_graph, read_executed_graph, recorded_graphs
+from graphwright.run.executed_graph import executed_graph, read_executed_graph, recorded_graphs, refusal
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.attributes import constant_array
 from graphwright.source.concrete_function import meets_other_processes
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.step.example_inputs import preparable
+from graphwright.step.executor_timeline import executor_timeline
 from graphwright.step.flatten import stateful_op_types
 from graphwright.step.summary import Roles, find_roles
 
 Found = TypeVar("Found")
-Slower = Callable[[Node], float]
 _MOST_NODES = 20_000
+_SIMULATIONS = 3
+_RANGE_NODES = 4_000  # above, one simulation has to do
 _MANY_RUNS = 200_000  # of nodes in loops, which draw often enough within one simulation
 _TRANSPOSED_BYTES_PER_S = 1.5e9  # read off profiles, as the rates of `analyze.time_model`
 _ONEDNN = " and oneDNN's rewrites" if onednn_enabled() else ""
@@ -45,28 +47,30 @@ HOW_EXECUTOR = (
     "each thread, buffers freed when the last reader is done; tensors rounded as malloc does, whole pages from 32 KiB on; known kernel "
     "workspace; for the CPU"
 )
-_LATE = 50.0
-_SHARED, _DRAWS = 2.0, 3
-_MOST_LATE = 8
-_LARGE = 0.02
-_HOW_RANGE = "operations start in an order that TensorFlow settles anew each time it prepares a function; {orders} simulated"
+_HOW_RANGE = "TensorFlow chooses the order of operations each time it prepares a function; {orders} simulated"
 
 
 def plain_peak(
-    traced: TracedStep, like: Graph, tasks: TaskMap, *, simulations: int, draws: int = 1, records: Sequence[bytes] | None = None
+    traced: TracedStep,
+    like: Graph,
+    tasks: TaskMap,
+    *,
+    simulations: int | None = None,
+    records: Sequence[bytes] | None = None,
+    roles: Roles | None = None,
 ) -> Obtained[PeakPrediction | None]:
     """The peak of a step as it is, and how it was obtained; or None, and why it is not known. The step does not run.
 
     Most of the time goes into TensorFlow's preparing the graph, which takes time about linear in its nodes.
 
     Args:
-        traced, like, tasks, simulations, draws: see `executor_peak`.
+        traced, like, tasks, simulations, roles: see `executor_peak`.
         records: what TensorFlow recorded when it prepared the step, if it has.
     """
 
     def predict() -> PeakPrediction:
-        graphs = None if records is None else [read_executed_graph(records, like=like)]
-        return executor_peak(traced, like, tasks, threads=inter_op_threads(), simulations=simulations, draws=draws, graphs=graphs)
+        graph = None if records is None else read_executed_graph(records, like=like)
+        return executor_peak(traced, like, tasks, threads=inter_op_threads(), simulations=simulations, graph=graph, roles=roles)
 
     tell("simulating TensorFlow's executor")
     found, why = ask_tensorflow(traced, like, predict)
@@ -83,13 +87,25 @@ def prepared(traced: TracedStep, like: Graph, *, memory_optimizer: bool = True) 
     return ask_tensorflow(traced, like, lambda: recorded_graphs(preparable(traced), like=like, memory_optimizer=memory_optimizer))
 
 
+def why_refused(traced: TracedStep, function: Any) -> str:
+    """Why TensorFlow refuses to run a function in place of a step that it runs; "" where it does not, or cannot be asked. Nothing runs."""
+    tf = import_tensorflow()
+    with tf.init_scope():  # the call may come from a function that is being traced
+        symbolic = any(map(tf.is_symbolic_tensor, function.captured_inputs))
+        if symbolic or not tf.executing_eagerly() or meets_other_processes(function):
+            return ""
+        step = preparable(traced)
+        why = refusal(replace(step, function=function))
+        return why if why and not refusal(step) else ""
+
+
 def ask_tensorflow(traced: TracedStep, like: Graph, question: Callable[[], Found]) -> Obtained[Found | None]:
     """The answer to a question for which TensorFlow has to prepare a step; or None, and why there is none, to be put behind "not ...".
 
     Args:
         like: the flat graph of the step.
     """
-    if len(like) > _MOST_NODES:
+    if len(like) > _MOST_NODES or like.inlined > 1.25 * _MOST_NODES:  # Grappler goes along a chain by recursion, until the stack ends
         return Obtained(None, f", since TensorFlow takes long to prepare a graph of more than {_MOST_NODES:,} nodes; see predict_peak")
     if meets_other_processes(traced.function):
         return Obtained(None, ", since other processes take part in the step")
@@ -111,9 +127,10 @@ def executor_peak(
     tasks: TaskMap,
     *,
     threads: int,
-    simulations: int,
-    draws: int = 1,
-    graphs: Sequence[Graph] | None = None,
+    simulations: int | None = None,
+    graph: Graph | None = None,
+    as_numbered: bool = False,
+    roles: Roles | None = None,
 ) -> PeakPrediction:
     """The prediction for the executor's order.
 
@@ -122,82 +139,59 @@ def executor_peak(
         like: its flat graph: shapes of the inputs, variables.
         tasks: of the flat graph, for roles and resident bytes.
         threads: inter-op threads.
-        simulations: how many graphs TensorFlow is to prepare.
-        draws: how often each of them is simulated at most, with other draws of what is left to chance; once where loops are long.
-        graphs: graphs that it has prepared, to be taken instead.
+        simulations: how often the execution is simulated at most, each time with other draws of what is left to chance; once where loops
+            are long. Three times by default, once for a large graph.
+        graph: the graph that TensorFlow has prepared, where it has.
+        as_numbered: whether the step ran with this very graph. TensorFlow numbers the nodes again when it prepares the step again.
+        roles: of the flat graph, where they are known.
     """
-    if graphs is None:
-        step, shapes = preparable(traced), dict[str, Shape]()
-        graphs = [executed_graph(step, like=like, shapes=shapes) for _ in range(simulations)]
-    states: list[PeakState] = []
-    for k, graph in enumerate(graphs):
-        states += _simulate(graph, tasks, threads, [(seed, _as_estimated) for seed in range(k * draws, (k + 1) * draws)])
+    graph = graph or executed_graph(preparable(traced), like=like, shapes={})
+    count = simulations or (_SIMULATIONS if len(like) <= _RANGE_NODES else 1)
+    states = _simulate(graph, tasks, threads, count, as_numbered=as_numbered)
     peaks = [state.peak_bytes for state in states]
-    median = statistics.median_low(peaks)
-    chosen = states[peaks.index(median)]
-    roles = find_roles(tasks)
-    live, by_role = _live_at(chosen, tasks, roles)
+    chosen = states[peaks.index(max(peaks))]
+    timeline = executor_timeline(chosen, tasks, roles or find_roles(tasks))
     how = {"peak": HOW_EXECUTOR}
     if len(states) > 1:
-        how["range"] = _HOW_RANGE.format(orders=counted(len(set(map(id, graphs))), "such order"))
+        how["range"] = _HOW_RANGE.format(orders=counted(len(states), "such order"))
         if threads > 1:
             how["range"] += "; kernels' times, which decide what another thread gets to run, were varied too"
     if chosen.notes:
         how["not exact"] = "; ".join(chosen.notes)
-    return PeakPrediction(
-        name=traced.name,
-        feeds=traced.feeds,
-        order="executor",
-        threads=threads,
-        peak_bytes=median,
-        low_bytes=min(peaks),
-        high_bytes=max(peaks),
-        simulations=len(peaks),
-        resident_bytes=tasks.costs.resident_bytes,
-        peak_op=roles.layers.words(chosen.peak_node.name) if chosen.peak_node is not None else "",
-        live=live,
-        by_role=by_role,
-        how=how,
+    return make_prediction(
+        traced, timeline, order="executor", threads=threads, low_bytes=min(peaks), simulations=len(peaks), tasks=tasks, how=how
     )
 
 
-def peak_range(records: Sequence[bytes], like: Graph, tasks: TaskMap, *, threads: int) -> tuple[int, int]:
-    """The least and the largest peak that the machine may make of a step, by how long its kernels take.
-
-    What a kernel reads is held until it ends: one that broadcasts, or whose output needs fresh pages, may take several times as long as
-    estimated, so that another thread goes on past it; each of those before the peak is simulated so. And products are estimated as if
-    they had all cores: where the other thread works too they take twice as long, and more gradients wait for their update, or fewer.
-
-    Args:
-        records: what TensorFlow recorded when it prepared the step.
-        like, tasks, threads: see `executor_peak`.
-    """
-    graph = read_executed_graph(records, like=like)
-    (state,) = _simulate(graph, tasks, threads, [(0, _as_estimated)])
-    if threads == 1 or state.peak_node is None:
-        return state.peak_bytes, state.peak_bytes
-    before = state.order[: state.order.index(state.peak_node.name)]
-    large = [graph[name] for name in before if name in graph and _reads_bytes(graph[name]) > _LARGE * state.peak_bytes]
-    cases = [(0, _late(node)) for node in large[-_MOST_LATE:]]
-    found = _simulate(graph, tasks, threads, cases) + _simulate(graph, tasks, threads, [(seed, _shared) for seed in range(_DRAWS)])
-    peaks = [state.peak_bytes, *(other.peak_bytes for other in found)]
-    return min(peaks), max(peaks)
-
-
-def _late(late: Node) -> Slower:
-    return lambda node: _LATE if node is late else 1.0
-
-
-def _as_estimated(_: Node) -> float:
-    return 1.0
-
-
-def _shared(node: Node) -> float:
-    return _SHARED if is_product(node) else 1.0
-
-
-def _reads_bytes(node: Node) -> int:
-    return max((value.nbytes or 0 for value in node.inputs), default=0)
+def make_prediction(
+    traced: TracedStep,
+    timeline: Timeline,
+    *,
+    order: Order,
+    threads: int,
+    tasks: TaskMap,
+    how: Mapping[str, str],
+    low_bytes: int | None = None,
+    simulations: int = 1,
+) -> PeakPrediction:
+    """The prediction that a timeline shows."""
+    at = timeline.peak_step
+    return PeakPrediction(
+        name=traced.name,
+        feeds=traced.feeds,
+        order=order,
+        threads=threads,
+        peak_bytes=timeline.peak_bytes,
+        low_bytes=timeline.peak_bytes if low_bytes is None else low_bytes,
+        high_bytes=timeline.peak_bytes,
+        simulations=simulations,
+        resident_bytes=tasks.costs.resident_bytes,
+        peak_op=timeline.words(at) if timeline.labels else "",
+        live=timeline.live_at_peak,
+        by_role={role: timeline.bytes_by_role[role][at] if timeline.labels else 0 for role in ROLES},
+        how=how,
+        timeline=timeline,
+    )
 
 
 def inter_op_threads(threads: int | None = None) -> int:
@@ -207,17 +201,13 @@ def inter_op_threads(threads: int | None = None) -> int:
     return int(import_tensorflow().config.threading.get_inter_op_parallelism_threads()) or os.cpu_count() or 1
 
 
-def _simulate(graph: Graph, tasks: TaskMap, threads: int, cases: Iterable[tuple[int, Slower]]) -> list[PeakState]:
-    """A simulation for each case: the seed of what is drawn, and how many times as long as estimated each kernel takes."""
-    plain_time_of, workspace_of = cache(_time_of), cache(workspace_bytes)
-    numbered, computed_once = number_nodes(graph), runtime_constants(graph, Purity(graph, stateful_op_types(graph)))
+def _simulate(graph: Graph, tasks: TaskMap, threads: int, count: int, *, as_numbered: bool) -> list[PeakState]:
+    """Simulations with different draws of what is left to chance."""
+    time_of, workspace_of = cache(_time_of), cache(workspace_bytes)
+    computed_once = runtime_constants(graph, Purity(graph, stateful_op_types(graph)))
     states: list[PeakState] = []
     runs: dict[int, int] = {}
-    for seed, slower in cases:
-
-        def time_of(node: Node, slower: Slower = slower) -> float:
-            return plain_time_of(node) * slower(node)
-
+    for seed in range(count):
         state = simulate_executor(
             graph,
             time_of=time_of,
@@ -226,7 +216,7 @@ def _simulate(graph: Graph, tasks: TaskMap, threads: int, cases: Iterable[tuple[
             resident_bytes=tasks.costs.resident_bytes,
             threads=threads,
             seed=seed,
-            numbered=numbered,
+            numbered=number_nodes(graph, None if as_numbered else random.Random(seed)),
             computed_once=computed_once,
             runs=runs,
         )
@@ -253,26 +243,3 @@ def _time_of(node: Node) -> float:
     elif node.op_type in ("Slice", "StridedSlice"):
         seconds -= ((node.inputs[0].nbytes or 0) - (node.outputs[0].nbytes or 0)) / ASSUMED_ROOFS.bytes_per_s
     return max(seconds, 0.0)
-
-
-def _live_at(state: PeakState, tasks: TaskMap, roles: Roles) -> tuple[tuple[LiveBuffer, ...], dict[Role, int]]:
-    """Buffers at the peak, and bytes by role; what has no buffer (workspace, rounding) counts as temporaries."""
-    role_of: dict[str, Role] = {value.name: roles.buffers[b] for b, value in enumerate(tasks.values)}
-    backward = {node.name for node in roles.backward}
-    live: list[LiveBuffer] = []
-    by_role: dict[Role, int] = dict.fromkeys(ROLES, 0)
-    for value, nbytes in tasks.resident.items():
-        role = roles.resident[value]
-        by_role[role] += nbytes
-        name = tasks.graph.variables[value].name if value in tasks.graph.variables else value.name
-        live.append(LiveBuffer(name, value.producer.op_type, roles.layers.of(value.producer.name), role, nbytes))
-    for value, nbytes in state.live:
-        name = value.producer.name
-        made: Role = "gradients" if name in backward else "temporaries"
-        role = role_of.get(value.name, made)
-        by_role[role] += nbytes
-        live.append(LiveBuffer(value.name, value.producer.op_type, roles.layers.of(name), role, nbytes))
-    by_role["weights"] -= min(by_role["weights"], state.freed_resident_bytes)
-    by_role["temporaries"] += max(0, state.peak_bytes - sum(by_role.values()))
-    live.sort(key=lambda b: (-b.nbytes, b.name))
-    return tuple(live), by_role

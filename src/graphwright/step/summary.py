@@ -136,9 +136,9 @@ def make_timeline(tasks: TaskMap, schedule: Schedule, roles: Roles) -> Timeline:
         change[roles.buffers[version.buffer]][max(version.start, 0)] += nbytes
         change[roles.buffers[version.buffer]][version.end + 1] -= nbytes
         if nbytes:
-            live = _live_buffer(tasks.values[version.buffer], roles.buffers[version.buffer], nbytes, roles)
+            live = live_buffer(tasks.values[version.buffer], roles.buffers[version.buffer], nbytes, roles)
             lifetimes.append(BufferLifetime(live, max(version.start, 0), version.end))
-    lifetimes += [BufferLifetime(live, 0, count - 1) for live in _resident_buffers(tasks, roles) if live.nbytes]
+    lifetimes += [BufferLifetime(live, 0, count - 1) for live in resident_buffers(tasks, roles) if live.nbytes]
     series = {role: np.cumsum(change[role])[:count] for role in ROLES}
     for value, nbytes in tasks.resident.items():
         series[roles.resident[value]] = series[roles.resident[value]] + nbytes
@@ -166,16 +166,16 @@ def make_timeline(tasks: TaskMap, schedule: Schedule, roles: Roles) -> Timeline:
         peak_step=peak,
         peak_bytes=int(total[peak]) if count else costs.resident_bytes,
         live_at_peak=_live(tasks, schedule, roles, peak) if count else (),
-        lifetimes=tuple(lifetimes),
+        lifetimes=tuple(lifetimes) if count else (),
         layers=tuple(roles.layers.of(costs.tasks[t].name) for t in schedule.steps),
     )
 
 
 def _live(tasks: TaskMap, schedule: Schedule, roles: Roles, step: int) -> tuple[LiveBuffer, ...]:
     found = [
-        _live_buffer(tasks.values[b], roles.buffers[b], nbytes, roles) for b, nbytes in live_at(tasks.costs, schedule, step) if nbytes > 0
+        live_buffer(tasks.values[b], roles.buffers[b], nbytes, roles) for b, nbytes in live_at(tasks.costs, schedule, step) if nbytes > 0
     ]
-    found += _resident_buffers(tasks, roles)
+    found += resident_buffers(tasks, roles)
     workspace = executed(tasks.costs, schedule.steps)[step].workspace_bytes
     if workspace:
         node = tasks.nodes[schedule.steps[step]][0]
@@ -183,10 +183,11 @@ def _live(tasks: TaskMap, schedule: Schedule, roles: Roles, step: int) -> tuple[
     return tuple(sorted(found, key=lambda live: (-live.nbytes, live.name)))
 
 
-def _resident_buffers(tasks: TaskMap, roles: Roles) -> list[LiveBuffer]:
+def resident_buffers(tasks: TaskMap, roles: Roles) -> list[LiveBuffer]:
+    """Variables, inputs and constants, by the names that users know."""
     found: list[LiveBuffer] = []
     for value, nbytes in tasks.resident.items():
-        live = replace(_live_buffer(value, roles.resident[value], nbytes, roles), source="")  # what reads it first did not make it
+        live = replace(live_buffer(value, roles.resident[value], nbytes, roles), source="")  # what reads it first did not make it
         variable = tasks.graph.variables.get(value)
         if variable is not None:
             kind = f"{variable.dtype}{format_shape(variable.shape)}"
@@ -204,7 +205,8 @@ def _layer_of_variable(value: Value, graph: Graph, roles: Roles) -> str:
     return graph.variables[value].name.rsplit("/", 1)[0]
 
 
-def _live_buffer(value: Value, role: Role, nbytes: int, roles: Roles) -> LiveBuffer:
+def live_buffer(value: Value, role: Role, nbytes: int, roles: Roles) -> LiveBuffer:
+    """A value as reports show it."""
     name, kind = value.producer.name, f"{value.dtype}{format_shape(value.shape)}"
     return LiveBuffer(value.name, value.producer.op_type, roles.layers.of(name), role, nbytes, kind, roles.line(name))
 

@@ -5,6 +5,7 @@ from itertools import takewhile
 from graphwright.ir.colocation import ATTRIBUTE as COLOCATION
 from graphwright.ir.edit.copying import copy_whole
 from graphwright.ir.edit.inline import inline
+from graphwright.ir.edit.library import reached_functions
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph
 from graphwright.ir.nesting import check_nesting
@@ -72,6 +73,7 @@ def inline_functions(graph: Graph, purity: Purity | None = None) -> Graph:
     result = copy_whole(graph, Graph(graph.name, functions=graph.functions, versions=graph.versions), {}).graph
     result.shape_rule = result.op_rule = None
     inline_calls(result, purity, strict=False)
+    result.inlined = len(result) + sum(len(result.functions[name].body) for name in reached_functions(result, result.nodes))
     for node in result.nodes:
         if COLOCATION in node.attrs:  # it names nodes that are gone
             result.set_attr(node, COLOCATION, None)

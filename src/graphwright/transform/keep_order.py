@@ -9,9 +9,10 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from graphwright.ir.edit.insert import insert_before
-from graphwright.ir.graph import Graph, Node
+from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import CONVOLUTIONS
 from graphwright.ir.traits.control_flow import called_functions
+from graphwright.ir.traits.merging import merge_partners
 from graphwright.ir.walk import finished_before
 from graphwright.plan.model import Waits
 
@@ -37,7 +38,8 @@ def keep_order(graph: Graph, steps: Sequence[tuple[Node, ...]], waits: Sequence[
     The nodes of a step must stay fusible, or its kernels, speed and last bits would differ from the original's. TensorFlow's
     oneDNN pass fuses two nodes only when they have the same control inputs (so all nodes of a group get the same
     ones), and for Conv2D with BiasAdd it aborts the process unless they have none: there an Identity in front of
-    the convolution waits instead.
+    the convolution waits instead. It must fuse no others: the kernel of two steps would wait for what lies between them,
+    which may wait for itself. An Identity between a node and its partner in another step hides them from each other.
     """
     behind = _Behind()
     asked = Counter(group for groups in waits for group in groups)
@@ -63,16 +65,31 @@ def keep_order(graph: Graph, steps: Sequence[tuple[Node, ...]], waits: Sequence[
         if others := [*behind.missing(wanted, _union([known, *map(behind.known, shared)])), *shared]:
             _wait(graph, nodes, others)
         leaves.append([behind.add_leaf(n) for n in nodes if not any(c in inside for v in n.outputs for c in v.consumers)])
+    for nodes in steps:
+        _hide_partners(graph, nodes)
 
 
 def _wait(graph: Graph, nodes: Sequence[Node], waits: Sequence[Node]) -> None:
     """Let a step wait for other nodes."""
-    if len(nodes) > 1 and nodes[0].op_type in CONVOLUTIONS:
+    if len(nodes) > 1 and any(node.op_type in CONVOLUTIONS for node in nodes):
         gate = insert_before(graph, nodes[0], 0, "Identity", f"{nodes[0].name}/ordered", attrs={"T": nodes[0].inputs[0].dtype})
         nodes = [gate]
     for node in nodes:
         for other in waits:
             graph.add_control_input(node, other)
+
+
+def _hide_partners(graph: Graph, nodes: Sequence[Node]) -> None:
+    """Keep the oneDNN pass from merging a node of a step with one outside of it."""
+    hidden: dict[Value, Node] = {}
+    for node in nodes:
+        index, partners = merge_partners(node)
+        if not all(partner in nodes for partner in partners):
+            value = node.inputs[index]
+            if value in hidden:
+                graph.replace_input(node, index, hidden[value].outputs[0])
+            else:
+                hidden[value] = insert_before(graph, node, index, "Identity", f"{node.name}/apart", attrs={"T": value.dtype})
 
 
 class _Behind:

@@ -41,6 +41,7 @@ DRAWS_FROM_VARIABLE = frozenset(
 )
 """What makes random numbers from a state that a variable holds, and moves that state on."""
 _WRITES_HANDLES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "ResourceStridedSliceAssign")
+_WRITES_ROWS = ("ResourceSparseApply", "ResourceScatter", "ResourceStridedSliceAssign")
 _UPDATES_REFERENCES = ("Apply", "SparseApply")
 _OPTIMIZERS = (*_UPDATES_REFERENCES, "ResourceApply", "ResourceSparseApply")
 _WRITES_REFERENCES = ("Assign", "Scatter", "StridedSliceAssign", "CountUpTo")
@@ -102,9 +103,19 @@ def written_references(node: Node) -> tuple[Value, ...]:
     return tuple(v for v in node.inputs[:1] if v.dtype.name != "resource") if by_reference else ()
 
 
+def accesses_rows(node: Node) -> bool:
+    """Whether it reads or writes rows of variables with handles, so that TensorFlow copies them on every other access from then on."""
+    return node.op_type in READS_OF_ROWS or node.op_type.startswith(_WRITES_ROWS)
+
+
 def assigns(node: Node) -> bool:
     """Whether it gives a variable another value as a whole, or adds to it as a whole."""
     return node.op_type.startswith("Assign")
+
+
+def updates_whole_value(node: Node) -> bool:
+    """Whether it computes a new value of a variable with a handle from the old one, in place."""
+    return bool(written_resources(node)) and node.op_type not in ASSIGNS_WHOLE_VALUE and not accesses_rows(node)
 
 
 def adds_to_variable(node: Node) -> bool:

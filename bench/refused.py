@@ -1,0 +1,132 @@
+"""Whether TensorFlow builds every plan: placement, its graph passes, the executor. Nothing runs.
+
+    python -m bench.refused                                        # all models, each share, without and with all verbs
+    python -m bench.refused --models shortcut ddpm --shares 30 50
+    python -m bench.refused --size small --time-limit 1            # smaller models, in minutes
+
+A row for each model and each set of verbs, a column for each share of its peak: the time that the plan takes, as a ratio, or "none"
+where no plan keeps the budget. A plan that TensorFlow refused is counted, also where the next one was taken. Prints Markdown, and ends
+with an error where one was refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+from bench import half
+from bench.shares import Step
+
+SHARES = tuple(range(20, 100, 10))
+VERBS: dict[str, Any] = {"default": {}, "all": {"allow": "all"}}
+
+
+def shortcut(pixels: int = 32, width: int = 16, blocks: int = 3, batch: int = 32) -> Step:
+    """A residual network whose shortcuts are convolutions with bias, and whose norms read what the convolutions make."""
+    import keras
+    from keras import layers
+
+    keras.utils.set_random_seed(0)
+    image: Any = layers.Input((pixels, pixels, 3))
+    x: Any = layers.Conv2D(width, 3, padding="same")(image)
+    for k in range(blocks):
+        h: Any = layers.Activation("swish")(layers.GroupNormalization(4)(x))
+        h = layers.Conv2D(width * (k + 2), 3, padding="same")(h)
+        h = layers.Conv2D(width * (k + 2), 3, padding="same")(layers.Activation("swish")(h))
+        x = layers.Add()([h, layers.Conv2D(width * (k + 2), 1)(layers.Activation("swish")(x))])
+    model = keras.Model(image, layers.Dense(10)(layers.GlobalAveragePooling2D()(x)))
+    return half.classifier(f"shortcuts with bias, {blocks} blocks, batch {batch}, Adam", model, pixels, batch)
+
+
+def padded(pixels: int = 32, width: int = 16, blocks: int = 3, batch: int = 32) -> Step:
+    """Padding of its own before each convolution, whose kernels are standardized in the step."""
+    import keras
+    import tensorflow as tf
+    from keras import layers
+
+    keras.utils.set_random_seed(0)
+
+    class Standardized(layers.Conv2D):
+        def convolution_op(self, inputs: Any, kernel: Any) -> Any:
+            mean, variance = tf.nn.moments(kernel, [0, 1, 2])
+            return super().convolution_op(inputs, (kernel - mean) * tf.math.rsqrt(variance + 1e-5))
+
+    image: Any = layers.Input((pixels, pixels, 3))
+    x: Any = Standardized(width, 3)(layers.ZeroPadding2D()(image))
+    for k in range(blocks):
+        h: Any = layers.Activation("relu")(layers.GroupNormalization(4)(x))
+        h = Standardized(width * (k + 2), 3)(layers.ZeroPadding2D()(h))
+        x = layers.Add()([h, layers.Conv2D(width * (k + 2), 1)(x)])
+    model = keras.Model(image, layers.Dense(10)(layers.GlobalAveragePooling2D()(x)))
+    return half.classifier(f"standardized kernels behind padding, {blocks} blocks, batch {batch}, Adam", model, pixels, batch)
+
+
+MODELS: dict[str, Callable[[], Step]] = {"shortcut": shortcut, "padded": padded, **half.MODELS}
+SMALL: dict[str, Callable[[], Step]] = {
+    "shortcut": lambda: shortcut(16, 8, 2, 16),
+    "padded": lambda: padded(16, 8, 2, 16),
+    "gan": lambda: half.gan(batch=16),
+    "two_tower": lambda: half.two_tower(500, 200, 16, 256),
+    "graph_network": lambda: half.graph_network(200, 1000, 16, 2),
+    "vit": lambda: half.vit(32, 8, 32, 2, 16),
+    "seq2seq": lambda: half.seq2seq(200, 32, 8, 6, 16),
+    "ddpm": lambda: half.ddpm(16, 16, 8),
+    "lm_head": lambda: half.lm_head(16, 2, 32, 1000),
+}
+"""By name; those of `bench.half` besides, in small where they can be made so."""
+
+
+def cell(step: Step, share: int, options: dict[str, Any], time_limit_s: float) -> tuple[str, int]:
+    """What a plan for a share costs, and how many plans TensorFlow refused."""
+    import graphwright as gw
+
+    _, function, inputs = step
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", gw.VerificationWarning)
+        try:
+            plan = gw.optimize_memory(
+                function, share / 100, inputs=inputs, cache_dir=None, time_limit_s=time_limit_s, verify=False, **options
+            ).plan
+        except gw.InfeasibleError:
+            return "none", 0
+        except gw.ArgumentError:  # the original runs
+            pass
+        else:
+            said = plan.how.get("refused", "")
+            return f"{1 + plan.overhead:.2f}" + " (next)" * bool(said), 1 if said else 0
+    return f"original: {'; '.join(str(one.message) for one in caught)}", 1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.refused", description=(__doc__ or "").splitlines()[0])
+    known = [name for name in MODELS if name != "gpt2" or find_spec("keras_hub") is not None]
+    parser.add_argument("--models", nargs="+", choices=tuple(MODELS), default=known)
+    parser.add_argument("--shares", nargs="+", type=int, default=SHARES, metavar="PERCENT")
+    parser.add_argument("--verbs", nargs="+", choices=tuple(VERBS), default=tuple(VERBS))
+    parser.add_argument("--size", choices=("full", "small"), default="full")
+    parser.add_argument("--time-limit", type=float, default=6.0, metavar="SECONDS")
+    options = parser.parse_args(arguments)
+    models = MODELS if options.size == "full" else SMALL
+    print(f"| model | verbs | {' | '.join(f'{share} %' for share in options.shares)} | refused |")
+    print(f"|---|---|{'---:|' * (len(options.shares) + 1)}")
+    count = 0
+    for name in (name for name in options.models if name in models):
+        step = models[name]()
+        for verbs in options.verbs:
+            cells = [cell(step, share, VERBS[verbs], options.time_limit) for share in options.shares]
+            refused = sum(times for _, times in cells)
+            count += refused
+            print(f"| {name} | {verbs} | {' | '.join(words for words, _ in cells)} | {refused} |", flush=True)
+    print(f"\n{count} refused")
+    return min(count, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
