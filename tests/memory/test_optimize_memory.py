@@ -408,7 +408,8 @@ def test_an_unknown_dimension_names_the_node_or_the_argument() -> None:
     assert "boolean_mask/Where gives depends on data" in gw.inspect(masked, inputs=(tf.ones((4096,)),)).how["loops"]
     unbounded = tf.function(lambda n: tf.reduce_sum(tf.sort(tf.zeros([tf.reduce_sum(n)]))))
     with pytest.raises(gw.UnknownShapeError, match=r"(?s)depends on data, and nothing bounds it: 'zeros' \(Fill\).*tf\.ensure_shape"):
-        gw.inspect(unbounded, inputs=(tf.ones((64,), tf.int32),))
+        gw.inspect(unbounded, feeds={"n": tf.TensorSpec((64,), tf.int32)})
+    assert "as in the example inputs" in gw.inspect(unbounded, inputs=(tf.ones((64,), tf.int32),)).how["loops"]
 
 
 def test_two_signatures_need_a_choice() -> None:

@@ -182,6 +182,50 @@ def test_layers_that_are_released_are_trained() -> None:
     assert_same(history_of(plain, arrays()), history_of(model, arrays()), tolerance=1e-4)
 
 
+def _small(base: Any, *, training: bool | None = None) -> Any:
+    base.trainable = False
+    inputs = keras.Input((6,))
+    return keras.Model(inputs, layers.Dense(3)(base(inputs, training=training)))
+
+
+def _nested() -> Any:
+    inner = keras.Sequential([keras.Input((6,)), layers.Dense(5, activation="relu")])
+    return _small(keras.Sequential([keras.Input((6,)), inner, layers.Dense(4)], name="base"))
+
+
+def _with_statistics() -> Any:
+    base = keras.Sequential([keras.Input((6,)), layers.Dense(4), layers.BatchNormalization()], name="base")
+    return _small(base)
+
+
+def _with_dropout() -> Any:
+    base = keras.Sequential([keras.Input((6,)), layers.Dense(4), layers.Dropout(0.5, seed=7)], name="base")
+    return _small(base, training=False)
+
+
+@pytest.mark.parametrize("make", [_nested, *(pytest.param(made, marks=pytest.mark.slow) for made in (_with_statistics, _with_dropout))])
+def test_a_base_that_is_released_as_a_whole_is_trained_plainly_until_it_is_frozen_again(make: Callable[[], Any]) -> None:
+    x, y = np.random.default_rng(0).normal(size=(24, 6)).astype("float32"), np.arange(24) % 3
+    keras.utils.set_random_seed(3)
+    plain = make()
+    keras.utils.set_random_seed(3)
+    model = cache_frozen(make())
+    kernel = model.get_layer("base").trainable_weights or model.get_layer("base").weights
+    for stage, is_trained in enumerate((False, True, False)):
+        before = kernel[0].numpy()
+        for each in (plain, model):
+            each.get_layer("base").trainable = is_trained
+            compiled(each)
+        given = {"x": x, "y": y, "batch_size": 8, "epochs": 2, "shuffle": False, "verbose": 0}
+        histories = [each.fit(**given).history for each in (plain, model)]
+        assert_same(*histories, tolerance=1e-4)
+        np.testing.assert_allclose(*(each.evaluate(x, y, verbose=0) for each in (plain, model)), rtol=1e-4)
+        np.testing.assert_allclose(*(each.predict(x, verbose=0) for each in (plain, model)), rtol=1e-4, atol=1e-5)
+        assert np.array_equal(kernel[0].numpy(), before) is not is_trained
+        assert (model.frozen_cache.nbytes > 0) is not is_trained, f"stage {stage}"
+    assert model.frozen_cache.computed == 2 * len(x), "each state of the base once"
+
+
 def test_weights_that_a_callback_changes_are_noticed() -> None:
     model = cache_frozen(transfer())
     conv = model.get_layer("base").get_layer("conv")

@@ -130,7 +130,6 @@ def test_a_bound_is_not_written_as_the_shape_of_an_argument() -> None:
 
 
 def test_without_a_bound_the_error_names_the_node_and_the_remedy() -> None:
+    step = tf.function(lambda n: tf.sort(tf.fill([tf.reduce_sum(n)], 1.0, name="made")))
     with pytest.raises(UnknownShapeError, match=r"(?s)'made' \(Fill\).*tf\.ensure_shape"):
-        gw.optimize_memory(
-            tf.function(lambda x, n: tf.sort(tf.fill([tf.reduce_sum(n)], 1.0, name="made"))), "100%", inputs=data()[0], cache_dir=None
-        )
+        gw.optimize_memory(step, "100%", feeds={"n": tf.TensorSpec((8,), tf.int32)}, cache_dir=None)

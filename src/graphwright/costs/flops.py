@@ -117,6 +117,8 @@ def _how(execution: Execution, found: Tally) -> dict[str, str]:
         how["loops"] = "trip counts computed from constants, measured by one run, or one iteration where it says so"
     if execution.branches:
         how["branches"] = "which branch runs depends on data; the one that costs most is counted"
+    if graph.at_most:
+        how["sizes"] = "those that depend on data are as one run with the example inputs gives them, or else the largest that they can be"
     if found.whole.unknown:
         how["unknown"] = "operations without a rule are in no figure; register_flops(op_type, rule) gives them one"
     if found.whole.unknown_bytes:

@@ -6,8 +6,8 @@ A `Shape` is a tuple of dimensions, where None is an unknown dimension, or None 
 import functools
 import math
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, cast
 
@@ -207,3 +207,16 @@ class Argument:
     handle: tuple[DType, Shape] | None = None
     numbers: Numbers | None = None
     exact: Shape = None
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a graph besides its shapes, where sizes depend on data.
+
+    Attributes:
+        sizes: by name of a node, the shapes of its outputs.
+        numbers: by position of an input, the whole numbers that it holds.
+    """
+
+    sizes: Mapping[str, Sequence[Shape]] = field(default_factory=dict[str, Sequence[Shape]])
+    numbers: Mapping[int, Sequence[int]] = field(default_factory=dict[int, Sequence[int]])

@@ -10,6 +10,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -31,6 +32,7 @@ def cache_frozen(model: Any, *, folder: str | Path | None = None, max_bytes: int
 
     The losses are those of plain training, but for the order of sums where a kernel orders them by the size of a batch. A sample's
     features are found by its content, and are computed anew where a frozen weight has changed or layers were frozen or released.
+    Where no frozen layers are left whose features can be kept, training is plain until there are some again.
     `predict`, `save`, callbacks and metrics see the model as it is.
 
     Args:
@@ -132,6 +134,8 @@ class FrozenCache:
             if self._model.distribute_strategy is not None and self._model.distribute_strategy.num_replicas_in_sync > 1:
                 raise UnsupportedError("the model trains under a tf.distribute strategy", remedy="train it on one device, or plainly")
             self._follow_layers()
+            if not self._parts.prefix:
+                return plain(*args, **kwargs)
             self._follow_weights()
             if "x" in given:
                 given["x"] = self._data(given["x"], whole=True)
@@ -189,9 +193,16 @@ class FrozenCache:
         return [(id(call.operation), call.is_trained) for call in (*self._parts.prefix, *self._parts.head)]
 
     def _follow_layers(self) -> None:
-        """Find the frozen prefix again where layers were frozen or released."""
-        if self._layer_state() != self._layers:
+        """Find the frozen prefix again where layers were frozen or released; where none is left, training is plain."""
+        if self._layer_state() == self._layers:
+            return
+        try:
             self._find()
+        except UnsupportedError:
+            self._parts = replace(self._parts, prefix=[], head=[*self._parts.prefix, *self._parts.head])
+            self._layers = self._layer_state()
+            if self._folder is None:
+                self._store.clear()
 
     def _follow_weights(self) -> None:
         """Forget features of other weights than those of now."""

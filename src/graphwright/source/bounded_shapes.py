@@ -86,7 +86,8 @@ def import_bounded(
     tf.graph_util.import_graph_def(graph_def, input_map=input_map, name=_PREFIX)
     operation = tf.compat.v1.get_default_graph().get_operation_by_name
     operations = {node.name: operation(f"{_PREFIX}/{node.name}") for node in graph_def.node}
-    bounds = _Bounds(graph_def.versions.producer or tf.version.GRAPH_DEF_VERSION, functions, given, sizes or {})
+    bounds = _Bounds(graph_def.versions.producer or tf.version.GRAPH_DEF_VERSION, functions, given)
+    bounds.sizes = sizes or {}
     order = in_order(operations.values(), lambda op: [t.op for t in op.inputs if t.op.type not in NEXT_ITERATIONS])
     found = [op.name.removeprefix(f"{_PREFIX}/") for op in order if bounds.bind(op)]
     tensors = {name: [bounds.known_size(t) for t in op.outputs] for name, op in operations.items()}
@@ -98,13 +99,11 @@ def import_bounded(
 class _Bounds:
     """The largest shapes of what depends on data, by tensor, as placeholders of that shape; and the numbers that are made of them."""
 
-    def __init__(
-        self, producer: int, functions: Functions | None, given: Sequence[tuple[Any, Argument]], sizes: Mapping[str, Sequence[Shape]]
-    ) -> None:
+    def __init__(self, producer: int, functions: Functions | None, given: Sequence[tuple[Any, Argument]]) -> None:
         self.tf = import_tensorflow()
         self.producer = producer
         self.functions = functions
-        self.sizes = sizes
+        self.sizes: Mapping[str, Sequence[Shape]] = {}
         self.largest: dict[Any, Any] = {}
         self.flat: dict[Any, Any] = {}  # as many elements, in a shape that is not known
         self.known: dict[Any, Numbers | None] = {}

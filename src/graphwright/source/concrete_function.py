@@ -252,31 +252,23 @@ def traced_arguments(function: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return tuple(args), dict(sorted(kwargs.items()))
 
 
-def composite_arguments(function: Any) -> dict[int, tuple[str, Any]]:
-    """What a `ConcreteFunction` takes as ragged, sparse and other composite tensors: by position of each flat part, name and spec."""
+def flat_arguments(function: Any) -> list[tuple[str, Any, int]]:
+    """Of each flat argument, the name of the argument, the spec of the tensor that it is a part of, and which part it is."""
     tf = import_tensorflow()
     args, by_name = traced_arguments(function)
     named = [*zip(function.function_type.parameters, args, strict=False), *by_name.items()]
-    parts: list[tuple[str, Any]] = []
-    for name, leaf in ((name, leaf) for name, structure in named for leaf in tf.nest.flatten(structure)):
-        if isinstance(leaf, tf.TypeSpec):
-            parts += [(name, leaf)] * len(tf.nest.flatten(leaf, expand_composites=True))
-    return {k: part for k, part in enumerate(parts) if not isinstance(part[1], tf.TensorSpec)}
+    leaves = [(name, leaf) for name, structure in named for leaf in tf.nest.flatten(structure) if isinstance(leaf, tf.TypeSpec)]
+    return [(name, leaf, k) for name, leaf in leaves for k in range(len(tf.nest.flatten(leaf, expand_composites=True)))]
 
 
 def sparse_sizes(function: Any) -> tuple[dict[int, tuple[int, ...]], dict[int, list[int]]]:
     """What is known of sparse arguments whose dense shape is: by position, the shapes with as many entries as there can be, and the
     dense shapes, which are arguments too.
     """
-    tf = import_tensorflow()
-    shapes: dict[int, tuple[int, ...]] = {}
-    numbers: dict[int, list[int]] = {}
-    for k, (_, spec) in composite_arguments(function).items():
-        if isinstance(spec, tf.SparseTensorSpec) and spec.shape.is_fully_defined() and k - 1 not in shapes and k - 2 not in shapes:
-            count = spec.shape.num_elements()
-            shapes |= {k: (count, spec.shape.rank), k + 1: (count,)}
-            numbers[k + 2] = spec.shape.as_list()
-    return shapes, numbers
+    kind = import_tensorflow().SparseTensorSpec
+    sparse = [(k, s.shape, p) for k, (_, s, p) in enumerate(flat_arguments(function)) if isinstance(s, kind) and s.shape.is_fully_defined()]
+    shapes = {k: (shape.num_elements(), *([shape.rank] if not part else [])) for k, shape, part in sparse if part < 2}  # indices, values
+    return shapes, {k: shape.as_list() for k, shape, part in sparse if part == 2}
 
 
 def argument_shapes(function: Any) -> list[Shape]:

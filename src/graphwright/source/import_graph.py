@@ -9,7 +9,7 @@ import numpy as np
 
 from graphwright.errors import ErrorCode, UnknownShapeError, first_line
 from graphwright.ir.attributes import ShapeAttribute
-from graphwright.ir.dtypes import Argument, Shape, filled, format_shape
+from graphwright.ir.dtypes import Argument, Known, Shape, filled, format_shape
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.traits.control_flow import called_functions
 from graphwright.source import private_tensorflow
@@ -20,21 +20,12 @@ from graphwright.source.never_run import forbid_to_run
 from graphwright.source.tensorflow_import import import_tensorflow
 
 
-def infer_shapes(
-    graph: Graph,
-    feeds: Mapping[int, tuple[int | None, ...]] | None = None,
-    *,
-    bounded: bool = False,
-    sizes: Mapping[str, Sequence[Shape]] | None = None,
-    numbers: Mapping[int, Sequence[int]] | None = None,
-) -> list[str]:
+def infer_shapes(graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | None = None, *, bounded: Known | None = None) -> list[str]:
     """Set the shape of every value of `graph` from the shapes of its inputs.
 
     Args:
         feeds: shapes of inputs by their position; other inputs keep theirs.
-        bounded: whether what depends on data gets the largest shape that it can have (`Graph.at_most`).
-        sizes: the shapes of the outputs of nodes, by name, that are known from elsewhere and count as the largest.
-        numbers: what inputs hold, by position, where that is known.
+        bounded: where what depends on data gets the largest shape that it can have (`Graph.at_most`), what is known of it.
 
     Returns:
         The names of the nodes that find out in the data how many rows there are, where as many as there can be were taken.
@@ -46,10 +37,10 @@ def infer_shapes(
     shapes = [fed.get(k, value.shape) for k, value in enumerate(graph.inputs)]
     variables = [graph.variables.get(value) for value in graph.inputs]
     arguments = [Argument(shape, None if v is None else (v.dtype, v.shape)) for shape, v in zip(shapes, variables, strict=True)]
-    for k, held in (numbers or {}).items():
+    for k, held in (bounded or Known()).numbers.items():
         arguments[k] = replace(arguments[k], numbers=(np.array(held), np.array(held)))
     try:
-        inferred = _inferred(graph, arguments, bounded=bounded, sizes=sizes)
+        inferred = _inferred(graph, arguments, bounded=bounded)
     except ValueError as error:
         given = ", ".join(f"{graph.inputs[k].name}={format_shape(s)}" for k, s in fed.items())
         raise UnknownShapeError(
@@ -81,7 +72,7 @@ def infer_body_shapes(body: Graph, arguments: Sequence[Argument]) -> tuple[list[
         UnknownShapeError: TensorFlow refuses the function with these shapes.
     """
     try:
-        inferred = _inferred(body, arguments, bounded=True)
+        inferred = _inferred(body, arguments, bounded=Known())
     except ValueError as error:
         raise UnknownShapeError(
             f"the function cannot take these shapes: {', '.join(format_shape(a.shape) for a in arguments)}",
@@ -107,7 +98,7 @@ def _note_bounds(graph: Graph, inferred: Bounded) -> None:
         graph.at_most[graph[producer].outputs[int(index)]] = shape
 
 
-def _inferred(graph: Graph, arguments: Sequence[Argument], *, bounded: bool, sizes: Mapping[str, Sequence[Shape]] | None = None) -> Bounded:
+def _inferred(graph: Graph, arguments: Sequence[Argument], *, bounded: Known | None) -> Bounded:
     """The tensors that TensorFlow makes for each node that is not an input.
 
     Raises:
@@ -128,8 +119,8 @@ def _inferred(graph: Graph, arguments: Sequence[Argument], *, bounded: bool, siz
             if value.producer.control_consumers:
                 input_map[f"^{value.producer.name}"] = tensor
         graph_def = forbid_to_run(to_graph_def(graph, keep=lambda node: node not in inputs))
-        if bounded:
-            return import_bounded(graph_def, input_map, partial(_results, graph), given, sizes)
+        if bounded is not None:
+            return import_bounded(graph_def, input_map, partial(_results, graph), given, bounded.sizes)
         tf.graph_util.import_graph_def(graph_def, input_map=input_map, name="")
     operation: Any = func_graph.get_operation_by_name
     made = {node.name: list(operation(node.name).outputs) for node in graph.nodes if node not in inputs}
@@ -153,7 +144,7 @@ def _results(graph: Graph, name: str, arguments: Sequence[Argument]) -> list[Out
     node = graph[name]
     for function in called_functions(node, "body") or called_functions(node):
         body = graph.functions[function].body
-        inferred = _inferred(body, arguments, bounded=True)
+        inferred = _inferred(body, arguments, bounded=Known())
         position = {value: k for k, value in enumerate(body.inputs)}
         outputs: list[tuple[Shape, Numbers | None]] = []
         for value in body.outputs:

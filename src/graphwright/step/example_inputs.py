@@ -79,10 +79,8 @@ def _filled(target: TracedStep, make: Callable[[Sequence[int], Any], Any]) -> An
     def filled(leaf: Any) -> Any:
         if not isinstance(leaf, tf.TensorSpec):
             return leaf
-        if target.is_runnable:
-            return next(given)
-        position, shape = next(shapes)
-        return tf.constant(numbers[position], leaf.dtype) if position in numbers else make(shape, leaf.dtype)
+        k, shape = next(shapes)
+        return next(given) if target.is_runnable else tf.constant(numbers[k], leaf.dtype) if k in numbers else make(shape, leaf.dtype)
 
     args, kwargs = tf.nest.map_structure(filled, traced_arguments(target.function), expand_composites=True)
     return Call(args, kwargs) if kwargs else args

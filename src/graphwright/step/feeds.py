@@ -131,10 +131,16 @@ def declared_shape(path: str, feed: Feed) -> Shape:
         ) from error
 
 
-def open_input(what: str, name: str, shape: Shape, *, where: str, cause: str) -> UnknownShapeError:
-    """The error of an input that leaves a dimension of its shape open: what was found, where, why it matters."""
+def open_input(what: str, name: str, shape: Shape, *, where: str, cause: str, by_inputs: bool = False) -> UnknownShapeError:
+    """The error of an input that leaves a dimension of its shape open: what was found, where, why it matters.
+
+    Args:
+        by_inputs: whether no shape binds it, only a tensor.
+    """
     only_batch = bool(shape) and None not in shape[1:]
     remedy = f"{'give batch=..., or ' if only_batch else ''}bind it: feeds={{{name!r}: (...)}}, or give example inputs"
+    if by_inputs:
+        only_batch, remedy = False, "give example inputs, inputs=(...), with a tensor for each argument"
     code = ErrorCode.OPEN_BATCH if only_batch else ErrorCode.OPEN_INPUT
     return UnknownShapeError(what, argument="feeds", item=name, where=where, cause=cause, remedy=remedy, code=code)
 

@@ -10,7 +10,7 @@ from typing import Any
 from graphwright.analyze.loops import LoopCosts, loop_costs, stacked_shapes
 from graphwright.analyze.unknown_shapes import blame_unknown_shapes
 from graphwright.analyze.workspace import onednn_enabled
-from graphwright.ir.dtypes import Shape
+from graphwright.ir.dtypes import Known, Shape
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.edit.prune import prune
 from graphwright.ir.graph import Graph, Node, Value
@@ -34,6 +34,8 @@ from graphwright.transform.order_updates import order_updates
 from graphwright.transform.split_identities import split_identities
 from graphwright.transform.unread_lists import drop_unread_lists
 
+Sizes = Mapping[str, Sequence[Shape]]
+Measure = Callable[[Iterable[Node]], Sizes]
 _ROUNDS = 8
 
 
@@ -86,7 +88,10 @@ def counted_graph(traced: TracedStep) -> tuple[Graph, Binding]:
         UnknownShapeError: see `flatten_graph`.
     """
     graph, binding = from_concrete_function(traced.function, planned=False)
-    return flatten_graph(graph, dict(enumerate(traced.shapes)), infer=True, fold_floats=False)[0], binding
+    graph, purity = flatten_graph(graph, dict(enumerate(traced.shapes)), infer=True, fold_floats=False)
+    if traced.is_runnable and not traced.is_compiled:
+        _bind_sizes(graph, None, partial(measure_shapes, graph, binding, traced.arguments, purity), whatever=True)
+    return graph, binding
 
 
 def flatten(
@@ -114,38 +119,48 @@ def flatten(
     graph, binding = from_concrete_function(function, compiled=compiled, uncompiled=uncompiled and onednn_enabled())
     calls = 0 if compiled else len(compiled_calls(graph))
     graph, purity = flatten_graph(graph, feeds)
-    _, numbers = sparse_sizes(function)
     if not compiled:  # XLA has an order of its own
         order_updates(graph, purity)
     measure = partial(measure_shapes, graph, binding, example, purity) if example and not compiled else None
-    return FlatStep(graph, binding, purity, find_loop_costs(graph, measure, numbers), calls)
+    return FlatStep(graph, binding, purity, find_loop_costs(graph, Known(numbers=sparse_sizes(function)[1]), measure), calls)
 
 
-def find_loop_costs(
-    graph: Graph,
-    measure: Callable[[Iterable[Node]], Mapping[str, Sequence[Shape]]] | None = None,
-    numbers: Mapping[int, Sequence[int]] | None = None,
-    sizes: Mapping[str, Sequence[Shape]] | None = None,
-) -> LoopCosts:
+def find_loop_costs(graph: Graph, known: Known | None = None, measure: Measure | None = None) -> LoopCosts:
     """What the loops and lists of a flat graph cost; sizes that depend on data are bounded first.
 
     Args:
-        measure: what gives the shapes of the outputs of nodes that nothing bounds.
-        numbers: what inputs hold, by position, where that is known.
-        sizes: the shapes of the outputs of nodes, by name, that are known from elsewhere.
+        known, measure: see `_bind_sizes`.
     """
-    found = infer_flat_shapes(graph, bounded=True, numbers=numbers, sizes=sizes) if _has_unknown_sizes(graph) else []
-    measured: dict[str, Sequence[Shape]] = {}
-    while measure is not None and (measured or _has_unknown_sizes(graph)):
-        depend = (*blame_unknown_shapes(graph).values(), *map(graph.__getitem__, found))
-        more = measure(node for node in depend if node.name not in measured)
-        if not more:
-            break
-        measured.update(more)
-        found = infer_flat_shapes(graph, bounded=True, numbers=numbers, sizes=measured)
+    found, measured = _bind_sizes(graph, known, measure)
     costs = loop_costs(graph, constant_array, infer_body=infer_body_shapes, found=[name for name in found if name not in measured])
     said = f"sizes as in the example inputs, which other data may exceed: {', '.join(measured)}"
     return replace(costs, notes=(*costs.notes, said)) if measured else costs
+
+
+def _bind_sizes(graph: Graph, known: Known | None, measure: Measure | None, *, whatever: bool = False) -> tuple[list[str], Sizes]:
+    """Set sizes that depend on data: the largest ones; where nothing bounds one of them, all as they are measured.
+
+    Args:
+        known: what is known of the graph.
+        measure: a function that gives the shapes of the outputs of nodes, by name, as they are in one call.
+        whatever: whether to measure also where all is bounded.
+
+    Returns:
+        The names of the nodes that find out in the data how many rows there are, and what was measured.
+    """
+    found: list[str] = []
+    measured: dict[str, Sequence[Shape]] = {}
+    if _has_unknown_sizes(graph):
+        known = known or Known()
+        found = infer_flat_shapes(graph, bounded=known)
+        while measure is not None and (measured or whatever or _has_unknown_sizes(graph)):
+            depend = (*blame_unknown_shapes(graph).values(), *map(graph.__getitem__, found))
+            more = measure(node for node in depend if node.name not in measured)
+            if not more:
+                break
+            measured.update(more)
+            found = infer_flat_shapes(graph, bounded=replace(known, sizes=measured))
+    return found, measured
 
 
 def flatten_graph(

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from graphwright.analyze.flops import node_flops
 from graphwright.errors import UnsupportedError
-from graphwright.ir.dtypes import DType, Shape
+from graphwright.ir.dtypes import DType, Known, Shape
 from graphwright.ir.graph import Graph
 from graphwright.ir.traits.effects import Purity, is_collective
 from graphwright.ir.traits.values import OPTIMIZED
@@ -62,7 +62,7 @@ def grappler_step(traced: TracedStep, flat: FlatStep, records: Sequence[bytes], 
     purity = Purity(graph, stateful_op_types(graph))
     graph.control_outputs = [node for node in graph.nodes if not purity.is_pure(node)]
     graph, purity = flatten_graph(graph, infer=True)
-    loops = find_loop_costs(graph, sizes=known_shapes(flat.graph))
+    loops = find_loop_costs(graph, Known(sizes=known_shapes(flat.graph)))
     _check(graph, purity, flat)
     for node in (*graph.control_outputs, *(value.producer for value in graph.outputs)):
         graph.set_attr(node, OPTIMIZED, True)

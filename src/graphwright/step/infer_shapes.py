@@ -7,10 +7,10 @@ open all the same, it keeps what the graph said before.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from graphwright.ir.attributes import ShapeAttribute
-from graphwright.ir.dtypes import Shape, filled
+from graphwright.ir.dtypes import Known, filled
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.control_flow import ENTERS, SWITCHES, is_back_edge
 from graphwright.ir.traits.values import IDENTITIES, origin
@@ -20,19 +20,13 @@ _ROUNDS = 3
 
 
 def infer_flat_shapes(
-    graph: Graph,
-    feeds: Mapping[int, tuple[int | None, ...]] | None = None,
-    *,
-    bounded: bool = False,
-    sizes: Mapping[str, Sequence[Shape]] | None = None,
-    numbers: Mapping[int, Sequence[int]] | None = None,
+    graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | None = None, *, bounded: Known | None = None
 ) -> list[str]:
     """Infer the shapes of a graph from those of its inputs.
 
     Args:
         feeds: shapes of inputs by position.
-        bounded: whether what depends on data gets the largest shape that it can have.
-        sizes, numbers: see `infer_shapes`; a graph with loops of TF1 takes none.
+        bounded: where what depends on data gets the largest shape that it can have, what is known of it.
 
     Returns:
         The names of the nodes that find out in the data how many rows there are, where as many as there can be were taken.
@@ -42,7 +36,7 @@ def infer_flat_shapes(
     """
     merges = [n for n in graph.nodes if any(is_back_edge(v, n) for v in n.inputs)]
     if not merges:
-        return infer_shapes(graph, feeds, bounded=bounded, sizes=sizes, numbers=numbers)
+        return infer_shapes(graph, feeds, bounded=bounded)
     found: list[str] = []
     for _ in range(_ROUNDS):
         before = {v: v.shape for n in graph.nodes for v in n.outputs}
@@ -56,7 +50,9 @@ def infer_flat_shapes(
     return found
 
 
-def _infer_without_loops(graph: Graph, merges: list[Node], feeds: Mapping[int, tuple[int | None, ...]] | None, bounded: bool) -> list[str]:
+def _infer_without_loops(
+    graph: Graph, merges: list[Node], feeds: Mapping[int, tuple[int | None, ...]] | None, bounded: Known | None
+) -> list[str]:
     replaced: list[tuple[Node, int, Value]] = []
 
     def replace(node: Node, index: int, value: Value) -> None:

@@ -80,8 +80,9 @@ def _parts_of(feeds: Mapping[str, Any]) -> list[Any]:
     parts: list[Any] = []
     for what in _BESIDE_X:
         one_by_one = [feed for key, feed in feeds.items() if key.startswith(f"{what}_")]
-        if whole := feeds.get(what) or one_by_one:
-            parts.append(map_feeds(lambda _, part: _as_spec(part, import_tensorflow().float32), {what: whole})[what])
+        if what in feeds or one_by_one:
+            whole = {what: feeds.get(what, one_by_one)}
+            parts.append(map_feeds(lambda _, part: _as_spec(part, import_tensorflow().float32), whole)[what])
     return parts
 
 

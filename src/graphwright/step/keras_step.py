@@ -90,7 +90,6 @@ def keras_step(model: Any, mode: Literal["train", "infer"]) -> Any:
             raise ArgumentError(
                 "the model has no `call`, so its inference is not defined",
                 where=f"model {model.name!r}",
-                cause="it trains its parts by its own train_step" if has_own_step(model) else "",
                 remedy="compile it and ask about its training step (mode='train'), or give one of its parts",
             )
 

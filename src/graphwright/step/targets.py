@@ -16,14 +16,7 @@ from graphwright.errors import ArgumentError, ErrorCode, GraphwrightError, Unkno
 from graphwright.ir.dtypes import agree, format_shape
 from graphwright.report.progress import tell
 from graphwright.run.traced_step import TracedStep, first_batch, name_of, resolve, split_inputs
-from graphwright.source.concrete_function import (
-    argument_names,
-    argument_shapes,
-    arguments_of,
-    composite_arguments,
-    sparse_sizes,
-    traced_arguments,
-)
+from graphwright.source.concrete_function import argument_names, argument_shapes, arguments_of, flat_arguments, sparse_sizes
 from graphwright.source.files import load_callable
 from graphwright.source.load import made_by
 from graphwright.source.private_tensorflow import traces_of
@@ -365,29 +358,15 @@ def declared_shapes(target: Any, feeds: Mapping[str, Feed]) -> dict[str, tuple[i
     return declared | given
 
 
-def _positions(function: Any) -> dict[str, list[int]]:
-    """By name of an argument, the positions of its tensors among the flat arguments."""
-    tf = import_tensorflow()
-    args, by_name = traced_arguments(function)
-    named: dict[str, Any] = dict(zip(function.function_type.parameters, args, strict=False)) | by_name
-    found: dict[str, list[int]] = {}
-    count = 0
-    for key, structure in named.items():
-        tensors = sum(isinstance(leaf, tf.TypeSpec) for leaf in tf.nest.flatten(structure, expand_composites=True))
-        found[key] = list(range(count, count + tensors))
-        count += tensors
-    return found
-
-
 def _bound(name: str, function: Any, feeds: Mapping[str, Feed], owner: Any, open_batch: int | None) -> TracedStep:
     shapes = argument_shapes(function)
     names = argument_names(function)
-    positions = _positions(function)
+    parts, (entries, _) = flat_arguments(function), sparse_sizes(function)
     fed: dict[int, tuple[int, ...]] = {}
     for key, feed in feeds.items():
         leaves = {path: as_shape(path, leaf) for path, leaf in leaves_of({key: feed}).items() if not is_value(leaf)}
-        where = [names.index(key)] if key in names and not is_nested(feed) else positions.get(key)
-        if where is None or len(where) != len(leaves):
+        where = [names.index(key)] if key in names and not is_nested(feed) else [k for k, part in enumerate(parts) if part[0] == key]
+        if len(where) != len(leaves) or not (where or key in function.function_type.parameters):
             raise ArgumentError(
                 f"argument {key!r} holds {len(where)} tensors, and the feed {len(leaves)}"
                 if where
@@ -399,7 +378,6 @@ def _bound(name: str, function: Any, feeds: Mapping[str, Feed], owner: Any, open
             )
         fed.update(zip(where, leaves.values(), strict=True))
     bound: list[tuple[int, ...]] = []
-    composites, (entries, _) = composite_arguments(function), sparse_sizes(function)
     for k, (key, shape) in enumerate(zip(names, shapes, strict=True)):
         given = fed.get(k)
         if not agree(given, shape):
@@ -407,18 +385,12 @@ def _bound(name: str, function: Any, feeds: Mapping[str, Feed], owner: Any, open
         shape = given if given is not None else entries.get(k, shape)
         if shape and shape[0] is None and open_batch is not None:
             shape = (open_batch, *shape[1:])
-        if (shape is None or None in shape) and k in composites:
-            raise UnknownShapeError(
-                "argument {!r} is {}, which leaves sizes open".format(*composites[k]),
-                argument="feeds",
-                item=composites[k][0],
-                where=f"step {name!r}",
-                cause="how many values it holds, and in which rows, is known from data alone",
-                remedy="give example inputs, inputs=(...), with a tensor for each argument",
-                code=ErrorCode.OPEN_INPUT,
-            )
         if shape is None or None in shape:
-            cause = "the signature leaves dimensions open, and memory depends on them"
-            raise open_input(f"argument {key!r} has the shape {format_shape(shape)}", key, shape, where=f"step {name!r}", cause=cause)
+            cause, what = "the signature leaves dimensions open, and memory depends on them", f"has the shape {format_shape(shape)}"
+            composite = k < len(parts) and not isinstance(parts[k][1], import_tensorflow().TensorSpec)
+            if composite:
+                key, spec, _ = parts[k]
+                cause, what = "how many values it holds, and in which rows, is known from data alone", f"is {spec}, which leaves sizes open"
+            raise open_input(f"argument {key!r} {what}", key, shape, where=f"step {name!r}", cause=cause, by_inputs=composite)
         bound.append(tuple(d for d in shape if d is not None))
     return TracedStep(name, function, tuple(bound), owner=owner)
