@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from graphwright.analyze.device_models import HERE, find_device
 from graphwright.errors import ArgumentError, GraphError, GraphwrightError, UnsupportedError, VerificationWarning, in_words
+from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.memory.offload import Offload, failed_copy
 from graphwright.memory.offload import offload_to as find_offload
 from graphwright.memory.plan_cache import PlanCache, plan_cache
@@ -232,6 +233,7 @@ class OptimizedStep:
             if key in self._to_run and example is not None:
                 self._prove_by_running(key, example)
 
+    @garbage_collection_paused()
     def _plan(self, target: TracedStep) -> Planned | None:
         """A plan that is proved by structure; None, with a warning, where the original has to run."""
         options: dict[str, Any] = {

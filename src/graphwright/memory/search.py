@@ -30,12 +30,12 @@ from graphwright.report.obtained import Obtained
 from graphwright.report.results import PlanRecipe
 from graphwright.step.flatten import FlatStep
 
-_DEAREST = 0.5  # extra time as a share, beyond which loops run in segments within parts of the batch
+_DEAREST = 0.5  # extra time as a share, beyond which loops run in segments within parts of the batch, and time that is over does not count
 _MOST_PARTS_IN_SEGMENTS = 4
 _CLEARLY = 0.75  # of what the budget leaves free: a bound above it is seldom reached
 _MOST_SOLVES = 2  # how many rewritten steps of a verb are planned
 _GIVEN, _LEAST_SHARE = 0.4, 0.1  # of the time allowed: for the step as it is, where verbs may win, and at least for each step they make
-_CHEAP = 0.03  # extra time as a share, up to which no loops are run in segments, and nothing else is looked for once the time is over
+_CHEAP = 0.03  # extra time as a share, up to which no loops are run in segments
 _QUICKLY_SPLIT = 2_500  # nodes of a step that is split only to say what that would reach
 _MOST_PARTS_TO_SAY = 4
 _SHARES = (
@@ -204,7 +204,7 @@ class Search:
             found = Obtained(replace(found.found, status="infeasible", peak_bytes=sys.maxsize), found.how)
         best = start, _of_step(start, found)
         for place, (least, candidates) in enumerate(verbs):
-            if self._price(best[1].found) > least:
+            if self._price(best[1].found) > (max(least, _DEAREST) if time.is_over and self._is_enough(best) else least):
                 best = self._better(candidates, best, time, _MOST_SOLVES * (len(verbs) - place))
         if has_loops and "split" in allow and self._price(best[1].found) > _DEAREST:
             parts = split_candidates(start, argument_count, map_allowed)
@@ -309,7 +309,7 @@ class Search:
             keeps = self._keeps(best)
             if budget is not None and (
                 candidate.slower >= self._price(best[1].found)
-                or (time.is_over and (self._price(best[1].found) <= _CHEAP or (not keeps and len(worth) == _MOST_SOLVES)))
+                or (time.is_over and (self._price(best[1].found) <= _DEAREST or (not keeps and len(worth) == _MOST_SOLVES)))
             ):
                 break
             fits = budget is not None and candidate.peak_bytes + room_bytes(costs, len(graph), budget) <= budget
@@ -320,7 +320,8 @@ class Search:
             if len(worth) < _MOST_SOLVES and _may_fit(candidate, budget):
                 worth.append(candidate)
         for place, candidate in enumerate(worth):
-            if budget is not None and candidate.slower >= self._price(best[1].found):
+            price = self._price(best[1].found)
+            if budget is not None and (candidate.slower >= price or (place and time.is_over and price <= _DEAREST)):
                 break
             part, share_s, keeps = split(candidate.tasks, None)[0], time.take(1 / (solves_left - place)), self._keeps(best)
             how, slower = candidate.how, candidate.slower
