@@ -364,14 +364,7 @@ def _describe(
 
 
 def _follow(
-    given: Candidate,
-    chosen: Candidate,
-    parts: Sequence[Part],
-    solutions: Sequence[Solution],
-    plan: MemoryPlan,
-    *,
-    prove: bool,
-    overlap: bool,
+    given: Candidate, chosen: Candidate, parts: Sequence[Part], solutions: Sequence[Solution], plan: MemoryPlan, prove: bool, overlap: bool
 ) -> Planned:
     """The function that follows the schedules, and the proof that it computes what the given step does."""
     tell("writing the planned step", 1.0)
