@@ -56,8 +56,9 @@ class Search:
         asked: the same in words, for the plan cache: a share counts as that.
         time_limit_s: processor time for all that is planned.
         steps: of an earlier plan for the same step with other shapes, the names of the tasks in its order.
-        saved: a plan that is followed instead of looking for one.
+        saved: a plan that is followed instead of looking for one; of what was looked for when some steps were refused, what was found.
         offload: where copies may go.
+        refused: what was done to the steps that were planned before and cannot run.
         found: gets what was found: the graph that was planned, what was done to it, the device, and its plan.
     """
 
@@ -70,6 +71,7 @@ class Search:
     steps: Sequence[str] = ()
     saved: PlanRecipe | None = None
     offload: Offload | None = None
+    refused: Collection[str] = ()
     found: list[tuple[Graph, str, str, Solution]] = field(default_factory=list[tuple[Graph, str, str, Solution]])
 
     def solve(self, part: Part, graph: Graph, *, how: str = "", **options: Any) -> Obtained[Solution]:
@@ -82,7 +84,13 @@ class Search:
         Raises:
             ArgumentError: the saved plan is for another step.
         """
-        obtained = self._solve(part, graph, how=how, **options) if self.saved is None else self._followed(self.saved, graph, part, how)
+        if how in self.refused:
+            return Obtained(replace(_in_its_own_order(part.tasks.costs, None).found, status="infeasible"), "refused")
+        saved = self.saved
+        if saved is None or (self.refused and plan_key(graph, how, part.device) not in saved.schedules):
+            obtained = self._solve(part, graph, how=how, **options)
+        else:
+            obtained = self._followed(saved, graph, part, how)
         self.found.append((graph, how, part.device, obtained.found))
         return obtained
 
@@ -106,7 +114,8 @@ class Search:
         if solution is None:
             raise other_step(part.tasks.graph.name)
         status = "infeasible" if key in saved.exceeding else solution.status
-        return Obtained(replace(solution, status=status, budget_bytes=self.budget_bytes or solution.budget_bytes), "that of the saved plan")
+        words = "as it was found at first" if self.refused else "that of the saved plan"
+        return Obtained(replace(solution, status=status, budget_bytes=self.budget_bytes or solution.budget_bytes), words)
 
     def _solve(
         self, part: Part, graph: Graph, *, how: str = "", slower: float = 0.0, within_s: float | None = None, strict: bool = False
@@ -277,9 +286,9 @@ class Search:
 
     def _price(self, solution: Solution) -> float:
         """What counts of a plan, the less the better: time as a share, and no plan costs more than any; without a budget, bytes."""
-        if self.budget_bytes is None:
-            return solution.peak_bytes
-        return _FOREVER if solution.status == "infeasible" else solution.overhead
+        if solution.status == "infeasible":
+            return _FOREVER
+        return solution.peak_bytes if self.budget_bytes is None else solution.overhead
 
     def _better(
         self, candidates: Iterable[Candidate], best: tuple[Candidate, Obtained[Solution]], time: _Shares, solves_left: int
@@ -294,7 +303,7 @@ class Search:
         Args:
             solves_left: how many steps may still be planned in the time that is left, these and those of later verbs.
         """
-        budget = self.budget_bytes
+        budget, candidates = self.budget_bytes, (candidate for candidate in candidates if candidate.how not in self.refused)
         if budget is None:
             candidates = list(takewhile(lambda candidate: candidate.slower <= self.max_overhead, candidates))[-_MOST_SOLVES:]
         worth: list[Candidate] = []
@@ -341,6 +350,8 @@ class Search:
         self, candidate: Candidate, found: Obtained[Solution], best: tuple[Candidate, Obtained[Solution]]
     ) -> tuple[Candidate, Obtained[Solution]]:
         """The better one of the best so far and a plan of a rewritten step."""
+        if candidate.how in self.refused:
+            return best
         made = _of_step(candidate, found)
         price, least = self._price(made.found), self._price(best[1].found)
         fewer_bytes = made.found.peak_bytes < best[1].found.peak_bytes
