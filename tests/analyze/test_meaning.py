@@ -32,4 +32,6 @@ def test_a_reshape_that_leads_back_is_what_it_was_before(text: str, cancelled: i
     assert cancel_reshapes(graph) == cancelled
     assert original.compare(graph, Purity(graph, {})).equal
     graph.replace_inputs(graph["relu"], [graph.value("x")])
+    for value in (value for node in graph for value in node.outputs):
+        value.shape = None  # what the original knows of shapes is enough
     assert original.compare(graph, Purity(graph, {})).equal == bool(cancelled)

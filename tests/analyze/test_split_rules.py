@@ -13,6 +13,14 @@ import pytest
 pytest.importorskip("tensorflow")
 
 from graphwright.analyze.split_rules.table import RULES, by_elements
+from graphwright.ir.constants import constant_array
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits.effects import Purity
+from graphwright.ir.traits.values import PART_OF
+from graphwright.source.concrete_function import from_concrete_function
+from graphwright.source.registry_rule import default_attributes
+from graphwright.step.flatten import stateful_op_types
+from graphwright.transform.proof import Original
 from tests.transform.parts import split_step
 
 pytestmark = pytest.mark.tensorflow
@@ -225,6 +233,48 @@ def test_parts_give_what_the_whole_gives(family: str, parts: int) -> None:
     for k, (expected, given) in enumerate(zip(whole, split, strict=True)):
         tolerance = 1e-5 if expected.dtype == tf.float32 else 1e-13
         np.testing.assert_allclose(given, expected, rtol=tolerance, atol=tolerance, err_msg=f"output {k}, {expected}")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_proof_takes_parts_of_all_op_types_and_nothing_else(family: str) -> None:
+    """Whatever TensorFlow knows of shapes in the function: of what looks rows of variables up it knows none."""
+    function, shapes, _ = FAMILIES[family]
+    found = split_step(tf.function(function), _arrays(*shapes), 2)
+    flat = found.flat
+    original = Original(flat.graph, flat.purity, default_attributes, parts=True)
+    graph, _ = from_concrete_function(found.function, planned=False)
+    purity = Purity(graph, stateful_op_types(graph))
+    assert original.compare(graph, purity).equal
+    for node in graph.nodes:
+        for value in node.outputs:
+            value.shape = None
+    proof = original.compare(graph, purity)
+    assert proof.equal, proof.difference
+    tested = set[tuple[str, int]]()
+    for first, second in _copies(graph):
+        for k, value in enumerate(second.inputs):
+            other = first.inputs[k]
+            if (second.op_type, k) in tested or _is_same(value, other):
+                continue
+            graph.replace_input(second, k, other)
+            assert not original.compare(graph, purity).equal, (second.name, k)
+            graph.replace_input(second, k, value)
+            tested.add((second.op_type, k))
+    assert len(tested) > 3
+
+
+def _copies(graph: Graph) -> list[tuple[Node, Node]]:
+    """The two copies of nodes that run in parts; of a value that is the same for all parts nobody reads the second one."""
+    copies: dict[object, list[Node]] = {}
+    for node in graph.nodes:
+        if PART_OF in node.attrs:
+            copies.setdefault(node.attrs[PART_OF], []).append(node)
+    return [(both[0], both[1]) for both in copies.values() if len(both) == 2]
+
+
+def _is_same(value: Value, other: Value) -> bool:
+    arrays = [constant_array(v.producer) for v in (value, other)]
+    return value is other or (all(array is not None for array in arrays) and np.array_equal(*arrays))
 
 
 def test_all_rules_are_tested() -> None:

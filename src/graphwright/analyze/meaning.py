@@ -36,6 +36,7 @@ from graphwright.analyze.variable_access import run_nodes
 from graphwright.errors import UnsupportedError
 from graphwright.ir.attributes import Attribute, FunctionReference, SerializedAttribute
 from graphwright.ir.constants import array_of, constant_array
+from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.control_flow import (
     BRANCHES,
@@ -49,7 +50,16 @@ from graphwright.ir.traits.control_flow import (
     is_control_flow,
 )
 from graphwright.ir.traits.effects import WRITES_INTO_INPUT, Purity
-from graphwright.ir.traits.values import IDENTITIES, PLACEHOLDERS, before_reshapes, only_orders, origin, returned_arguments
+from graphwright.ir.traits.values import (
+    IDENTITIES,
+    PLACEHOLDERS,
+    RESHAPES,
+    before_reshapes,
+    exact_shape,
+    only_orders,
+    origin,
+    returned_arguments,
+)
 from graphwright.ir.traits.variables import reads_resource
 from graphwright.ir.walk import backward_reachable, order_of
 from graphwright.ir.wire import fields_of
@@ -111,6 +121,7 @@ class Numbering:
         self.parts = PartNumbers(self.number, self.defaults) if parts else None
         self._bits: dict[str, int] = {}
         self._functions: dict[str, list[tuple[int, Meaning]]] = {}  # by their original names
+        self.shapes: dict[Number, Shape] = {}  # of values of the original; another graph may not know them
         self.racing: set[tuple[str, str]] = set()  # the racing reads of the original: the function, and the node
         self.knows_original = False
 
@@ -262,6 +273,7 @@ class _Body:
         self.purity = reader.purity.but_for(unseen) if unseen else reader.purity
         self.order = EffectOrder(body, self.nodes, self.purity, reader.touched, reader.numbering.bit, function, same)
         self.numbers: dict[Value, Number] = {}
+        self.shapes = {} if function else reader.numbering.shapes  # values of several functions may have one number
         self.conditions: dict[Value | Node, Condition] = {}
 
     def meaning(self) -> Meaning:
@@ -288,9 +300,11 @@ class _Body:
             for value in node.outputs:
                 self.numbers[value] = does, value.index
         parts = self.reader.numbering.parts
+        if not self.reader.numbering.knows_original:
+            self.shapes.update((self.numbers[value], shape) for value in self.numbers if (shape := exact_shape(value)) is not None)
         if parts is not None and not self.reader.numbering.knows_original and not self.has_switches:
             versions = {node.name: self._versions(node) for node in self.nodes if node.op_type in LOOPS}
-            known = Known(self.body, {node.name: node for node in self.nodes}, self.numbers, versions)
+            known = Known(self.body, {node.name: node for node in self.nodes}, self.numbers, versions, self.shapes)
             parts.known[self.function, self.same] = known
         outputs = tuple((self.numbers[value], self._condition_of(value)) for value in self.body.outputs)
         return Meaning(outputs, effects, self.order.touched, by_name, self._sums())
@@ -321,6 +335,11 @@ class _Body:
             return None
         meaning = _Body(self.reader, function.body, name, same, known, arguments(known)).meaning()
         return None if meaning.effects else (known, [number for number, _ in meaning.outputs])
+
+    def _shape(self, value: Value) -> Shape:
+        """The shape that a value has in every run, or its like in the original; None where neither is known."""
+        shape = exact_shape(value)
+        return self.shapes.get(self.numbers[value]) if shape is None else shape
 
     def _versions(self, node: Node) -> tuple[tuple[Place, int], ...]:
         """What was written before a node to the places that it reads."""
@@ -376,12 +395,16 @@ class _Body:
     def _hands_on(self, node: Node) -> bool:
         """Number the outputs of a node that only hands on inputs; whether it is one."""
         # In bodies of functions shapes may be known in one of the graphs alone, which would number the same reshapes in two ways.
-        if not self.function and node.outputs and (before := before_reshapes(node.outputs[0])) is not node.outputs[0]:
-            self.numbers[node.outputs[0]] = self.numbers[before]
-            return True
+        if not self.function and node.op_type in RESHAPES:
+            [value] = node.outputs
+            own = self.numbers[value] = self.reader.numbering.number(self._key(node, False)), 0
+            if (shape := exact_shape(value)) is not None:
+                self.shapes.setdefault(own, shape)
+            self.numbers[value] = self.numbers[before_reshapes(value, self._shape)]
+            return self.numbers[value] != own
         if node.op_type in IDENTITIES:
             places: Sequence[int | None] = range(len(node.inputs))
-        elif node.op_type == "SelectV2" and node.inputs[2].shape == () and self._is_always_true(node.inputs[0]):
+        elif node.op_type == "SelectV2" and self._shape(node.inputs[2]) == () and self._is_always_true(node.inputs[0]):
             places = [1]
         elif node.op_type in BRANCHES and self._is_always_true(node.inputs[0]):
             places = self._results_of_first_branch(node)

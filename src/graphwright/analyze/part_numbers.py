@@ -26,10 +26,11 @@ from graphwright.analyze.flop_rules.rule import UnknownSizeError
 from graphwright.analyze.in_parts import SAME, TERM, InParts, in_parts, part_of_size, size_along
 from graphwright.ir.attributes import Attribute
 from graphwright.ir.constants import Array, constant_array, is_zero
+from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import ADDITIONS
 from graphwright.ir.traits.control_flow import LOOPS
-from graphwright.ir.traits.values import PART, PART_OF, origin
+from graphwright.ir.traits.values import PART, PART_OF, exact_shape, origin
 
 Number = tuple[int, int]
 """Of a value: the number of what makes it, and which of its outputs it is."""
@@ -65,12 +66,14 @@ class Known:
         nodes: by name, those that copies may be parts of.
         numbers: of its values.
         versions: per loop that may read variables, what was written before.
+        shapes: by number, as far as they are known.
     """
 
     body: Graph
     nodes: Mapping[str, Node]
     numbers: Mapping[Value, Number]
     versions: Mapping[str, object]
+    shapes: Mapping[Number, Shape]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +164,12 @@ class PartNumbers:
             except UnknownSizeError:  # of what is cut
                 return None
         rule = _BY_STRUCTURE.get(node.op_type)
-        found = rule(self, node, [numbers[value] for value in node.inputs]) if rule is not None else None
+        if rule is None:
+            return None
+        shape = exact_shape(node.inputs[0])
+        if shape is None and original is not None:
+            shape = original.shapes.get(numbers[node.inputs[0]])
+        found = rule(self, node, [numbers[value] for value in node.inputs], shape)
         return None if found is None else [found]
 
     # Copies
@@ -273,10 +281,9 @@ class PartNumbers:
         self._terms[number] = found
         return number
 
-    def _of_slice(self, node: Node, read: Sequence[Number]) -> Number | None:
+    def _of_slice(self, node: Node, read: Sequence[Number], shape: Shape) -> Number | None:
         begin, count = (_constant(value) for value in node.inputs[1:3])
-        shape = node.inputs[0].shape
-        if begin is None or count is None or shape is None or None in shape:
+        if begin is None or count is None or shape is None:
             return None
         known = [size or 0 for size in shape]
         counts = [size - int(first) if taken < 0 else int(taken) for size, first, taken in zip(known, begin, count, strict=True)]
@@ -291,7 +298,8 @@ class PartNumbers:
         start = outer.start + int(begin[axis])
         return self._slice(_Slice(outer.base, axis, start, start + counts[axis], outer.size))
 
-    def _of_join(self, node: Node, read: Sequence[Number]) -> Number | None:
+    def _of_join(self, node: Node, read: Sequence[Number], shape: Shape) -> Number | None:
+        del shape
         axis, parts = _constant(node.inputs[-1]), [self._slices.get(number) for number in read[:-1]]
         at, base = 0, parts[0].base if parts[0] is not None else None
         for part in parts:
@@ -300,22 +308,23 @@ class PartNumbers:
             at = part.stop
         return base if parts[-1] is not None and at == parts[-1].size else None
 
-    def _of_addition(self, node: Node, read: Sequence[Number]) -> Number | None:
-        del node
+    def _of_addition(self, node: Node, read: Sequence[Number], shape: Shape) -> Number | None:
+        del node, shape
         one, other = (self._terms.get(number) for number in read)
         if one is None or other is None or one.stop != other.start:
             return None
         joined = _Term(one.base, one.start, other.stop, one.batch, one.divisor)
         return self._term(joined) if (other.base, other.batch, other.divisor) == (one.base, one.batch, one.divisor) else None
 
-    def _of_division(self, node: Node, read: Sequence[Number]) -> Number | None:
+    def _of_division(self, node: Node, read: Sequence[Number], shape: Shape) -> Number | None:
+        del shape
         term, divisor = self._terms.get(read[0]), _constant(node.inputs[1])
         if term is None or divisor is None or divisor.shape or divisor != np.array(term.divisor, divisor.dtype):
             return None
         return self._term(replace(term, divisor=1))
 
 
-_BY_STRUCTURE: Mapping[str, Callable[[PartNumbers, Node, Sequence[Number]], Number | None]] = {
+_BY_STRUCTURE: Mapping[str, Callable[[PartNumbers, Node, Sequence[Number], Shape], Number | None]] = {
     "Slice": PartNumbers._of_slice,  # pyright: ignore[reportPrivateUsage] - the table of the class's own rules
     "ConcatV2": PartNumbers._of_join,  # pyright: ignore[reportPrivateUsage]
     "AddV2": PartNumbers._of_addition,  # pyright: ignore[reportPrivateUsage]

@@ -12,6 +12,9 @@ from graphwright.ir.traits.control_flow import LOOPS
 from graphwright.ir.traits.of_type import of_type
 
 if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so these are types only
+    from collections.abc import Callable
+
+    from graphwright.ir.dtypes import Shape
     from graphwright.ir.graph import Graph, Node, Value
 
 _FEW_BYTES = 128
@@ -123,8 +126,17 @@ def origin(value: Value, through: AbstractSet[str] = IDENTITIES) -> Value:
     return value
 
 
-def before_reshapes(value: Value) -> Value:
+def exact_shape(value: Value) -> Shape:
+    """The shape that a value has in every run; None where one may depend on data."""
+    shape = value.shape
+    return None if shape is None or None in shape or value in value.producer.graph.at_most else shape
+
+
+def before_reshapes(value: Value, shape_of: Callable[[Value], Shape] = exact_shape) -> Value:
     """The value of this shape that was brought into another one and back; the value itself where there is none.
+
+    Args:
+        shape_of: the shape of a value, where more is known than its graph says.
 
     >>> from graphwright.ir.text import from_text
     >>> g = from_text('''graph "g"
@@ -136,12 +148,12 @@ def before_reshapes(value: Value) -> Value:
     >>> before_reshapes(g.value("z")).name, before_reshapes(g.value("y")).name
     ('x:0', 'y:0')
     """
-    found, shape = value, value.shape
-    if value.producer.op_type not in RESHAPES or shape is None or None in shape:
+    if value.producer.op_type not in RESHAPES or (shape := shape_of(value)) is None:
         return value
+    found = value
     while value.producer.op_type in RESHAPES or is_identity(value.producer):
         value = value.producer.inputs[0]
-        found = value if value.shape == shape else found
+        found = value if shape_of(value) == shape else found
     return found
 
 
