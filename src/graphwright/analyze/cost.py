@@ -221,7 +221,7 @@ class _Builder:
             value, producer = node.inputs[index], node.inputs[index].producer
             adds_bias = node.op_type in ADDS_BIAS and producer.op_type in CONVOLUTIONS
             if adds_bias or (producer in partners and pads_by_itself(node)):
-                if value.use_count == 1 and value not in outputs:
+                if value.use_count == 1 and value not in outputs and (adds_bias or not producer.control_consumers):
                     leader[node] = leader.get(producer, producer)
                 continue
             for other in partners if node not in leader else ():
