@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import warnings
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any
@@ -88,20 +87,14 @@ def cell(step: Step, share: int, options: dict[str, Any], time_limit_s: float) -
     import graphwright as gw
 
     _, function, inputs = step
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", gw.VerificationWarning)
-        try:
-            plan = gw.optimize_memory(
-                function, share / 100, inputs=inputs, cache_dir=None, time_limit_s=time_limit_s, verify=False, **options
-            ).plan
-        except gw.InfeasibleError:
-            return "none", 0
-        except gw.ArgumentError:  # the original runs
-            pass
-        else:
-            said = plan.how.get("refused", "")
-            return f"{1 + plan.overhead:.2f}" + " (next)" * bool(said), 1 if said else 0
-    return f"original: {'; '.join(str(one.message) for one in caught)}", 1
+    options = {**options, "cache_dir": None, "time_limit_s": time_limit_s, "verify": False}
+    try:
+        plan = gw.optimize_memory(function, share / 100, inputs=inputs, **options).plan
+    except gw.InfeasibleError:
+        return "none", 0
+    except gw.VerificationError as error:
+        return str(error.what), 1
+    return f"{1 + plan.overhead:.2f}" + " (next)" * ("refused" in plan.how), int("refused" in plan.how)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from graphwright.errors import OutOfMemoryError as OutOfMemoryError
     from graphwright.errors import UnknownShapeError as UnknownShapeError
     from graphwright.errors import UnsupportedError as UnsupportedError
+    from graphwright.errors import VerificationError as VerificationError
     from graphwright.errors import VerificationWarning as VerificationWarning
     from graphwright.gradient.checkpointed import checkpointed as checkpointed
     from graphwright.gradient.gradients import gradients as gradients

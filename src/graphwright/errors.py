@@ -172,6 +172,10 @@ class UnsupportedError(GraphwrightError):
     """The graph holds something that cannot be handled with proof; the message names the node."""
 
 
+class VerificationError(GraphwrightError):
+    """No rewritten step can be built and proved equal to the original."""
+
+
 class FileFormatError(GraphwrightError, ValueError):
     """A file is not what it should be."""
 
@@ -197,7 +201,7 @@ class OutOfMemoryError(GraphwrightError, MemoryError):
 
 
 class VerificationWarning(UserWarning):
-    """A rewritten step was not proved equal, so the original runs instead."""
+    """No rewritten step can be built and proved equal, so the original runs instead, as `on_failure="original"` asks."""
 
 
 class AssumedSizeWarning(UserWarning):

@@ -370,6 +370,7 @@ PADDED = """
         ('_FusedConv2D(%pad:0, %w:0, %b:0) {padding = "VALID", fused_ops = ["BiasAdd", "Tanh"]}', "", "pad"),
         ('Conv2D(%pad:0, %w:0) {padding = "SAME"}', "", "pad"),
         ('Conv2D(%pad:0, %w:0) {padding = "VALID"}', "%add = Relu(%pad:0) : float32[1,34,34,4]", "pad"),
+        ('Conv2D(%pad:0, %w:0) {padding = "VALID"}', "%add = Neg(%x:0) ^pad : float32[1,32,32,4]", "pad"),
     ],
 )
 def test_a_padding_is_one_task_with_the_convolution_whose_kernel_pads_by_itself(conv, more, together):

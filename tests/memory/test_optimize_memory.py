@@ -166,8 +166,11 @@ def test_a_step_that_is_not_proved_by_structure_is_not_used(conv_step: Any, monk
     step, inputs, model = conv_step
     _wrong_plans(monkeypatch)
     before = model.get_weights()
-    with pytest.warns(gw.VerificationWarning, match=r"not proved .*AssignSubVariableOp.* does something else"):
-        fast = gw.optimize_memory(step, budget=0.7, inputs=inputs, cache_dir=None, verify=verify)
+    options: dict[str, Any] = {"inputs": inputs, "cache_dir": None, "verify": verify}
+    with pytest.raises(gw.VerificationError, match=r"not proved: .*AssignSubVariableOp.* does something else"):
+        gw.optimize_memory(step, 0.7, **options)
+    with pytest.warns(gw.VerificationWarning, match=r"not proved: .*AssignSubVariableOp.* does something else"):
+        fast = gw.optimize_memory(step, 0.7, on_failure="original", **options)
     assert all(np.array_equal(a, b) for a, b in zip(before, model.get_weights(), strict=True))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -179,8 +182,11 @@ def test_what_running_finds_is_not_used(conv_step: Any, monkeypatch: pytest.Monk
     step, inputs, _ = conv_step
     _wrong_plans(monkeypatch)
     monkeypatch.setattr(plan_step, "prove_function", lambda *_: Proof("", 1))
+    options: dict[str, Any] = {"inputs": inputs, "cache_dir": None, "verify": "run"}
+    with pytest.raises(gw.VerificationError, match="differs from the original: variable"):
+        gw.optimize_memory(step, 0.7, **options)
     with pytest.warns(gw.VerificationWarning, match="differs from the original: variable"):
-        fast = gw.optimize_memory(step, budget=0.7, inputs=inputs, cache_dir=None, verify="run")
+        fast = gw.optimize_memory(step, 0.7, on_failure="original", **options)
     assert float(fast(*inputs)["loss"]) > 0
 
 
@@ -189,7 +195,7 @@ def test_a_warning_that_is_an_error_finds_the_variables_put_back(conv_step: Any,
     step, inputs, model = conv_step
     _wrong_plans(monkeypatch)
     monkeypatch.setattr(plan_step, "prove_function", lambda *_: Proof("", 1))
-    fast = gw.optimize_memory(step, budget=0.7, cache_dir=None, verify="run")
+    fast = gw.optimize_memory(step, budget=0.7, cache_dir=None, verify="run", on_failure="original")
     before = model.get_weights()
     with warnings.catch_warnings():
         warnings.simplefilter("error", gw.VerificationWarning)
@@ -204,7 +210,7 @@ def test_a_warning_that_is_an_error_finds_the_variables_put_back(conv_step: Any,
 def test_a_proof_that_did_not_end_proves_nothing(conv_step: Any, monkeypatch: pytest.MonkeyPatch, error: Any) -> None:
     step, inputs, model = conv_step
     feeds = {"x": (16, 24, 24, 3), "y": tf.TensorSpec((16,), tf.int32)}
-    fast = gw.optimize_memory(step, budget=0.7, feeds=feeds, cache_dir=None, verify="run")
+    fast = gw.optimize_memory(step, budget=0.7, feeds=feeds, cache_dir=None, verify="run", on_failure="original")
     before = model.get_weights()
 
     def fail(*_: Any, **__: Any) -> None:
@@ -295,7 +301,7 @@ def test_a_graph_that_tensorflow_refuses_falls_back_to_the_original(conv_step: A
 
     monkeypatch.setattr("graphwright.memory.planning.to_concrete_function", refuse)
     with pytest.warns(gw.VerificationWarning, match="cannot be built: ValueError: no such node"):
-        fast = gw.optimize_memory(step, budget=0.7, inputs=inputs)
+        fast = gw.optimize_memory(step, budget=0.7, inputs=inputs, on_failure="original")
     assert float(fast(*inputs)["loss"]) > 0
 
 
@@ -308,7 +314,7 @@ def test_a_proof_that_finds_a_damaged_graph_falls_back_to_the_original(monkeypat
         raise gw.GraphError("two nodes have one name")
 
     monkeypatch.setattr(plan_step, "prove_function", refuse)
-    fast = gw.optimize_memory(steps[0], budget=0.8, cache_dir=None)
+    fast = gw.optimize_memory(steps[0], budget=0.8, cache_dir=None, on_failure="original")
     with pytest.warns(gw.VerificationWarning, match="the original step runs.* cannot be built: two nodes have one name"):
         loss = fast(x)
     assert not fast.plans

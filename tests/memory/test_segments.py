@@ -175,5 +175,5 @@ def test_what_is_not_proved_does_not_run(monkeypatch: pytest.MonkeyPatch) -> Non
     step, inputs = recurrent()
     monkeypatch.setattr(plan_step, "segments_difference", lambda *_: "a segment is something else")
     with pytest.warns(VerificationWarning, match="a segment is something else"):
-        fast = gw.optimize_memory(step, 0.4, inputs=inputs, **OPTIONS)
+        fast = gw.optimize_memory(step, 0.4, inputs=inputs, on_failure="original", **OPTIONS)
     assert not fast.plans  # the original runs

@@ -14,7 +14,9 @@ pytest.importorskip("tensorflow")
 import graphwright as gw
 from graphwright.analyze.workspace import onednn_enabled
 from graphwright.errors import ArgumentError, InfeasibleError, UnsupportedError
+from graphwright.memory import plan_step, planning
 from graphwright.memory.verbs import read_allow
+from graphwright.transform.proof import Proof
 
 pytestmark = pytest.mark.tensorflow
 
@@ -84,6 +86,32 @@ def test_a_budget_below_every_recomputation_is_kept_in_parts() -> None:
     assert plan.verification.startswith("equal within the tolerance")
     assert "equal but for the order of sums over the batch" in plan.verification
     assert plan.timeline_before.peak_bytes > plan.timeline_after.peak_bytes
+
+
+def test_a_plan_that_cannot_run_gives_way_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that TensorFlow refuses to build as well as one that is not proved."""
+    step, inputs, _ = convolutions()
+    built, proved = list[Any](), list[Any]()
+    build, prove = planning.to_concrete_function, plan_step.prove_function
+
+    def refuse_first(*args: Any, **named: Any) -> Any:
+        built.append(args)
+        if len(built) == 1:
+            raise tf.errors.InvalidArgumentError(None, None, "nodes in a cycle")
+        return build(*args, **named)
+
+    def refute_first(*args: Any) -> Proof:
+        proved.append(args)
+        return prove(*args) if len(proved) > 1 else Proof("it is too late")
+
+    monkeypatch.setattr(planning, "to_concrete_function", refuse_first)
+    monkeypatch.setattr(plan_step, "prove_function", refute_first)
+    plan = gw.optimize_memory(step, 0.5, inputs=inputs, cache_dir=None, time_limit_s=0.5, allow="all").plan
+    assert plan.peak_bytes <= 0.5 * plan.original_peak_bytes
+    assert plan.how["refused"].index("nodes in a cycle") < plan.how["refused"].index("it is too late")
+    assert not plan.rewritten or plan.rewritten not in plan.how["refused"]
+    assert plan.verification.startswith("equal by structure")
+    assert (len(built), len(proved)) == (3, 2)
 
 
 def test_several_steps_in_parts_train_as_the_plain_step_does() -> None:

@@ -46,7 +46,7 @@ from graphwright.ir.traits.control_flow import is_control_flow
 from graphwright.ir.traits.effects import Purity, is_collective
 from graphwright.ir.traits.merging import merge_partners
 from graphwright.ir.traits.values import INPUTS, input_behind, is_constant, is_view, only_orders
-from graphwright.ir.traits.variables import REFERENCE_VARIABLES, is_read, resource_of, written_resources
+from graphwright.ir.traits.variables import REFERENCE_VARIABLES, is_read, reads_resource, resource_of, written_resources
 from graphwright.ir.walk import consumers_of, in_order, reached, topological_order
 from graphwright.plan.model import Buffer, CostGraph, Task
 
@@ -232,7 +232,7 @@ class _Builder:
             value, producer = node.inputs[index], node.inputs[index].producer
             adds_bias = node.op_type in ADDS_BIAS and producer.op_type in CONVOLUTIONS
             if adds_bias or (producer in partners and pads_by_itself(node)):
-                if value.use_count == 1 and value not in outputs:
+                if value.use_count == 1 and value not in outputs and (adds_bias or not producer.control_consumers):
                     leader[node] = leader.get(producer, producer)
                 continue
             for other in partners if node not in leader else ():
@@ -337,12 +337,14 @@ class _Builder:
         """The resources that a node without effects may read when it runs."""
         if node in self.loops.reads:
             return tuple(dict.fromkeys(self.loops.reads[node]))
-        if not any(v.dtype.name == "resource" for v in node.inputs) or not self.purity.is_pure(node):
+        if not reads_resource(node) or not self.purity.is_pure(node):
             return ()
         return tuple(dict.fromkeys(self.roots[v] for v in node.inputs if v.dtype.name == "resource"))
 
     def _resources_written(self, node: Node) -> tuple[Value, ...]:
         """The resources that a node may write; all of them where nothing is known of it."""
+        if node not in self.loops.writes and not reads_resource(node):
+            return ()
         written = self._certainly_written(node)
         if written or node in self.loops.writes or self.purity.is_pure(node):
             return written

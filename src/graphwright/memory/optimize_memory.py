@@ -12,11 +12,20 @@ from traceback import walk_tb
 from typing import Any, Literal, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from graphwright.analyze.device_models import HERE, find_device
-from graphwright.errors import ArgumentError, GraphError, GraphwrightError, UnsupportedError, VerificationWarning, in_words
+from graphwright.errors import (
+    ArgumentError,
+    GraphError,
+    GraphwrightError,
+    UnsupportedError,
+    VerificationError,
+    VerificationWarning,
+    in_words,
+)
+from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.memory.offload import Offload, failed_copy
 from graphwright.memory.offload import offload_to as find_offload
 from graphwright.memory.plan_cache import PlanCache, plan_cache
-from graphwright.memory.plan_step import Planned, plan_step
+from graphwright.memory.plan_step import Planned, plan_step, refused_steps
 from graphwright.memory.verbs import BIT_FOR_BIT, Allow, read_allow, refuse_for_xla
 from graphwright.memory.xla.planning import plan_xla_step
 from graphwright.memory.xla.verification import verify_compiled
@@ -38,8 +47,10 @@ from graphwright.step.signatures import as_inputs, signature_of, signature_of_sh
 from graphwright.step.targets import Feed, read_target, trace
 
 Verify = Literal["structure", "run"] | bool
+OnFailure = Literal["raise", "original"]
 Example = tuple[tuple[Any, ...], Mapping[str, Any]]
 _TIME_LIMIT_S = 6.0
+_MOST_REFUSED = 4  # plans, after which no other one is tried
 _MAX_OVERHEAD = 0.1  # of a plan for the smallest peak, as a share of the step's time
 
 
@@ -59,6 +70,7 @@ class Options(TypedDict, total=False):
     device: str
     offload_to: str | Path | None
     copy_engine: CopyEngine | None
+    on_failure: OnFailure
 
 
 class OptimizedStep:
@@ -90,8 +102,9 @@ class OptimizedStep:
         saved: MemoryPlan | None = None,
         device: str = HERE,
         offload: Offload | None = None,
+        on_failure: OnFailure = "raise",
     ) -> None:
-        self._step = step
+        self._step, self._on_failure = step, on_failure
         self._device, self._offload = device, offload
         self._saved = saved
         self._allow = read_allow(allow)
@@ -232,37 +245,49 @@ class OptimizedStep:
             if key in self._to_run and example is not None:
                 self._prove_by_running(key, example)
 
+    @garbage_collection_paused()
     def _plan(self, target: TracedStep) -> Planned | None:
-        """A plan that is proved by structure; None, with a warning, where the original has to run."""
+        """The best plan that can be built and is proved by structure; None, with a warning, where the original has to run instead.
+
+        Raises:
+            VerificationError: there is none, and the original must not run.
+        """
+        refused, saved = dict[str, str](), None if self._planned else self._saved  # calls with other shapes are not what was saved
+        with shown(self._progress, title="planning") as progress:
+            try:
+                while len(refused) < (1 if target.is_compiled else _MOST_REFUSED):
+                    planned = self._candidate(target, saved, refused, progress)
+                    if planned.proof is None:
+                        return planned
+                    if planned.proof.equal:
+                        return replace(planned, plan=replace(planned.plan, verification=str(planned.proof)))
+                    refused[planned.plan.rewritten], saved = str(planned.proof), planned.plan
+            except Exception as error:  # TensorFlow may refuse a rewritten graph by any error
+                if error is progress.raised:
+                    raise
+                if not refused:
+                    if isinstance(error, GraphwrightError) and not isinstance(error, GraphError):
+                        raise
+                    refused[""] = f"cannot be built: {error.what if isinstance(error, GraphError) else in_words(error)}"
+        self._fail(f"no plan can be built and proved: {refused_steps(refused)}")
+        return None
+
+    def _candidate(self, target: TracedStep, saved: MemoryPlan | None, refused: Mapping[str, str], progress: Progress) -> Planned:
+        """The best plan of those that were not refused yet."""
         options: dict[str, Any] = {
             "time_limit_s": self._time_limit_s,
+            "progress": progress,
             "cache": self._cache,
             "earlier": self._latest,
             "prove": self._by_structure,
-            "saved": None if self._planned else self._saved,  # calls with other shapes are not what was saved
+            "saved": saved,
             "allow": self._allow,
         }
-        with shown(self._progress, title="planning") as progress:
-            try:
-                if target.is_compiled:
-                    refuse_for_xla(self._allow, f"step {target.name!r}")
-                    planned = plan_xla_step(target, _not_smallest(self._budget, target), progress=progress, **options)
-                else:
-                    options |= {"curve_points": self._curve_points, "max_overhead": self._max_overhead}
-                    options["offload"] = self._offload
-                    planned = _plan_that_runs(target, self._budget, progress=progress, **options)
-            except Exception as error:  # TensorFlow refused the rewritten graph: the user's training must go on
-                is_refused = isinstance(error, GraphError)
-                if error is progress.raised or (isinstance(error, GraphwrightError) and not is_refused):
-                    raise
-                self._warn(f"the rewritten step cannot be built: {error.what if is_refused else in_words(error)}")
-                return None
-        if planned.proof is None:
-            return planned
-        if not planned.proof.equal:
-            self._warn(f"the rewritten step is not proved to compute what the original does: {planned.proof.difference}")
-            return None
-        return replace(planned, plan=replace(planned.plan, verification=str(planned.proof)))
+        if target.is_compiled:
+            refuse_for_xla(self._allow, f"step {target.name!r}")
+            return plan_xla_step(target, _not_smallest(self._budget, target), **options)
+        options |= {"curve_points": self._curve_points, "max_overhead": self._max_overhead, "offload": self._offload, "refused": refused}
+        return plan_step(target, self._budget, **options)
 
     def _prove_by_running(self, key: Any, example: Example) -> None:
         """Run the original and the plan, and keep the plan where both leave the same. The plan stays unproved while that lasts."""
@@ -283,10 +308,24 @@ class OptimizedStep:
         self._planned[key] = None if trouble else replace(planned, plan=replace(planned.plan, verification=words))
         self._to_run.discard(key)
         if trouble:
-            self._warn(trouble)
+            if self._on_failure == "raise":
+                del self._planned[key]
+            self._fail(trouble)
 
-    def _warn(self, why: str) -> None:
-        warnings.warn(f"{self.__name__}: the original step runs, with its own peak. {why}", VerificationWarning, stacklevel=4)
+    def _fail(self, why: str) -> None:
+        """Say that the original has to run, by a warning or an error.
+
+        Raises:
+            VerificationError: the original must not run.
+        """
+        if self._on_failure == "raise":
+            raise VerificationError(
+                why,
+                where=f"step {self.__name__!r}",
+                cause="the rewrite, or its proof, does not know something in the step",
+                remedy='give another budget, or other verbs in allow; or on_failure="original", which runs the step with its own peak',
+            )
+        warnings.warn(f"{self.__name__}: the original step runs, with its own peak. {why}", VerificationWarning, stacklevel=5)
 
 
 class KerasModel(Protocol):
@@ -324,6 +363,7 @@ def optimize_memory(
     device: str = HERE,
     offload_to: str | Path | None = None,
     copy_engine: CopyEngine | None = None,
+    on_failure: OnFailure = "raise",
 ) -> Any:
     """Bring a training step, or a compiled Keras model, into a memory budget.
 
@@ -349,7 +389,7 @@ def optimize_memory(
         verify: how a new plan is proved to compute what the original does. "structure" (or True) compares the two graphs
             (`graphwright.transform.proof`): nothing runs, so the first call takes no more memory than any other. "run" also runs one step
             both ways, compares all outputs and variables, and puts the variables back; it needs the memory of the original. False
-            proves nothing. Where a proof fails the original runs, with a `VerificationWarning`.
+            proves nothing.
         time_limit_s: seconds of processor time that the search for a plan may take, the steps that verbs make included; twice as many,
             or 5 s, where none is found before. To read the step, rewrite it, simulate it as it is and compile it with XLA comes on top.
         cache_dir: folder that keeps plans between runs; "default" is `$GRAPHWRIGHT_CACHE_DIR` or the user's cache folder,
@@ -379,6 +419,9 @@ def optimize_memory(
             system's folder of temporary files. Files are the plan's own, in a folder of their own that goes with the planned step, or with
             the process. Page cache is no memory of the process. On a device, copies keep the budget too.
         copy_engine: what copies are priced by; without it the disk is measured for a fraction of a second.
+        on_failure: what happens where a plan cannot be built, or is not proved. By structure the next best plan is tried first, and
+            `plan.how["refused"]` names those before it. Where none is left, and where running finds a difference, "raise" raises
+            `VerificationError`; "original" runs the step as it is, which keeps no budget, with a `VerificationWarning`.
 
     Returns:
         For a step: an `OptimizedStep` with the same signature and results. For a model: the model itself, whose `fit` and
@@ -389,6 +432,7 @@ def optimize_memory(
         UnsupportedError: the step calls back into Python, a part of it is compiled by XLA, or XLA cannot compile it as it is told to; a
             verb is asked for by name, in `allow` or by `offload_to`, that no plan of such a step uses (under XLA, on several devices); or
             `verify="run"` was asked for, and the original does not fit into the memory that is free.
+        VerificationError: no plan that was found can be built and proved, and `on_failure` is "raise".
         UnknownShapeError: a dimension is not known; the message names the argument.
         ArgumentError: the step cannot be traced, the model is not compiled, the budget cannot be read, or the plan is for another step.
         FileFormatError: the file of a plan cannot be read.
@@ -414,6 +458,8 @@ def optimize_memory(
     """
     if verify not in ("structure", "run", True, False):
         raise ArgumentError(f"verify={verify!r} was given", argument="verify", remedy='give "structure", "run" or False')
+    if on_failure not in ("raise", "original"):
+        raise ArgumentError(f"on_failure={on_failure!r} was given", argument="on_failure", remedy='give "raise" or "original"')
     saved = load_plan(plan) if isinstance(plan, str | Path) else plan
     if (saved is None) == (budget is None):
         raise ArgumentError(
@@ -467,6 +513,7 @@ def optimize_memory(
         "saved": saved,
         "device": device,
         "offload": find_offload(offload_to, copy_engine) if "offload" in verbs else None,
+        "on_failure": on_failure,
     }
     step, inputs = read_target(step, runs=True), first_batch(inputs)
     with shown(progress, title="planning"):
@@ -511,21 +558,6 @@ def _optimize_model(model: Any, budget: int | float | str, inputs: Any, shapes: 
     train_with(model, make_step)
     model.memory_plan = lambda: model.optimized_step.plan
     return model
-
-
-def _plan_that_runs(target: TracedStep, budget: Budget | None, **options: Any) -> Planned:
-    """The best plan of those whose functions TensorFlow builds: each is built before it is handed over.
-
-    Raises:
-        GraphError: it builds none. Else see `plan_step`.
-    """
-    tried: list[tuple[str, str]] = []
-    while True:
-        planned = plan_step(target, budget, refused=tried, **options)
-        if not planned.refusal:
-            words = {"refused": f"TensorFlow refuses to run {len(tried)} better plans: {tried[-1][1]}"} if tried else {}
-            return replace(planned, plan=replace(planned.plan, how={**planned.plan.how, **words}))
-        tried.append((planned.candidate, planned.refusal))
 
 
 def _read_budget(budget: int | float | str, max_overhead: float | None) -> tuple[Budget | None, float]:

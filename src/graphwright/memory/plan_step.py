@@ -1,14 +1,14 @@
 """Plan one traced step for one budget, and build the function that follows the plan."""
 
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.loops import LoopCosts
 from graphwright.analyze.workspace import onednn_enabled
-from graphwright.errors import ArgumentError, GraphError
+from graphwright.errors import ArgumentError, GraphError, GraphwrightError, in_words
 from graphwright.ir.traits.control_flow import SWITCHES
 from graphwright.ir.traits.effects import Purity
 from graphwright.ir.traits.values import OPTIMIZED
@@ -68,8 +68,6 @@ class Planned:
         proof: that the function computes what the original does; None where it was not asked for.
         equal_bits: whether it computes the same bits; otherwise sums over the batch have another order.
         sent: the handles of variables that it leaves in files between two runs.
-        candidate: what was done to the step before it was planned; "" where nothing was.
-        refusal: why TensorFlow refuses to build or run the function; "" where it does not.
     """
 
     function: Any
@@ -78,8 +76,6 @@ class Planned:
     proof: Proof | None
     equal_bits: bool = True
     sent: tuple[Any, ...] = ()
-    candidate: str = ""
-    refusal: str = ""
 
 
 @dataclass(frozen=True)
@@ -132,7 +128,7 @@ def plan_step(
     before: Unplanned | None = None,
     saved: MemoryPlan | None = None,
     offload: Offload | None = None,
-    refused: Sequence[tuple[str, str]] = (),
+    refused: Mapping[str, str] = MappingProxyType({}),
 ) -> Planned:
     """Plan a traced step and build the function.
 
@@ -146,14 +142,14 @@ def plan_step(
             run by TensorFlow's kernels.
         max_overhead: without a budget, how much more time than the unmodified step the plan may take, as a share.
         before: the step without a plan, where that is known; then the plan is only looked for, and no function is built.
-        saved: a plan that is followed, as it is, instead of looking for one.
+        saved: a plan that is followed, as it is, instead of looking for one; where some are refused, the last one of them: what was found
+            for the other steps is not looked for again.
         offload: where copies may go; only a step on one device has any.
-        refused: the candidates whose functions TensorFlow refused to run, and why. After the first time the same plan is followed without
-            steps that overlap, after the second time the next candidate.
+        refused: the rewritten steps that were planned before and cannot run, by `MemoryPlan.rewritten`, and why; they are left out. Where
+            TensorFlow refuses one in which steps overlap, the same plan is followed without that first.
 
     Raises:
         ArgumentError: the saved plan is for another step.
-        GraphError: TensorFlow refused all candidates that keep the budget.
         InfeasibleError: no plan fits the budget; the error carries the smallest one that works.
         UnsupportedError, UnknownShapeError: see `flatten` and `build_cost_graph`.
     """
@@ -177,7 +173,7 @@ def plan_step(
     _check_verbs(allow, offload, target, flat, parts)
     originals = [simulate(part.tasks.costs, Schedule(part.tasks.costs.order)).peak_bytes for part in parts]
     if saved is not None and saved.executor is not None:
-        executor, plain_how = saved.executor, saved.how["original peak"].removesuffix(_SAVED) + _SAVED
+        executor, plain_how = saved.executor, saved.how["original peak"].removesuffix(_SAVED) + ("" if refused else _SAVED)
     elif before is None and earlier is None and kept.peak is not None and records.found is not None:
         executor, plain_how = kept.peak, f"{'; '.join(kept.peak.how.values())}; as found in an earlier run"
     else:
@@ -185,6 +181,8 @@ def plan_step(
         kept.peak = executor if earlier is None else None
     kept.keep()
     how = {"peak": HOW_PEAK, "overhead": HOW_TIME, "original peak": plain_how, "graph": graph_how, **flat.how}
+    if refused:
+        how["refused"] = refused_steps(refused)
     if executor is not None:
         originals = [executor.peak_bytes]
     original_bytes = max(nbytes for part, nbytes in zip(parts, originals, strict=True) if part.budgeted)
@@ -192,8 +190,7 @@ def plan_step(
     if saved is not None and budget is not None:
         budget_bytes = saved.budget_bytes  # a share is one of a peak that is simulated, each time a little different
     search = Search(budget_bytes, max_overhead, asked, time_limit_s, progress, cache, earlier.steps if earlier is not None else ())
-    search = replace(search, offload=offload, saved=None if saved is None else saved.recipe)
-    search = replace(search, refused=frozenset(how for how, times in Counter(how for how, _ in refused).items() if times > 1))
+    search = replace(search, offload=offload, saved=None if saved is None else saved.recipe, refused=refused)
     chosen, argument_count = given, flat.binding.argument_count
     alone = len(parts) == 1 and placement is None
 
@@ -213,12 +210,10 @@ def plan_step(
     if executor is not None and not chosen.sent and _is_better_as_it_is(solutions[-1], executor, budget_bytes):
         planned = _as_it_is(target, given.tasks, flat.loops, executor, solutions[-1], how, prove)
         return replace(planned, plan=replace(planned.plan, recipe=recipe))
-    exceeds = budget_bytes is not None and solutions[-1].status == "infeasible"
-    if chosen.how in search.refused or (refused and exceeds):
-        raise GraphError(f"TensorFlow refuses each of {len(refused)} plans: {refused[-1][1]}", where=f"step {target.name!r}")
-    if budget_bytes is not None and exceeds:
+    if solutions[-1].status == "infeasible":
         k = len(solutions) - 1
-        raise infeasible(parts[k].tasks, solutions[k], budget_bytes, originals[k], in_parts(budget_bytes))
+        most = solutions[k].budget_bytes if budget_bytes is None else budget_bytes
+        raise infeasible(parts[k].tasks, solutions[k], most, originals[k], in_parts(most))
     is_new = "plan cache" not in how["plan"] and "taken over" not in how["plan"]
     if budget_bytes is not None and is_new and solutions[0].overhead > _DEAR:
         others = in_parts(budget_bytes)
@@ -249,16 +244,24 @@ def plan_step(
     plan = _and_elsewhere(chosen, solutions[0], plan)
     if before is not None:
         return Planned(None, plan, (), None)
-    try:
-        planned = _follow(given, chosen, parts, solutions, plan, prove=prove, overlap=chosen.how not in dict(refused))
-        refusal = why_refused(target, planned.function)
-    except GraphError as error:
-        planned, refusal = Planned(None, plan, (), None), error.what
-    if refusal:
-        return replace(planned, candidate=chosen.how, refusal=refusal)
+    overlapping = f"{chosen.how or 'the step in another order'}, where steps overlap"
+    overlap = len(parts) == 1 and overlapping not in refused
+    planned = _follow(given, chosen, parts, solutions, plan, prove=prove, overlap=overlap)
+    if planned.function is not None and (reason := why_refused(target, planned.function)):
+        plan = replace(plan, rewritten=overlapping if overlap else chosen.how)
+        return replace(planned, function=None, plan=plan, proof=Proof(f"TensorFlow refuses to run it: {reason}"))
     if planned.sent:
         come_back_when_used(target.function.variables)
     return planned
+
+
+def refused_steps(refused: Mapping[str, str]) -> str:
+    """The rewritten steps that cannot run, and why.
+
+    >>> refused_steps({"": "not proved: it has 2 outputs for 1", "the batch of 8 in 2 parts": "not proved: 'x' runs no more"})
+    "the step in another order: not proved: it has 2 outputs for 1; the batch of 8 in 2 parts: not proved: 'x' runs no more"
+    """
+    return "; ".join(f"{rewritten or 'the step in another order'}: {why}" for rewritten, why in refused.items())
 
 
 def _check_verbs(allow: Collection[Verb], offload: Offload | None, target: TracedStep, flat: FlatStep, parts: Sequence[Part]) -> None:
@@ -363,17 +366,10 @@ def _describe(
 
 
 def _follow(
-    given: Candidate,
-    chosen: Candidate,
-    parts: Sequence[Part],
-    solutions: Sequence[Solution],
-    plan: MemoryPlan,
-    *,
-    prove: bool,
-    overlap: bool,
+    given: Candidate, chosen: Candidate, parts: Sequence[Part], solutions: Sequence[Solution], plan: MemoryPlan, prove: bool, overlap: bool
 ) -> Planned:
     """The function that follows the schedules, and the proof that it computes what the given step does."""
-    tell("writing the planned step", 1.0)
+    tell("writing the planned step, and proving that it computes the same", 1.0)
     costs, flat = chosen.tasks.costs, given.flat
     schedule = join(parts, [solution.schedule for solution in solutions])
     # Another shape has other copies, or none: its repeats would be taken for recomputations.
@@ -385,16 +381,21 @@ def _follow(
     before = [_proved(one) for one in made if prove and not (one is chosen and one.parts > 1)]
     difference = next((one.difference for one in before if one.difference), "")
     followed = replace(solutions[0], schedule=schedule)
-    waits = overlap_within(costs, len(chosen.flat.graph), followed) if overlap and len(parts) == 1 else None
-    function = follow_schedule(chosen.flat, chosen.tasks, schedule, lanes(parts), waits, chosen.offload, chosen.sent)
-    tell("proving that it computes the same", 1.0)
-    proof = None if original is None else Proof(difference) if difference else prove_function(original, function, flat.binding)
+    waits = overlap_within(costs, len(chosen.flat.graph), followed) if overlap else None
+    try:
+        function = follow_schedule(chosen.flat, chosen.tasks, schedule, lanes(parts), waits, chosen.offload, chosen.sent)
+        proof = None if original is None else Proof(difference) if difference else prove_function(original, function, flat.binding)
+    except Exception as error:  # TensorFlow refuses the rewritten graph, by whatever error
+        if isinstance(error, GraphwrightError) and not isinstance(error, GraphError):
+            raise
+        words = error.what if isinstance(error, GraphError) else in_words(error)
+        return Planned(None, plan, leaders, Proof(f"it cannot be built: {words}"))
     if proof is not None and proof.equal:
         optimized = any(OPTIMIZED in node.attrs for node in flat.graph.nodes)
         transposed, sums = sum(len(one.transposed) for one in made), proof.parts + sum(one.parts for one in before)
         proof = replace(proof, loops=len(chosen.loops), parts=sums, transposed=transposed, uncompiled=flat.uncompiled, optimized=optimized)
     equal_bits = not (flat.uncompiled or any(one.parts > 1 or one.transposed for one in made))
-    return Planned(function, plan, leaders, proof, equal_bits, tuple(sent_handles(function)) if chosen.sent else ())
+    return Planned(function, plan, leaders, proof, equal_bits=equal_bits, sent=tuple(sent_handles(function)) if chosen.sent else ())
 
 
 def _rewrites(chosen: Candidate | None) -> list[Candidate]:
@@ -416,7 +417,7 @@ def _proved(made: Candidate) -> Proof:
 def _is_better_as_it_is(solution: Solution, executor: PeakPrediction, budget_bytes: int | None) -> bool:
     """Whether the step keeps the budget as it is and no plan does; without a budget, whether no plan needs less than it."""
     if budget_bytes is None:
-        return executor.peak_bytes <= solution.peak_bytes
+        return solution.status != "infeasible" and executor.peak_bytes <= solution.peak_bytes
     return solution.status == "infeasible" and executor.peak_bytes <= budget_bytes
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice, takewhile
@@ -30,12 +28,12 @@ from graphwright.report.obtained import Obtained
 from graphwright.report.results import PlanRecipe
 from graphwright.step.flatten import FlatStep
 
-_DEAREST = 0.5  # extra time as a share, beyond which loops run in segments within parts of the batch
+_DEAREST = 0.5  # extra time as a share, beyond which loops run in segments within parts of the batch, and time that is over does not count
 _MOST_PARTS_IN_SEGMENTS = 4
 _CLEARLY = 0.75  # of what the budget leaves free: a bound above it is seldom reached
 _MOST_SOLVES = 2  # how many rewritten steps of a verb are planned
 _GIVEN, _LEAST_SHARE = 0.4, 0.1  # of the time allowed: for the step as it is, where verbs may win, and at least for each step they make
-_CHEAP = 0.03  # extra time as a share, up to which no loops are run in segments, and nothing else is looked for once the time is over
+_CHEAP = 0.03  # extra time as a share, up to which no loops are run in segments
 _QUICKLY_SPLIT = 2_500  # nodes of a step that is split only to say what that would reach
 _MOST_PARTS_TO_SAY = 4
 _SHARES = (
@@ -58,9 +56,9 @@ class Search:
         asked: the same in words, for the plan cache: a share counts as that.
         time_limit_s: processor time for all that is planned.
         steps: of an earlier plan for the same step with other shapes, the names of the tasks in its order.
-        saved: a plan that is followed instead of looking for one.
+        saved: a plan that is followed instead of looking for one; of what was looked for when some steps were refused, what was found.
         offload: where copies may go.
-        refused: what was done to the steps that TensorFlow refuses to run: they keep no budget.
+        refused: what was done to the steps that were planned before and cannot run.
         found: gets what was found: the graph that was planned, what was done to it, the device, and its plan.
     """
 
@@ -73,7 +71,7 @@ class Search:
     steps: Sequence[str] = ()
     saved: PlanRecipe | None = None
     offload: Offload | None = None
-    refused: AbstractSet[str] = frozenset()
+    refused: Collection[str] = ()
     found: list[tuple[Graph, str, str, Solution]] = field(default_factory=list[tuple[Graph, str, str, Solution]])
 
     def solve(self, part: Part, graph: Graph, *, how: str = "", **options: Any) -> Obtained[Solution]:
@@ -86,7 +84,13 @@ class Search:
         Raises:
             ArgumentError: the saved plan is for another step.
         """
-        obtained = self._solve(part, graph, how=how, **options) if self.saved is None else self._followed(self.saved, graph, part, how)
+        if how in self.refused:
+            return Obtained(replace(_in_its_own_order(part.tasks.costs, None).found, status="infeasible"), "refused")
+        saved = self.saved
+        if saved is None or (self.refused and plan_key(graph, how, part.device) not in saved.schedules):
+            obtained = self._solve(part, graph, how=how, **options)
+        else:
+            obtained = self._followed(saved, graph, part, how)
         self.found.append((graph, how, part.device, obtained.found))
         return obtained
 
@@ -110,7 +114,8 @@ class Search:
         if solution is None:
             raise other_step(part.tasks.graph.name)
         status = "infeasible" if key in saved.exceeding else solution.status
-        return Obtained(replace(solution, status=status, budget_bytes=self.budget_bytes or solution.budget_bytes), "that of the saved plan")
+        words = "as it was found at first" if self.refused else "that of the saved plan"
+        return Obtained(replace(solution, status=status, budget_bytes=self.budget_bytes or solution.budget_bytes), words)
 
     def _solve(
         self, part: Part, graph: Graph, *, how: str = "", slower: float = 0.0, within_s: float | None = None, strict: bool = False
@@ -201,11 +206,9 @@ class Search:
         first_s = limit_s * (_GIVEN if verbs or self.offload is not None else 1.0)
         time = _Shares(limit_s, first_s)
         found = self.solve(split(start.tasks, None)[0], start.flat.graph, how=start.how, slower=start.slower, within_s=first_s)
-        if start.how in self.refused:
-            found = Obtained(replace(found.found, status="infeasible", peak_bytes=sys.maxsize), found.how)
         best = start, _of_step(start, found)
         for place, (least, candidates) in enumerate(verbs):
-            if self._price(best[1].found) > least:
+            if self._price(best[1].found) > (max(least, _DEAREST) if time.is_over and self._is_enough(best) else least):
                 best = self._better(candidates, best, time, _MOST_SOLVES * (len(verbs) - place))
         if has_loops and "split" in allow and self._price(best[1].found) > _DEAREST:
             parts = split_candidates(start, argument_count, map_allowed)
@@ -284,9 +287,9 @@ class Search:
 
     def _price(self, solution: Solution) -> float:
         """What counts of a plan, the less the better: time as a share, and no plan costs more than any; without a budget, bytes."""
-        if self.budget_bytes is None:
-            return solution.peak_bytes
-        return _FOREVER if solution.status == "infeasible" else solution.overhead
+        if solution.status == "infeasible":
+            return _FOREVER
+        return solution.peak_bytes if self.budget_bytes is None else solution.overhead
 
     def _better(
         self, candidates: Iterable[Candidate], best: tuple[Candidate, Obtained[Solution]], time: _Shares, solves_left: int
@@ -301,7 +304,7 @@ class Search:
         Args:
             solves_left: how many steps may still be planned in the time that is left, these and those of later verbs.
         """
-        budget = self.budget_bytes
+        budget, candidates = self.budget_bytes, (candidate for candidate in candidates if candidate.how not in self.refused)
         if budget is None:
             candidates = list(takewhile(lambda candidate: candidate.slower <= self.max_overhead, candidates))[-_MOST_SOLVES:]
         worth: list[Candidate] = []
@@ -310,7 +313,7 @@ class Search:
             keeps = self._keeps(best)
             if budget is not None and (
                 candidate.slower >= self._price(best[1].found)
-                or (time.is_over and (self._price(best[1].found) <= _CHEAP or (not keeps and len(worth) == _MOST_SOLVES)))
+                or (time.is_over and (self._price(best[1].found) <= _DEAREST or (not keeps and len(worth) == _MOST_SOLVES)))
             ):
                 break
             fits = budget is not None and candidate.peak_bytes + room_bytes(costs, len(graph), budget) <= budget
@@ -321,7 +324,8 @@ class Search:
             if len(worth) < _MOST_SOLVES and _may_fit(candidate, budget):
                 worth.append(candidate)
         for place, candidate in enumerate(worth):
-            if budget is not None and candidate.slower >= self._price(best[1].found):
+            price = self._price(best[1].found)
+            if budget is not None and (candidate.slower >= price or (place and time.is_over and price <= _DEAREST)):
                 break
             part, share_s, keeps = split(candidate.tasks, None)[0], time.take(1 / (solves_left - place)), self._keeps(best)
             how, slower = candidate.how, candidate.slower

@@ -328,9 +328,8 @@ def _split_bias_gradients(graph_def: Any, names: set[str]) -> None:
         return
     for node in list(graph_def.node):
         for k, text in enumerate(node.input):
-            source, _, index = text.partition(":")
-            if source in names and index == "1":
-                node.input[k] = source + _WITH_BIAS
+            if text.endswith(":1") and text[:-2] in names:
+                node.input[k] = text[:-2] + _WITH_BIAS
         if node.name in names:
             bias = graph_def.node.add(name=node.name + _WITH_BIAS, op="BiasAddGrad", input=[node.input[2]])
             bias.attr["T"].CopyFrom(node.attr["T"])

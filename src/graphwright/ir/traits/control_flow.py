@@ -81,9 +81,11 @@ def is_back_edge(value: Value, reader: Node) -> bool:
 def called_functions(node: Node, *attributes: str) -> tuple[str, ...]:
     """Names of the library functions in these attributes of the node, one after another; in all of them by default."""
     names: list[str] = []
-    for attribute in map(node.attrs.get, attributes or node.attrs):
-        items = attribute if isinstance(attribute, tuple) else (attribute,)
-        names += [item.name for item in items if isinstance(item, FunctionReference)]
+    for attribute in map(node.attrs.get, attributes) if attributes else node.attrs.values():
+        if isinstance(attribute, FunctionReference):
+            names.append(attribute.name)
+        elif isinstance(attribute, tuple):
+            names += [item.name for item in attribute if isinstance(item, FunctionReference)]
     return tuple(names)
 
 

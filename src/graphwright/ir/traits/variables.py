@@ -130,4 +130,4 @@ def makes_table(node: Node) -> bool:
 
 def reads_resource(node: Node) -> bool:
     """Whether an input is a handle: a variable, a table, an iterator."""
-    return any(v.dtype.name == "resource" for v in node.inputs)
+    return "resource" in [v.dtype.name for v in node.inputs]
