@@ -30,7 +30,7 @@ from graphwright.memory.planning import (
     without_recomputation,
 )
 from graphwright.memory.search import Search, reach_of_parts, reused_schedule
-from graphwright.memory.verbs import BIT_FOR_BIT, ON_ONE_DEVICE, WITH_COPIES, Candidate, Verb, refuse_verbs
+from graphwright.memory.verbs import BIT_FOR_BIT, ON_ONE_DEVICE, WITH_COPIES, Candidate, Verb, priced_beside, refuse_verbs
 from graphwright.plan.budget import Budget
 from graphwright.plan.copies import most_copied_bytes
 from graphwright.plan.model import CostGraph, Schedule, Solution
@@ -57,6 +57,7 @@ from graphwright.transform.transposes_proof import transposes_difference
 _DEAR = 0.25  # extra time as a share, beyond which it is said what verbs that are not allowed would reach
 _DRAWS = 3  # of what TensorFlow's executor leaves to chance; the median counts
 _SAVED = "; as the saved plan says"
+_TRACED = "of the graph that was traced, without Grappler's rewrites; "
 
 
 @dataclass(frozen=True)
@@ -159,13 +160,14 @@ def plan_step(
     # What the step's own peak is simulated on is not asked for again.
     whole = kept.peak is None or earlier is not None or not kept.without_memory_optimizer
     records = prepared(target, flat.graph, memory_optimizer=whole) if before is None else before.records
-    flat, graph_how = _as_grappler_leaves_it(target, flat, records, allow, memory_optimizer=whole or before is not None)
+    flat, graph_how = _as_grappler_leaves_it(target, flat, records, memory_optimizer=whole or before is not None)
     kept.without_memory_optimizer = graph_how == HOW_ADDED
 
     def map_allowed(step: FlatStep) -> TaskMap:
         return map_tasks(step) if "recompute" in allow else without_recomputation(map_tasks(step))
 
     given = Candidate(flat, map_allowed(flat))
+    as_traced = given if flat is traced or not {"split", "transpose"} & set(allow) else priced_beside(given, traced, map_allowed(traced))
     placement = find_placement(flat.graph, flat.located(target.arguments))
     if placement is not None:
         pin(placement, (node for nodes in given.tasks.nodes for node in nodes))
@@ -195,12 +197,16 @@ def plan_step(
     alone = len(parts) == 1 and placement is None
 
     def in_parts(kept_bytes: int) -> Candidate | None:
-        """What parts of the batch would reach, where they are not allowed: of the graph that would be planned then, the traced one."""
-        return reach_of_parts(Candidate(traced, map_tasks(traced)), argument_count, kept_bytes) if alone and "split" not in allow else None
+        """What parts of the batch would reach, where they are not allowed: of the traced graph, as then."""
+        if not alone or "split" in allow:
+            return None
+        return reach_of_parts(priced_beside(given, traced, map_tasks(traced)), argument_count, kept_bytes, search=search)
 
     if alone:
         start = _as_earlier(given, map_allowed, offload, earlier)
-        chosen, (solution, how["plan"]) = search.one_device(start, argument_count, map_allowed, allow)
+        chosen, (solution, how["plan"]) = search.one_device(start, as_traced, argument_count, map_allowed, allow)
+        if chosen.root.flat is not flat:
+            how["graph"] = _TRACED + "the rules of its verb are those of the operations that were traced"
         solutions, parts = [solution], parts if chosen is given else split(chosen.tasks, None)
     else:
         solutions, how["plan"] = search.devices(parts, originals, flat.graph)
@@ -220,7 +226,8 @@ def plan_step(
         if others is not None and others.peak_bytes <= budget_bytes and others.slower < solutions[0].overhead:
             how["for less time"] = reach(others)
     worst = max((k for k, part in enumerate(parts) if part.budgeted), key=lambda k: (originals[k], -k))
-    plan = _describe(target, given, chosen, parts[worst].tasks, solutions[worst], originals[worst], how, kept)
+    origin = given if chosen.root.flat is flat else as_traced
+    plan = _describe(target, origin, chosen, parts[worst].tasks, solutions[worst], originals[worst], how, kept)
     kept.keep()
     process = process_among_others(target.function)
     names = [f"{process} {part.device}".strip() or "one device" for part in parts]
@@ -244,7 +251,7 @@ def plan_step(
     plan = _and_elsewhere(chosen, solutions[0], plan)
     if before is not None:
         return Planned(None, plan, (), None)
-    planned = _follow(given, chosen, parts, solutions, plan, prove=prove)
+    planned = _follow(origin, chosen, parts, solutions, plan, prove=prove)
     if planned.sent:
         come_back_when_used(target.function.variables)
     return planned
@@ -313,17 +320,17 @@ def _and_elsewhere(chosen: Candidate, solution: Solution, plan: MemoryPlan) -> M
 
 
 def _as_grappler_leaves_it(
-    target: TracedStep, flat: FlatStep, records: Obtained[list[bytes] | None], allow: Collection[Verb], *, memory_optimizer: bool
+    target: TracedStep, flat: FlatStep, records: Obtained[list[bytes] | None], *, memory_optimizer: bool
 ) -> Obtained[FlatStep]:
     """The step as Grappler leaves it, where that can be planned; else as it was traced, and why."""
     graphs, why = records
-    if "split" in allow:
-        why = ", since the rules for parts of the batch are those of the operations that were traced"
+    if flat.uncompiled:
+        why = ", since it runs by other kernels"
     elif graphs is not None:
         found, why = ask_tensorflow(target, flat.graph, lambda: grappler_step(target, flat, graphs, memory_optimizer=memory_optimizer))
         if found is not None:
             return found
-    return Obtained(flat, f"of the graph that was traced, without Grappler's rewrites; what Grappler makes of it is not planned{why}")
+    return Obtained(flat, _TRACED + f"what Grappler makes of it is not planned{why}")
 
 
 def _in_bytes(budget: Budget, original_bytes: int, earlier: Planned | None) -> tuple[int, int | float | str]:
