@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
 from graphwright.analyze.cost import TaskMap
@@ -130,7 +129,7 @@ def plan_step(
     before: Unplanned | None = None,
     saved: MemoryPlan | None = None,
     offload: Offload | None = None,
-    refused: Mapping[str, str] = MappingProxyType({}),
+    refused: Mapping[str, str] | None = None,
 ) -> Planned:
     """Plan a traced step and build the function.
 
@@ -192,7 +191,7 @@ def plan_step(
     if saved is not None and budget is not None:
         budget_bytes = saved.budget_bytes  # a share is one of a peak that is simulated, each time a little different
     search = Search(budget_bytes, max_overhead, asked, time_limit_s, progress, cache, earlier.steps if earlier is not None else ())
-    search = replace(search, offload=offload, saved=None if saved is None else saved.recipe, refused=refused)
+    search = replace(search, offload=offload, saved=None if saved is None else saved.recipe, refused=refused or ())
     chosen, argument_count = given, flat.binding.argument_count
     alone = len(parts) == 1 and placement is None
 
@@ -390,8 +389,7 @@ def _follow(
     except Exception as error:  # TensorFlow refuses the rewritten graph, by whatever error
         if isinstance(error, GraphwrightError) and not isinstance(error, GraphError):
             raise
-        words = error.what if isinstance(error, GraphError) else in_words(error)
-        return Planned(None, plan, leaders, Proof(f"it cannot be built: {words}"))
+        return Planned(None, plan, leaders, Proof(f"it cannot be built: {in_words(error)}"))
     if proof is not None and proof.equal:
         optimized = any(OPTIMIZED in node.attrs for node in flat.graph.nodes)
         transposed, sums = sum(len(one.transposed) for one in made), proof.parts + sum(one.parts for one in before)

@@ -45,6 +45,7 @@ _SHARES = (
     0.9,
 )  # of the smallest peak without copies: what copies are made for, up to the first that they have time for
 _FOREVER = float("inf")
+MapTasks = Callable[[FlatStep], TaskMap]
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,7 @@ class Search:
         return solutions, how
 
     def one_device(
-        self, given: Candidate, traced: Candidate, argument_count: int, map_allowed: Callable[[FlatStep], TaskMap], allow: Collection[Verb]
+        self, given: Candidate, traced: Candidate, argument_count: int, map_allowed: MapTasks, allow: Collection[Verb]
     ) -> tuple[Candidate, Obtained[Solution]]:
         """The step, as it is given or as a verb makes it, that a plan costs least for; the time allowed is for all of them together.
 
@@ -193,13 +194,7 @@ class Search:
         return min(best, other, key=lambda found: (self._price(found[1].found), found[1].found.peak_bytes))
 
     def _from(
-        self,
-        start: Candidate,
-        traced: Candidate,
-        argument_count: int,
-        map_allowed: Callable[[FlatStep], TaskMap],
-        allow: Collection[Verb],
-        limit_s: float,
+        self, start: Candidate, traced: Candidate, argument_count: int, map_allowed: MapTasks, allow: Collection[Verb], limit_s: float
     ) -> tuple[Candidate, Obtained[Solution]]:
         """The step that costs least of one, as it is, and of those that the verbs make of it, or of the traced one."""
         verbs: list[tuple[float, Iterable[Candidate]]] = []  # with the price from which on a verb is tried
@@ -413,11 +408,7 @@ def _may_fit(candidate: Candidate, budget_bytes: int | None) -> bool:
 
 
 def reach_of_parts(
-    given: Candidate,
-    argument_count: int,
-    budget_bytes: int,
-    map_allowed: Callable[[FlatStep], TaskMap] = map_tasks,
-    search: Search | None = None,
+    given: Candidate, argument_count: int, budget_bytes: int, map_allowed: MapTasks = map_tasks, search: Search | None = None
 ) -> Candidate | None:
     """What parts of the batch reach: the fewest parts that keep the budget in their own order, or those with the smallest peak.
 
