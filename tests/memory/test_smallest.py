@@ -34,11 +34,11 @@ def test_more_time_buys_a_smaller_peak() -> None:
 
 def test_the_verbs_that_are_allowed_serve_it() -> None:
     step, inputs, _ = convolutions()
-    options = {"inputs": inputs, "cache_dir": None, "time_limit_s": 2.0, "max_overhead": 0.5}  # shared by four searches
+    options = {"inputs": inputs, "cache_dir": None, "time_limit_s": 2.0, "max_overhead": 1.0}  # shared by four searches
     alone = gw.optimize_memory(step, "smallest", **options)
     parts = gw.optimize_memory(step, "smallest", allow="all", verify="run", **options)
     assert parts.plan.peak_bytes < 0.8 * alone.plan.peak_bytes
-    assert parts.plan.overhead <= 0.5
+    assert parts.plan.overhead <= 1.0
     assert "split: " in parts.plan.how["plan"]
     assert parts.plan.verification.startswith("equal")
 

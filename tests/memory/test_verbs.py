@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from graphwright.errors import ArgumentError, InfeasibleError, UnsupportedError
 from graphwright.memory import plan_step, planning
 from graphwright.memory.verbs import read_allow
 from graphwright.transform.proof import Proof
+from tests.memory.test_segments import recurrent
 
 pytestmark = pytest.mark.tensorflow
 
@@ -44,20 +46,24 @@ def convolutions(batch: int = 16) -> tuple[Any, tuple[Any, ...], list[Any]]:
     return tf.function(step), (tf.constant(rng.normal(size=(batch, 24, 24, 8)).astype(np.float32)),), [*weights, calls]
 
 
-def head_of_a_language_model(batch: int, tokens: int = 96) -> tuple[Any, tuple[Any, ...]]:
-    """A table of embeddings, and a product with all of 3,000 words for each token."""
-    rng = np.random.default_rng(3)
-    table, head = (tf.Variable(rng.normal(0, 0.1, shape).astype(np.float32)) for shape in ((3000, 8), (8, 3000)))
+def head_of_a_language_model(batch: int, tokens: int = 96, *, words: int = 3000, layers: int = 0) -> tuple[Any, tuple[Any, ...]]:
+    """A table of embeddings, some layers, and a product with all words for each token."""
+    rng, width = np.random.default_rng(3), 64 if layers else 8
+    shapes = [(words, width), *[(width, width)] * layers, (width, words)]
+    weights = [tf.Variable(rng.normal(0, 0.1, shape).astype(np.float32)) for shape in shapes]
 
-    def step(words: Any) -> Any:
+    def step(given: Any) -> Any:
         with tf.GradientTape() as tape:
-            logits = tf.tensordot(tf.gather(table, words), head, 1)
-            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=words, logits=logits))
-        for weight, gradient in zip((table, head), tape.gradient(loss, (table, head)), strict=True):
+            h = tf.gather(weights[0], given)
+            for weight in weights[1:-1]:
+                h = tf.tanh(tf.tensordot(h, weight, 1))
+            logits = tf.tensordot(h, weights[-1], 1)
+            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=given, logits=logits))
+        for weight, gradient in zip(weights, tape.gradient(loss, weights), strict=True):
             weight.assign_sub(tf.convert_to_tensor(gradient))
         return loss
 
-    return tf.function(step), (tf.constant(rng.integers(0, 3000, (batch, tokens)).astype(np.int32)),)
+    return tf.function(step), (tf.constant(rng.integers(0, words, (batch, tokens)).astype(np.int32)),)
 
 
 @pytest.mark.parametrize("batch", [1, 3])
@@ -126,6 +132,57 @@ def test_several_steps_in_parts_train_as_the_plain_step_does() -> None:
         ends.append([losses, *(v.numpy() for v in state)])
     for ours, theirs in zip(*ends, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+def twice(product: Callable[[Any, Any], Any]) -> tuple[Any, tuple[Any, ...]]:
+    """A step that computes some of its products twice, which Grappler knows and the traced graph does not."""
+    weights = [tf.Variable(tf.random.stateless_normal((96, 96), (k, 0), stddev=0.1)) for k in range(4)]
+
+    def step(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            for weight in weights:
+                x = tf.tanh(product(x, weight)) + tf.sin(product(x, weight))
+            loss = tf.reduce_mean(tf.square(x))
+        for weight, gradient in zip(weights, tape.gradient(loss, weights), strict=True):
+            weight.assign_sub(0.1 * gradient)
+        return loss
+
+    return tf.function(step), (tf.random.stateless_normal((512, 96), (0, 1)),)
+
+
+@pytest.mark.parametrize(
+    ("make", "budget"),
+    [
+        pytest.param(lambda: convolutions()[:2], 0.6, marks=pytest.mark.slow),
+        pytest.param(recurrent, 0.5, marks=pytest.mark.slow),
+        (lambda: twice(tf.matmul), 0.75),
+        pytest.param(lambda: twice(lambda x, w: tf.einsum("bi,ij->bj", x, w)), 0.75, marks=pytest.mark.slow),
+    ],
+)
+def test_all_verbs_give_no_less_than_the_default(make: Callable[[], tuple[Any, tuple[Any, ...]]], budget: float) -> None:
+    step, inputs = make()
+    options: dict[str, Any] = {"inputs": inputs, "cache_dir": None, "time_limit_s": 1.0}
+    default = gw.optimize_memory(step, budget, **options).plan
+    every = gw.optimize_memory(step, default.budget_bytes, allow="all", **options).plan
+    assert every.peak_bytes <= default.budget_bytes
+    assert every.overhead <= default.overhead + 0.01  # the search has less time for each
+    assert every.rewritten or every.how["graph"] == default.how["graph"]
+
+
+@pytest.mark.parametrize(("sizes", "budget"), [((512, 3000, 0), 0.35), pytest.param((2048, 800, 16), 0.42, marks=pytest.mark.slow)])
+def test_an_infeasible_budget_names_the_verb_that_keeps_it(sizes: tuple[int, int, int], budget: float) -> None:
+    """One operation alone needs more. Behind layers, parts of it keep the budget when something is run again as well."""
+    tokens, words, layers = sizes
+    step, inputs = head_of_a_language_model(1, tokens, words=words, layers=layers)
+    options: dict[str, Any] = {"inputs": inputs, "cache_dir": None, "time_limit_s": 0.5}
+    said = r'alone needs .*allow="all" \(.* in \d parts, one after another, takes ([\d.]+) MiB and \d+ % more time\)'
+    with pytest.raises(InfeasibleError) as error:
+        gw.optimize_memory(step, budget, **options)
+    found = re.search(said, str(error.value), re.DOTALL)
+    assert found is not None
+    plan = gw.optimize_memory(step, budget, allow="all", **options).plan
+    assert max(plan.peak_bytes, float(found[1]) * 2**20) <= budget * plan.original_peak_bytes
+    assert bool(plan.recomputed_count) == bool(layers)
 
 
 def test_a_mild_budget_changes_no_bits_where_order_is_enough() -> None:

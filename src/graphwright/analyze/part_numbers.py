@@ -144,6 +144,7 @@ class PartNumbers:
     known: dict[object, Known] = field(default_factory=dict[object, Known])
     _slices: dict[Number, _Slice] = field(default_factory=dict[Number, _Slice])
     _terms: dict[Number, _Term] = field(default_factory=dict[Number, _Term])
+    _shapes: Mapping[Number, Shape] = field(default_factory=dict[Number, Shape])  # known in what is numbered now
 
     def numbers(
         self, node: Node, numbers: Mapping[Value, Number], original: Known | None, version: object, read_part: ReadPart
@@ -164,12 +165,8 @@ class PartNumbers:
             except UnknownSizeError:  # of what is cut
                 return None
         rule = _BY_STRUCTURE.get(node.op_type)
-        if rule is None:
-            return None
-        shape = exact_shape(node.inputs[0])
-        if shape is None and original is not None:
-            shape = original.shapes.get(numbers[node.inputs[0]])
-        found = rule(self, node, [numbers[value] for value in node.inputs], shape)
+        self._shapes = {} if original is None else original.shapes
+        found = rule(self, node, [numbers[value] for value in node.inputs]) if rule is not None else None
         return None if found is None else [found]
 
     # Copies
@@ -281,8 +278,9 @@ class PartNumbers:
         self._terms[number] = found
         return number
 
-    def _of_slice(self, node: Node, read: Sequence[Number], shape: Shape) -> Number | None:
+    def _of_slice(self, node: Node, read: Sequence[Number]) -> Number | None:
         begin, count = (_constant(value) for value in node.inputs[1:3])
+        shape = exact_shape(node.inputs[0]) or self._shapes.get(read[0])
         if begin is None or count is None or shape is None:
             return None
         known = [size or 0 for size in shape]
@@ -298,8 +296,7 @@ class PartNumbers:
         start = outer.start + int(begin[axis])
         return self._slice(_Slice(outer.base, axis, start, start + counts[axis], outer.size))
 
-    def _of_join(self, node: Node, read: Sequence[Number], shape: Shape) -> Number | None:
-        del shape
+    def _of_join(self, node: Node, read: Sequence[Number]) -> Number | None:
         axis, parts = _constant(node.inputs[-1]), [self._slices.get(number) for number in read[:-1]]
         at, base = 0, parts[0].base if parts[0] is not None else None
         for part in parts:
@@ -308,23 +305,22 @@ class PartNumbers:
             at = part.stop
         return base if parts[-1] is not None and at == parts[-1].size else None
 
-    def _of_addition(self, node: Node, read: Sequence[Number], shape: Shape) -> Number | None:
-        del node, shape
+    def _of_addition(self, node: Node, read: Sequence[Number]) -> Number | None:
+        del node
         one, other = (self._terms.get(number) for number in read)
         if one is None or other is None or one.stop != other.start:
             return None
         joined = _Term(one.base, one.start, other.stop, one.batch, one.divisor)
         return self._term(joined) if (other.base, other.batch, other.divisor) == (one.base, one.batch, one.divisor) else None
 
-    def _of_division(self, node: Node, read: Sequence[Number], shape: Shape) -> Number | None:
-        del shape
+    def _of_division(self, node: Node, read: Sequence[Number]) -> Number | None:
         term, divisor = self._terms.get(read[0]), _constant(node.inputs[1])
         if term is None or divisor is None or divisor.shape or divisor != np.array(term.divisor, divisor.dtype):
             return None
         return self._term(replace(term, divisor=1))
 
 
-_BY_STRUCTURE: Mapping[str, Callable[[PartNumbers, Node, Sequence[Number], Shape], Number | None]] = {
+_BY_STRUCTURE: Mapping[str, Callable[[PartNumbers, Node, Sequence[Number]], Number | None]] = {
     "Slice": PartNumbers._of_slice,  # pyright: ignore[reportPrivateUsage] - the table of the class's own rules
     "ConcatV2": PartNumbers._of_join,  # pyright: ignore[reportPrivateUsage]
     "AddV2": PartNumbers._of_addition,  # pyright: ignore[reportPrivateUsage]

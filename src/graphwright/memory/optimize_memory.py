@@ -263,12 +263,10 @@ class OptimizedStep:
                         return replace(planned, plan=replace(planned.plan, verification=str(planned.proof)))
                     refused[planned.plan.rewritten], saved = str(planned.proof), planned.plan
             except Exception as error:  # TensorFlow may refuse a rewritten graph by any error
-                if error is progress.raised:
+                is_own = isinstance(error, GraphwrightError) and not isinstance(error, GraphError)
+                if error is progress.raised or (is_own and not refused):
                     raise
-                if not refused:
-                    if isinstance(error, GraphwrightError) and not isinstance(error, GraphError):
-                        raise
-                    refused[""] = f"cannot be built: {error.what if isinstance(error, GraphError) else in_words(error)}"
+                refused.setdefault("", in_words(error))
         self._fail(f"no plan can be built and proved: {refused_steps(refused)}")
         return None
 
@@ -404,10 +402,11 @@ def optimize_memory(
             15 %. `"split"`: to run the step in 2, 4, 8, ... parts of its batch, one after another, with one update at the end. Dropout
             masks and statistics of batch normalization are those of the whole batch; results are equal but for the order of sums over the
             batch, some roundings. `"transpose"`: to transpose weights once that loops take transposed in every round, which is faster and
-            may round otherwise. `"all"` is all four; what takes less time is chosen, and `plan.how["plan"]` says which. Under XLA only
-            "recompute" and "split" mean something, on several devices only "recompute". `"offload"`, bit for bit the same too: to copy what
-            an operation made to disk or to another device, and to read it back, where that takes less time than to make it again. It needs
-            a place, so `"all"` does not mean it. A verb that is named where it means nothing is refused.
+            may round otherwise. `"all"` is all four; what takes less time is chosen, the plan of the default among others, and
+            `plan.how["plan"]` says which. Under XLA only "recompute" and "split" mean something, on several devices only "recompute".
+            `"offload"`, bit for bit the same too: to copy what an operation made to disk or to another device, and to read it back, where
+            that takes less time than to make it again. It needs a place, so `"all"` does not mean it. A verb that is named where it means
+            nothing is refused.
         plan: instead of a budget, a plan that was made for this step and these shapes, or the path of one that `plan.save(path)` wrote: it
             is followed without a search, under the budget and with the verbs that it was made for, and proved again.
         max_overhead: with the budget "smallest", how much more time the plan may take by the planner's estimate, as a share of the

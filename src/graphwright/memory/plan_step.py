@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
 from graphwright.analyze.cost import TaskMap
@@ -30,7 +29,7 @@ from graphwright.memory.planning import (
     without_recomputation,
 )
 from graphwright.memory.search import Search, reach_of_parts, reused_schedule
-from graphwright.memory.verbs import BIT_FOR_BIT, ON_ONE_DEVICE, WITH_COPIES, Candidate, Verb, refuse_verbs
+from graphwright.memory.verbs import BIT_FOR_BIT, ON_ONE_DEVICE, WITH_COPIES, Candidate, Verb, priced_beside, refuse_verbs
 from graphwright.plan.budget import Budget
 from graphwright.plan.copies import most_copied_bytes
 from graphwright.plan.model import CostGraph, Schedule, Solution
@@ -56,6 +55,7 @@ from graphwright.transform.transposes_proof import transposes_difference
 
 _DEAR = 0.25  # extra time as a share, beyond which it is said what verbs that are not allowed would reach
 _SAVED = "; as the saved plan says"
+_TRACED = "of the graph that was traced, without Grappler's rewrites; "
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def plan_step(
     before: Unplanned | None = None,
     saved: MemoryPlan | None = None,
     offload: Offload | None = None,
-    refused: Mapping[str, str] = MappingProxyType({}),
+    refused: Mapping[str, str] | None = None,
 ) -> Planned:
     """Plan a traced step and build the function.
 
@@ -159,13 +159,14 @@ def plan_step(
     # What the step's own peak is simulated on is not asked for again.
     whole = kept.peak is None or earlier is not None or not kept.without_memory_optimizer
     records = prepared(target, flat.graph, memory_optimizer=whole) if before is None else before.records
-    flat, graph_how = _as_grappler_leaves_it(target, flat, records, allow, memory_optimizer=whole or before is not None)
+    flat, graph_how = _as_grappler_leaves_it(target, flat, records, memory_optimizer=whole or before is not None)
     kept.without_memory_optimizer = graph_how == HOW_ADDED
 
     def map_allowed(step: FlatStep) -> TaskMap:
         return map_tasks(step) if "recompute" in allow else without_recomputation(map_tasks(step))
 
     given = Candidate(flat, map_allowed(flat))
+    as_traced = given if flat is traced or not {"split", "transpose"} & set(allow) else priced_beside(given, traced, map_allowed(traced))
     placement = find_placement(flat.graph, flat.located(target.arguments))
     if placement is not None:
         pin(placement, (node for nodes in given.tasks.nodes for node in nodes))
@@ -190,17 +191,21 @@ def plan_step(
     if saved is not None and budget is not None:
         budget_bytes = saved.budget_bytes  # a share is one of a peak that is simulated, each time a little different
     search = Search(budget_bytes, max_overhead, asked, time_limit_s, progress, cache, earlier.steps if earlier is not None else ())
-    search = replace(search, offload=offload, saved=None if saved is None else saved.recipe, refused=refused)
+    search = replace(search, offload=offload, saved=None if saved is None else saved.recipe, refused=refused or ())
     chosen, argument_count = given, flat.binding.argument_count
     alone = len(parts) == 1 and placement is None
 
     def in_parts(kept_bytes: int) -> Candidate | None:
-        """What parts of the batch would reach, where they are not allowed: of the graph that would be planned then, the traced one."""
-        return reach_of_parts(Candidate(traced, map_tasks(traced)), argument_count, kept_bytes) if alone and "split" not in allow else None
+        """What parts of the batch would reach, where they are not allowed: of the traced graph, as then."""
+        if not alone or "split" in allow:
+            return None
+        return reach_of_parts(priced_beside(given, traced, map_tasks(traced)), argument_count, kept_bytes, search=search)
 
     if alone:
         start = _as_earlier(given, map_allowed, offload, earlier)
-        chosen, (solution, how["plan"]) = search.one_device(start, argument_count, map_allowed, allow)
+        chosen, (solution, how["plan"]) = search.one_device(start, as_traced, argument_count, map_allowed, allow)
+        if chosen.root.flat is not flat:
+            how["graph"] = _TRACED + "the rules of its verb are those of the operations that were traced"
         solutions, parts = [solution], parts if chosen is given else split(chosen.tasks, None)
     else:
         solutions, how["plan"] = search.devices(parts, originals, flat.graph)
@@ -220,7 +225,8 @@ def plan_step(
         if others is not None and others.peak_bytes <= budget_bytes and others.slower < solutions[0].overhead:
             how["for less time"] = reach(others)
     worst = max((k for k, part in enumerate(parts) if part.budgeted), key=lambda k: (originals[k], -k))
-    plan = _describe(target, given, chosen, parts[worst].tasks, solutions[worst], originals[worst], how, kept)
+    origin = given if chosen.root.flat is flat else as_traced
+    plan = _describe(target, origin, chosen, parts[worst].tasks, solutions[worst], originals[worst], how, kept)
     kept.keep()
     process = process_among_others(target.function)
     names = [f"{process} {part.device}".strip() or "one device" for part in parts]
@@ -246,7 +252,7 @@ def plan_step(
         return Planned(None, plan, (), None)
     overlapping = f"{chosen.how or 'the step in another order'}, where steps overlap"
     overlap = len(parts) == 1 and overlapping not in refused
-    planned = _follow(given, chosen, parts, solutions, plan, prove=prove, overlap=overlap)
+    planned = _follow(origin, chosen, parts, solutions, plan, prove=prove, overlap=overlap)
     if planned.function is not None and (reason := why_refused(target, planned.function)):
         plan = replace(plan, rewritten=overlapping if overlap else chosen.how)
         return replace(planned, function=None, plan=plan, proof=Proof(f"TensorFlow refuses to run it: {reason}"))
@@ -318,17 +324,17 @@ def _and_elsewhere(chosen: Candidate, solution: Solution, plan: MemoryPlan) -> M
 
 
 def _as_grappler_leaves_it(
-    target: TracedStep, flat: FlatStep, records: Obtained[list[bytes] | None], allow: Collection[Verb], *, memory_optimizer: bool
+    target: TracedStep, flat: FlatStep, records: Obtained[list[bytes] | None], *, memory_optimizer: bool
 ) -> Obtained[FlatStep]:
     """The step as Grappler leaves it, where that can be planned; else as it was traced, and why."""
     graphs, why = records
-    if "split" in allow:
-        why = ", since the rules for parts of the batch are those of the operations that were traced"
+    if flat.uncompiled:
+        why = ", since it runs by other kernels"
     elif graphs is not None:
         found, why = ask_tensorflow(target, flat.graph, lambda: grappler_step(target, flat, graphs, memory_optimizer=memory_optimizer))
         if found is not None:
             return found
-    return Obtained(flat, f"of the graph that was traced, without Grappler's rewrites; what Grappler makes of it is not planned{why}")
+    return Obtained(flat, _TRACED + f"what Grappler makes of it is not planned{why}")
 
 
 def _in_bytes(budget: Budget, original_bytes: int, earlier: Planned | None) -> tuple[int, int | float | str]:
@@ -388,8 +394,7 @@ def _follow(
     except Exception as error:  # TensorFlow refuses the rewritten graph, by whatever error
         if isinstance(error, GraphwrightError) and not isinstance(error, GraphError):
             raise
-        words = error.what if isinstance(error, GraphError) else in_words(error)
-        return Planned(None, plan, leaders, Proof(f"it cannot be built: {words}"))
+        return Planned(None, plan, leaders, Proof(f"it cannot be built: {in_words(error)}"))
     if proof is not None and proof.equal:
         optimized = any(OPTIMIZED in node.attrs for node in flat.graph.nodes)
         transposed, sums = sum(len(one.transposed) for one in made), proof.parts + sum(one.parts for one in before)

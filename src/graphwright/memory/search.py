@@ -36,6 +36,7 @@ _GIVEN, _LEAST_SHARE = 0.4, 0.1  # of the time allowed: for the step as it is, w
 _CHEAP = 0.03  # extra time as a share, up to which no loops are run in segments
 _QUICKLY_SPLIT = 2_500  # nodes of a step that is split only to say what that would reach
 _MOST_PARTS_TO_SAY = 4
+_TO_SAY = 0.25  # of the time allowed: to plan what is only said
 _SHARES = (
     0.0,
     0.3,
@@ -44,6 +45,7 @@ _SHARES = (
     0.9,
 )  # of the smallest peak without copies: what copies are made for, up to the first that they have time for
 _FOREVER = float("inf")
+MapTasks = Callable[[FlatStep], TaskMap]
 
 
 @dataclass(frozen=True)
@@ -175,23 +177,28 @@ class Search:
         return solutions, how
 
     def one_device(
-        self, given: Candidate, argument_count: int, map_allowed: Callable[[FlatStep], TaskMap], allow: Collection[Verb]
+        self, given: Candidate, traced: Candidate, argument_count: int, map_allowed: MapTasks, allow: Collection[Verb]
     ) -> tuple[Candidate, Obtained[Solution]]:
-        """The step, as it is given or as a verb makes it, that a plan costs least for; the time allowed is for all of them together."""
-        given = summed_candidate(given, map_allowed, self.budget_bytes)
-        faster = transposed_candidate(given, map_allowed) if "transpose" in allow else None
+        """The step, as it is given or as a verb makes it, that a plan costs least for; the time allowed is for all of them together.
+
+        Args:
+            traced: the step of whose operations the verbs know what they do; others may stand for them in the given one.
+        """
+        summed = summed_candidate(given, map_allowed, self.budget_bytes)
+        given, traced = summed, summed if traced is given else summed_candidate(traced, map_allowed, self.budget_bytes)
+        faster = transposed_candidate(traced, map_allowed) if "transpose" in allow else None
         if faster is None:
-            return self._from(given, argument_count, map_allowed, allow, self.time_limit_s)
-        best = self._from(faster, argument_count, map_allowed, allow, self.time_limit_s / 2)
-        if self.budget_bytes is not None and self._keeps(best):
+            return self._from(given, traced, argument_count, map_allowed, allow, self.time_limit_s)
+        best = self._from(faster, faster, argument_count, map_allowed, allow, self.time_limit_s / 2)
+        if self.budget_bytes is not None and self._price(best[1].found) <= _CHEAP:
             return best
-        other = self._from(given, argument_count, map_allowed, allow, self.time_limit_s / 2)  # what is transposed takes memory too
+        other = self._from(given, traced, argument_count, map_allowed, allow, self.time_limit_s / 2)
         return min(best, other, key=lambda found: (self._price(found[1].found), found[1].found.peak_bytes))
 
     def _from(
-        self, start: Candidate, argument_count: int, map_allowed: Callable[[FlatStep], TaskMap], allow: Collection[Verb], limit_s: float
+        self, start: Candidate, traced: Candidate, argument_count: int, map_allowed: MapTasks, allow: Collection[Verb], limit_s: float
     ) -> tuple[Candidate, Obtained[Solution]]:
-        """The step that costs least of one, as it is, and of those that the verbs make of it."""
+        """The step that costs least of one, as it is, and of those that the verbs make of it, or of the traced one."""
         verbs: list[tuple[float, Iterable[Candidate]]] = []  # with the price from which on a verb is tried
         has_loops = "segment" in allow and bool(find_pairs(start.flat.graph, start.flat.purity)[0])
         if has_loops:
@@ -199,7 +206,7 @@ class Search:
         budget, costs = self.budget_bytes, start.tasks.costs
         needs_parts = "split" in allow and (budget is None or simulate(costs, Schedule(costs.order)).peak_bytes > budget)
         for largest in (False, True) if needs_parts else ():
-            parts = split_candidates(start, argument_count, map_allowed, largest=largest)
+            parts = split_candidates(traced, argument_count, map_allowed, largest=largest)
             first = () if verbs else tuple(islice(parts, 1))  # made early: without any verb all of the time is the given step's
             if verbs or first:
                 verbs.append((0.0, chain(first, parts)))
@@ -211,7 +218,7 @@ class Search:
             if self._price(best[1].found) > (max(least, _DEAREST) if time.is_over and self._is_enough(best) else least):
                 best = self._better(candidates, best, time, _MOST_SOLVES * (len(verbs) - place))
         if has_loops and "split" in allow and self._price(best[1].found) > _DEAREST:
-            parts = split_candidates(start, argument_count, map_allowed)
+            parts = split_candidates(traced, argument_count, map_allowed)
             few = takewhile(lambda candidate: candidate.parts <= _MOST_PARTS_IN_SEGMENTS, parts)
             both = (made for candidate in few for made in segment_candidates(candidate, map_allowed, self.budget_bytes or 0))
             best = self._better(both, best, time, _MOST_SOLVES)
@@ -405,11 +412,15 @@ def _may_fit(candidate: Candidate, budget_bytes: int | None) -> bool:
 
 
 def reach_of_parts(
-    given: Candidate, argument_count: int, budget_bytes: int, map_allowed: Callable[[FlatStep], TaskMap] = map_tasks
+    given: Candidate, argument_count: int, budget_bytes: int, map_allowed: MapTasks = map_tasks, search: Search | None = None
 ) -> Candidate | None:
-    """What parts of the batch reach in their own order: the fewest parts that keep the budget, or those with the smallest peak.
+    """What parts of the batch reach: the fewest parts that keep the budget in their own order, or those with the smallest peak.
 
-    Nothing is planned for it. None where more would be made than is quickly made, or nothing can be split.
+    Args:
+        search: where none keeps it so, the first ones that may are planned, in a part of the time allowed.
+
+    Returns:
+        None where more would be made than is quickly made, or nothing can be split.
     """
     found: list[Candidate] = []
     for largest in (True, False) if len(given.flat.graph) <= _QUICKLY_SPLIT else ():
@@ -419,6 +430,12 @@ def reach_of_parts(
                 return candidate
             if candidate.parts == _MOST_PARTS_TO_SAY:
                 break
+    tight = next((candidate for candidate in found if _may_fit(candidate, budget_bytes)), None)
+    if search is not None and tight is not None:
+        part, within_s = split(tight.tasks, None)[0], _TO_SAY * search.time_limit_s
+        solution = search.solve(part, tight.flat.graph, how=tight.how, within_s=within_s, strict=True).found
+        slower = (1 + tight.slower) * (1 + solution.overhead) - 1
+        found.append(replace(tight, peak_bytes=solution.peak_bytes, slower=slower))
     return min(found, key=lambda candidate: candidate.peak_bytes, default=None)
 
 

@@ -126,7 +126,7 @@ class Candidate:
         sent: the variables that are in files between two runs.
         how: what was done to the given step; "" for the given step itself.
         slower: how much longer its tasks take than the given step's, each once, as a share.
-        before: the step that it was made of; None for the given step.
+        before: the step that it was made of; None for the given step, and for the traced one.
         peak_bytes: what it takes in its own order.
         bound_bytes: what any plan of it takes at least.
     """
@@ -143,6 +143,11 @@ class Candidate:
     before: Candidate | None = None
     offload: Offload | None = None
     sent: tuple[Sent, ...] = ()
+
+    @property
+    def root(self) -> Candidate:
+        """The step from which it was made by rewrites."""
+        return self if self.before is None else self.before.root
 
     @property
     def verb(self) -> Verb:
@@ -212,7 +217,12 @@ def transposed_candidate(given: Candidate, map_tasks: Callable[[FlatStep], TaskM
         return None
     words = find_layers(given.flat.graph).words
     made = candidate_of(given, copy, map_tasks, f"weights transposed once for {named('gradient loop', [words(name) for name in loops])}")
-    return replace(made, transposed=loops) if made.slower < 0 else None
+    return replace(made, transposed=loops) if made.slower < given.slower else None
+
+
+def priced_beside(given: Candidate, flat: FlatStep, tasks: TaskMap) -> Candidate:
+    """The same step by other operations, as slow as they are beside the given ones."""
+    return Candidate(flat, tasks, slower=_time(tasks.costs) / max(_time(given.tasks.costs), 1e-30) - 1)
 
 
 def named(what: str, names: Sequence[str]) -> str:
