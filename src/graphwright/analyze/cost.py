@@ -27,6 +27,7 @@ TensorFlow's allocators.
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isnan
 
 from graphwright.analyze.backward import is_reference, updated_variables
 from graphwright.analyze.batch_norms import is_gpu_scratch
@@ -90,9 +91,22 @@ def build_cost_graph(
         loops: what control flow and lists cost (`graphwright.analyze.loops`); without it lists count as nothing.
 
     Raises:
-        UnknownShapeError: a value's size is not known; the message names the node and the input to bind.
+        UnknownShapeError: a value's size is not known, or how often a loop runs; the message names the node and the input to bind.
     """
+    if loops is not None and loops.unknown is not None:
+        raise unknown_rounds(loops.unknown.name)
     return _Builder(graph, purity, time_of, workspace_of, loops or LoopCosts()).build()
+
+
+def unknown_rounds(name: str) -> UnknownShapeError:
+    """The error of a loop that keeps something of each round, where nobody knows how many rounds there are."""
+    return UnknownShapeError(
+        f"how often the loop {name!r} runs is not known, and what it keeps grows with each round",
+        where=f"node {name!r}",
+        code=ErrorCode.UNKNOWN_ROUNDS,
+        cause="it ends by data: an argument, a variable that the step changes, rows or elements that the data have",
+        remedy="give example inputs (inputs=...), or the number that it depends on (feeds={'n': 50}, --feed n==50)",
+    )
 
 
 class _Builder:
@@ -203,7 +217,7 @@ class _Builder:
         for node, times in (item for items in inside for item in items):
             if node not in once:
                 once[node] = self.kernel_time_of((node,))
-            total += times * once[node]
+            total += (1.0 if isnan(times) else times) * once[node]  # what runs nobody knows how often never runs again
         return total
 
     def workspace_of(self, node: Node) -> int:

@@ -92,9 +92,13 @@ def check(
         for name in GUARDED:
             was = before.figures[name]
             findings.append(Finding(name, costs.figures[name], math.floor(was * (1 + shares[name])), was))
+    unknown = [f"{name}: {costs.how[name]}" for name in ("peak", "FLOPs") if math.isnan(costs.figures[_SHORT[name.lower()]])]
+    if unknown and write_baseline is not None:
+        remedy = "give example inputs, of which it is known"
+        raise ArgumentError(f"a figure is not known and cannot be kept: {unknown[0]}", argument="write_baseline", remedy=remedy)
     written = None if write_baseline is None else write_costs(costs, write_baseline)
     path = Path(baseline) if isinstance(baseline, str | Path) else None
-    return CheckResult(costs, tuple(findings), comparison, tuple(_warnings(costs, before, limits)), path, written)
+    return CheckResult(costs, tuple(findings), comparison, (*unknown, *_warnings(costs, before, limits)), path, written)
 
 
 def parse_count(value: object, argument: str) -> float:

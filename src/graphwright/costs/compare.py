@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -10,7 +11,7 @@ from functools import partial
 from os import PathLike
 from typing import Any
 
-from graphwright.analyze.cost import TaskMap, build_cost_graph
+from graphwright.analyze.cost import TaskMap, build_cost_graph, unknown_rounds
 from graphwright.analyze.device_models import HERE, find_device
 from graphwright.analyze.flop_tally import Sums, Tally
 from graphwright.analyze.loops import loop_costs
@@ -21,7 +22,7 @@ from graphwright.costs.parameters import count_parameters as count_parameters_of
 from graphwright.costs.xla_peak import by_operation, xla_peak
 from graphwright.errors import ArgumentError
 from graphwright.ir.garbage_collection import garbage_collection_paused
-from graphwright.ir.graph import Graph, Variable
+from graphwright.ir.graph import Graph, Node, Variable
 from graphwright.ir.traits.effects import Purity
 from graphwright.ir.traits.variables import VARIABLES, variable_key
 from graphwright.memory.planning import HOW_PEAK_TRACED, map_tasks
@@ -89,7 +90,8 @@ def step_costs(
     if outputs is None and not is_graph(target):
         traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch, device=device)
         flat = flat_step(traced, uncompiled=True)
-        found = _figures(traced.name, traced.feeds, flat.graph, map_tasks(flat))
+        known = replace(flat, loops=replace(flat.loops, unknown=None))
+        found = _figures(traced.name, traced.feeds, flat.graph, map_tasks(known), flat.loops.unknown)
         return _by_xla(found, traced) if traced.is_compiled else found
     read, counted = countable(Countable(target, feeds, inputs, outputs, mode, batch))
     if read.is_open:
@@ -101,7 +103,8 @@ def step_costs(
         _name_variables(graph, count_parameters_of(target, outputs=outputs))
     purity = Purity(graph, stateful_op_types(graph))
     loops = loop_costs(graph, constant_array, infer_body=infer_body_shapes)
-    return _figures(counted.name, counted.feeds, graph, build_cost_graph(graph, purity, estimated_time_s, loops=loops))
+    tasks = build_cost_graph(graph, purity, estimated_time_s, loops=replace(loops, unknown=None))
+    return _figures(counted.name, counted.feeds, graph, tasks, loops.unknown)
 
 
 def _name_variables(graph: Graph, table: ParameterTable) -> None:
@@ -115,13 +118,14 @@ def _name_variables(graph: Graph, table: ParameterTable) -> None:
             graph.variables[value] = Variable(variable.name, variable.dtype, variable.shape, variable.name in trained)
 
 
-def _figures(name: str, feeds: Mapping[str, tuple[int, ...]], graph: Graph, tasks: TaskMap) -> StepCosts:
+def _figures(name: str, feeds: Mapping[str, tuple[int, ...]], graph: Graph, tasks: TaskMap, growing: Node | None) -> StepCosts:
+    """Args: growing: the loop for which the peak is not known, see `LoopCosts`."""
     roles = find_roles(tasks)
     timeline = make_timeline(tasks, Schedule(tasks.costs.order), roles)
-    _, counted = count_executed(graph, layers=roles.layers)
+    execution, counted = count_executed(graph, layers=roles.layers)
     parameters = count_parameters(graph, roles)
     figures: dict[str, float] = {
-        "peak_bytes": timeline.peak_bytes,
+        "peak_bytes": timeline.peak_bytes if growing is None else math.nan,
         "resident_bytes": tasks.costs.resident_bytes,
         "parameters": parameters.weights,
         "trainable_parameters": parameters.elements["trainable"],
@@ -136,7 +140,13 @@ def _figures(name: str, feeds: Mapping[str, tuple[int, ...]], graph: Graph, task
     run = (roles.layers.of(node.name) for task in tasks.costs.order for node in tasks.nodes[task])
     order = dict.fromkeys([*run, *(roles.layers.of(node.name) for node in graph.nodes), *rows])
     layers = _with_variables([_layer(layer, rows[layer], counted) for layer in order if layer in rows])
-    return StepCosts(name, feeds, figures, tuple(layers), tuple(sorted(counted.unknown_reason)), _HOW, timeline)
+    how = dict(_HOW)
+    if execution.per_round:
+        how["FLOPs"] = f"not known, since how often {', '.join(execution.per_round)} runs depends on data: give example inputs"
+    if growing is not None:
+        error = unknown_rounds(growing.name)
+        how["peak"], layers, timeline = f"not known, since {error.what}: {error.remedy}", [], None
+    return StepCosts(name, feeds, figures, tuple(layers), tuple(sorted(counted.unknown_reason)), how, timeline)
 
 
 def _by_xla(found: StepCosts, traced: TracedStep) -> StepCosts:

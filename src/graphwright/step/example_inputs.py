@@ -73,12 +73,15 @@ def example_inputs(target: TracedStep) -> Any:
 def _filled(target: TracedStep, make: Callable[[Sequence[int], Any], Any]) -> Any:
     """The arguments of a call, in their structure: the step's own, or each made from shape and dtype."""
     tf = import_tensorflow()
-    shapes, given = iter(target.shapes), iter(target.arguments if target.is_runnable else ())
+    shapes, given = enumerate(target.shapes), iter(target.arguments if target.is_runnable else ())
 
     def filled(leaf: Any) -> Any:
         if not isinstance(leaf, tf.TensorSpec):
             return leaf
-        return next(given) if target.is_runnable else make(next(shapes), leaf.dtype)
+        if target.is_runnable:
+            return next(given)
+        k, shape = next(shapes)
+        return tf.cast(target.fed[k], leaf.dtype) if k in target.fed else make(shape, leaf.dtype)
 
     args, kwargs = tf.nest.map_structure(filled, traced_arguments(target.function))
     return Call(args, kwargs) if kwargs else args

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from graphwright.analyze.loops import LoopCosts, loop_costs, stacked_shapes
+from graphwright.analyze.variable_access import find_accesses
 from graphwright.analyze.workspace import onednn_enabled
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.edit.prune import prune
@@ -14,12 +15,14 @@ from graphwright.ir.graph import Graph, Value
 from graphwright.ir.traits.control_flow import NEXT_ITERATIONS, is_control_flow
 from graphwright.ir.traits.effects import Purity
 from graphwright.report.progress import tell
-from graphwright.run.traced_step import TracedStep
+from graphwright.run.measure_loops import measure_trip_counts
+from graphwright.run.traced_step import TracedStep, number_of_tensor
 from graphwright.source.attributes import constant_array
 from graphwright.source.concrete_function import Binding, compiled_calls, evaluate_constants, from_concrete_function
 from graphwright.source.import_graph import infer_body_shapes
 from graphwright.source.never_run import only_computes
 from graphwright.source.op_types import is_stateful
+from graphwright.source.rebuild import value_of_variable
 from graphwright.step.infer_shapes import infer_flat_shapes
 from graphwright.transform.fold_constants import fold_constants, fold_shapes
 from graphwright.transform.inline_calls import inline_functions
@@ -71,7 +74,14 @@ def flat_step(traced: TracedStep, *, uncompiled: bool = False) -> FlatStep:
     Raises:
         UnsupportedError, UnknownShapeError: see `flatten`.
     """
-    return flatten(traced.function, dict(enumerate(traced.shapes)), compiled=traced.is_compiled, uncompiled=uncompiled)
+    shapes = dict(enumerate(traced.shapes))
+    flat = flatten(traced.function, shapes, compiled=traced.is_compiled, uncompiled=uncompiled, numbers=traced.numbers)
+    unknown = [node.name for node, trip in flat.loops.trip_counts.items() if trip.kind == "unknown"]
+    if not unknown or not traced.is_runnable:
+        return flat
+    tell("counting the rounds of loops")
+    flat.graph.example.update(measure_trip_counts(flat.graph, flat.binding, traced.arguments, unknown, constant_array))
+    return replace(flat, loops=find_loop_costs(flat.graph))
 
 
 def counted_graph(traced: TracedStep) -> tuple[Graph, Binding]:
@@ -81,11 +91,29 @@ def counted_graph(traced: TracedStep) -> tuple[Graph, Binding]:
         UnknownShapeError: see `flatten_graph`.
     """
     graph, binding = from_concrete_function(traced.function, planned=False)
-    return flatten_graph(graph, dict(enumerate(traced.shapes)), infer=True, fold_floats=False)[0], binding
+    flat, _ = flatten_graph(graph, dict(enumerate(traced.shapes)), infer=True, fold_floats=False)
+    flat.example.update(_known_numbers(flat, binding, traced.numbers))
+    return flat, binding
+
+
+def _known_numbers(graph: Graph, binding: Binding, numbers: Mapping[int, float]) -> dict[str, float]:
+    """By name of an input of a flat graph its number: of an argument as given, of a variable that the step does not change as it is now."""
+    found = {graph.inputs[k].producer.name: number for k, number in numbers.items()}
+    if any(is_control_flow(node) for node in graph.nodes):
+        captured = dict(zip(graph.inputs[binding.argument_count :], binding.captures, strict=True))
+        written = {access.key for access in find_accesses(graph, {v: v.name for v in graph.variables}) if access.writes}
+        tensors = {v: t if v.dtype.name != "resource" else value_of_variable(t) for v, t in captured.items() if v.name not in written}
+        found |= {v.producer.name: number for v, t in tensors.items() if (number := number_of_tensor(t)) is not None}
+    return found
 
 
 def flatten(
-    function: Any, feeds: Mapping[int, tuple[int | None, ...]] | None = None, *, compiled: bool = False, uncompiled: bool = False
+    function: Any,
+    feeds: Mapping[int, tuple[int | None, ...]] | None = None,
+    *,
+    compiled: bool = False,
+    uncompiled: bool = False,
+    numbers: Mapping[int, float] | None = None,
 ) -> FlatStep:
     """Read, inline, bind shapes, and fold what only asks about shapes.
 
@@ -94,6 +122,7 @@ def flatten(
         feeds: shapes of flat arguments by position, where they are not static in the function.
         compiled: whether it is planned for XLA, which may compile it then.
         uncompiled: whether convolutions that the step has XLA compile by themselves may run by oneDNN's kernels, where it is there.
+        numbers: those of flat arguments by position, where they are scalars that are known.
 
     Raises:
         UnsupportedError: the step holds something that cannot be handled with proof.
@@ -103,6 +132,7 @@ def flatten(
     graph, binding = from_concrete_function(function, compiled=compiled, uncompiled=uncompiled and onednn_enabled())
     calls = 0 if compiled else len(compiled_calls(graph))
     graph, purity = flatten_graph(graph, feeds)
+    graph.example.update(_known_numbers(graph, binding, numbers or {}))
     if not compiled:  # XLA has an order of its own
         order_updates(graph, purity)
     return FlatStep(graph, binding, purity, find_loop_costs(graph), calls)

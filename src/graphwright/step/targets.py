@@ -15,7 +15,7 @@ from graphwright.analyze.device_models import HERE, find_device
 from graphwright.errors import ArgumentError, ErrorCode, GraphwrightError, UnknownShapeError
 from graphwright.ir.dtypes import agree, format_shape
 from graphwright.report.progress import tell
-from graphwright.run.traced_step import TracedStep, first_batch, name_of, resolve, split_inputs
+from graphwright.run.traced_step import TracedStep, first_batch, name_of, number_of_tensor, resolve, split_inputs
 from graphwright.source.concrete_function import argument_names, argument_shapes, arguments_of, traced_arguments
 from graphwright.source.files import load_callable
 from graphwright.source.load import made_by
@@ -158,7 +158,9 @@ def trace(
     has_values = any(map(tf.is_tensor, given)) and all(is_value(feed) or tf.is_tensor(feed) for feed in given)
     if has_values and not isinstance(target, tf.types.experimental.ConcreteFunction):
         return trace(target, inputs=feeds)
-    return _bound(name, _trace_with_feeds(target, feeds or {}), feeds or {} if _has_signature(target) else {}, owner, open_batch)
+    step = _bound(name, _trace_with_feeds(target, feeds or {}), feeds or {} if _has_signature(target) else {}, owner, open_batch)
+    known = {key: number for key, feed in (feeds or {}).items() if (number := number_of_tensor(feed)) is not None}
+    return replace(step, fed={k: known[key] for k, key in enumerate(step.names) if key in known})
 
 
 def both_given() -> ArgumentError:
@@ -378,7 +380,7 @@ def _bound(name: str, function: Any, feeds: Mapping[str, Feed], owner: Any, open
     positions = _positions(function)
     fed: dict[int, tuple[int, ...]] = {}
     for key, feed in feeds.items():
-        leaves = {path: as_shape(path, leaf) for path, leaf in leaves_of({key: feed}).items() if not is_value(leaf)}
+        leaves = {path: () if is_value(leaf) else as_shape(path, leaf) for path, leaf in leaves_of({key: feed}).items()}
         where = [names.index(key)] if key in names and not is_nested(feed) else positions.get(key)
         if where is None or len(where) != len(leaves):
             raise ArgumentError(
