@@ -117,6 +117,8 @@ class Memory:
         self.order: list[str] = []
         self.variables: dict[Value, Buffer] = {v: Buffer(v, variable.nbytes or 0, -1) for v, variable in graph.variables.items()}
         self.constants: dict[Value, Buffer] = {}
+        for v, buffer in self.variables.items():
+            buffer.number = self.constant_number(v)
         self.handles: dict[Buffer, Value] = {}
         self.sizes: dict[Value, int] = {}
         self.pairs: dict[Node, tuple[tuple[int, int], ...]] = {}

@@ -11,7 +11,7 @@ from graphwright.analyze.storages import Scalar
 from graphwright.ir.graph import Node, Value
 from graphwright.ir.traits.control_flow import ENTERS, EXITS, LOOP_CONDITIONS, LOOPS, SWITCHES, function_at
 from graphwright.ir.traits.values import SAME_VALUE, input_behind, is_constant, origin
-from graphwright.ir.traits.variables import WHOLE_READS
+from graphwright.ir.traits.variables import WHOLE_READS, is_read
 from graphwright.ir.walk import reached
 
 _LONGEST = 1_000_000  # iterations that are counted; a loop that counts further is taken as unknown
@@ -134,6 +134,8 @@ def scalar_value(
 
 def number_behind(value: Value, constant: Constant, example: Mapping[str, Scalar]) -> Scalar | None:
     """The number of a scalar that is a constant, or an input of which one call is known; or None."""
+    if is_read(value.producer):
+        return number_behind(value.producer.inputs[0], constant, example)
     if not is_constant(value.producer):
         return None if value.producer.inputs else example.get(value.producer.name)
     array = constant(value) if (value.nbytes or 9) <= 8 else None

@@ -26,6 +26,7 @@ from graphwright.source.rebuild import value_of_variable
 from graphwright.step.infer_shapes import infer_flat_shapes
 from graphwright.transform.fold_constants import fold_constants, fold_shapes
 from graphwright.transform.inline_calls import inline_functions
+from graphwright.transform.known_branches import unroll_loops
 from graphwright.transform.loop_invariants import forward_loop_invariants
 from graphwright.transform.loop_order import run_iterations_in_order
 from graphwright.transform.loop_shapes import bind_loop_shapes, bind_stacked_shapes, calls, fold_body_shapes, relaxed_dimensions
@@ -187,6 +188,8 @@ def flatten_graph(
         if not folded or not (has_loops or _has_unknown_sizes(graph)):
             break
         infer_flat_shapes(graph, feeds)
+    if has_loops and unroll_loops(graph, purity):
+        return flatten_graph(graph, feeds, infer=True, fold_floats=fold_floats)
     return graph, purity
 
 

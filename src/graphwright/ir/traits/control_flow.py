@@ -23,11 +23,11 @@ FUNCTION_ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
 """Control flow of TF2 -> the attributes that name its functions."""
 CALL_TYPES = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 """Op types that call the function named in their attribute `f`."""
-CALLS_LIKE_BRANCHES: Mapping[str, str] = {
-    **dict.fromkeys(("If", "Case"), "StatefulPartitionedCall"),
-    **dict.fromkeys(("StatelessIf", "StatelessCase"), "PartitionedCall"),
+CALLS_LIKE: Mapping[str, str] = {
+    **dict.fromkeys(("If", "Case", "While"), "StatefulPartitionedCall"),
+    **dict.fromkeys(("StatelessIf", "StatelessCase", "StatelessWhile"), "PartitionedCall"),
 }
-"""Branches of TF2 -> the call of the function that one is sure to take."""
+"""Control flow of TF2 -> the call of the function that a branch is sure to take, or of one round of a loop."""
 ENTERS, EXITS = frozenset({"Enter", "RefEnter"}), frozenset({"Exit", "RefExit"})
 """How a value gets into the frame of a loop of TF1, and out of it."""
 NEXT_ITERATIONS = frozenset({"NextIteration", "RefNextIteration"})
