@@ -40,7 +40,7 @@ from graphwright.errors import ErrorCode, UnknownShapeError
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import ADDS_BIAS, CONVOLUTIONS, in_place_pairs
-from graphwright.ir.traits.control_flow import is_control_flow
+from graphwright.ir.traits.control_flow import is_control_flow, runs_over_data
 from graphwright.ir.traits.effects import Purity, is_collective
 from graphwright.ir.traits.values import INPUTS, input_behind, is_constant, is_view, only_orders
 from graphwright.ir.traits.variables import REFERENCE_VARIABLES, is_read, resource_of, written_resources
@@ -94,12 +94,25 @@ def build_cost_graph(
         UnknownShapeError: a value's size is not known, or how often a loop runs; the message names the node and the input to bind.
     """
     if loops is not None and loops.unknown is not None:
-        raise unknown_rounds(loops.unknown.name)
+        raise unknown_rounds(loops.unknown)
     return _Builder(graph, purity, time_of, workspace_of, loops or LoopCosts()).build()
 
 
-def unknown_rounds(name: str) -> UnknownShapeError:
-    """The error of a loop that keeps something of each round, where nobody knows how many rounds there are."""
+def unknown_rounds(loop: Node | str) -> UnknownShapeError:
+    """The error of a loop that keeps something of each round, where nobody knows how many rounds there are, or of one over a data set.
+
+    Args:
+        loop: the node, or the name of a frame of TF1.
+    """
+    name = loop if isinstance(loop, str) else loop.name
+    if not isinstance(loop, str) and runs_over_data(loop):
+        return UnknownShapeError(
+            f"the memory of the loop over a data set is not known: {name!r} ({loop.op_type})",
+            where=f"node {name!r}",
+            code=ErrorCode.UNKNOWN_ROUNDS,
+            cause="the step iterates over the data set itself, whose elements are made while it runs",
+            remedy="hand one element to the step as an argument, and iterate outside of it",
+        )
     return UnknownShapeError(
         f"how often the loop {name!r} runs is not known, and what it keeps grows with each round",
         where=f"node {name!r}",

@@ -41,7 +41,7 @@ from graphwright.ir.walk import topological_order
 
 _EARLIER_STEPS = 2
 _DEAD_S = 6e-6
-_OPEN_ROUNDS = 4
+_OPEN_ROUNDS, _MOST_ROUNDS = 4, 2_000
 """To pass over a dead node. After the last round of a loop its whole body is dead, and until that is passed the loop holds its arguments,
 while another thread may be at work on its results already. To pass over a node takes a tenth of a microsecond; the rest is what
 it takes until the memory that it lets go of is back with the kernel, spread over the nodes, and fitted to peaks of recurrent layers."""
@@ -188,7 +188,7 @@ class _Frames:
         if token.dead:
             self.running[token] = _Running(inputs, [None] * len(node.outputs))
             return _DEAD_S
-        if is_loop_condition(node) and inputs[0] is not None and inputs[0].number is None:
+        if is_loop_condition(node) and inputs[0] is not None and (inputs[0].number is None or self._goes_on_for_ever(token)):
             most = self._most_rounds(token.frame.name)
             rounds = "and its memory does not depend on it" if most is None else f"as many rounds as there can be are counted, {most}"
             self.memory.notes[f"how often the loop of {node.name!r} runs is not known; {rounds}"] = None
@@ -202,6 +202,10 @@ class _Frames:
             factor = 1.0 if self.chance is None else self.chance.lognormvariate(0.0, TIME_SPREAD)
             self.varied[k] = self._time(k) * factor
         return self.varied[k]
+
+    def _goes_on_for_ever(self, token: Token) -> bool:
+        """Whether a condition may be known only since a branch was assumed to be taken, as that of a loop over an iterator."""
+        return token.iteration >= _MOST_ROUNDS and self._most_rounds(token.frame.name) is None
 
     def _most_rounds(self, frame_name: str) -> int | None:
         """How often a loop may run at most, or runs in the call that is known; None where that is not known."""

@@ -21,7 +21,15 @@ from graphwright.analyze.storages import Dense, Frame, Scalar, State, Storage, T
 from graphwright.analyze.trip_counts import CountedLoop, TripCount, follow_loop
 from graphwright.ir.edit.copying import copy_body
 from graphwright.ir.graph import Function, Graph, Node, Value
-from graphwright.ir.traits.control_flow import FUNCTION_ATTRIBUTES, called_functions, function_at, is_back_edge, is_call, is_control_flow
+from graphwright.ir.traits.control_flow import (
+    FUNCTION_ATTRIBUTES,
+    called_functions,
+    function_at,
+    is_back_edge,
+    is_call,
+    is_control_flow,
+    runs_over_data,
+)
 from graphwright.ir.walk import topological_order
 
 _FOLLOWED = 20_000  # nodes executed to follow the iterations of one loop one by one
@@ -57,7 +65,7 @@ def execute(graph: Graph, constant: Constant, *, infer_body: InferBody | None = 
     >>> execute(g, lambda value: None).times[g["y"]]
     {<Node y = Relu(x:0)>: 1.0}
     """
-    if not any(is_control_flow(n) or is_call(n, graph) or _is_data_set(n) for n in graph.nodes) and not has_frames(graph.nodes):
+    if not any(is_control_flow(n) or is_call(n, graph) or runs_over_data(n) for n in graph.nodes) and not has_frames(graph.nodes):
         return Execution({node: {node: 1.0} for node in graph.nodes})
     return _Follower(graph, constant, infer_body, graph.example).run()
 
@@ -121,7 +129,7 @@ class _Follower(Executor):
 
     def execute(self, node: Node, arguments: Sequence[State], frame: Frame) -> list[State]:
         """As there; the functions of a data set run once per element, and how many there are is not known."""
-        functions = [self.graph.functions.get(name) for name in called_functions(node)] if _is_data_set(node) else []
+        functions = [self.graph.functions.get(name) for name in called_functions(node)] if runs_over_data(node) else []
         if not functions:
             return super().execute(node, arguments, frame)
         is_known, inner = node.name in self.example, Frame()
@@ -248,11 +256,6 @@ class _Follower(Executor):
 def _add(ran: defaultdict[Node, float], frame: Frame, times: float) -> None:
     for node, often in frame.executed:
         ran[node] += often * times
-
-
-def _is_data_set(node: Node) -> bool:
-    """Whether it maps, filters or reduces a data set with functions."""
-    return "Dataset" in node.op_type and bool(called_functions(node))
 
 
 def _grown(before: State, after: State, count: int) -> State:

@@ -27,7 +27,15 @@ from graphwright.errors import ErrorCode, UnknownShapeError
 from graphwright.ir.dtypes import Argument, DType, Numbers, Shape, byte_count, format_shape
 from graphwright.ir.graph import Function, Graph, Node, Value, Variable
 from graphwright.ir.traits.arithmetic import NO_LARGER, in_place_pairs
-from graphwright.ir.traits.control_flow import BRANCHES, CALL_TYPES, FUNCTION_ATTRIBUTES, LOOPS, called_functions, function_at
+from graphwright.ir.traits.control_flow import (
+    BRANCHES,
+    CALL_TYPES,
+    FUNCTION_ATTRIBUTES,
+    LOOPS,
+    called_functions,
+    function_at,
+    runs_over_data,
+)
 from graphwright.ir.traits.values import input_behind, is_constant, is_few_integers, is_view
 from graphwright.ir.traits.variables import is_read
 
@@ -79,6 +87,8 @@ class Executor:
             function = function_at(node, "f", self.graph) or self.graph.functions.get(op)
             if function is not None:
                 return self._call(function, arguments, frame)
+        if runs_over_data(node):
+            self.growing = self.growing or node
         frame.executed.append((node, 1.0))
         if is_constant(node):
             return [self._constant(v) for v in node.outputs]

@@ -45,7 +45,7 @@ from graphwright.errors import UnknownShapeError
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import TAKES_OUT_OF_LIST
-from graphwright.ir.traits.control_flow import LOOPS, is_control_flow
+from graphwright.ir.traits.control_flow import LOOPS, is_control_flow, runs_over_data
 from graphwright.ir.traits.values import is_constant, is_view
 from graphwright.ir.traits.variables import is_read, resource_of
 from graphwright.ir.walk import consumers_of, reached, topological_order
@@ -112,7 +112,7 @@ def loop_costs(graph: Graph, constant: Constant, *, infer_body: InferBody | None
     >>> loop_costs(g, lambda value: None).variant_bytes[rows]
     8192
     """
-    if not any(is_control_flow(n) or any(v.dtype.name == "variant" for v in n.outputs) for n in graph.nodes):
+    if not any(is_control_flow(n) or runs_over_data(n) or any(v.dtype.name == "variant" for v in n.outputs) for n in graph.nodes):
         return LoopCosts(notes=tuple(map(found_in_data, found)))
     costs = _Accounts(graph, constant, infer_body).costs(found)
     if not graph.example or all(trip.kind != "unknown" for trip in costs.trip_counts.values()):

@@ -144,7 +144,7 @@ def _figures(name: str, feeds: Mapping[str, tuple[int, ...]], graph: Graph, task
     if execution.per_round:
         how["FLOPs"] = f"not known, since how often {', '.join(execution.per_round)} runs depends on data: give example inputs"
     if growing is not None:
-        error = unknown_rounds(growing.name)
+        error = unknown_rounds(growing)
         how["peak"], layers, timeline = f"not known, since {error.what}: {error.remedy}", [], None
     return StepCosts(name, feeds, figures, tuple(layers), tuple(sorted(counted.unknown_reason)), how, timeline)
 

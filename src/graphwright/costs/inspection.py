@@ -14,7 +14,7 @@ from graphwright.costs.xla_peak import by_operation, xla_peak
 from graphwright.errors import UnsupportedError, first_line
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph
-from graphwright.memory.planning import HOW_PEAK_TRACED, bound_reason, map_tasks
+from graphwright.memory.planning import HOW_PEAK_TRACED, map_tasks, stated_bound
 from graphwright.plan.model import Schedule
 from graphwright.plan.solve import lower_bound
 from graphwright.report.obtained import Obtained
@@ -109,11 +109,14 @@ def _inspect(traced: TracedStep, measured: Any) -> Inspection:
     tasks = map_tasks(flat)
     roles = find_roles(tasks, innermost_lines(traced.function))
     timeline = make_timeline(tasks, Schedule(tasks.costs.order), roles)
-    bound = lower_bound(tasks.costs)
     execution, counted = count_executed(flat.graph, layers=roles.layers)
     nodes, time_by_op_type = node_costs(execution, roles.layers)
     layers = make_layers(tasks, roles, timeline, None)
     executor, reason = _own_peak(traced, flat, tasks)
+    original_bytes = min(
+        timeline.peak_bytes, executor.peak_bytes if executor is not None and not traced.is_compiled else timeline.peak_bytes
+    )
+    bound_bytes, bound_words = stated_bound(tasks, lower_bound(tasks.costs), roles.layers, original_bytes)
     how = by_operation(_HOW, traced, "peak", "lower bound", "bytes moved")
     how |= {"compiled by XLA" if traced.is_compiled else "executor's order": reason, **flat.how}
     return Inspection(
@@ -127,9 +130,8 @@ def _inspect(traced: TracedStep, measured: Any) -> Inspection:
         layers=complete_layers(layers, counted.per_layer, nodes),
         peak_bytes=timeline.peak_bytes,
         resident_bytes=tasks.costs.resident_bytes,
-        lower_bound_bytes=bound.nbytes,
-        lower_bound_reason=f"{bound_reason(tasks, bound, roles.layers)}: "
-        f"{100 * bound.nbytes / max(timeline.peak_bytes, 1):.0f} % of the peak",
+        lower_bound_bytes=bound_bytes,
+        lower_bound_reason=f"{bound_words}: {100 * bound_bytes / max(timeline.peak_bytes, 1):.0f} % of the peak",
         how=how,
         measured=measured,
         executor=executor,

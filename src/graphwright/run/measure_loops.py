@@ -29,7 +29,8 @@ def measure_trip_counts(
 ) -> Mapping[str, int]:
     """Run what the counters of the loops need, once; how often each of them ran.
 
-    A loop without a counter (a value that grows by one) is left out, and so is one that writes variables or is inside a function.
+    A loop without a counter (a value that grows by one) is left out, and so is one that writes variables, takes from an iterator, or is
+    inside a function.
 
     Args:
         graph: flat, made from the function of the binding.
@@ -82,12 +83,12 @@ def _counters(graph: Graph, number: Number) -> dict[str, tuple[Value, int]]:
 
 
 def _writes(graph: Graph, value: Value) -> bool:
-    """Whether what the value needs writes a variable, in functions too."""
+    """Whether what the value needs writes a variable or takes from an iterator, in functions too."""
     waiting: list[Node] = list(backward_reachable([value.producer]))
     seen: set[str] = set()
     while waiting:
         node = waiting.pop()
-        if updated_variables(node):
+        if updated_variables(node) or "GetNext" in node.op_type:
             return True
         for name in called_functions(node):
             if name not in seen and name in graph.functions:

@@ -78,6 +78,11 @@ def is_back_edge(value: Value, reader: Node) -> bool:
     return value.producer.op_type in NEXT_ITERATIONS and reader.op_type in MERGES
 
 
+def runs_over_data(node: Node) -> bool:
+    """Whether it maps, filters or reduces a data set with functions."""
+    return "Dataset" in node.op_type and bool(called_functions(node))
+
+
 def called_functions(node: Node, *attributes: str) -> tuple[str, ...]:
     """Names of the library functions in these attributes of the node, one after another; in all of them by default."""
     names: list[str] = []
