@@ -18,7 +18,7 @@ from graphwright.analyze.flops import node_flops
 from graphwright.analyze.frames import choose_sides, count_frames, has_frames
 from graphwright.analyze.loop_execution import Constant, Executor, InferBody
 from graphwright.analyze.storages import Dense, Frame, Scalar, State, Storage, TensorList, number_of, without_number
-from graphwright.analyze.trip_counts import CountedLoop, TripCount, follow_loop
+from graphwright.analyze.trip_counts import TripCount, counted_loop, follow_loop
 from graphwright.ir.edit.copying import copy_body
 from graphwright.ir.graph import Function, Graph, Node, Value
 from graphwright.ir.traits.control_flow import (
@@ -207,11 +207,10 @@ class _Follower(Executor):
         return outputs
 
     def _loop(self, node: Node, arguments: Sequence[State], frame: Frame) -> list[State]:
-        condition, body = function_at(node, "cond", self.graph), function_at(node, "body", self.graph)
-        if condition is None or body is None:
+        condition, body, loop = function_at(node, "cond", self.graph), function_at(node, "body", self.graph), counted_loop(node)
+        if condition is None or body is None or loop is None:
             frame.executed.append((node, 1.0))
             return [Dense(Storage(0), v.shape) for v in node.outputs]
-        loop = CountedLoop(condition.body.outputs[0], condition.body.inputs, body.body.inputs, body.body.outputs)
         trip, numbers = follow_loop(loop, [number_of(a) for a in arguments], self.constant_number)
         if node.name in self.example and not self.calls:
             trip = TripCount(int(self.example[node.name]), "example")

@@ -112,8 +112,8 @@ def read_executed_graph(graphs: Sequence[bytes], *, like: Graph, shapes: dict[st
         if like.inputs[k] in like.variables:
             graph.variables[graph[name].outputs[0]] = like.variables[like.inputs[k]]
     graph.inputs = [graph[name].outputs[0] for _, name in sorted(names.items())]
-    known = {name: like.example.get(like.inputs[k].producer.name) for k, name in names.items()}
-    graph.example = like.example | {name: number for name, number in known.items() if number is not None}
+    graph.example = dict(like.example)
+    graph.example.update((name, like.example[key]) for k, name in names.items() if (key := like.inputs[k].producer.name) in like.example)
     graph.outputs = [node.inputs[0] for node in graph.nodes if node.op_type in RESULTS]
     return graph
 

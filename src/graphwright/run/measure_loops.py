@@ -1,6 +1,7 @@
 """How often loops run, measured: the counters of loops are fetched in one run that changes no variable."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,9 +9,9 @@ import numpy as np
 from graphwright.analyze.backward import updated_variables
 from graphwright.analyze.frames import counters_of_frames, has_frames, is_one_more
 from graphwright.analyze.storages import Scalar
+from graphwright.analyze.trip_counts import number_behind
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.control_flow import LOOPS, called_functions, function_at
-from graphwright.ir.traits.values import is_constant
 from graphwright.ir.walk import backward_reachable, topological_order
 from graphwright.source.concrete_function import Binding
 from graphwright.source.graph_def import to_graph_def
@@ -40,10 +41,7 @@ def measure_trip_counts(
     """
     tf = import_tensorflow()
 
-    def number(value: Value) -> Scalar | None:
-        array = constant(value) if is_constant(value.producer) else None
-        return array.item() if array is not None and array.size == 1 and array.dtype.kind in "iub" else None
-
+    number = partial(number_behind, constant=constant, example={})
     wanted = set(names)
     counters = {name: found for name, found in _counters(graph, number).items() if name in wanted and not _writes(graph, found[0])}
     if not counters:
