@@ -173,8 +173,8 @@ def test_nothing_to_differentiate_and_what_is_no_tensor() -> None:
         gw.jacobian(lambda x: None, tf.ones([3]))
 
 
-@pytest.mark.parametrize("kind", ["for", "while", "if"])
-def test_a_plain_function_with_a_loop_or_a_branch_over_tensors(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["for", "while", "rows"])
+def test_a_plain_function_with_loops_over_tensors(kind: str) -> None:
     def by_for(x):
         for _ in tf.range(3):
             x = tf.tanh(x)
@@ -185,14 +185,12 @@ def test_a_plain_function_with_a_loop_or_a_branch_over_tensors(kind: str) -> Non
             x = x / 2
         return x
 
-    def by_if(x):
-        if tf.reduce_sum(x) > 1.0:  # noqa: SIM108 - AutoGraph converts it
-            y = x * x
-        else:
-            y = x
-        return y
+    def by_rows(x):
+        for k in tf.range(tf.shape(x)[0]):
+            x = x * x[k]
+        return x
 
-    function = {"for": by_for, "while": by_while, "if": by_if}[kind]
+    function = {"for": by_for, "while": by_while, "rows": by_rows}[kind]
     x = tf.constant([1.0, 2.0, 3.0])
     with tf.GradientTape() as tape:
         tape.watch(x)

@@ -150,7 +150,7 @@ class _Problem:
         self._outputs: Any = None
         try:
             self.traced(self.vector)  # the outputs are known now
-        except tf.errors.OperatorNotAllowedInGraphError:  # a loop or a branch over tensors, which AutoGraph converts
+        except tf.errors.OperatorNotAllowedInGraphError:  # a loop over tensors, which AutoGraph converts
             self._function = tf.function(function)
             self.traced(self.vector)
         self.rows = sum(math.prod(spec.shape) for spec in tf.nest.flatten(self._outputs))

@@ -260,7 +260,7 @@ def variable_behind(handle: Any) -> tuple[Any, Any] | None:
 
 def value_of_variable(handle: Any) -> Any:
     """What a variable holds now, where it is a scalar and its handle is one that can be read here; None else."""
-    behind = None if tf.is_symbolic_tensor(handle) else variable_behind(handle)
+    behind = variable_behind(handle) if tf.is_tensor(handle) and not tf.is_symbolic_tensor(handle) else None
     if behind is None or behind[0].rank != 0:
         return None
     with tf.init_scope():

@@ -99,13 +99,13 @@ def counted_graph(traced: TracedStep) -> tuple[Graph, Binding]:
 
 def _known_numbers(graph: Graph, binding: Binding, numbers: Mapping[int, float]) -> dict[str, float]:
     """By name of an input of a flat graph its number: of an argument as given, of a variable that the step does not change as it is now."""
-    found = {graph.inputs[k].producer.name: number for k, number in numbers.items()}
-    if any(is_control_flow(node) for node in graph.nodes):
-        captured = dict(zip(graph.inputs[binding.argument_count :], binding.captures, strict=True))
-        written = {access.key for access in find_accesses(graph, {v: v.name for v in graph.variables}) if access.writes}
-        tensors = {v: t if v.dtype.name != "resource" else value_of_variable(t) for v, t in captured.items() if v.name not in written}
-        found |= {v.producer.name: number for v, t in tensors.items() if (number := number_of_tensor(t)) is not None}
-    return found
+    if not any(is_control_flow(node) for node in graph.nodes):
+        return {}
+    captured = dict(zip(graph.inputs[binding.argument_count :], binding.captures, strict=True))
+    written = {access.key for access in find_accesses(graph, {v: v.name for v in graph.variables}) if access.writes}
+    tensors = {v: t if v.dtype.name != "resource" else value_of_variable(t) for v, t in captured.items() if v.name not in written}
+    found = {v.producer.name: number for v, t in tensors.items() if (number := number_of_tensor(t)) is not None}
+    return found | {graph.inputs[k].producer.name: number for k, number in numbers.items()}
 
 
 def flatten(
