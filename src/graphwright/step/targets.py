@@ -380,8 +380,9 @@ def _bound(name: str, function: Any, feeds: Mapping[str, Feed], owner: Any, open
     positions = _positions(function)
     fed: dict[int, tuple[int, ...]] = {}
     for key, feed in feeds.items():
-        leaves = {path: () if is_value(leaf) else as_shape(path, leaf) for path, leaf in leaves_of({key: feed}).items()}
         where = [names.index(key)] if key in names and not is_nested(feed) else positions.get(key)
+        given = {path: leaf for path, leaf in leaves_of({key: feed}).items() if where or not is_value(leaf)}
+        leaves = {path: () if is_value(leaf) else as_shape(path, leaf) for path, leaf in given.items()}
         if where is None or len(where) != len(leaves):
             raise ArgumentError(
                 f"argument {key!r} holds {len(where)} tensors, and the feed {len(leaves)}"
