@@ -46,6 +46,8 @@ class ErrorCode(StrEnum):
     """The batch size has to be open, and is not."""
     UNKNOWN_SIZE = "unknown_size"
     """The size of a value inside the graph is not known."""
+    UNKNOWN_ROUNDS = "unknown_rounds"
+    """How often a loop runs is not known, and the figure depends on it; `item` is empty, `where` names the loop."""
     UNKNOWN_DTYPE = "unknown_dtype"
     """The dtype of an input may have been guessed wrong; `item` names the input where it is one."""
     UNTRUSTED = "untrusted"

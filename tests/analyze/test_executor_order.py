@@ -12,6 +12,7 @@ from graphwright.analyze.executor import simulate_executor
 from graphwright.analyze.executor_memory import PeakState
 from graphwright.analyze.executor_order import in_drawn_order, number_nodes
 from graphwright.analyze.storages import allocated_bytes
+from graphwright.errors import UnknownShapeError
 from graphwright.ir.graph import DTYPES, Graph, Node, Value, Variable
 
 F32, I32, BOOL, RESOURCE, VARIANT = (DTYPES[name] for name in ("float32", "int32", "bool", "resource", "variant"))
@@ -354,13 +355,19 @@ def test_of_several_branches_the_one_with_the_number_runs_and_the_last_for_what_
     assert relevant(run(graph), ["0", "1", "2"]) == [str(taken)]
 
 
-def test_a_loop_whose_condition_is_not_known_says_so() -> None:
+def test_a_loop_whose_condition_is_not_known_ends_as_one_call_says_and_is_an_error_where_it_keeps_its_states() -> None:
     graph = Graph()
     _loop(graph)
     graph.replace_input(graph["less"], 0, make(graph, "Sum", "data", graph["merge_state"].outputs[0], dtype=I32, shape=()))
+    with pytest.raises(UnknownShapeError, match="how often the loop 'loop' runs"):
+        run(graph)
+    graph.example["loop"] = 5
+    assert run(graph).order.count("body") == 5
+    graph.example.clear()
+    graph.set_op_type(graph["push"], "Identity")
     state = run(graph)
-    assert state.order.count("body") == 1
-    assert any("one round is counted" in note for note in state.notes)
+    assert 1 < state.order.count("body") < 10
+    assert any("its memory does not depend on it" in note for note in state.notes)
 
 
 def test_a_loop_that_may_end_early_runs_as_often_as_its_counter_allows() -> None:

@@ -115,7 +115,7 @@ class TestRefusals:
             gw.max_batch(perceptron(), "1MiB", FEEDS, order="fastest")
 
     def test_a_feed_that_is_no_shape(self) -> None:
-        with pytest.raises(gw.ArgumentError, match="not a shape"):
+        with pytest.raises(gw.ArgumentError, match="x=64 was taken as a number, not as a shape"):
             gw.max_batch(perceptron(), "1MiB", {"x": 64, "y": (None, 16)})
 
 

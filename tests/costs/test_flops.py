@@ -128,7 +128,8 @@ def test_loops_in_loops(control_flow):
     if control_flow:
         assert triangle.total == 6 * PRODUCT
     else:  # frames are not followed round by round
-        assert any("per iteration" in words for words in triangle.loops.values())
+        assert math.isnan(triangle.total)
+        assert any("not known" in words for words in triangle.loops.values())
 
 
 def test_a_loop_that_depends_on_data():
@@ -137,7 +138,7 @@ def test_a_loop_that_depends_on_data():
         return tf.while_loop(lambda i, x: tf.reduce_sum(x) < 1e6, lambda i, x: (i + 1, x @ b), (0, a))[1]
 
     count = gw.count_flops(until_large, feeds("a", "b"))
-    assert count.per_op_type["MatMul"].total == PRODUCT
+    assert math.isnan(count.per_op_type["MatMul"].total)
     assert "per iteration" in next(iter(count.loops.values()))
     a, b = np.full(SQUARE, 1e-3, np.float32), np.full(SQUARE, 1e-2, np.float32)
     rounds, x = 0, a
@@ -377,7 +378,7 @@ def test_a_loop_over_a_data_set_counts_per_element():
 
     rows = tf.data.Dataset.from_tensor_slices(tf.ones((6, 8, 8)))
     count = gw.count_flops(summed, inputs=(rows,))
-    assert count.per_op_type["MatMul"].total == 2 * 8**3
+    assert math.isnan(count.per_op_type["MatMul"].total)
     assert all("per iteration" in words for words in count.loops.values())
     assert count.loops
 

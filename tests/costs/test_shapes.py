@@ -139,7 +139,7 @@ class TestBadFeeds:
         ("feeds", "told"),
         [
             ({"z": (None, 3)}, "no argument 'z'"),
-            ({"x": 3}, "not a shape"),
+            ({"x": 3}, "has not been traced yet"),
             ({"x": (None, -3)}, "not a shape"),
             ({"x": tf.TensorSpec(None)}, "number of dimensions"),
         ],

@@ -28,6 +28,7 @@ TensorFlow's allocators.
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isnan
 
 from graphwright.analyze.backward import is_reference, updated_variables
 from graphwright.analyze.batch_norms import is_gpu_scratch
@@ -42,7 +43,7 @@ from graphwright.errors import ErrorCode, UnknownShapeError
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import ADDS_BIAS, CONVOLUTIONS, in_place_pairs
-from graphwright.ir.traits.control_flow import is_control_flow
+from graphwright.ir.traits.control_flow import is_control_flow, runs_over_data
 from graphwright.ir.traits.effects import Purity, is_collective
 from graphwright.ir.traits.merging import merge_partners
 from graphwright.ir.traits.values import INPUTS, input_behind, is_constant, is_view, only_orders
@@ -96,9 +97,35 @@ def build_cost_graph(
         loops: what control flow and lists cost (`graphwright.analyze.loops`); without it lists count as nothing.
 
     Raises:
-        UnknownShapeError: a value's size is not known; the message names the node and the input to bind.
+        UnknownShapeError: a value's size is not known, or how often a loop runs; the message names the node and the input to bind.
     """
+    if loops is not None and loops.unknown is not None:
+        raise unknown_rounds(loops.unknown)
     return _Builder(graph, purity, time_of, workspace_of, loops or LoopCosts()).build()
+
+
+def unknown_rounds(loop: Node | str) -> UnknownShapeError:
+    """The error of a loop that keeps something of each round, where nobody knows how many rounds there are, or of one over a data set.
+
+    Args:
+        loop: the node, or the name of a frame of TF1.
+    """
+    name = loop if isinstance(loop, str) else loop.name
+    if not isinstance(loop, str) and runs_over_data(loop):
+        return UnknownShapeError(
+            f"the memory of the loop over a data set is not known: {name!r} ({loop.op_type})",
+            where=f"node {name!r}",
+            code=ErrorCode.UNKNOWN_ROUNDS,
+            cause="the step iterates over the data set itself, whose elements are made while it runs",
+            remedy="hand one element to the step as an argument, and iterate outside of it",
+        )
+    return UnknownShapeError(
+        f"how often the loop {name!r} runs is not known, and what it keeps grows with each round",
+        where=f"node {name!r}",
+        code=ErrorCode.UNKNOWN_ROUNDS,
+        cause="it ends by data: an argument, a variable that the step changes, rows or elements that the data have",
+        remedy="give example inputs (inputs=...), or the number that it depends on (feeds={'n': 50}, --feed n==50)",
+    )
 
 
 class _Builder:
@@ -214,7 +241,7 @@ class _Builder:
         for node, times in (item for items in inside for item in items):
             if node not in once:
                 once[node] = self.kernel_time_of((node,))
-            total += times * once[node]
+            total += (1.0 if isnan(times) else times) * once[node]  # what runs nobody knows how often never runs again
         return total + sum(2 * copied_bytes(n) / ASSUMED_ROOFS.bytes_per_s for n in plain if n in self.copying)
 
     def workspace_of(self, node: Node) -> int:

@@ -7,8 +7,9 @@ That follows common_runtime/propagator_state.cc of TensorFlow 2.21. A *frame* is
 the step itself is a frame with one iteration. A *dead* tensor is one on a branch that is not taken: nodes behind it
 are passed over, up to the `Merge` that takes the other branch.
 
-A condition that is not known (it depends on data) ends its loop after as many rounds as a counter in it allows, after one where there is
-none, and of two branches the one for True is taken; `notes` of the memory say so.
+A condition that is not known (it depends on data) ends its loop after as many rounds as a counter in it allows, or as `Graph.example`
+says; where neither is known, a loop that keeps something of each round is an error, and another one ends after a few. Of two branches
+the one for True is taken. `notes` of the memory say so.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from graphwright.analyze.cost import unknown_rounds
 from graphwright.analyze.executor_memory import Buffer, Constant, Memory, PeakState
 from graphwright.analyze.executor_order import (
     CHEAP,
@@ -33,11 +35,13 @@ from graphwright.analyze.executor_order import (
 from graphwright.analyze.frames import count_frames
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.control_flow import ENTERS, EXITS, MERGES, NEXT_ITERATIONS, is_loop_condition
+from graphwright.ir.traits.rounds import pushes
 from graphwright.ir.traits.values import RESULTS
 from graphwright.ir.walk import topological_order
 
 _EARLIER_STEPS = 2
 _DEAD_S = 6e-6
+_OPEN_ROUNDS, _MOST_ROUNDS = 4, 2_000
 """To pass over a dead node. After the last round of a loop its whole body is dead, and until that is passed the loop holds its arguments,
 while another thread may be at work on its results already. To pass over a node takes a tenth of a microsecond; the rest is what
 it takes until the memory that it lets go of is back with the kernel, spread over the nodes, and fitted to peaks of recurrent layers."""
@@ -115,6 +119,7 @@ class _Frame:
     deferred: list[tuple[int, Buffer]] = field(default_factory=list[tuple[int, Buffer]])
     invariants: list[tuple[int, Buffer | None]] = field(default_factory=list["tuple[int, Buffer | None]"])
     dead_exits: list[int] = field(default_factory=list[int])
+    is_open: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,11 +188,14 @@ class _Frames:
         if token.dead:
             self.running[token] = _Running(inputs, [None] * len(node.outputs))
             return _DEAD_S
-        if is_loop_condition(node) and inputs[0] is not None and inputs[0].number is None:
+        if is_loop_condition(node) and inputs[0] is not None and (inputs[0].number is None or self._goes_on_for_ever(token)):
             most = self._most_rounds(token.frame.name)
-            rounds = "one round is counted" if most == 1 else f"as many rounds as there can be are counted, {most}"
+            rounds = "and its memory does not depend on it" if most is None else f"as many rounds as there can be are counted, {most}"
             self.memory.notes[f"how often the loop of {node.name!r} runs is not known; {rounds}"] = None
-            inputs[0].number = token.iteration < most
+            token.frame.is_open = most is None
+            inputs[0].number = token.iteration < (_OPEN_ROUNDS if most is None else most)
+        if token.frame.is_open and pushes(node):
+            raise unknown_rounds(token.frame.name)
         self.running[token] = _Running(inputs, self.memory.start(node, inputs))
         self.runs[k] += 1
         if k not in self.varied:  # a machine is somewhat slower or faster than estimated
@@ -195,12 +203,17 @@ class _Frames:
             self.varied[k] = self._time(k) * factor
         return self.varied[k]
 
-    def _most_rounds(self, frame_name: str) -> int:
-        """How often a loop may run at most; 1 where that is not known."""
+    def _goes_on_for_ever(self, token: Token) -> bool:
+        """Whether a condition may be known only since a branch was assumed to be taken, as that of a loop over an iterator."""
+        return token.iteration >= _MOST_ROUNDS and self._most_rounds(token.frame.name) is None
+
+    def _most_rounds(self, frame_name: str) -> int | None:
+        """How often a loop may run at most, or runs in the call that is known; None where that is not known."""
         if self.most_rounds is None:
-            trips = count_frames(topological_order(self.numbered.nodes[0].graph), self.memory.constant_number).trips
-            self.most_rounds = {name: trip.count for name, trip in trips.items()}
-        return self.most_rounds.get(frame_name, 1)
+            graph = self.numbered.nodes[0].graph
+            trips = count_frames(topological_order(graph), self.memory.constant_number, graph.example).trips
+            self.most_rounds = {name: trip.count for name, trip in trips.items() if trip.kind != "unknown"}
+        return self.most_rounds.get(frame_name)
 
     def ends_with_others(self) -> bool:
         """Whether two kernels that run side by side end together: chance."""

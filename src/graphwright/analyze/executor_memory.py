@@ -28,14 +28,14 @@ import numpy as np
 
 from graphwright.analyze.batch_norms import is_gpu_scratch
 from graphwright.analyze.storages import Scalar, allocated_bytes
-from graphwright.analyze.trip_counts import compute
+from graphwright.analyze.trip_counts import compute, number_behind
 from graphwright.analyze.variable_access import copied_bytes, copied_variables
 from graphwright.analyze.workspace import hidden_output_bytes
 from graphwright.ir.dtypes import byte_count, format_shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import in_place_pairs
 from graphwright.ir.traits.control_flow import CALL_TYPES, HANDS_ON_IN_TF1, MERGES, SWITCHES, is_control_flow
-from graphwright.ir.traits.values import GIVEN, SAME_BUT_FOR_TYPE, hands_on_several, is_constant, is_view
+from graphwright.ir.traits.values import GIVEN, SAME_BUT_FOR_TYPE, hands_on_several, is_view
 from graphwright.ir.traits.variables import ASSIGNS_WHOLE_VALUE, is_read, updates_whole_value, written_references, written_resources
 
 Constant = Callable[[Value], "np.ndarray[Any, Any] | None"]
@@ -158,6 +158,8 @@ class Memory:
         self.variables: dict[Value, Buffer] = {v: Buffer(v, variable.nbytes or 0, -1) for v, variable in graph.variables.items()}
         self.copied = copied_variables(graph)[0]
         self.constants: dict[Value, Buffer] = {}
+        for v, buffer in self.variables.items():
+            buffer.number = self.constant_number(v)
         self.handles: dict[Buffer, Value] = {}
         self.sizes: dict[Value, int] = {}
         self.pairs: dict[Node, tuple[tuple[int, int], ...]] = {}
@@ -285,9 +287,8 @@ class Memory:
         return self._held(buffer)
 
     def constant_number(self, value: Value) -> Scalar | None:
-        """The number of a constant scalar, or None."""
-        array = self.constant(value) if is_constant(value.producer) and (value.nbytes or 9) <= 8 else None
-        return array.item() if array is not None and array.size == 1 and array.dtype.kind in "iufb" else None
+        """The number of a constant scalar, or of an input of which one call is known; or None."""
+        return number_behind(value, self.constant, value.producer.graph.example)
 
     def _control_flow(self, node: Node, inputs: Sequence[Buffer | None]) -> list[Buffer | None]:
         first = inputs[0]

@@ -4,23 +4,32 @@ Loops that are nodes with functions run on scalars and lists, as in `graphwright
 found as frames (`graphwright.analyze.frames`). Unlike there, an unknown size is not an error, since a node without a count is listed.
 
 Rules: a loop whose trip count is known counts that often. Where its body holds control flow that depends on the iteration, each
-iteration is followed, up to a limit. Where nothing says how often it runs, and nobody measured it, it counts once, and is named. Of
+iteration is followed, up to a limit. Where neither constants nor one call (`Graph.example`) say how often it runs, its count is nan. Of
 branches the one that costs more counts, unless the predicate is a constant. The functions of a data set in the graph (`for x in dataset`)
-count once per element, as a loop that nothing tells the length of.
+count once per element, as a loop does.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import isnan, nan
 
 from graphwright.analyze.flops import node_flops
 from graphwright.analyze.frames import choose_sides, count_frames, has_frames
 from graphwright.analyze.loop_execution import Constant, Executor, InferBody
 from graphwright.analyze.storages import Dense, Frame, Scalar, State, Storage, TensorList, number_of, without_number
-from graphwright.analyze.trip_counts import CountedLoop, TripCount, follow_loop
+from graphwright.analyze.trip_counts import TripCount, counted_loop, follow_loop
 from graphwright.ir.edit.copying import copy_body
 from graphwright.ir.graph import Function, Graph, Node, Value
-from graphwright.ir.traits.control_flow import FUNCTION_ATTRIBUTES, called_functions, function_at, is_back_edge, is_call, is_control_flow
+from graphwright.ir.traits.control_flow import (
+    FUNCTION_ATTRIBUTES,
+    called_functions,
+    function_at,
+    is_back_edge,
+    is_call,
+    is_control_flow,
+    runs_over_data,
+)
 from graphwright.ir.walk import topological_order
 
 _FOLLOWED = 20_000  # nodes executed to follow the iterations of one loop one by one
@@ -35,39 +44,38 @@ class Execution:
         times: by node of the graph, the nodes that it runs and how often: itself, or what is in its functions.
         trips: by name of the loop, how often it runs.
         branches: by name of the node (or of the predicate), what each of its branches costs in FLOPs.
+        per_round: by name of a loop of which it is not known how often it runs, what one round costs in FLOPs.
     """
 
     times: Mapping[Node, Mapping[Node, float]]
     trips: Mapping[str, TripCount] = field(default_factory=dict[str, TripCount])
     branches: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
+    per_round: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
-def execute(
-    graph: Graph, constant: Constant, *, infer_body: InferBody | None = None, measured: Mapping[str, int] | None = None
-) -> Execution:
+def execute(graph: Graph, constant: Constant, *, infer_body: InferBody | None = None) -> Execution:
     """Follow one execution of the graph; its nodes all run.
 
     Args:
         constant: the array of a value whose producer is a `Const`, or None.
         infer_body: sets the shapes in a function's body, as for `loop_costs`.
-        measured: iterations of loops, by name, where they were measured.
 
     >>> from graphwright.ir.text import from_text
     >>> g = from_text('graph "g"\\n%x = Const() : float32[4]\\n%y = Relu(%x:0) : float32[4]')
     >>> execute(g, lambda value: None).times[g["y"]]
     {<Node y = Relu(x:0)>: 1.0}
     """
-    if not any(is_control_flow(n) or is_call(n, graph) or _is_data_set(n) for n in graph.nodes) and not has_frames(graph.nodes):
+    if not any(is_control_flow(n) or is_call(n, graph) or runs_over_data(n) for n in graph.nodes) and not has_frames(graph.nodes):
         return Execution({node: {node: 1.0} for node in graph.nodes})
-    return _Follower(graph, constant, infer_body, measured or {}).run()
+    return _Follower(graph, constant, infer_body, graph.example).run()
 
 
 class _Follower(Executor):
     """Executes for the sake of what runs, not of what it holds."""
 
-    def __init__(self, graph: Graph, constant: Constant, infer_body: InferBody | None, measured: Mapping[str, int]) -> None:
-        super().__init__(graph, constant, infer_body)
-        self.measured = measured
+    def __init__(self, graph: Graph, constant: Constant, infer_body: InferBody | None, example: Mapping[str, float]) -> None:
+        super().__init__(graph, constant, infer_body, example)
+        self.per_round: dict[str, float] = {}
         self.trips_by_name: dict[str, TripCount] = {}
         self.branches: dict[str, tuple[float, ...]] = {}
         self.calls: list[str] = []
@@ -79,18 +87,18 @@ class _Follower(Executor):
         states: dict[Value, State] = {}
         fed = {v.producer for v in self.graph.inputs}
         for value in self.graph.inputs:
-            state = Dense(Storage(0, resident=True), value.shape)
+            state = Dense(Storage(0, resident=True), value.shape, self.constant_number(value))
             states[value] = state
             if value in self.graph.variables:
                 self.variables[state.storage] = self.graph.variables[value]
         runs = self._run_nodes([n for n in order if n not in fed], states)
         times: dict[Node, Mapping[Node, float]] = {node: {node: 1.0} for node in fed}
         times.update(runs)
-        return Execution(times, self.trips_by_name, self.branches)
+        return Execution(times, self.trips_by_name, self.branches, self.per_round)
 
     def _run_nodes(self, order: Sequence[Node], states: dict[Value, State]) -> dict[Node, Mapping[Node, float]]:
         """Execute nodes one after the other; what each of them runs."""
-        counts = count_frames(order, self.constant_number, self.measured) if has_frames(order) else None
+        counts = count_frames(order, self.constant_number, self.example) if has_frames(order) else None
         done: dict[Node, Mapping[Node, float]] = {}
         for node in order:
             inner = Frame()
@@ -121,13 +129,17 @@ class _Follower(Executor):
 
     def execute(self, node: Node, arguments: Sequence[State], frame: Frame) -> list[State]:
         """As there; the functions of a data set run once per element, and how many there are is not known."""
-        functions = [self.graph.functions.get(name) for name in called_functions(node)] if _is_data_set(node) else []
+        functions = [self.graph.functions.get(name) for name in called_functions(node)] if runs_over_data(node) else []
         if not functions:
             return super().execute(node, arguments, frame)
-        self._note(node, TripCount(1, "unknown"))
+        is_known, inner = node.name in self.example, Frame()
+        self._note(node, TripCount(int(self.example.get(node.name, 1)), "example" if is_known else "unknown"))
         for function in functions:
             if function is not None:
-                self._call(function, [Dense(Storage(0), v.shape) for v in function.body.inputs], frame)
+                self._call(function, [Dense(Storage(0), v.shape) for v in function.body.inputs], inner)
+        ran = defaultdict[Node, float](float)
+        self._add_rounds(node, ran, inner)
+        frame.executed += ran.items()
         return [Dense(Storage(0), v.shape) for v in node.outputs]
 
     def _size(self, value: Value, arguments: Sequence[State]) -> int:
@@ -186,7 +198,7 @@ class _Follower(Executor):
         if not results:
             frame.executed.append((node, 1.0))
             return [Dense(Storage(0), v.shape) for v in node.outputs]
-        _, outputs, costliest = max(results, key=lambda r: r[0])
+        _, outputs, costliest = max(results, key=lambda r: (isnan(r[0]), r[0]))
         frame.executed += costliest.executed
         if len(results) > 1:
             self.branches[node.name] = tuple(cost for cost, _, _ in results)
@@ -195,18 +207,17 @@ class _Follower(Executor):
         return outputs
 
     def _loop(self, node: Node, arguments: Sequence[State], frame: Frame) -> list[State]:
-        condition, body = function_at(node, "cond", self.graph), function_at(node, "body", self.graph)
-        if condition is None or body is None:
+        condition, body, loop = function_at(node, "cond", self.graph), function_at(node, "body", self.graph), counted_loop(node)
+        if condition is None or body is None or loop is None:
             frame.executed.append((node, 1.0))
             return [Dense(Storage(0), v.shape) for v in node.outputs]
-        loop = CountedLoop(condition.body.outputs[0], condition.body.inputs, body.body.inputs, body.body.outputs)
         trip, numbers = follow_loop(loop, [number_of(a) for a in arguments], self.constant_number)
-        if node.name in self.measured and not self.calls:
-            trip = TripCount(self.measured[node.name], "exact")
+        if node.name in self.example and not self.calls:
+            trip = TripCount(int(self.example[node.name]), "example")
         self._note(node, trip)
         ran = defaultdict[Node, float](float)
         has_control_flow = any(is_control_flow(n) or is_call(n, body.body) for n in body.body.nodes)
-        one_by_one = trip.kind == "exact" and trip.count * len(body.body) <= _FOLLOWED and has_control_flow
+        one_by_one = trip.kind in ("exact", "example") and trip.count * len(body.body) <= _FOLLOWED and has_control_flow
         state: list[State] = [replace(s, sizes=None) if isinstance(s, Dense) else s for s in arguments]
         if one_by_one:
             for _ in range(trip.count):
@@ -218,13 +229,20 @@ class _Follower(Executor):
             unchanging = [v is o for v, o in zip(body.body.inputs, body.body.outputs, strict=True)]
             first = [s if kept else without_number(s) for s, kept in zip(state, unchanging, strict=True)]
             after = self._call(body, first, inner)
-            _add(ran, inner, trip.count)
+            self._add_rounds(node, ran, inner)
             state = [_grown(before, s, trip.count) for before, s in zip(first, after, strict=True)]
         check = Frame()
         self._call(condition, arguments, check)
-        _add(ran, check, trip.count + (trip.kind != "unknown"))
+        _add(ran, check, nan if trip.kind == "unknown" else trip.count + 1)
         frame.executed += ran.items()
         return [replace(s, number=number) if isinstance(s, Dense) else s for s, number in zip(state, numbers, strict=True)]
+
+    def _add_rounds(self, node: Node, ran: defaultdict[Node, float], inner: Frame) -> None:
+        """Add what one round runs as often as there are rounds: nan where that is not known, and then what one costs is kept."""
+        trip = self.trips_by_name[node.name]
+        if trip.kind == "unknown":
+            self.per_round[node.name] = _known_flops(dict(inner.executed))
+        _add(ran, inner, nan if trip.kind == "unknown" else trip.count)
 
     def _note(self, node: Node, trip: TripCount) -> None:
         former = self.trips_by_name.get(node.name)
@@ -234,14 +252,9 @@ class _Follower(Executor):
         self.trips_by_name[node.name] = trip
 
 
-def _add(ran: defaultdict[Node, float], frame: Frame, times: int) -> None:
+def _add(ran: defaultdict[Node, float], frame: Frame, times: float) -> None:
     for node, often in frame.executed:
         ran[node] += often * times
-
-
-def _is_data_set(node: Node) -> bool:
-    """Whether it maps, filters or reduces a data set with functions."""
-    return "Dataset" in node.op_type and bool(called_functions(node))
 
 
 def _grown(before: State, after: State, count: int) -> State:
@@ -255,4 +268,4 @@ def _grown(before: State, after: State, count: int) -> State:
 
 
 def _known_flops(runs: Mapping[Node, float]) -> float:
-    return sum(often * (node_flops(node) or 0.0) for node, often in runs.items())
+    return sum(often * flops for node, often in runs.items() if (flops := node_flops(node)))

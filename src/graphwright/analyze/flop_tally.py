@@ -90,8 +90,8 @@ def tally(graph: Graph, execution: Execution, layer_of: Callable[[str], str]) ->
             direction = directions.of(node, outer)
             for group in groups:
                 group.ops += 1
-                group.flops[direction] += times * (flops or 0.0)
-                group.bytes_moved += times * (moved or 0)
+                group.flops[direction] += times * flops if flops else 0.0  # how often may be nan
+                group.bytes_moved += times * moved if moved else 0.0
                 group.unknown += flops is None
                 group.unknown_bytes += moved is None
     for sums in () if directions.are_known else (whole, *per_op_type.values(), *per_layer.values()):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import nan
 
 from graphwright.analyze.storages import Scalar
 from graphwright.analyze.trip_counts import ConstantNumber, CountedLoop, TripCount, follow_loop, scalar_value
@@ -77,7 +78,7 @@ def frame_names(graph: Graph) -> dict[Node, tuple[str, ...]]:
     return {node: names[frame] for node, frame in found.items()}
 
 
-def count_frames(order: Sequence[Node], constant: ConstantNumber, measured: Mapping[str, int] | None = None) -> FrameCounts:
+def count_frames(order: Sequence[Node], constant: ConstantNumber, measured: Mapping[str, float] | None = None) -> FrameCounts:
     """Find the frames and how often they run, and the sides of conditionals.
 
     Args:
@@ -92,7 +93,7 @@ def count_frames(order: Sequence[Node], constant: ConstantNumber, measured: Mapp
     for _ in range(_depth(waiting[0]) + 1 if waiting else 0):  # a loop may need a number that another one gives, inside or before it
         for frame in waiting:
             if frame.name in (measured or {}):
-                frame.trip = TripCount((measured or {})[frame.name], "exact")
+                frame.trip = TripCount(int((measured or {})[frame.name]), "example")
             else:
                 _count(frame, ends, constant)
         waiting = [frame for frame in waiting if frame.trip.kind == "unknown"]
@@ -202,7 +203,7 @@ def _find_bodies(order: Sequence[Node], frames: Mapping[Node, _Frame | None]) ->
 def _times(frame: _Frame | None, in_body: bool) -> float:
     times = 1.0
     while frame is not None:
-        times *= frame.trip.count + (0 if in_body or frame.trip.kind == "unknown" else 1)
+        times *= nan if frame.trip.kind == "unknown" else frame.trip.count + (0 if in_body else 1)
         frame, in_body = frame.parent, True
     return times
 

@@ -3,9 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
-
-import numpy as np
+from math import nan
 
 from graphwright.analyze.batch_norms import is_gpu_scratch
 from graphwright.analyze.body_peak import peak_in_order
@@ -23,18 +21,25 @@ from graphwright.analyze.storages import (
     total_bytes,
     without_number,
 )
-from graphwright.analyze.trip_counts import TripCount, compute, counted_loop, follow_loop
+from graphwright.analyze.trip_counts import Constant, TripCount, compute, counted_loop, follow_loop, number_behind
 from graphwright.analyze.variable_access import copied_bytes, copied_variables
 from graphwright.analyze.workspace import workspace_bytes
 from graphwright.errors import ErrorCode, UnknownShapeError
 from graphwright.ir.dtypes import Argument, DType, Numbers, Shape, byte_count, format_shape
 from graphwright.ir.graph import Function, Graph, Node, Value, Variable
 from graphwright.ir.traits.arithmetic import NO_LARGER, in_place_pairs
-from graphwright.ir.traits.control_flow import BRANCHES, CALL_TYPES, FUNCTION_ATTRIBUTES, LOOPS, called_functions, function_at
+from graphwright.ir.traits.control_flow import (
+    BRANCHES,
+    CALL_TYPES,
+    FUNCTION_ATTRIBUTES,
+    LOOPS,
+    called_functions,
+    function_at,
+    runs_over_data,
+)
 from graphwright.ir.traits.values import input_behind, is_constant, is_few_integers, is_view
 from graphwright.ir.traits.variables import is_read
 
-Constant = Callable[[Value], "np.ndarray[Any, Any] | None"]
 InferBody = Callable[[Graph, Sequence[Argument]], tuple[Sequence[str], Mapping[Value, Numbers]]]
 
 _SHAPE_BYTES = 64  # of a tensor that holds the sizes of another one, whatever its rank
@@ -44,8 +49,18 @@ _EVALUATIONS = 200_000  # nodes executed on storages per loop; what a longer loo
 class Executor:
     """Executes nodes; what it learns on the way (trip counts, peaks inside loops, notes) stays in its attributes."""
 
-    def __init__(self, graph: Graph, constant: Constant, infer_body: InferBody | None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        constant: Constant,
+        infer_body: InferBody | None,
+        example: Mapping[str, Scalar] | None = None,
+        without: Mapping[Node, TripCount] | None = None,
+    ) -> None:
         self.graph = graph
+        self.example = example or {}
+        self.without = without or {}
+        self.growing: Node | None = None
         self.constant = constant
         self.infer_body = infer_body
         self.numbers: dict[Value, Scalar | None] = {}  # of constants
@@ -74,11 +89,13 @@ class Executor:
             function = function_at(node, "f", self.graph) or self.graph.functions.get(op)
             if function is not None:
                 return self._call(function, arguments, frame)
+        if runs_over_data(node):
+            self.growing = self.growing or node
         frame.executed.append((node, 1.0))
         if is_constant(node):
             return [self._constant(v) for v in node.outputs]
         if is_read(node) and node not in self.copying:
-            return [Dense(Storage(v.nbytes or 0, resident=True), v.shape) for v in node.outputs]
+            return [Dense(Storage(v.nbytes or 0, resident=True), v.shape, number_of(arguments[0])) for v in node.outputs]
         if is_view(node) and not is_read(node):
             return [_viewed(value, source, state) for value, source, state in zip(node.outputs, node.inputs, arguments, strict=False)]
         outputs = self._list_operation(node, arguments, frame)
@@ -134,10 +151,9 @@ class Executor:
         )
 
     def constant_number(self, value: Value) -> Scalar | None:
-        """The number of a constant scalar, or None."""
+        """The number of a constant scalar, or of an input of which one call is known; or None."""
         if value not in self.numbers:
-            array = self.constant(value) if is_constant(value.producer) and (value.nbytes or 9) <= 8 else None
-            self.numbers[value] = array.item() if array is not None and array.size == 1 and array.dtype.kind in "iufb" else None
+            self.numbers[value] = number_behind(value, self.constant, self.example)
         return self.numbers[value]
 
     def _constant(self, value: Value) -> Dense:
@@ -314,7 +330,7 @@ class Executor:
         return outputs
 
     def _made_at_once(self, function: Function, states: Mapping[Value, State], frame: Frame) -> int:
-        """The most bytes that a branch makes and holds at once: all that it makes, where nothing orders its nodes."""
+        """The most bytes that a branch or a round makes and holds at once: all that it makes, where nothing orders its nodes."""
         found = None if function.name in self.unordered else peak_in_order(function.body, states, frame.created)
         if found is not None:
             return found
@@ -326,8 +342,12 @@ class Executor:
         if condition is None or body is None or loop is None:
             return [self._make(v, arguments, frame) for v in node.outputs]
         trip, _ = follow_loop(loop, [number_of(a) for a in arguments], self.constant_number)
-        self._note_trip(node, trip)
-        executed = min(trip.count, max(16, _EVALUATIONS // max(len(body.body), 1)))
+        if node.name in self.example and node.graph is self.graph:
+            trip = TripCount(int(self.example[node.name]), "example")
+        is_known = trip.kind != "unknown"
+        lengths = [len(s.items) for s in arguments if isinstance(s, TensorList)]
+        rounds = trip.count if is_known else 2 + max(lengths, default=0)  # then what it holds is full, if it does not grow for ever
+        executed = min(rounds, max(16, _EVALUATIONS // max(len(body.body), 1)))
         state = [replace(s, sizes=None) if isinstance(s, Dense) else s for s in arguments]  # they may change from round to round
         before = state
         inner = Frame()
@@ -335,20 +355,25 @@ class Executor:
         times: dict[Node, float] = {}
         for k in range(executed):
             inner = Frame()
-            before, state = state, self._call(body, state, inner)
+            before, states = state, self._run(body, state, inner)
+            state = [states[v] for v in body.body.outputs]
             for executed_node, count in inner.executed:  # rounds may differ: the last segment of a loop may be a short one
                 times[executed_node] = times.get(executed_node, 0.0) + count
-            if k in (0, executed - 1):  # all that an iteration makes: the worst, whatever the order of its nodes
-                worst = max(worst, total_bytes(inner.created) + inner.workspace)
+            if k in (0, executed - 1):
+                worst = max(worst, self._made_at_once(body, states, inner) + inner.workspace)
+        if not is_known and _length(state) > _length(before):
+            self.growing = self.growing or node
+        self._note_trip(node, trip)
         made = storages_of(state) - storages_of(arguments)
-        if executed < trip.count:
+        if is_known and executed < trip.count:
             for storage in storages_of(v for v in state if isinstance(v, TensorList)) & made:
                 storage.nbytes = storage.nbytes * trip.count // executed
         if executed:
             check = Frame()
             self._call(condition, arguments, check)
-            frame.executed += [(n, c * trip.count / executed) for n, c in times.items()]
-            frame.executed += [(n, c * (trip.count + 1)) for n, c in check.executed]
+            often = trip.count if is_known else nan
+            frame.executed += [(n, c * often / executed) for n, c in times.items()]
+            frame.executed += [(n, c * (often + 1)) for n, c in check.executed]
         frame.created.update({s: node.outputs[0] for s in made if not s.resident})
         inputs = storages_of(arguments)
         ends = (total_bytes(inputs) + worst, total_bytes(storages_of(before)) + worst, total_bytes(storages_of(state)))
@@ -366,12 +391,17 @@ class Executor:
 
     def _note_trip(self, node: Node, trip: TripCount) -> None:
         former = self.trips.get(node)
+        if trip.kind == "exact" and node in self.without and self.without[node].kind == "unknown":
+            trip = TripCount(trip.count, "example")
         if former is not None and former != trip:
             trip = max(former, trip, key=lambda t: t.count)
-            trip = TripCount(trip.count, "at most" if trip.kind == "exact" else trip.kind)
+            kinds = {former.kind, trip.kind}
+            trip = TripCount(trip.count, "unknown" if "unknown" in kinds else "example" if "example" in kinds else "at most")
         self.trips[node] = trip
         if trip.kind == "unknown":
-            self.notes[f"how often {node.name} runs depends on data; its figures are those of one iteration"] = None
+            self.notes[f"how often {node.name} runs depends on data; its memory does not, and its time is not counted"] = None
+        elif trip.kind == "example":
+            self.notes[f"how often {node.name} runs depends on data: {trip.count} times in the given call, which is counted"] = None
         elif trip.kind == "at most":
             self.notes[f"{node.name} runs at most {trip.count} times; its figures are for that many"] = None
 
@@ -381,6 +411,11 @@ def found_in_data(name: str) -> str:
     return f"how many rows {name} gives depends on data; as many as there can be are counted"
 
 
+def _length(states: Iterable[State]) -> int:
+    """How many tensors are in the lists among these."""
+    return sum(item is not None for state in states if isinstance(state, TensorList) for item in state.items)
+
+
 def flops_of(executed: Iterable[tuple[Node, float]]) -> float | None:
     """FLOPs of nodes that run so many times; None when one has no rule."""
     total = 0.0
@@ -388,7 +423,7 @@ def flops_of(executed: Iterable[tuple[Node, float]]) -> float | None:
         flops = node_flops(node)
         if flops is None:
             return None
-        total += times * flops
+        total += times * flops if flops else 0.0
     return total
 
 

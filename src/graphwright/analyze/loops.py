@@ -25,14 +25,16 @@ inside one iteration is the worst that any order of its nodes could need, becaus
 inside a function. Iterations are taken one at a time, which holds where the loop has
 `parallel_iterations=1` (`transform.loop_order` sets it); with more, temporaries of several iterations
 may overlap, which is not counted. A condition that depends on data
-gives `kind="at most"` where a counter limits it as well, else `kind="unknown"`, and then every figure is
-that of a single iteration. An If or Case counts as its largest branch; a branch in a fixed order
+gives `kind="at most"` where a counter limits it as well. Else the numbers of one call say how often the loop runs, where they
+are known (`Graph.example`); where they are not, its memory is known if its lists do not grow, and its time is not. An If or Case
+counts as its largest branch; a branch in a fixed order
 (`transform.order_updates`) as what that order needs.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import isnan
 from operator import attrgetter
 
 from graphwright.analyze.loop_execution import Constant, Executor, InferBody, flops_of, found_in_data
@@ -43,7 +45,7 @@ from graphwright.errors import UnknownShapeError
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import TAKES_OUT_OF_LIST
-from graphwright.ir.traits.control_flow import LOOPS, is_control_flow
+from graphwright.ir.traits.control_flow import LOOPS, is_control_flow, runs_over_data
 from graphwright.ir.traits.values import is_constant, is_view
 from graphwright.ir.traits.variables import is_read, resource_of
 from graphwright.ir.walk import consumers_of, reached, topological_order
@@ -66,6 +68,7 @@ class LoopCosts:
         reads: by control-flow node, the variables (resource values of the graph) that it reads.
         writes: the same for variables it writes.
         notes: what is not exact, in words, one entry each.
+        unknown: a loop of which nobody knows how often it runs, and whose lists grow with each round.
     """
 
     variant_bytes: Mapping[Value, int] = field(default_factory=dict[Value, int])
@@ -80,6 +83,7 @@ class LoopCosts:
     reads: Mapping[Node, tuple[Value, ...]] = field(default_factory=dict[Node, tuple[Value, ...]])
     writes: Mapping[Node, tuple[Value, ...]] = field(default_factory=dict[Node, tuple[Value, ...]])
     notes: tuple[str, ...] = ()
+    unknown: Node | None = None
 
     @property
     def how(self) -> dict[str, str]:
@@ -108,11 +112,12 @@ def loop_costs(graph: Graph, constant: Constant, *, infer_body: InferBody | None
     >>> loop_costs(g, lambda value: None).variant_bytes[rows]
     8192
     """
-    if not any(is_control_flow(n) or any(v.dtype.name == "variant" for v in n.outputs) for n in graph.nodes):
+    if not any(is_control_flow(n) or runs_over_data(n) or any(v.dtype.name == "variant" for v in n.outputs) for n in graph.nodes):
         return LoopCosts(notes=tuple(map(found_in_data, found)))
-    accounts = _Accounts(graph, constant, infer_body)
-    accounts.notes.update(dict.fromkeys(map(found_in_data, found)))
-    return accounts.costs()
+    costs = _Accounts(graph, constant, infer_body).costs(found)
+    if not graph.example or all(trip.kind != "unknown" for trip in costs.trip_counts.values()):
+        return costs
+    return _Accounts(graph, constant, infer_body, graph.example, costs.trip_counts).costs(found)
 
 
 def stacked_shapes(graph: Graph, constant: Constant, infer_body: InferBody) -> dict[Value, Shape]:
@@ -123,21 +128,29 @@ def stacked_shapes(graph: Graph, constant: Constant, infer_body: InferBody) -> d
     """
     accounts = _Accounts(graph, constant, infer_body)
     with suppress(UnknownShapeError):
-        accounts.costs()
+        accounts.costs(())
     return accounts.stacked
 
 
 class _Accounts(Executor):
     """Executes the outer graph, and counts each storage with one of its values."""
 
-    def __init__(self, graph: Graph, constant: Constant, infer_body: InferBody | None) -> None:
-        super().__init__(graph, constant, infer_body)
+    def __init__(
+        self,
+        graph: Graph,
+        constant: Constant,
+        infer_body: InferBody | None,
+        example: Mapping[str, float] | None = None,
+        without: Mapping[Node, TripCount] | None = None,
+    ) -> None:
+        super().__init__(graph, constant, infer_body, example, without)
         self.states: dict[Value, State] = {}
         self.inside: dict[Node, tuple[tuple[Node, float], ...]] = {}
         self.arguments: dict[Node, list[State]] = {}
         self.kept: set[Node] = set()
 
-    def costs(self) -> LoopCosts:
+    def costs(self, found: Sequence[str]) -> LoopCosts:
+        self.notes.update(dict.fromkeys(map(found_in_data, found)))
         inputs = {v.producer for v in self.graph.inputs}
         order = topological_order(self.graph)
         for node in order:
@@ -159,11 +172,12 @@ class _Accounts(Executor):
             inside=self.inside,
             holds={v: held for v, held in holds.items() if held},
             partners=partners,
-            kept=frozenset(self.kept),
+            kept=frozenset(self.kept | {n for n, items in self.inside.items() if any(isnan(times) for _, times in items)}),
             in_place={n: pairs for n in order if n.op_type in LOOPS and (pairs := self._in_place(n, own))},
             reads=reads,
             writes=writes,
             notes=tuple(self.notes),
+            unknown=self.growing,
         )
 
     def _execute_outer(self, node: Node, is_input: bool) -> None:

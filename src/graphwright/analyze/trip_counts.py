@@ -3,19 +3,21 @@
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from graphwright.analyze.storages import Scalar
 from graphwright.ir.graph import Node, Value
 from graphwright.ir.traits.control_flow import ENTERS, EXITS, LOOP_CONDITIONS, LOOPS, SWITCHES, function_at
-from graphwright.ir.traits.values import SAME_VALUE, input_behind, origin
+from graphwright.ir.traits.values import SAME_VALUE, input_behind, is_constant, origin
+from graphwright.ir.traits.variables import WHOLE_READS, is_read
 from graphwright.ir.walk import reached
 
 _LONGEST = 1_000_000  # iterations that are counted; a loop that counts further is taken as unknown
 
 ConstantNumber = Callable[[Value], Scalar | None]
+Constant = Callable[[Value], "np.ndarray[Any, Any] | None"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +26,12 @@ class TripCount:
 
     Attributes:
         count: iterations; 1 when unknown.
-        kind: `exact`; `at most`, when the loop may also end earlier, by a condition on data; or `unknown`.
+        kind: `exact`; `at most`, when the loop may also end earlier, by a condition on data; `example`, when it is that of one call
+            (`Graph.example`); or `unknown`.
     """
 
     count: int
-    kind: Literal["exact", "at most", "unknown"]
+    kind: Literal["exact", "at most", "example", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,16 @@ def scalar_value(
     return result
 
 
+def number_behind(value: Value, constant: Constant, example: Mapping[str, Scalar]) -> Scalar | None:
+    """The number of a scalar that is a constant, or an input of which one call is known; or None."""
+    if is_read(value.producer):
+        return number_behind(value.producer.inputs[0], constant, example)
+    if not is_constant(value.producer):
+        return None if value.producer.inputs else example.get(value.producer.name)
+    array = constant(value) if (value.nbytes or 9) <= 8 else None
+    return array.item() if array is not None and array.size == 1 and array.dtype.kind in "iufb" else None
+
+
 def counted_loop(node: Node) -> CountedLoop | None:
     """What counting the rounds of a While needs; None where its functions are not in the library."""
     condition, body = (function_at(node, name, node.graph) for name in ("cond", "body"))
@@ -165,7 +178,7 @@ def _scalar_sources(value: Value, arguments: AbstractSet[Value]) -> set[Value]:
     return {v for v in reached([value], sources) if v in arguments}
 
 
-_HANDED_ON = SAME_VALUE | SWITCHES | ENTERS | EXITS | LOOP_CONDITIONS
+_HANDED_ON = WHOLE_READS | SAME_VALUE | SWITCHES | ENTERS | EXITS | LOOP_CONDITIONS
 
 _SCALAR_OPERATIONS: Mapping[str, np.ufunc] = {
     "Add": np.add,

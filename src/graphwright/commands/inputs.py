@@ -32,7 +32,7 @@ _TARGET_HELP = (
     "A .keras file, a SavedModel folder, a GraphDef .pb file, or module:name or file.py:name, which is imported: a tf.function, a Keras "
     "model, or a function without arguments that makes one."
 )
-_FEED_HELP = "Shape of one input: NAME=8,572,572,1 or, with a dtype, NAME=8:int32. Once per input."
+_FEED_HELP = "Shape of one input: NAME=8,572,572,1 or, with a dtype, NAME=8:int32; its value: NAME==50. Once per input."
 
 
 def unset(help: str, *names: str, **words: Any) -> Any:  # noqa: A002 - as typer calls it
@@ -185,7 +185,7 @@ def _run(file: Path) -> Any:
 
 
 def parse_feeds(texts: list[str] | None, *, open_sizes: bool = False) -> dict[str, Any] | None:
-    """Feeds from `NAME=8,572,572,1` or `NAME=8:int32`; `NAME=` is a scalar. None where nothing was given.
+    """Feeds from `NAME=8,572,572,1` or `NAME=8:int32`; `NAME=` is a scalar, `NAME==50` one with its value. None where nothing was given.
 
     Args:
         open_sizes: whether sizes may be the word `batch` or `?`, and are None then.
@@ -193,8 +193,8 @@ def parse_feeds(texts: list[str] | None, *, open_sizes: bool = False) -> dict[st
     Raises:
         ArgumentError: a text is not a name and shape, or names an input twice.
 
-    >>> parse_feeds(["x=8,572,572,1", "rate="])
-    {'x': (8, 572, 572, 1), 'rate': ()}
+    >>> parse_feeds(["x=8,572,572,1", "rate=", "n==50"])
+    {'x': (8, 572, 572, 1), 'rate': (), 'n': 50}
     >>> parse_feeds(["x=batch,3"], open_sizes=True)
     {'x': (None, 3)}
     """
@@ -234,6 +234,9 @@ def _parsed_feeds(texts: list[str] | None, are_open: Callable[[list[str]], list[
             )
         if name in feeds:
             raise ArgumentError(f"the input {name!r} is given twice", where="option --feed")
+        if spec.startswith("="):
+            feeds[name] = _value(spec[1:], name)
+            continue
         sizes = [size.strip() for size in listed.split(",")] if listed else []
         shape = tuple(None if is_open else _dimension(size, name) for size, is_open in zip(sizes, are_open(sizes), strict=True))
         feeds[name] = _spec(shape, dtype) if dtype else shape
@@ -246,6 +249,14 @@ def _spec(shape: tuple[int | None, ...], dtype: str) -> Any:
         return tf.TensorSpec(shape, tf.as_dtype(dtype))
     except TypeError as error:
         raise ArgumentError(f"{dtype!r} is not a dtype", where="option --feed", remedy="write one such as int32 or bfloat16") from error
+
+
+def _value(text: str, name: str) -> float:
+    try:
+        return {"true": True, "false": False}[text.lower()] if text.isalpha() else float(text) if set(text) & set(".eE") else int(text)
+    except (KeyError, ValueError) as error:
+        where = f"option --feed, input {name!r}"
+        raise ArgumentError(f"{text!r} is not a number", where=where, remedy="write a number, true or false: NAME==50") from error
 
 
 def _dimension(text: str, name: str) -> int:

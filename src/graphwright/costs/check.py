@@ -97,9 +97,13 @@ def check(
             was = before.figures[name]
             spread = _peak_spread(before) + _peak_spread(costs) if name == "peak_bytes" else 0
             findings.append(Finding(name, costs.figures[name], math.floor(was * (1 + shares[name])) + spread, was))
+    unknown = [f"{name}: {costs.how[name]}" for name in ("peak", "FLOPs") if math.isnan(costs.figures[_SHORT[name.lower()]])]
+    if unknown and write_baseline is not None:
+        remedy = "give example inputs, of which it is known"
+        raise ArgumentError(f"a figure is not known and cannot be kept: {unknown[0]}", argument="write_baseline", remedy=remedy)
     written = None if write_baseline is None else write_costs(costs, write_baseline)
     path = Path(baseline) if isinstance(baseline, str | Path) else None
-    return CheckResult(costs, tuple(findings), comparison, tuple(_warnings(costs, before, limits)), path, written)
+    return CheckResult(costs, tuple(findings), comparison, (*unknown, *_warnings(costs, before, limits)), path, written)
 
 
 def _peak_spread(costs: StepCosts) -> int:

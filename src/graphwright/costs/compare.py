@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -10,7 +11,7 @@ from functools import partial
 from os import PathLike
 from typing import Any
 
-from graphwright.analyze.cost import TaskMap, build_cost_graph
+from graphwright.analyze.cost import TaskMap, build_cost_graph, unknown_rounds
 from graphwright.analyze.device_models import HERE, find_device
 from graphwright.analyze.flop_tally import Sums, Tally
 from graphwright.analyze.loops import loop_costs
@@ -22,7 +23,7 @@ from graphwright.costs.peak import check_order, own_peak
 from graphwright.costs.xla_peak import by_operation
 from graphwright.errors import ArgumentError
 from graphwright.ir.garbage_collection import garbage_collection_paused
-from graphwright.ir.graph import Graph, Variable
+from graphwright.ir.graph import Graph, Node, Variable
 from graphwright.ir.traits.effects import Purity
 from graphwright.ir.traits.variables import VARIABLES, variable_key
 from graphwright.memory.planning import HOW_PEAK_TRACED, map_tasks
@@ -93,10 +94,11 @@ def step_costs(
     if outputs is None and not is_graph(target):
         traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch, device=device)
         flat = flat_step(traced, uncompiled=True)
-        tasks = map_tasks(flat)
+        growing = flat.loops.unknown
+        tasks = map_tasks(replace(flat, loops=replace(flat.loops, unknown=None)))
         roles = find_roles(tasks)
-        if order == "traced" and not traced.is_compiled:
-            return _figures(traced.name, traced.feeds, flat.graph, tasks, roles)
+        if growing is not None or (order == "traced" and not traced.is_compiled):
+            return _figures(traced.name, traced.feeds, flat.graph, tasks, roles, growing=growing)
         prediction, reason = own_peak(traced, flat, tasks, roles)
         found = _figures(traced.name, traced.feeds, flat.graph, tasks, roles, prediction)
         if prediction is None:
@@ -113,8 +115,8 @@ def step_costs(
         _name_variables(graph, count_parameters_of(target, outputs=outputs))
     purity = Purity(graph, stateful_op_types(graph))
     loops = loop_costs(graph, constant_array, infer_body=infer_body_shapes)
-    tasks = build_cost_graph(graph, purity, estimated_time_s, loops=loops)
-    return _figures(counted.name, counted.feeds, graph, tasks, find_roles(tasks))
+    tasks = build_cost_graph(graph, purity, estimated_time_s, loops=replace(loops, unknown=None))
+    return _figures(counted.name, counted.feeds, graph, tasks, find_roles(tasks), growing=loops.unknown)
 
 
 def _name_variables(graph: Graph, table: ParameterTable) -> None:
@@ -129,15 +131,27 @@ def _name_variables(graph: Graph, table: ParameterTable) -> None:
 
 
 def _figures(
-    name: str, feeds: Mapping[str, tuple[int, ...]], graph: Graph, tasks: TaskMap, roles: Roles, prediction: PeakPrediction | None = None
+    name: str,
+    feeds: Mapping[str, tuple[int, ...]],
+    graph: Graph,
+    tasks: TaskMap,
+    roles: Roles,
+    prediction: PeakPrediction | None = None,
+    growing: Node | None = None,
 ) -> StepCosts:
-    """The figures of a step; without a prediction of its peak, the peak in the order of the graph."""
+    """The figures of a step.
+
+    Args:
+        prediction: of its peak; without one, the peak is that of the order of the graph.
+        growing: the loop for which the peak is not known, see `LoopCosts`.
+    """
     timeline = prediction.timeline if prediction is not None else None
     shown = timeline or make_timeline(tasks, Schedule(tasks.costs.order), roles)
-    _, counted = count_executed(graph, layers=roles.layers)
+    execution, counted = count_executed(graph, layers=roles.layers)
     parameters = count_parameters(graph, roles)
+    peak_bytes = shown.peak_bytes if prediction is None else prediction.peak_bytes
     figures: dict[str, float] = {
-        "peak_bytes": shown.peak_bytes if prediction is None else prediction.peak_bytes,
+        "peak_bytes": peak_bytes if growing is None else math.nan,
         "resident_bytes": tasks.costs.resident_bytes if prediction is None else prediction.resident_bytes,
         "parameters": parameters.weights,
         "trainable_parameters": parameters.elements["trainable"],
@@ -152,10 +166,16 @@ def _figures(
     run = (roles.layers.of(node.name) for task in tasks.costs.order for node in tasks.nodes[task])
     order = dict.fromkeys([*run, *(roles.layers.of(node.name) for node in graph.nodes), *rows])
     layers = _with_variables([_layer(layer, rows[layer], counted) for layer in order if layer in rows])
-    low_bytes = int(figures["peak_bytes"]) if prediction is None else prediction.low_bytes
+    low_bytes = peak_bytes if prediction is None else prediction.low_bytes
     unknown = tuple(sorted(counted.unknown_reason))
     drawn = shown if prediction is None else timeline
-    return StepCosts(name, feeds, figures, tuple(layers), unknown, _HOW, low_bytes, drawn)
+    how = dict(_HOW)
+    if execution.per_round:
+        how["FLOPs"] = f"not known, since how often {', '.join(execution.per_round)} runs depends on data: give example inputs"
+    if growing is not None:
+        error = unknown_rounds(growing)
+        how["peak"], layers, drawn = f"not known, since {error.what}: {error.remedy}", [], None
+    return StepCosts(name, feeds, figures, tuple(layers), unknown, how, low_bytes, drawn)
 
 
 def _layer(name: str, row: Any, counted: Tally) -> LayerFigures:

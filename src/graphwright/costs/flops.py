@@ -13,6 +13,7 @@ from graphwright.analyze.trip_counts import TripCount
 from graphwright.costs.counted_graph import Countable, CountedGraph, countable
 from graphwright.costs.flop_formulas import count_open
 from graphwright.ir.garbage_collection import garbage_collection_paused
+from graphwright.ir.graph import Graph
 from graphwright.report.flop_count import FlopCount, FlopRow, UnknownOps
 from graphwright.run.measure_loops import measure_trip_counts
 from graphwright.source.attributes import constant_array
@@ -69,13 +70,12 @@ def count_flops(
 
 def _count(counted: CountedGraph) -> FlopCount:
     execution, found = count_executed(counted.graph)
-    open_loops = [name for name, trip in execution.trips.items() if trip.kind != "exact"]
+    open_loops = [name for name, trip in execution.trips.items() if trip.kind in ("at most", "unknown")]
     if open_loops and counted.binding is not None and counted.arguments is not None:
         measured = measure_trip_counts(counted.graph, counted.binding, counted.arguments, open_loops, constant_array)
         if measured:
-            execution, found = count_executed(counted.graph, measured)
-            trips = {name: _Measured(trip.count, "exact") if name in measured else trip for name, trip in execution.trips.items()}
-            execution = Execution(execution.times, trips, execution.branches)
+            counted.graph.example.update(measured)
+            execution, found = count_executed(counted.graph)
     whole = found.whole
     return FlopCount(
         name=counted.name,
@@ -86,14 +86,10 @@ def _count(counted: CountedGraph) -> FlopCount:
         unknown=_unknown(found),
         per_op_type=_rows(found.per_op_type),
         per_layer=_rows(found.per_layer),
-        how=_how(execution, found),
-        loops={name: _words(trip) for name, trip in execution.trips.items()},
+        how=_how(execution, found, counted.graph),
+        loops={name: _words(trip, execution.per_round.get(name)) for name, trip in execution.trips.items()},
         branches=execution.branches,
     )
-
-
-class _Measured(TripCount):
-    """A trip count that one run gave."""
 
 
 def _unknown(found: Tally) -> dict[str, UnknownOps]:
@@ -109,12 +105,12 @@ def _rows(groups: Mapping[str, Sums]) -> dict[str, FlopRow]:
     return {row.name: row for row in sorted(rows, key=lambda r: (-r.total, -r.bytes_moved, r.name))}
 
 
-def _how(execution: Execution, found: Tally) -> dict[str, str]:
+def _how(execution: Execution, found: Tally, graph: Graph) -> dict[str, str]:
     how = dict(_HOW)
     if found.whole.flops["undivided"]:
         how["directions"] = UNKNOWN_DIRECTIONS
     if execution.trips:
-        how["loops"] = "trip counts computed from constants, measured by one run, or one iteration where it says so"
+        how["loops"] = "trip counts computed from constants, or from the given call; where a count is not known, no total is"
     if execution.branches:
         how["branches"] = "which branch runs depends on data; the one that costs most is counted"
     if graph.at_most:
@@ -126,10 +122,12 @@ def _how(execution: Execution, found: Tally) -> dict[str, str]:
     return how
 
 
-def _words(trip: TripCount) -> str:
+def _words(trip: TripCount, per_round: float | None) -> str:
     times = f"{trip.count:,} iteration{'' if trip.count == 1 else 's'}"
-    if isinstance(trip, _Measured):
-        return f"{times} (measured)"
-    return {"exact": times, "at most": f"at most {times}; all are counted", "unknown": "depends on data: figures are per iteration"}[
-        trip.kind
-    ]
+    each = "" if per_round is None else f": {per_round:,.0f} FLOPs per iteration"
+    return {
+        "exact": times,
+        "at most": f"at most {times}; all are counted",
+        "example": f"{times} (measured)",
+        "unknown": f"not known, depends on data{each}; give example inputs",
+    }[trip.kind]

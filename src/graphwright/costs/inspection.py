@@ -14,7 +14,7 @@ from graphwright.costs.profile import profile_traced
 from graphwright.costs.xla_peak import by_operation
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph
-from graphwright.memory.planning import HOW_PEAK_TRACED, bound_reason, map_tasks
+from graphwright.memory.planning import HOW_PEAK_TRACED, map_tasks, stated_bound
 from graphwright.plan.model import Schedule
 from graphwright.plan.solve import lower_bound
 from graphwright.report.obtained import Obtained
@@ -118,7 +118,7 @@ def _inspect(traced: TracedStep, order: Order, measured: Any) -> Inspection:
     if timeline is None:
         timeline = make_timeline(tasks, Schedule(tasks.costs.order), roles)
     peak_bytes = timeline.peak_bytes if executor is None else executor.peak_bytes
-    bound = lower_bound(tasks.costs)
+    bound_bytes, bound_words = stated_bound(tasks, lower_bound(tasks.costs), roles.layers, timeline.peak_bytes)
     execution, counted = count_executed(flat.graph, layers=roles.layers)
     nodes, time_by_op_type = node_costs(execution, roles.layers)
     layers = make_layers(tasks, roles, timeline, None)
@@ -135,8 +135,8 @@ def _inspect(traced: TracedStep, order: Order, measured: Any) -> Inspection:
         layers=complete_layers(layers, counted.per_layer, nodes),
         peak_bytes=peak_bytes,
         resident_bytes=tasks.costs.resident_bytes,
-        lower_bound_bytes=bound.nbytes,
-        lower_bound_reason=f"{bound_reason(tasks, bound, roles.layers)}: {100 * bound.nbytes / max(peak_bytes, 1):.0f} % of the peak",
+        lower_bound_bytes=bound_bytes,
+        lower_bound_reason=f"{bound_words}: {100 * bound_bytes / max(peak_bytes, 1):.0f} % of the peak",
         how=how,
         measured=measured,
         executor=executor,

@@ -143,7 +143,8 @@ def told_shapes(node: Node) -> list[Array] | None:
     variables = [node.graph.variables.get(resource_of(v)) for v in node.inputs]
     if reads_resource(node) and variables[0] is None:
         return None
-    shapes = [variable.shape if variable else v.shape for variable, v in zip(variables, node.inputs, strict=True)]
+    at_most = node.graph.at_most  # a shape that may be smaller when the step runs is nothing that can be told
+    shapes = [variable.shape if variable else at_most.get(v, v.shape) for variable, v in zip(variables, node.inputs, strict=True)]
     if any(shape is None or None in shape for shape in shapes):
         return None
     pairs = zip(node.outputs, shapes, strict=True)

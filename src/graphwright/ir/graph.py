@@ -53,6 +53,7 @@ class Graph(Outputs):
 
     Attributes:
         at_most: of a value whose shape is the largest that it can have when it runs, what is the same in every run; this is written.
+        example: what is known of one call: by name of an input its number, by name of a loop how often it runs.
         inlined: how many nodes there were once each call was replaced by its function; 0 before. What removes nodes leaves this number.
         package: what else a SavedModel holds; only the layer that read it looks inside.
         shape_rule: the output shapes of nodes that are given in topological order, where inputs from
@@ -65,7 +66,7 @@ class Graph(Outputs):
         touched: where it is a dictionary, the verbs note there which nodes they add or change.
     """
 
-    __slots__ = ("at_most", "inlined", "package", "versions")
+    __slots__ = ("at_most", "example", "inlined", "package", "versions")
 
     def __init__(
         self,
@@ -80,6 +81,7 @@ class Graph(Outputs):
         self.package: object | None = None
         self.at_most: dict[Value, Shape] = {}
         self.inlined = 0
+        self.example: dict[str, float] = {}
 
     def __repr__(self) -> str:
         counts = {"nodes": self.nodes, "functions": self.functions, "variables": self.variables, "signatures": self.signatures}

@@ -48,6 +48,7 @@ def fingerprint(graph: Graph, budget: int | float | str, time_limit_s: float, de
     for value, variable in graph.variables.items():
         digest.update(repr((value.name, variable.dtype.name, variable.shape)).encode())
     digest.update(repr([v.name for v in graph.outputs]).encode())
+    digest.update(repr(sorted(graph.example.items())).encode() if graph.example else b"")  # a plan is for so many rounds of its loops
     asked = hashlib.sha256(f"{budget} {time_limit_s}".encode())
     return f"{digest.hexdigest()[:48]}-{asked.hexdigest()[:16]}"
 

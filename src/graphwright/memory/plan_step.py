@@ -251,7 +251,7 @@ def plan_step(
     if before is not None:
         return Planned(None, plan, (), None)
     overlapping = f"{chosen.how or 'the step in another order'}, where steps overlap"
-    overlap = len(parts) == 1 and overlapping not in refused
+    overlap = len(parts) == 1 and overlapping not in (refused or ())
     planned = _follow(origin, chosen, parts, solutions, plan, prove=prove, overlap=overlap)
     if planned.function is not None and (reason := why_refused(target, planned.function)):
         plan = replace(plan, rewritten=overlapping if overlap else chosen.how)

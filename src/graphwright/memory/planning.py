@@ -133,7 +133,8 @@ def infeasible(
         in_parts: what splitting the batch reaches, where that was not allowed.
     """
     bound = solution.lower_bound
-    share = f"{100 * bound.nbytes / max(original_bytes, 1):.0f} %"
+    least, reason = stated_bound(tasks, bound, find_layers(tasks.graph), original_bytes)
+    share = f"{100 * least / max(original_bytes, 1):.0f} %"
     # What TensorFlow's own order needs may be less, but is simulated on the graph as TensorFlow prepares it, each time in another order:
     # a budget in bytes that it keeps now it need not keep when it is asked again.
     smallest = solution.peak_bytes
@@ -144,17 +145,22 @@ def infeasible(
     return InfeasibleError(
         f"no plan fits {format_bytes(budget_bytes)}: the smallest budget known to work is {format_bytes(smallest)}",
         where=f"step {tasks.costs.name!r}, unmodified {format_bytes(original_bytes)}",
-        cause=f"{bound_reason(tasks, bound, find_layers(tasks.graph))}: {format_bytes(bound.nbytes)}, {share} of the unmodified peak; "
+        cause=f"{reason}: {format_bytes(least)}, {share} of the unmodified peak; "
         f"{format_bytes(tasks.costs.resident_bytes)} are weights, optimizer state, inputs and constants",
         remedy=f"give a budget of {smallest} bytes or more{as_it_is}{parts}, or a smaller batch",
         smallest_budget_bytes=smallest,
     )
 
 
-def bound_reason(tasks: TaskMap, bound: LowerBound, layers: Layers) -> str:
-    """Why no schedule needs less, with the task by its layer."""
+def stated_bound(tasks: TaskMap, bound: LowerBound, layers: Layers, original_bytes: int) -> tuple[int, str]:
+    """What no plan goes below, and why, with the task by its layer.
+
+    What runs inside loops is counted in the worst order, in which it need not run; so a bound above the unmodified peak is none.
+    """
     name = tasks.costs.tasks[bound.task].name if bound.task >= 0 else ""
-    return bound.reason.replace(name, layers.words(name)) if name else bound.reason
+    if bound.nbytes > original_bytes:
+        return original_bytes, f"what {layers.words(name)} runs inside is counted in the worst order, and no plan changes it"
+    return bound.nbytes, bound.reason.replace(name, layers.words(name)) if name else bound.reason
 
 
 def reach(in_parts: Candidate, *, of: int | None = None) -> str:
@@ -194,7 +200,7 @@ def make_memory_plan(
     repeats = len(solution.schedule.steps) - len(costs.tasks)
     recomputed = repeats - (sum(t in readers for t in solution.schedule.steps) - len(readers))
     unchanged = given is tasks and repeats == 0 and solution.schedule.steps == before.steps
-    bound = solution.lower_bound
+    bound_bytes, bound_words = stated_bound(tasks, solution.lower_bound, roles.layers, original_bytes)
     is_bound = bool(recomputed) and not copied  # of what is copied nothing is proved
     least = (1 + solution.overhead) * (least_time(costs, solution.budget_bytes) / solution.time) - 1 if is_bound else 0.0
     return MemoryPlan(
@@ -204,9 +210,8 @@ def make_memory_plan(
         peak_bytes=solution.peak_bytes,
         resident_bytes=costs.resident_bytes,
         original_peak_bytes=original_bytes,
-        lower_bound_bytes=bound.nbytes,
-        lower_bound_reason=f"{bound_reason(tasks, bound, roles.layers)}: "
-        f"{100 * bound.nbytes / max(original_bytes, 1):.0f} % of the unmodified peak",
+        lower_bound_bytes=bound_bytes,
+        lower_bound_reason=f"{bound_words}: {100 * bound_bytes / max(original_bytes, 1):.0f} % of the unmodified peak",
         overhead=solution.overhead,
         least_overhead=least,
         recomputed_flops=recomputed_flops_share(tasks, solution.schedule, flops),

@@ -106,7 +106,8 @@ def _saving(flat: FlatStep, pair: LoopPair) -> int:
 def _measures(flat: FlatStep, pair: LoopPair) -> tuple[int, int, int]:
     """How many rounds the loop has, and bytes that it makes for its lists in one, and that its borders take."""
     trip = flat.loops.trip_counts.get(pair.forward)
-    rounds = 1 if trip is None or trip.kind == "unknown" else max(trip.count, 1)
+    is_measured = pair.forward.name in flat.graph.example  # which says nothing of loops in segments
+    rounds = 1 if trip is None or trip.kind == "unknown" or is_measured else max(trip.count, 1)
     lists = [pair.forward.outputs[k] for k, _ in pair.lists]
     held = {value for one in lists for value in (one, *flat.loops.holds.get(one, ())) if value.producer is pair.forward}
     pushed = sum(flat.loops.variant_bytes.get(value, 0) for value in held)

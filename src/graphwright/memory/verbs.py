@@ -238,6 +238,7 @@ def named(what: str, names: Sequence[str]) -> str:
 
 def candidate_of(given: Candidate, graph: Graph, map_tasks: Callable[[FlatStep], TaskMap], how: str) -> Candidate:
     """What a rewritten graph of the given step costs, or of one that was made of it."""
+    graph.example = given.flat.graph.example
     step = FlatStep(graph, given.flat.binding, Purity(graph, stateful_op_types(graph)), find_loop_costs(graph))
     tasks = map_tasks(step)
     slower = (1 + given.slower) * _time(tasks.costs) / max(_time(given.tasks.costs), 1e-30) - 1

@@ -148,7 +148,11 @@ class _Problem:
         self.sizes = [math.prod(leaf.shape) for leaf in self.leaves]
         self.columns = sum(self.sizes)
         self._outputs: Any = None
-        self.traced(self.vector)  # the outputs are known now
+        try:
+            self.traced(self.vector)  # the outputs are known now
+        except tf.errors.OperatorNotAllowedInGraphError:  # a loop over tensors, which AutoGraph converts
+            self._function = tf.function(function)
+            self.traced(self.vector)
         self.rows = sum(math.prod(spec.shape) for spec in tf.nest.flatten(self._outputs))
 
     def vector(self, leaves: Sequence[Any]) -> Any:

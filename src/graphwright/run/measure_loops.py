@@ -1,6 +1,7 @@
 """What depends on data, measured in one run that changes no variable: how often loops run, and the sizes of tensors."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -9,11 +10,12 @@ import numpy as np
 from graphwright.analyze.backward import updated_variables
 from graphwright.analyze.frames import counters_of_frames, has_frames, is_one_more
 from graphwright.analyze.storages import Scalar
+from graphwright.analyze.trip_counts import number_behind
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.control_flow import LOOPS, called_functions, function_at
 from graphwright.ir.traits.effects import CHECKS, Purity, draws_by_counter
-from graphwright.ir.traits.values import ARGUMENTS, is_constant, only_orders
+from graphwright.ir.traits.values import ARGUMENTS, only_orders
 from graphwright.ir.traits.variables import reads_resource, written_resources
 from graphwright.ir.walk import backward_reachable, topological_order
 from graphwright.source.concrete_function import Binding
@@ -33,7 +35,8 @@ def measure_trip_counts(
 ) -> Mapping[str, int]:
     """Run what the counters of the loops need, once; how often each of them ran.
 
-    A loop without a counter (a value that grows by one) is left out, and so is one that writes variables or is inside a function.
+    A loop without a counter (a value that grows by one) is left out, and so is one that writes variables, takes from an iterator, or is
+    inside a function.
 
     Args:
         graph: flat, made from the function of the binding.
@@ -42,10 +45,7 @@ def measure_trip_counts(
         constant: the array of a value whose producer is a `Const`, or None.
     """
 
-    def number(value: Value) -> Scalar | None:
-        array = constant(value) if is_constant(value.producer) else None
-        return array.item() if array is not None and array.size == 1 and array.dtype.kind in "iub" else None
-
+    number = partial(number_behind, constant=constant, example={})
     wanted = set(names)
     counters = {name: found for name, found in _counters(graph, number).items() if name in wanted and not _writes(graph, found[0])}
     if not counters:
@@ -112,12 +112,12 @@ def _counters(graph: Graph, number: Number) -> dict[str, tuple[Value, int]]:
 
 
 def _writes(graph: Graph, value: Value) -> bool:
-    """Whether what the value needs writes a variable, in functions too."""
+    """Whether what the value needs writes a variable or takes from an iterator, in functions too."""
     waiting: list[Node] = list(backward_reachable([value.producer]))
     seen: set[str] = set()
     while waiting:
         node = waiting.pop()
-        if updated_variables(node):
+        if updated_variables(node) or "GetNext" in node.op_type:
             return True
         for name in called_functions(node):
             if name not in seen and name in graph.functions:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from graphwright.analyze.device_models import DeviceModel
@@ -32,6 +32,7 @@ class TracedStep:
         owner: what holds the variables, which a `ConcreteFunction` does not keep alive.
         grappler_disabled: whether it runs without Grappler's rewrites.
         device: the GPU that figures are asked for, which need not be there; None for what this process runs on.
+        fed: numbers of scalar arguments by position, where feeds say them.
     """
 
     name: str
@@ -41,6 +42,7 @@ class TracedStep:
     owner: Any = None
     grappler_disabled: bool = False
     device: DeviceModel | None = None
+    fed: Mapping[int, float] = field(default_factory=dict[int, float])
 
     @classmethod
     def called(cls, name: str, function: Any, arguments: Sequence[Any], **options: Any) -> TracedStep:
@@ -56,6 +58,12 @@ class TracedStep:
     def is_runnable(self) -> bool:
         """Whether there is a tensor for each argument; those of a function that is being traced hold no values."""
         return len(self.arguments) == len(self.shapes) and not any(map(tf.is_symbolic_tensor, self.arguments))
+
+    @property
+    def numbers(self) -> dict[int, float]:
+        """Numbers of scalar arguments by position, as far as they are known."""
+        given = enumerate(self.arguments if self.is_runnable else ())
+        return {**self.fed, **{k: number for k, tensor in given if (number := number_of_tensor(tensor)) is not None}}
 
     def run(self) -> Any:
         """Execute once; returns the structured outputs."""
@@ -101,6 +109,19 @@ class TracedStep:
             # Keras calls every kernel "kernel"; where it is read says which layer it belongs to.
             handles[f"{name} (as {internal.op.name})" if name in ambiguous or name in handles else name] = external
         return handles
+
+
+def number_of_tensor(tensor: Any) -> float | None:
+    """The number of a scalar that has a value, or None.
+
+    >>> number_of_tensor(tf.constant(50)), number_of_tensor(tf.zeros([2])), number_of_tensor(7)
+    (50, None, 7)
+    """
+    if isinstance(tensor, int | float):
+        return tensor
+    if not tf.is_tensor(tensor) or tf.is_symbolic_tensor(tensor) or tensor.shape.rank != 0:
+        return None
+    return tensor.numpy().item() if tensor.dtype.is_integer or tensor.dtype.is_floating or tensor.dtype.is_bool else None
 
 
 @dataclass(frozen=True, slots=True)

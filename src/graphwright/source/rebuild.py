@@ -258,6 +258,15 @@ def variable_behind(handle: Any) -> tuple[Any, Any] | None:
     return tf.TensorShape(data.shape_and_type[0].shape), tf.dtypes.as_dtype(data.shape_and_type[0].dtype)
 
 
+def value_of_variable(handle: Any) -> Any:
+    """What a variable holds now, where it is a scalar and its handle is one that can be read here; None else."""
+    behind = variable_behind(handle) if tf.is_tensor(handle) and not tf.is_symbolic_tensor(handle) else None
+    if behind is None or behind[0].rank != 0:
+        return None
+    with tf.init_scope():
+        return tf.raw_ops.ReadVariableOp(resource=handle, dtype=behind[1]) if tf.raw_ops.VarIsInitializedOp(resource=handle) else None
+
+
 def is_jit_compiled(concrete_function: Any) -> bool:
     """Whether XLA compiles a concrete function, as `tf.function(jit_compile=True)` asks for."""
     attrs = concrete_function.function_def.attr  # TensorFlow's own: to ask a protobuf's map for a key that is not there adds it

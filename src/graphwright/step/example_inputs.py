@@ -73,14 +73,16 @@ def example_inputs(target: TracedStep) -> Any:
 def _filled(target: TracedStep, make: Callable[[Sequence[int], Any], Any]) -> Any:
     """The arguments of a call, in their structure: the step's own, or each made from shape and dtype."""
     tf = import_tensorflow()
-    shapes, given = iter(enumerate(target.shapes)), iter(target.arguments if target.is_runnable else ())
-    _, numbers = sparse_sizes(target.function)
+    shapes, given = enumerate(target.shapes), iter(target.arguments if target.is_runnable else ())
+    numbers = {**sparse_sizes(target.function)[1], **target.fed}
 
     def filled(leaf: Any) -> Any:
         if not isinstance(leaf, tf.TensorSpec):
             return leaf
+        if target.is_runnable:
+            return next(given)
         k, shape = next(shapes)
-        return next(given) if target.is_runnable else tf.constant(numbers[k], leaf.dtype) if k in numbers else make(shape, leaf.dtype)
+        return tf.cast(numbers[k], leaf.dtype) if k in numbers else make(shape, leaf.dtype)
 
     args, kwargs = tf.nest.map_structure(filled, traced_arguments(target.function), expand_composites=True)
     return Call(args, kwargs) if kwargs else args

@@ -11,8 +11,8 @@ from graphwright.source.tensorflow_import import import_tensorflow
 
 Answer = TypeVar("Answer")
 Feed = Any
-"""A shape as a tuple; a `tf.TensorSpec` where the dtype is not the one of the signature, or float32; a tensor; True, False, None, a float
-or a text for what is not a tensor; or a list, a tuple or a mapping of feeds, where the argument is one."""
+"""A shape as a tuple; a `tf.TensorSpec` where the dtype is not the one of the signature, or float32; a tensor; True, False, None, a number
+or a text, which is the value of the argument; or a list, a tuple or a mapping of feeds, where the argument is one."""
 
 
 def map_feeds(change: Callable[[str, Feed], Any], feeds: Mapping[str, Feed]) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def is_nested(feed: Feed) -> bool:
 
 def is_value(feed: Feed) -> bool:
     """Whether it is a Python value that the argument gets, in place of a shape."""
-    return feed is None or isinstance(feed, bool | float | str)
+    return feed is None or isinstance(feed, bool | int | float | str)
 
 
 def resized(feed: Feed, shape: Shape) -> Feed:

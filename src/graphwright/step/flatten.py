@@ -9,6 +9,7 @@ from typing import Any
 
 from graphwright.analyze.loops import LoopCosts, loop_costs, stacked_shapes
 from graphwright.analyze.unknown_shapes import blame_unknown_shapes
+from graphwright.analyze.variable_access import find_accesses
 from graphwright.analyze.workspace import onednn_enabled
 from graphwright.ir.dtypes import Known, Shape
 from graphwright.ir.edit.library import bodies
@@ -17,16 +18,18 @@ from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.control_flow import NEXT_ITERATIONS, is_control_flow
 from graphwright.ir.traits.effects import Purity
 from graphwright.report.progress import tell
-from graphwright.run.measure_loops import measure_shapes
-from graphwright.run.traced_step import TracedStep
+from graphwright.run.measure_loops import measure_shapes, measure_trip_counts
+from graphwright.run.traced_step import TracedStep, number_of_tensor
 from graphwright.source.attributes import constant_array
 from graphwright.source.concrete_function import Binding, compiled_calls, evaluate_constants, from_concrete_function, sparse_sizes
 from graphwright.source.import_graph import infer_body_shapes
 from graphwright.source.never_run import only_computes
 from graphwright.source.op_types import is_stateful
+from graphwright.source.rebuild import value_of_variable
 from graphwright.step.infer_shapes import infer_flat_shapes
 from graphwright.transform.fold_constants import fold_constants, fold_shapes
 from graphwright.transform.inline_calls import inline_functions
+from graphwright.transform.known_branches import unroll_loops
 from graphwright.transform.loop_invariants import forward_loop_invariants
 from graphwright.transform.loop_order import run_iterations_in_order
 from graphwright.transform.loop_shapes import bind_loop_shapes, bind_stacked_shapes, calls, fold_body_shapes, relaxed_dimensions
@@ -77,8 +80,16 @@ def flat_step(traced: TracedStep, *, uncompiled: bool = False) -> FlatStep:
     Raises:
         UnsupportedError, UnknownShapeError: see `flatten`.
     """
+    shapes = dict(enumerate(traced.shapes))
     example = traced.arguments if traced.is_runnable else ()
-    return flatten(traced.function, dict(enumerate(traced.shapes)), compiled=traced.is_compiled, uncompiled=uncompiled, example=example)
+    flat = flatten(traced.function, shapes, compiled=traced.is_compiled, uncompiled=uncompiled, example=example, numbers=traced.numbers)
+    unknown = [node.name for node, trip in flat.loops.trip_counts.items() if trip.kind == "unknown"]
+    if not unknown or not traced.is_runnable:
+        return flat
+    tell("counting the rounds of loops")
+    flat.graph.example.update(measure_trip_counts(flat.graph, flat.binding, traced.arguments, unknown, constant_array))
+    costs = find_loop_costs(flat.graph)
+    return replace(flat, loops=replace(costs, notes=tuple(dict.fromkeys((*flat.loops.notes, *costs.notes)))))
 
 
 def counted_graph(traced: TracedStep) -> tuple[Graph, Binding]:
@@ -88,10 +99,22 @@ def counted_graph(traced: TracedStep) -> tuple[Graph, Binding]:
         UnknownShapeError: see `flatten_graph`.
     """
     graph, binding = from_concrete_function(traced.function, planned=False)
-    graph, purity = flatten_graph(graph, dict(enumerate(traced.shapes)), infer=True, fold_floats=False)
+    flat, purity = flatten_graph(graph, dict(enumerate(traced.shapes)), infer=True, fold_floats=False)
+    flat.example.update(_known_numbers(flat, binding, traced.numbers))
     if traced.is_runnable and not traced.is_compiled:
-        _bind_sizes(graph, None, partial(measure_shapes, graph, binding, traced.arguments, purity), whatever=True)
-    return graph, binding
+        _bind_sizes(flat, None, partial(measure_shapes, flat, binding, traced.arguments, purity), whatever=True)
+    return flat, binding
+
+
+def _known_numbers(graph: Graph, binding: Binding, numbers: Mapping[int, float]) -> dict[str, float]:
+    """By name of an input of a flat graph its number: of an argument as given, of a variable that the step does not change as it is now."""
+    if not any(is_control_flow(node) for node in graph.nodes):
+        return {}
+    captured = dict(zip(graph.inputs[binding.argument_count :], binding.captures, strict=True))
+    written = {access.key for access in find_accesses(graph, {v: v.name for v in graph.variables}) if access.writes}
+    tensors = {v: t if v.dtype.name != "resource" else value_of_variable(t) for v, t in captured.items() if v.name not in written}
+    found = {v.producer.name: number for v, t in tensors.items() if (number := number_of_tensor(t)) is not None}
+    return found | {graph.inputs[k].producer.name: number for k, number in numbers.items()}
 
 
 def flatten(
@@ -101,6 +124,7 @@ def flatten(
     compiled: bool = False,
     uncompiled: bool = False,
     example: Sequence[Any] = (),
+    numbers: Mapping[int, float] | None = None,
 ) -> FlatStep:
     """Read, inline, bind shapes, and fold what only asks about shapes.
 
@@ -110,6 +134,7 @@ def flatten(
         compiled: whether it is planned for XLA, which may compile it then.
         uncompiled: whether convolutions that the step has XLA compile by themselves may run by oneDNN's kernels, where it is there.
         example: tensors for the flat arguments. Sizes that depend on data and that nothing bounds are those of this call.
+        numbers: those of flat arguments by position, where they are scalars that are known.
 
     Raises:
         UnsupportedError: the step holds something that cannot be handled with proof.
@@ -119,6 +144,7 @@ def flatten(
     graph, binding = from_concrete_function(function, compiled=compiled, uncompiled=uncompiled and onednn_enabled())
     calls = 0 if compiled else len(compiled_calls(graph))
     graph, purity = flatten_graph(graph, feeds)
+    graph.example.update(_known_numbers(graph, binding, numbers or {}))
     if not compiled:  # XLA has an order of its own
         order_updates(graph, purity)
     measure = partial(measure_shapes, graph, binding, example, purity) if example and not compiled else None
@@ -206,6 +232,8 @@ def flatten_graph(
         if not folded or not (has_loops or _has_unknown_sizes(graph)):
             break
         infer_flat_shapes(graph, feeds)
+    if has_loops and unroll_loops(graph, purity):
+        return flatten_graph(graph, feeds, infer=True, fold_floats=fold_floats)
     return graph, purity
 
 

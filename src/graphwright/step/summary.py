@@ -296,14 +296,13 @@ def make_decisions(tasks: TaskMap, schedule: Schedule, roles: Roles, flops: Flop
     return tuple(sorted(decisions, key=lambda d: (-d.nbytes, d.name)))
 
 
-def count_executed(graph: Graph, measured: Mapping[str, int] | None = None, layers: Layers | None = None) -> tuple[Execution, Tally]:
+def count_executed(graph: Graph, layers: Layers | None = None) -> tuple[Execution, Tally]:
     """What one execution of a flat graph runs, and its FLOPs and bytes by direction, op type and layer.
 
     Args:
-        measured: iterations of loops, by name, where they were measured.
         layers: of the graph, where they are known.
     """
-    execution = execute(graph, constant_array, infer_body=infer_body_shapes, measured=measured)
+    execution = execute(graph, constant_array, infer_body=infer_body_shapes)
     return execution, tally(graph, execution, (layers or find_layers(graph)).of)
 
 

@@ -15,7 +15,7 @@ from graphwright.analyze.device_models import HERE, find_device
 from graphwright.errors import ArgumentError, ErrorCode, GraphwrightError, UnknownShapeError
 from graphwright.ir.dtypes import agree, format_shape
 from graphwright.report.progress import tell
-from graphwright.run.traced_step import TracedStep, first_batch, name_of, resolve, split_inputs
+from graphwright.run.traced_step import TracedStep, first_batch, name_of, number_of_tensor, resolve, split_inputs
 from graphwright.source.concrete_function import argument_names, argument_shapes, arguments_of, flat_arguments, sparse_sizes
 from graphwright.source.files import load_callable
 from graphwright.source.load import made_by
@@ -158,7 +158,9 @@ def trace(
     has_values = any(map(tf.is_tensor, given)) and all(is_value(feed) or tf.is_tensor(feed) for feed in given)
     if has_values and not isinstance(target, tf.types.experimental.ConcreteFunction):
         return trace(target, inputs=feeds)
-    return _bound(name, _trace_with_feeds(target, feeds or {}), feeds or {} if _has_signature(target) else {}, owner, open_batch)
+    step = _bound(name, _trace_with_feeds(target, feeds or {}), feeds or {} if _has_signature(target) else {}, owner, open_batch)
+    known = {key: number for key, feed in (feeds or {}).items() if (number := number_of_tensor(feed)) is not None}
+    return replace(step, fed={k: known[key] for k, key in enumerate(step.names) if key in known})
 
 
 def both_given() -> ArgumentError:
@@ -324,10 +326,12 @@ def _trace_with_feeds(target: Any, feeds: Mapping[str, Feed]) -> Any:
         return target.get_concrete_function(*call.args, **call.kwargs)
     except (TypeError, ValueError) as error:
         guessed = [path for path, feed in leaves_of(feeds).items() if not (hasattr(feed, "dtype") or is_value(feed)) and path not in dtypes]
+        causes = [f"the dtype of {', '.join(guessed)} was taken for float32"] if guessed else []
+        causes += [f"{path}={feed} was taken as a number, not as a shape" for path, feed in leaves_of(feeds).items() if is_value(feed)]
         raise ArgumentError(
             f"the step cannot be traced with these feeds: {_reason(error)}",
             argument="feeds",
-            cause=f"the dtype of {', '.join(guessed)} was taken for float32" if guessed else "",
+            cause="; ".join(causes),
             remedy='give the dtype too: feeds={"y": tf.TensorSpec((8,), tf.int32)}, or example inputs',
             code=ErrorCode.UNKNOWN_DTYPE,
         ) from error
@@ -364,8 +368,9 @@ def _bound(name: str, function: Any, feeds: Mapping[str, Feed], owner: Any, open
     parts, (entries, _) = flat_arguments(function), sparse_sizes(function)
     fed: dict[int, tuple[int, ...]] = {}
     for key, feed in feeds.items():
-        leaves = {path: as_shape(path, leaf) for path, leaf in leaves_of({key: feed}).items() if not is_value(leaf)}
         where = [names.index(key)] if key in names and not is_nested(feed) else [k for k, part in enumerate(parts) if part[0] == key]
+        given = {path: leaf for path, leaf in leaves_of({key: feed}).items() if where or not is_value(leaf)}
+        leaves = {path: () if is_value(leaf) else as_shape(path, leaf) for path, leaf in given.items()}
         if len(where) != len(leaves) or not (where or key in function.function_type.parameters):
             raise ArgumentError(
                 f"argument {key!r} holds {len(where)} tensors, and the feed {len(leaves)}"

@@ -1,21 +1,26 @@
 """Take the branch that is sure to be taken.
 
 An If or Case with a constant predicate is a call of one function, and a loop whose condition is a constant `false` hands on what it
-starts with.
+starts with. A loop of a few rounds is as many calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable, Sequence
+from functools import partial
 
+from graphwright.analyze.trip_counts import counted_loop, follow_loop, number_behind
 from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.constants import constant_array
 from graphwright.ir.edit.inline import inline
 from graphwright.ir.edit.reroute import replace_node, reroute_control
-from graphwright.ir.graph import Graph, Node
-from graphwright.ir.traits.control_flow import BRANCHES, CALLS_LIKE_BRANCHES, LOOPS, called_functions, function_at
+from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.traits.control_flow import BRANCHES, CALLS_LIKE, LOOPS, called_functions, function_at
 from graphwright.ir.traits.effects import Purity
 from graphwright.ir.traits.values import origin
+from graphwright.transform.inline_calls import inline_calls
+
+_MOST_UNROLLED = 10_000  # nodes
 
 
 def take_known_branches(graph: Graph, purity: Purity, *, kept: Container[Node] = ()) -> int:
@@ -72,20 +77,65 @@ def _branch(node: Node) -> str | None:
 
 
 def _call(graph: Graph, node: Node, name: str, purity: Purity) -> None:
-    call = graph.add_node(
-        CALLS_LIKE_BRANCHES[node.op_type],
-        graph.unique_name(f"{node.name}/taken"),
-        inputs=node.inputs[1:],
+    call = _add_call(graph, node, name, "taken", node.inputs[1:])
+    replace_node(node, call)
+    inline(call, purity=purity)
+
+
+def _add_call(graph: Graph, node: Node, name: str, scope: str, inputs: Sequence[Value], before: Iterable[Node] = ()) -> Node:
+    return graph.add_node(
+        CALLS_LIKE[node.op_type],
+        graph.unique_name(f"{node.name}/{scope}"),
+        inputs=inputs,
+        control_inputs=before,
         attrs={
             "f": FunctionReference(name),
-            "Tin": tuple(value.dtype for value in node.inputs[1:]),
+            "Tin": tuple(value.dtype for value in inputs),
             "Tout": tuple(value.dtype for value in node.outputs),
         },
         output_types=[(value.dtype, value.last_shape) for value in node.outputs],
         device=node.device,
     )
-    replace_node(node, call)
-    inline(call, purity=purity)
+
+
+def unroll_loops(graph: Graph, purity: Purity) -> int:
+    """Replace loops of a few rounds by these rounds, where sizes inside hang on the round, and are known then; returns how many.
+
+    So are parts of a batch sized whose borders are computed of the number of the round.
+
+    Args:
+        graph: flat; each round is inlined.
+        purity: tells which nodes have no effects, for `ir.edit.inline`.
+    """
+    unrolled = 0
+    for node in [node for node in graph.nodes if node.op_type in LOOPS]:
+        loop, function = counted_loop(node), function_at(node, "body", graph)
+        if loop is None or function is None or not any(_is_open(v) for n in function.body.nodes for v in n.outputs):
+            continue
+        number = partial(number_behind, constant=lambda value: constant_array(value.producer), example={})
+        trip, _ = follow_loop(loop, [number(origin(value)) for value in node.inputs], number)
+        if trip.kind != "exact" or trip.count * len(function.body) > _MOST_UNROLLED:
+            continue
+        for value, exact in function.body.at_most.items():
+            value.shape = exact
+        function.body.at_most.clear()
+        place, values, calls = graph.nodes.index(node), node.inputs, list[Node]()
+        for k in range(trip.count):
+            calls.append(_add_call(graph, node, function.name, f"round_{k}", values, calls[-1:] or node.control_inputs))
+            values = calls[-1].outputs
+        graph.replace_many_uses(dict(zip(node.outputs, values, strict=True)))
+        reroute_control(calls[-1:] or node.control_inputs, node)
+        graph.remove_node(node)
+        others = [n for n in graph.nodes if n not in calls]
+        graph.sort_nodes([*others[:place], *calls, *others[place:]])
+        unrolled += 1
+    if unrolled:
+        inline_calls(graph, purity, strict=False)
+    return unrolled
+
+
+def _is_open(value: Value) -> bool:
+    return value.dtype.itemsize is not None and (value.nbytes is None or value in value.producer.graph.at_most)
 
 
 def _never_runs(graph: Graph, node: Node) -> bool:

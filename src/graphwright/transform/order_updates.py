@@ -1,8 +1,8 @@
-"""Let the updates of variables in a branch run one after another.
+"""Let the updates of variables in a branch, or in a round of a loop, run one after another.
 
 An optimizer that scales the loss updates its variables in one branch of a conditional, since a step whose gradients
-overflowed updates nothing. Nothing orders the nodes of that branch, so the temporaries of all updates may be there at once.
-In an order, those of one update are.
+overflowed updates nothing; one that accumulates gradients computes them in a loop, a part of the batch in each round. Nothing orders
+the nodes of such a body, so the temporaries of all updates may be there at once. In an order, those of one update are.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from graphwright.analyze.cost import build_cost_graph
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node
-from graphwright.ir.traits.control_flow import BRANCHES, called_functions
+from graphwright.ir.traits.control_flow import BRANCHES, LOOPS, called_functions
 from graphwright.ir.traits.effects import Purity, is_collective
 from graphwright.ir.traits.variables import written_resources
 from graphwright.ir.walk import producers_of, reached, topological_order
@@ -21,9 +21,9 @@ from graphwright.transform.split_identities import split_identities
 
 
 def order_updates(graph: Graph, purity: Purity) -> int:
-    """Chain what touches large tensors in the branches that write several variables; returns how many branches changed.
+    """Chain what touches large tensors in the branches and loops that write several variables; returns how many bodies changed.
 
-    Branches that hold tensors of unknown size, or run on several devices or wait for other processes, stay as they are.
+    Those that hold tensors of unknown size, or run on several devices or wait for other processes, stay as they are.
 
     Args:
         graph: flat, with static shapes.
@@ -53,7 +53,7 @@ def order_updates(graph: Graph, purity: Purity) -> int:
     >>> order_updates(g, Purity(g, {})), g.functions["update"].body["b"].control_inputs
     (1, (<Node to_v = AssignSubVariableOp(v:0, a:0)>,))
     """
-    branches = (node for body in bodies(graph) for node in body if node.op_type in BRANCHES)
+    branches = (node for body in bodies(graph) for node in body if node.op_type in BRANCHES | LOOPS)
     names = dict.fromkeys(name for node in branches for name in called_functions(node) if name in graph.functions)
     return sum(_order_body(graph.functions[name].body, purity) for name in names)
 

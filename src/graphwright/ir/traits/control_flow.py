@@ -23,11 +23,11 @@ FUNCTION_ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
 """Control flow of TF2 -> the attributes that name its functions."""
 CALL_TYPES = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 """Op types that call the function named in their attribute `f`."""
-CALLS_LIKE_BRANCHES: Mapping[str, str] = {
-    **dict.fromkeys(("If", "Case"), "StatefulPartitionedCall"),
-    **dict.fromkeys(("StatelessIf", "StatelessCase"), "PartitionedCall"),
+CALLS_LIKE: Mapping[str, str] = {
+    **dict.fromkeys(("If", "Case", "While"), "StatefulPartitionedCall"),
+    **dict.fromkeys(("StatelessIf", "StatelessCase", "StatelessWhile"), "PartitionedCall"),
 }
-"""Branches of TF2 -> the call of the function that one is sure to take."""
+"""Control flow of TF2 -> the call of the function that a branch is sure to take, or of one round of a loop."""
 ENTERS, EXITS = frozenset({"Enter", "RefEnter"}), frozenset({"Exit", "RefExit"})
 """How a value gets into the frame of a loop of TF1, and out of it."""
 NEXT_ITERATIONS = frozenset({"NextIteration", "RefNextIteration"})
@@ -76,6 +76,11 @@ def result_functions(node: Node) -> tuple[str, ...]:
 def is_back_edge(value: Value, reader: Node) -> bool:
     """Whether the edge closes a loop of TF1: what `NextIteration` hands to `Merge` for the next round."""
     return value.producer.op_type in NEXT_ITERATIONS and reader.op_type in MERGES
+
+
+def runs_over_data(node: Node) -> bool:
+    """Whether it maps, filters or reduces a data set with functions."""
+    return "Dataset" in node.op_type and bool(called_functions(node))
 
 
 def called_functions(node: Node, *attributes: str) -> tuple[str, ...]:
