@@ -43,7 +43,8 @@ class TestShapes:
         assert "'x'" in caught.value.remedy
         with pytest.raises(gw.UnknownShapeError, match="argument 'y'"):
             gw.inspect(make_step(**OPEN), feeds={"x": (256, 32)})
-        assert gw.inspect(make_step(**OPEN), feeds=FEEDS).peak_bytes == gw.inspect(make_step(), feeds=FEEDS).peak_bytes
+        open_peak, peak = (gw.inspect(step, feeds=FEEDS, order="traced").peak_bytes for step in (make_step(**OPEN), make_step()))
+        assert open_peak == peak
 
     def test_a_feed_for_no_argument(self):
         with pytest.raises(gw.ArgumentError, match="no argument 'z'") as caught:
@@ -58,7 +59,7 @@ class TestShapes:
 
     @pytest.mark.parametrize("shape", [(-1, 32), (None, 32), ("a", 32), (2.0, 32), 5, (True, 32)])
     def test_a_feed_that_is_no_shape(self, shape):
-        with pytest.raises(gw.ArgumentError, match=r"not a shape|not a dimension"):
+        with pytest.raises(gw.ArgumentError, match=r"not a shape|not a dimension|x=5 was taken as a number"):
             gw.inspect(make_step(), feeds={"x": shape, "y": (256, 32)})
 
     def test_a_dimension_that_only_the_run_knows(self):

@@ -9,7 +9,7 @@ from typing import Any
 from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.device_models import HERE
 from graphwright.costs.xla_peak import xla_peak
-from graphwright.errors import ArgumentError, UnknownShapeError, UnsupportedError, first_line
+from graphwright.errors import ArgumentError, GraphError, UnknownShapeError, UnsupportedError, first_line
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.memory.planning import HOW_PEAK_TRACED, follow_schedule, map_tasks
 from graphwright.plan.model import Schedule
@@ -26,6 +26,7 @@ from graphwright.step.targets import Feed, Mode, about_a_step, trace
 
 _GPU_GRAIN_BYTES = 256  # what TensorFlow's allocator for GPUs rounds to
 _HOW_WITHOUT_XLA = "simulated in the order in which the step was traced, tensors rounded to 256 bytes, without the workspace of kernels"
+_COMPILED_INSIDE = "not known, since convolutions in it are compiled by XLA"
 _HOW_TRACED_LOOPS = "the order in which the step was traced, held by control edges; inside loops the executor's"
 
 
@@ -46,7 +47,8 @@ def predict_peak(
     """Predict the peak memory of a step, without running it.
 
     TensorFlow's executor starts operations as they become ready, in an order that may change from process to process. The default is the
-    peak in that order, the largest of several simulations. The traced order is the one that `optimize_memory` starts from.
+    peak in that order, the largest of several simulations. Where TensorFlow cannot prepare the step, the peak is that of the traced order, and
+    `how` says so. The traced order is the one that `optimize_memory` starts from.
 
     Args:
         order: "executor" or "traced"; a step that XLA compiles (`jit_compile=True`) has its own order in either case.
@@ -77,14 +79,21 @@ def predict_peak(
     if traced.is_compiled:
         found = xla_peak(traced, threads=inter_op_threads(threads))
         return found if traced.device is None else replace(found, how={**found.how, **_without_xla(traced)})
-    flat = flat_step(traced, uncompiled=order == "traced")
+    flat = flat_step(traced, uncompiled=True)
     tasks = map_tasks(flat)
-    if order == "traced" and flat.loops.trip_counts:
+    if order == "traced" and flat.loops.trip_counts and not flat.uncompiled:
         return traced_loops_peak(traced, threads=inter_op_threads(threads), simulations=simulations)
-    if order == "traced":
-        found = _traced(traced, tasks, inter_op_threads(threads))
-        return replace(found, how={**found.how, **flat.how})
-    return executor_peak(traced, flat.graph, tasks, threads=inter_op_threads(threads), simulations=simulations)
+    prediction = _traced(traced, tasks, inter_op_threads(threads))
+    how = {**prediction.how, **flat.how}
+    if order == "executor":
+        reason = _COMPILED_INSIDE
+        try:
+            if not flat.uncompiled:
+                return executor_peak(traced, flat.graph, tasks, threads=inter_op_threads(threads), simulations=simulations)
+        except (UnsupportedError, GraphError) as error:  # TensorFlow cannot prepare the step here
+            reason = f"not known: {first_line(error)}"
+        how["peak"] = f"{how['peak']}. The peak in the order of TensorFlow's executor is {reason}"
+    return replace(prediction, how=how)
 
 
 def _without_xla(traced: TracedStep) -> dict[str, str]:
@@ -148,5 +157,5 @@ def own_peak(traced: TracedStep, flat: FlatStep, tasks: TaskMap, roles: Roles | 
             return Obtained(None, f"not known: {first_line(error)}")
         return Obtained(compiled, compiled.how["peak"])
     if flat.uncompiled:
-        return Obtained(None, "not known, since convolutions in it are compiled by XLA")
+        return Obtained(None, _COMPILED_INSIDE)
     return plain_peak(traced, flat.graph, tasks, roles=roles)
