@@ -15,10 +15,16 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from graphwright.report.svg import ROLE_COLORS
-
 DOCS = Path(__file__).parents[1] / "docs"
 BLUE, ORANGE, GREEN, GRAY = "#2f7fd6", "#e07b24", "#2ca089", "#8884"
+ROLE_COLORS = {
+    "weights": "#6d7a8a",
+    "optimizer state": "#98a3b1",
+    "inputs": "#c9b68c",
+    "residuals": BLUE,
+    "gradients": ORANGE,
+    "temporaries": GREEN,
+}
 STYLE = (
     ".ground{fill:#fff}text,.ink{fill:#24292f}.line{stroke:#57606a;fill:none}"
     "@media(prefers-color-scheme:dark){.ground{fill:#1c1f26}text,.ink{fill:#dde2e8}.line{stroke:#9aa4b0}}"

@@ -85,8 +85,6 @@ if TYPE_CHECKING:
     from graphwright.reuse.jacobian import JacobianPlan as JacobianPlan
     from graphwright.reuse.jacobian import jacobian as jacobian
     from graphwright.reuse.jacobian import plan_jacobian as plan_jacobian
-    from graphwright.reuse.partial_evaluation import KeptPart as KeptPart
-    from graphwright.reuse.partial_evaluation import partially_evaluated as partially_evaluated
     from graphwright.reuse.rewrite import RewriteReport as RewriteReport
     from graphwright.reuse.rewrite import rewrite as rewrite
     from graphwright.reuse.rule import Rule as Rule

@@ -1,5 +1,6 @@
 """A measured step: FLOPs of what ran, directions, parameters, lines of code, files; and targets and arguments of all kinds."""
 
+import html
 import json
 from pathlib import Path
 
@@ -89,6 +90,7 @@ def test_it_prints_within_80_columns_and_is_json(training):
     _, profile, _ = training
     assert max(map(len, str(profile).splitlines())) <= 80
     assert "Per layer" in str(profile)
+    assert html.escape(str(profile)) in profile._repr_html_()
     document = json.loads(json.dumps(profile.to_json(), allow_nan=False))
     assert document["by_op_type"]["MatMul"]["flops"] == profile.by_op_type["MatMul"].flops
     assert set(document["how"]) >= {"run", "FLOPs", "memory", "directions"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -13,7 +14,8 @@ import graphwright
 from graphwright.plain import Result
 from graphwright.report import draw
 from graphwright.report.shape_report import ShapeReport
-from tests.report.samples import full_inspection, sample_plan
+from graphwright.report.sweep import SweepResult
+from tests.report.samples import full_inspection, sample_inspection, sample_plan
 
 
 class _Named(ShapeReport):
@@ -55,6 +57,22 @@ def test_every_public_result_has_a_short_repr_a_notebook_form_and_json() -> None
         assert hasattr(result, "_repr_html_"), result
 
 
-def test_a_result_without_a_card_is_shown_as_its_text_in_notebooks() -> None:
-    report = ShapeReport("<b>", {}, {}, (), (), (), {"shapes": "given"})
-    assert report._repr_html_() == f"<pre>{html.escape(str(report))}</pre>"
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ShapeReport("<b>", {}, {}, (), (), (), {"shapes": "given"}),
+        sample_plan,
+        lambda: replace(sample_inspection(), name="<script>run()</script>"),
+        lambda: SweepResult((), 0, None, ""),
+    ],
+)
+def test_a_notebook_shows_the_text_of_a_result(make: Callable[[], Any]) -> None:
+    result = make()
+    shown = result._repr_html_()
+    assert shown == f"<pre>{html.escape(str(result))}</pre>"
+    assert "<script" not in shown
+
+
+def test_in_a_notebook_the_text_is_text_and_not_shown_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert "Memory over the step" in str(sample_plan())

@@ -40,18 +40,6 @@ def test_cached_functions_call_each_other_and_themselves() -> None:
     assert [float(g) for g in tape.gradient(y, [w, v])] == [float(4.0 * w * v), float(2.0 * w * w)]
 
 
-def test_partial_evaluation_of_what_calls_a_cached_function() -> None:
-    w = tf.Variable(np.eye(16) * 2.0)
-    squared = gw.cached(lambda: w @ w)
-    fast = gw.partially_evaluated(lambda table, x: tf.reduce_sum(table @ squared()) * x, constant="table")
-    table = tf.ones((32, 16), tf.float64)
-    for _ in range(2):
-        assert float(fast(table, tf.constant(2.0, tf.float64))) == float(2.0 * tf.reduce_sum(table @ w @ w))
-    w.assign(w * 3.0)
-    assert float(fast(table, tf.constant(2.0, tf.float64))) == float(2.0 * tf.reduce_sum(table @ w @ w))
-    assert counts(fast) == (1, 2)
-
-
 def test_a_vectorized_loop_evaluates_it_as_it_is_written() -> None:
     w = tf.Variable(3.0)
     fn, constant = gw.cached(lambda x: w * x), gw.cached(lambda: w * w)

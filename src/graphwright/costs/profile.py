@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -142,9 +143,7 @@ class Profile(Result):
         return rendered(print_profile, self.step, self.how)
 
     def _repr_html_(self) -> str:
-        from graphwright.report.notebook import profile_html
-
-        return profile_html(self.step)
+        return f"<pre>{escape(str(self))}</pre>"
 
     def to_json(self) -> dict[str, object]:
         """Plain numbers and text, as docs/json.md lists them."""

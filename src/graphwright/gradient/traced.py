@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import MethodType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -98,8 +98,8 @@ class _Signature:
     lasting: bool
 
 
-class BySignature(ABC):
-    """A function that runs by signature: structure, shapes and dtypes of its arguments."""
+class TracedFunction(ABC):
+    """A function that runs by signature (structure, shapes and dtypes of its arguments), with gradients of its own."""
 
     word: str
     """What users call such a function."""
@@ -112,14 +112,7 @@ class BySignature(ABC):
         with suppress(TypeError, ValueError):  # Keras asks for it, and would not look behind an object
             self.__signature__ = inspect.signature(fn)
         self._of_instances: dict[int, tuple[Any, _Method]] = {}
-
-    @abstractmethod
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The results."""
-
-    @abstractmethod
-    def untraced(self) -> Self:
-        """A copy that has traced nothing."""
+        self._signatures: dict[Any, _Signature] = {}
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """A method; what is traced for an instance goes when the instance goes."""
@@ -132,7 +125,8 @@ class BySignature(ABC):
                 reference = weakref.ref(instance, lambda _: self._of_instances.pop(key, None))
             except TypeError:
                 return MethodType(self, instance)
-            own = self.untraced()
+            own = copy.copy(self)
+            own._signatures = {}
             own.function = _without_instance(self.function, reference, self.__name__)
             held = self._of_instances.setdefault(key, (reference, _Method(own)))
         return MethodType(held[1], instance)
@@ -161,50 +155,6 @@ class BySignature(ABC):
             return tf.nest.pack_sequence_as(structure, [filled.get(k, leaf) for k, leaf in enumerate(leaves)], expand_composites=True)
 
         return arguments
-
-
-class _Method:
-    """Takes an instance, as a method does, which the function does not need."""
-
-    def __init__(self, function: BySignature) -> None:
-        self._function = function
-
-    @left_alone
-    def __call__(self, _instance: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._function(*args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(vars(self)["_function"], name)
-
-
-def _without_instance(function: Callable[..., Any], reference: Any, name: str) -> Callable[..., Any]:
-    """A method that does not keep its instance."""
-
-    def method(*args: Any, **kwargs: Any) -> Any:
-        instance = reference()
-        if instance is None:
-            raise UnsupportedError("the object is gone of which this is a method", where=f"method {name!r}", remedy="keep the object")
-        return function(instance, *args, **kwargs)
-
-    with suppress(TypeError, ValueError):
-        first, *others = inspect.signature(function).parameters.values()
-        if first.kind is not first.VAR_POSITIONAL:
-            method.__signature__ = inspect.Signature(others)  # type: ignore[attr-defined]
-    return method
-
-
-class TracedFunction(BySignature):
-    """A function that runs by signature, with gradients of its own."""
-
-    def __init__(self, fn: Any) -> None:
-        super().__init__(fn)
-        self._signatures: dict[Any, _Signature] = {}
-
-    def untraced(self) -> Self:
-        """A copy that has traced nothing."""
-        made = copy.copy(self)
-        made._signatures = {}
-        return made
 
     @abstractmethod
     def take(self, results: Sequence[Any], xs: Sequence[Any], incoming: Sequence[Any]) -> Taken:
@@ -308,6 +258,36 @@ class TracedFunction(BySignature):
             )
 
         return [*results, *parts], traced
+
+
+class _Method:
+    """Takes an instance, as a method does, which the function does not need."""
+
+    def __init__(self, function: TracedFunction) -> None:
+        self._function = function
+
+    @left_alone
+    def __call__(self, _instance: Any, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(vars(self)["_function"], name)
+
+
+def _without_instance(function: Callable[..., Any], reference: Any, name: str) -> Callable[..., Any]:
+    """A method that does not keep its instance."""
+
+    def method(*args: Any, **kwargs: Any) -> Any:
+        instance = reference()
+        if instance is None:
+            raise UnsupportedError("the object is gone of which this is a method", where=f"method {name!r}", remedy="keep the object")
+        return function(instance, *args, **kwargs)
+
+    with suppress(TypeError, ValueError):
+        first, *others = inspect.signature(function).parameters.values()
+        if first.kind is not first.VAR_POSITIONAL:
+            method.__signature__ = inspect.Signature(others)  # type: ignore[attr-defined]
+    return method
 
 
 def with_gradient(

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from graphwright.plain import Result
 
-Form = Literal["text", "notebook", "page", "verdict", "json", "annotations", "file"]
+Form = Literal["text", "page", "verdict", "json", "annotations", "file"]
 
 DRAWERS: dict[Form, dict[str, str]] = {
     "text": {
@@ -31,13 +31,6 @@ DRAWERS: dict[Form, dict[str, str]] = {
         "StepCosts": "terminal_comparison.print_costs",
         "SweepResult": "terminal_batch.print_sweep",
         "Timeline": "terminal.print_timeline",
-    },
-    "notebook": {
-        "FlopCount": "notebook.flop_count_html",
-        "Inspection": "notebook.inspection_html",
-        "MemoryPlan": "notebook.plan_html",
-        "ParameterTable": "notebook.parameter_table_html",
-        "SweepResult": "notebook.sweep_html",
     },
     "page": {
         "Comparison": "comparison_page.comparison_page",
@@ -66,7 +59,7 @@ def _loaded(name: str) -> Any:
 
 
 class Printed(Result):
-    """A value whose text is made for a terminal of 80 columns; notebooks show a card, or that text."""
+    """A value whose text is made for a terminal of 80 columns; notebooks show that text."""
 
     __slots__ = ()
 
@@ -74,8 +67,7 @@ class Printed(Result):
         return drawn(self, "text")
 
     def _repr_html_(self) -> str:
-        known = any(kind.__name__ in DRAWERS["notebook"] for kind in type(self).__mro__)
-        return drawn(self, "notebook") if known else f"<pre>{escape(str(self))}</pre>"
+        return f"<pre>{escape(str(self))}</pre>"
 
 
 class OnPage:

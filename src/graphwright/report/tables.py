@@ -1,4 +1,4 @@
-"""Tables, described once for the terminal, the pages and notebooks: what each column holds, how it is written, what it is.
+"""Tables, described once for the terminal and the pages: what each column holds, how it is written, what it is.
 
 A column says what a row's figure is and how it is written. A terminal shows some of the columns (`chosen`) of the first rows, a page all
 of them, of which the reader opens the optional ones.

@@ -6,8 +6,8 @@ import functools
 import importlib
 import itertools
 import threading
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -148,8 +148,12 @@ class Cached(TracedFunction):
             return super().__call__(*args, **kwargs)
 
     def _trace(self, structure: Any, leaves: Sequence[Any], tensors: dict[int, Any], watched: Sequence[Any] = ()) -> Any:
-        with functions_as_written():
+        before = getattr(_kept_by_another, "is_traced", False)
+        _kept_by_another.is_traced = True  # cached functions that are called meanwhile are part of this one
+        try:
             return super()._trace(structure, leaves, tensors, watched)
+        finally:
+            _kept_by_another.is_traced = before
 
     def take(self, results: Sequence[Any], xs: Sequence[Any], incoming: Sequence[Any]) -> Taken:
         """Plain gradients; a function without them may be kept all the same."""
@@ -218,17 +222,6 @@ class Cached(TracedFunction):
                     )
                 self._made.append(KeptResults(self._max_bytes))
         return self._made[0]
-
-
-@contextmanager
-def functions_as_written() -> Generator[None]:
-    """Cached functions that are called while another one is traced are part of that one, whose results are kept."""
-    before = getattr(_kept_by_another, "is_traced", False)
-    _kept_by_another.is_traced = True
-    try:
-        yield
-    finally:
-        _kept_by_another.is_traced = before
 
 
 def _read(handle: Any) -> Any:
