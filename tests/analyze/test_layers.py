@@ -102,7 +102,7 @@ def test_what_runs_at_the_peak_is_told_by_the_layer_of_a_subclassed_model(plans:
     text = " ".join(str(found).split())
     timeline = found.timeline_before if plans else found.timeline
     assert timeline.words(timeline.peak_step).startswith(("gru_1/", "dense_1/"))
-    assert f"of {len(timeline.labels)}, {timeline.words(timeline.peak_step)}" in text
+    assert f"of {len(timeline.labels):,}, {timeline.words(timeline.peak_step)}" in text
     assert "_1_1" not in text
     assert "_1_1" not in gw.predict_peak(model, inputs=data).peak_op
 

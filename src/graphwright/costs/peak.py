@@ -47,8 +47,8 @@ def predict_peak(
     """Predict the peak memory of a step, without running it.
 
     TensorFlow's executor starts operations as they become ready, in an order that may change from process to process. The default is the
-    peak in that order, the largest of several simulations. Where TensorFlow cannot prepare the step, the peak is that of the traced order, and
-    `how` says so. The traced order is the one that `optimize_memory` starts from.
+    peak in that order, the largest of several simulations. Where TensorFlow cannot prepare the step, the
+    peak is that of the traced order, and `how` says so. The traced order is the one that `optimize_memory` starts from.
 
     Args:
         order: "executor" or "traced"; a step that XLA compiles (`jit_compile=True`) has its own order in either case.
