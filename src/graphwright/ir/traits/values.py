@@ -28,6 +28,8 @@ MAY_BE_FED = INPUTS | {"PlaceholderWithDefault"}
 """What a caller may give a value: inputs, and what has a value of its own until it is fed."""
 CONSTANTS = frozenset({"Const"})
 """What has its value in an attribute."""
+NEVER_FOLDED = "GuaranteeConst"
+"""An identity that counts as stateful, so TensorFlow computes nothing behind it in advance."""
 GIVEN = INPUTS | CONSTANTS
 """What has its value before anything runs."""
 STANDS_FOR_SOMETHING = GIVEN | RESULTS | {"NoOp"}
