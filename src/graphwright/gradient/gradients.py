@@ -197,7 +197,6 @@ def follow(taken: Taken, schedule: Schedule, xs: Any) -> list[Any]:
         joint.tasks, schedule, fix_order=not compiled, ordered_from=joint.forward, behind=joint.behind, unordered=joint.framed
     )
     originals = _new_nodes(live, graph)
-    opaque: dict[Node, bool] = {}
     if compiled:
         backward = [[node for node in steps[k] if node.name in graph] for k in range(joint.forward, len(schedule.steps))]
         opaque = add_gates(graph, backward, joint.behind, {graph[name] for name in originals})
