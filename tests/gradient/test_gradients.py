@@ -491,3 +491,67 @@ def test_peak_of_a_long_chain() -> None:
 def test_peak_of_a_long_residual_network() -> None:
     assert _peak(_residual(100), "memory") <= 19.1
     assert _peak(_chain(100), hidden_of(*range(9, 100, 10))) <= 20.1
+
+
+WIDTH = 40_000
+STARTS: dict[str, Any] = {
+    "constant": lambda: tf.constant(0.5, shape=(1, WIDTH)),
+    "ones": lambda: tf.ones((1, WIDTH)) * 0.5,
+    "fill": lambda: tf.fill((1, WIDTH), 0.5),
+    "array": lambda: tf.constant(np.linspace(0.1, 0.9, WIDTH, dtype=np.float32)[None]),
+}
+
+
+def _sines(h: Any, scale: Any) -> tuple[Any, Any]:
+    start = h
+    for _ in range(12):
+        h = tf.sin(h) * 1.01
+    return tf.reduce_sum(h) * scale, start
+
+
+def _can_be_folded(operation: Any) -> bool:
+    """Whether TensorFlow may compute it when it prepares the graph."""
+    return not operation.op_def.is_stateful and (
+        operation.type == "Const" or (bool(operation.inputs) and all(_can_be_folded(t.op) for t in operation.inputs))
+    )
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_a_chain_from_a_constant_is_planned_and_not_folded(start: str) -> None:
+    @tf.function
+    def slope(scale: Any) -> Any:
+        y, x = _sines(STARTS[start](), scale)
+        return gw.gradients_memory(y, [x])[0], tf.gradients(y, [x])[0]
+
+    concrete = slope.get_concrete_function(tf.ones(()))
+    (plan,) = concrete.graph.get_collection(PLANS)
+    assert plan.peak_bytes < 0.6 * plan.plain_peak_bytes
+    mine, plain = concrete(tf.constant(2.0))
+    np.testing.assert_allclose(mine, plain, rtol=1e-6)
+    clones = [concrete.graph.get_operation_by_name(name) for name in recomputed(concrete.graph)]
+    sines = [clone for clone in clones if clone.type == "Sin"]
+    assert sines
+    assert not any(map(_can_be_folded, sines))
+
+
+def test_a_chain_from_a_constant_in_the_body_of_a_loop() -> None:
+    @tf.function
+    def total(take: Any, scale: Any) -> Any:
+        def body(k: Any, sums: Any) -> Any:
+            y, x = _sines(STARTS["constant"](), scale)
+            return k + 1, sums + take(y, [x])[0]
+
+        return tf.while_loop(lambda k, _: k < 2, body, (0, tf.zeros((1, WIDTH))))[1]
+
+    bodies = total.get_concrete_function(gw.gradients_memory, tf.ones(())).graph.as_graph_def().library.function
+    assert any(node.op == "GuaranteeConst" for body in bodies for node in body.node_def)
+    np.testing.assert_allclose(total(gw.gradients_memory, tf.ones(())), total(tf.gradients, tf.ones(())), rtol=1e-6)
+
+
+def test_gradients_of_gradients_of_a_chain_from_a_constant() -> None:
+    @tf.function
+    def curvature(take: Any) -> Any:
+        y, x = _sines(STARTS["constant"](), 1.0)
+        return tf.gradients(take(y, [x])[0], [x])[0]
+
+    np.testing.assert_allclose(curvature(gw.gradients_memory), curvature(tf.gradients), rtol=1e-4)

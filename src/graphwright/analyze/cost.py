@@ -88,6 +88,7 @@ def build_cost_graph(
     *,
     workspace_of: WorkspaceOf = workspace_bytes,
     loops: LoopCosts | None = None,
+    gated: bool = False,
 ) -> TaskMap:
     """Build the planning model of a flat graph with static shapes.
 
@@ -95,13 +96,14 @@ def build_cost_graph(
         time_of: cost of one execution of a task, given its nodes.
         workspace_of: bytes that a node's kernel allocates while it runs, beyond its outputs.
         loops: what control flow and lists cost (`graphwright.analyze.loops`); without it lists count as nothing.
+        gated: whether large constants are read through gates (`graphwright.analyze.runtime_constants`).
 
     Raises:
         UnknownShapeError: a value's size is not known, or how often a loop runs; the message names the node and the input to bind.
     """
     if loops is not None and loops.unknown is not None:
         raise unknown_rounds(loops.unknown)
-    return _Builder(graph, purity, time_of, workspace_of, loops or LoopCosts()).build()
+    return _Builder(graph, purity, time_of, workspace_of, loops or LoopCosts(), gated=gated).build()
 
 
 def unknown_rounds(loop: Node | str) -> UnknownShapeError:
@@ -129,7 +131,7 @@ def unknown_rounds(loop: Node | str) -> UnknownShapeError:
 
 
 class _Builder:
-    def __init__(self, graph: Graph, purity: Purity, time_of: TimeOf, workspace_of: WorkspaceOf, loops: LoopCosts) -> None:
+    def __init__(self, graph: Graph, purity: Purity, time_of: TimeOf, workspace_of: WorkspaceOf, loops: LoopCosts, *, gated: bool) -> None:
         self.graph = graph
         self.purity = purity
         self.kernel_time_of = time_of
@@ -138,7 +140,7 @@ class _Builder:
         self.order = topological_order(graph)
         self.position = {node: k for k, node in enumerate(self.order)}
         self.inputs = {v.producer for v in (*graph.inputs, *graph.variables)}
-        self.computed_once = runtime_constants(graph, purity)
+        self.computed_once = runtime_constants(graph, purity, gated=gated)
         self.updated = _updated_references(graph)
         self.copying = copied_variables(graph)[1]
         self.roots: dict[Value, Value] = {}

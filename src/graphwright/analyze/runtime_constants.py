@@ -8,6 +8,7 @@ from the first call on, and no schedule can free it.
 
 from collections.abc import Iterable
 
+from graphwright.analyze.storages import SMALL_BYTES
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.control_flow import called_functions, is_control_flow, is_control_flow_of_tf1
 from graphwright.ir.traits.effects import Purity
@@ -16,8 +17,12 @@ from graphwright.ir.traits.values import is_constant
 LARGEST_KEPT_BYTES = 10 << 20  # `ConstantFoldingOptions.max_constant_size_in_bytes`; a larger value is computed in each step
 
 
-def runtime_constants(graph: Graph, purity: Purity) -> dict[Node, bool]:
+def runtime_constants(graph: Graph, purity: Purity, *, gated: bool = False) -> dict[Node, bool]:
     """The nodes that are computed once (constants themselves left out), and whether the value is held: of equal ones, for one alone.
+
+    Args:
+        gated: whether large values are read through gates that hide from TensorFlow that they are constant. What reads one is computed
+            in each step.
 
     >>> from graphwright.ir.graph import DTYPES
     >>> i32, f32 = DTYPES["int32"], DTYPES["float32"]
@@ -36,6 +41,8 @@ def runtime_constants(graph: Graph, purity: Purity) -> dict[Node, bool]:
             if node in found or any(not is_constant(v.producer) and v.producer not in found for v in node.inputs):
                 continue
             if is_control_flow(node) or is_control_flow_of_tf1(node) or called_functions(node) or not purity.is_pure(node):
+                continue
+            if gated and any((value.nbytes or 0) >= SMALL_BYTES for value in node.inputs):
                 continue
             sizes = [value.nbytes if value.dtype.itemsize is not None else None for value in node.outputs]
             if all(size is not None and size <= LARGEST_KEPT_BYTES for size in sizes):

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from graphwright.analyze.storages import SMALL_BYTES
 from graphwright.errors import AssumedSizeWarning, CheckpointWarning
 from graphwright.gradient import policies
 from graphwright.gradient.arguments import (
@@ -32,13 +33,15 @@ from graphwright.gradient.arguments import (
     named_checkpoints,
 )
 from graphwright.gradient.joint import Joint, read_joint
+from graphwright.ir.edit.insert import add_identity
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits.values import RECOMPUTED_FROM
+from graphwright.ir.traits.values import RECOMPUTED_FROM, is_constant
 from graphwright.ir.traits.variables import VARIABLES, resource_of
+from graphwright.ir.walk import topological_order
 from graphwright.memory.xla.gates import add_gates
 from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import simulate
-from graphwright.source.live_graph import write_live_graph
+from graphwright.source.live_graph import is_numeric, write_live_graph
 from graphwright.source.opaque_gate import some_bits
 from graphwright.source.private_tensorflow import is_traced_for_xla
 from graphwright.source.tensorflow_import import left_alone
@@ -194,11 +197,12 @@ def follow(taken: Taken, schedule: Schedule, xs: Any) -> list[Any]:
         joint.tasks, schedule, fix_order=not compiled, ordered_from=joint.forward, behind=joint.behind, unordered=joint.framed
     )
     originals = _new_nodes(live, graph)
-    opaque: dict[Node, bool] = {}
     if compiled:
         backward = [[node for node in steps[k] if node.name in graph] for k in range(joint.forward, len(schedule.steps))]
         opaque = add_gates(graph, backward, joint.behind, {graph[name] for name in originals})
-        originals |= {gate.name: gate.inputs[0].producer.name for gate in opaque}
+    else:
+        opaque = _hide_constants(joint)
+    originals |= {gate.name: gate.inputs[0].producer.name for gate in opaque}
     made = write_live_graph(live, graph, originals, fixed=joint.fixed, opaque=opaque)
     followed = {tensor.name: made[graph.outputs[outputs[tensor.name]]] for tensor in tensors}
     if live.building_function:  # there updates wait for what was built before
@@ -206,6 +210,28 @@ def follow(taken: Taken, schedule: Schedule, xs: Any) -> list[Any]:
     readers = _readers_of_variables(graph, originals, made)
     before = [readers.get(_variable_of(x), []) for x in listed(xs)]
     return [_replaced(gradient, followed, waits) for gradient, waits in zip(taken.gradients, before, strict=True)]
+
+
+def _hide_constants(joint: Joint) -> dict[Node, bool]:
+    """Let clones and gradients read large values that hang on constants alone through gates, which `write_live_graph` makes opaque.
+
+    TensorFlow would compute such clones and gradients when it prepares the graph, and hold the results of all of them for good.
+    """
+    graph = joint.graph
+    constant, gates = set[Node](), dict[Value, Node]()
+    for node in topological_order(graph):
+        if not is_constant(node) and (not node.inputs or node in joint.framed or any(v.producer not in constant for v in node.inputs)):
+            continue
+        large = next((k for k, v in enumerate(node.inputs) if (v.nbytes or 0) >= SMALL_BYTES and is_numeric(v)), None)
+        if large is None or node.name in joint.fixed:
+            constant.add(node)
+            continue
+        value = node.inputs[large]
+        if value not in gates:
+            gates[value] = add_identity(value, f"recomputed/{value.producer.name}/gate")
+        graph.replace_input(node, large, gates[value].outputs[0])
+    graph.sort_nodes(topological_order(graph))
+    return dict.fromkeys(gates.values(), False)
 
 
 def _new_nodes(live: Any, graph: Graph) -> dict[str, str]:

@@ -35,6 +35,7 @@ from graphwright.ir.walk import backward_reachable, producers_of, topological_or
 from graphwright.source.attributes import constant_array
 from graphwright.source.import_graph import infer_body_shapes
 from graphwright.source.live_graph import handles_touched_elsewhere, read_live_graph
+from graphwright.source.private_tensorflow import is_traced_for_xla
 from graphwright.step.flatten import stateful_op_types
 from graphwright.step.infer_shapes import infer_flat_shapes
 
@@ -99,7 +100,7 @@ def read_joint(
     except UnknownShapeError as error:  # without sizes inside, only what goes in and comes out counts
         loops, unknown = LoopCosts(), f"nothing for the inside of loops and branches, where {error.what}"
     with _loops_cut(graph):
-        tasks = build_cost_graph(graph, purity, repeated_time_s, loops=loops)
+        tasks = build_cost_graph(graph, purity, repeated_time_s, loops=loops, gated=not is_traced_for_xla())
     forward = sum(1 for nodes in tasks.nodes if any(node in fixed for node in nodes))
     tasks = _with_rules(tasks, fixed, framed, purity, _written(graph, purity, handles_touched_elsewhere(live, graph)))
     known = [graph[tensor.op.name] for tensor in (*ys, *incoming) if tensor.op.name in graph]

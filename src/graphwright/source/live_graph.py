@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from graphwright.ir.graph import Graph, Node, Value, Variable
-from graphwright.ir.traits.values import INPUTS
+from graphwright.ir.traits.values import INPUTS, NEVER_FOLDED
 from graphwright.ir.traits.variables import READS_OF_VARIABLES, VARIABLES
 from graphwright.ir.walk import reached
 from graphwright.source import private_tensorflow as private
@@ -106,7 +106,7 @@ def write_live_graph(
         originals: by the name of a node that is new, the name of the operation whose attributes it takes over.
         fixed: names of operations that must stay as they are.
         opaque: gates (an Identity that waits for nodes with a `numeric_output`) that are to hold under XLA too, which drops control edges,
-            and whether they are solid (see `held`).
+            and whether they are solid (see `held`). A gate that waits for nothing hides a constant from constant folding instead.
 
     Returns:
         The tensor of every value of the IR.
@@ -166,8 +166,11 @@ def _create(live: Any, node: Node, template: Any, tensors: Mapping[Value, Any], 
 
 def _hold(live: Any, gate: Node, solid: bool, tensors: Mapping[Value, Any], conditions: dict[tuple[Node, ...], Any]) -> Any:
     """The tensor that a gate lets through. Gates that wait for the same share their condition."""
-    waits = tuple(gate.control_inputs)
+    tf, waits = import_tensorflow(), tuple(gate.control_inputs)
     with live.device(gate.device), live.name_scope(gate.name + "/"):
+        if not waits:
+            with live.gradient_override_map({NEVER_FOLDED: "Identity"}):  # an identity that counts as stateful, so nothing folds it
+                return tf.raw_ops.GuaranteeConst(input=tensors[gate.inputs[0]])
         if waits not in conditions:
             outputs = [value for value in map(numeric_output, waits) if value is not None]
             conditions[waits] = always_true(some_bits([tensors[value] for value in outputs]))

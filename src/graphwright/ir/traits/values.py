@@ -28,6 +28,8 @@ MAY_BE_FED = INPUTS | {"PlaceholderWithDefault"}
 """What a caller may give a value: inputs, and what has a value of its own until it is fed."""
 CONSTANTS = frozenset({"Const"})
 """What has its value in an attribute."""
+NEVER_FOLDED = "GuaranteeConst"
+"""An identity that counts as stateful, so TensorFlow computes nothing behind it in advance."""
 GIVEN = INPUTS | CONSTANTS
 """What has its value before anything runs."""
 STANDS_FOR_SOMETHING = GIVEN | RESULTS | {"NoOp"}
@@ -48,7 +50,7 @@ SAME_NUMBERS = SAME_VALUE | RESHAPES
 """What hands on the numbers of its input, perhaps in another shape."""
 SAME_BUT_FOR_TYPE = SAME_NUMBERS | {"Cast"}
 """What hands on the numbers of its input, perhaps in another shape or as another type."""
-VIEWS = SAME_NUMBERS | {"ReadVariableOp", "PlaceholderWithDefault", "Bitcast"}
+VIEWS = SAME_NUMBERS | {"ReadVariableOp", "PlaceholderWithDefault", "Bitcast", NEVER_FOLDED}
 """What always hands on the storage of its input."""
 VIEWS_OF_ALL = frozenset("Sum Mean Max Min Prod Tile Cast Slice StridedSlice Pad PadV2 MirrorPad BroadcastTo ConcatV2".split())
 """Their kernels hand on input 0 where there is nothing to do: no axis of more than one element to reduce, a slice of everything."""
