@@ -555,3 +555,19 @@ def test_gradients_of_gradients_of_a_chain_from_a_constant() -> None:
         return tf.gradients(take(y, [x])[0], [x])[0]
 
     np.testing.assert_allclose(curvature(gw.gradients_memory), curvature(tf.gradients), rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["argument", "between", "ones"])
+def test_second_derivatives_by_a_tensor_between_are_those_of_tensorflow(kind: str) -> None:
+    """The second gradient has to meet the very tensor that the first one was taken by, so that tensor is never repeated."""
+
+    @tf.function
+    def second(take: Any, a: Any) -> Any:
+        x = {"argument": a, "between": a * 1.0, "ones": tf.ones((1, 4096)) * 0.5}[kind]
+        h = x
+        for _ in range(12):
+            h = tf.sin(h) * 1.01
+        return tf.gradients(take(tf.reduce_sum(h), [x])[0], [x])[0]
+
+    a = tf.fill((1, 4096), 0.5)
+    np.testing.assert_allclose(second(gw.gradients_memory, a), second(tf.gradients, a), rtol=1e-5)

@@ -175,7 +175,8 @@ def take(ys: Any, xs: Any, grad_ys: Any, options: Mapping[str, Any], shapes: Map
     tensors = [tensor for gradient in result if gradient is not None for tensor in flat([gradient])]
     if not any(tensor.op.name in added for tensor in tensors):
         return Taken(live, result, 0.0, None)
-    return Taken(live, result, clock.perf_counter(), read_joint(live, added, ends, flat(grad_ys), tensors, shapes))
+    sources = [x for x in listed(xs) if tf.is_tensor(x) and hasattr(x, "op")]
+    return Taken(live, result, clock.perf_counter(), read_joint(live, added, ends, flat(grad_ys), tensors, shapes, sources))
 
 
 def follow(taken: Taken, schedule: Schedule, xs: Any) -> list[Any]:

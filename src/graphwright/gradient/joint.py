@@ -81,6 +81,7 @@ def read_joint(
     incoming: Sequence[Any],
     gradients: Sequence[Any],
     feeds: Mapping[str, tuple[int, ...]],
+    xs: Sequence[Any],
 ) -> Joint:
     """Read a live graph in which gradients were just taken.
 
@@ -88,6 +89,8 @@ def read_joint(
         added: names of the operations that taking them added.
         incoming: the gradients of the ys, as they were given.
         feeds: shapes by name of a placeholder.
+        xs: what the gradients are taken with respect to. They are never repeated, since a gradient of the result with respect to them has
+            to meet these very tensors.
     """
     graph = read_live_graph(live, [tensor.op for tensor in ys], [*ys, *gradients])
     assumed = _bind_shapes(graph, feeds)
@@ -102,7 +105,13 @@ def read_joint(
     with _loops_cut(graph):
         tasks = build_cost_graph(graph, purity, repeated_time_s, loops=loops, gated=not is_traced_for_xla())
     forward = sum(1 for nodes in tasks.nodes if any(node in fixed for node in nodes))
-    tasks = _with_rules(tasks, fixed, framed, purity, _written(graph, purity, handles_touched_elsewhere(live, graph)))
+    tasks = _with_rules(
+        tasks,
+        fixed,
+        framed | {graph[x.op.name] for x in xs if x.op.name in graph},
+        purity,
+        _written(graph, purity, handles_touched_elsewhere(live, graph)),
+    )
     known = [graph[tensor.op.name] for tensor in (*ys, *incoming) if tensor.op.name in graph]
     behind = tuple(dict.fromkeys(node for node in known if node not in framed))
     return Joint(tasks, forward, behind, framed, {node.name for node in fixed}, "; ".join(filter(None, (assumed, unknown))))
@@ -161,9 +170,7 @@ def _written(graph: Graph, purity: Purity, elsewhere: AbstractSet[str]) -> set[V
     return written
 
 
-def _with_rules(
-    tasks: TaskMap, fixed: AbstractSet[Node], framed: AbstractSet[Node], purity: Purity, written: AbstractSet[Value]
-) -> TaskMap:
+def _with_rules(tasks: TaskMap, fixed: AbstractSet[Node], kept: AbstractSet[Node], purity: Purity, written: AbstractSet[Value]) -> TaskMap:
     """Forward tasks run first, one after the other; so do tasks with effects.
 
     What reads a variable by itself, such as a loop, is repeated only where nothing in the graph writes that variable. What is built
@@ -179,7 +186,7 @@ def _with_rules(
             after.add(last_forward)
         if not all(purity.is_pure(node) for node in nodes) and last_effect >= 0:
             after.add(last_effect)
-        may = task.recomputable and not any(node in framed or _reads_what_changes(node, written) for node in nodes)
+        may = task.recomputable and not any(node in kept or _reads_what_changes(node, written) for node in nodes)
         changed[t] = replace(task, after=tuple(sorted(after)), recomputable=may)
         if any(node in fixed for node in nodes):
             last_forward = t
