@@ -178,7 +178,7 @@ def _plan(folder: Path) -> Path:
 
 def _costs(folder: Path) -> Path:
     layer = LayerFigures("model/conv", 3, 10, 100.0, 200.0, 10.0, 40, 40)
-    return write_costs(StepCosts("step", {"x": (8, 3)}, dict.fromkeys(FIGURES, 1.0), (layer,), (), {}), folder / "costs.json")
+    return write_costs(StepCosts("step", {"x": (8, 3)}, dict.fromkeys(FIGURES, 1.0), (layer,), (), {}, 1), folder / "costs.json")
 
 
 def _planner(folder: Path) -> Path:

@@ -483,7 +483,7 @@ node = graph_def.node.add(name="y", op="AddV2", input=["x", "n59999"])
 node.attr["T"].type = 3
 with open(sys.argv[2], "wb") as stream:
     stream.write(graph_def.SerializeToString())
-print(gw.inspect(sys.argv[2], {"x": (2,)}).peak_bytes)
+print(gw.inspect(sys.argv[2], {"x": (2048, 2)}).peak_bytes)
 """
 
 
