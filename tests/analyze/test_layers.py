@@ -100,7 +100,7 @@ def test_what_runs_at_the_peak_is_told_by_the_layer_of_a_subclassed_model(plans:
         found = gw.optimize_memory(model, 0.6, inputs=data, cache_dir=None).memory_plan()
         assert "loop gru_1/while in segments" in " ".join(str(found).split())
     text = " ".join(str(found).split())
-    timeline = found.timeline_before if plans else found.timeline
+    timeline = found.timeline_after if plans else found.timeline
     assert timeline.words(timeline.peak_step).startswith(("gru_1/", "dense_1/"))
     assert f"of {len(timeline.labels):,}, {timeline.words(timeline.peak_step)}" in text
     assert "_1_1" not in text
