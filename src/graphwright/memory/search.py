@@ -184,8 +184,18 @@ class Search:
         Args:
             traced: the step of whose operations the verbs know what they do; others may stand for them in the given one.
         """
-        summed = summed_candidate(given, map_allowed, self.budget_bytes)
-        given, traced = summed, summed if traced is given else summed_candidate(traced, map_allowed, self.budget_bytes)
+        best = self._faster(given, traced, argument_count, map_allowed, allow)
+        summed = summed_candidate(given, map_allowed)
+        if self._is_enough(best) or summed is given or summed.how in self.refused:
+            return best
+        traced = summed if traced is given else summed_candidate(traced, map_allowed)
+        other = self._faster(summed, traced, argument_count, map_allowed, allow)
+        return min(best, other, key=lambda found: (self._price(found[1].found), found[1].found.peak_bytes))
+
+    def _faster(
+        self, given: Candidate, traced: Candidate, argument_count: int, map_allowed: MapTasks, allow: Collection[Verb]
+    ) -> tuple[Candidate, Obtained[Solution]]:
+        """The same for one way of adding up gradients."""
         faster = transposed_candidate(traced, map_allowed) if "transpose" in allow else None
         if faster is None:
             return self._from(given, traced, argument_count, map_allowed, allow, self.time_limit_s)

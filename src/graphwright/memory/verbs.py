@@ -56,7 +56,7 @@ _IN_ORDER_S = 2.5e-5
 Some 13 microseconds on two cores whose kernels are 2.5 times as fast as the model of time says, and only ratios count.
 """
 _LEAST_GAIN = 0.97  # twice the parts must bring the peak below this share of what it was
-_LARGE_SUM = 0.75  # of what a budget leaves free: sums of many terms that take as much are added up as the terms come
+_LARGE_SUM = 0.1  # of what the step holds besides what stays: sums of many terms that take as much can be added up as the terms come
 _MOST_NAMED = 3  # loops, in words of what was done to them
 _MOST_NODES = 400_000  # of a step in parts: beyond that TensorFlow takes minutes to start
 
@@ -194,10 +194,10 @@ def split_candidates(
         before, parts = needs, 2 * parts
 
 
-def summed_candidate(given: Candidate, map_tasks: Callable[[FlatStep], TaskMap], budget_bytes: int | None) -> Candidate:
-    """The given step with sums of many terms added up as these come, where that matters; else the given step."""
+def summed_candidate(given: Candidate, map_tasks: Callable[[FlatStep], TaskMap]) -> Candidate:
+    """The given step with large sums of many terms added up as these come; the given step where there are none."""
     costs = given.tasks.costs
-    free = (budget_bytes or simulate(costs, Schedule(costs.order)).peak_bytes) - costs.resident_bytes
+    free = simulate(costs, Schedule(costs.order)).peak_bytes - costs.resident_bytes
     sums = large_sums(given.flat.graph, int(_LARGE_SUM * free))
     if not sums:
         return given
