@@ -141,6 +141,8 @@ def test_a_check_fails_and_names_the_loop_and_keeps_no_baseline(cases: Any, tmp_
     assert [finding.figure for finding in result.findings if not finding.passed] == ["peak_bytes", "total_flops"]
     assert "'while'" in str(result)
     assert gw.check(tf.function(step), {**feeds, "n": ROUNDS}, max_peak="1TiB", max_flops="1P").passed
+    held = gw.check(tf.function(step), feeds, baseline=gw.step_costs(tf.function(step), inputs=arguments))
+    assert "peak_bytes" in [finding.figure for finding in held.findings if not finding.passed]
     with pytest.raises(gw.ArgumentError, match="not known"):
         gw.check(tf.function(step), feeds, write_baseline=tmp_path / "costs.json")
     assert arguments

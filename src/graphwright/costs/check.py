@@ -107,7 +107,8 @@ def check(
 
 
 def _peak_spread(costs: StepCosts) -> int:
-    return int(costs.figures["peak_bytes"]) - costs.peak_low_bytes
+    peak_bytes = costs.figures["peak_bytes"]
+    return 0 if math.isnan(peak_bytes) else int(peak_bytes) - costs.peak_low_bytes
 
 
 def parse_count(value: object, argument: str) -> float:
