@@ -19,7 +19,7 @@ from graphwright.analyze.time_model import estimated_time_s
 from graphwright.costs.baseline import is_costs_file, read_costs
 from graphwright.costs.counted_graph import Countable, countable, is_graph
 from graphwright.costs.parameters import count_parameters as count_parameters_of
-from graphwright.costs.peak import check_order, own_peak
+from graphwright.costs.peak import check_order, own_peak, traced_how
 from graphwright.costs.xla_peak import by_operation
 from graphwright.errors import ArgumentError
 from graphwright.ir.garbage_collection import garbage_collection_paused
@@ -102,8 +102,7 @@ def step_costs(
         prediction, reason = own_peak(traced, flat, tasks, roles)
         found = _figures(traced.name, traced.feeds, flat.graph, tasks, roles, prediction)
         if prediction is None:
-            peak_how = f"{HOW_PEAK_TRACED}. The peak in the order of TensorFlow's executor is {reason}"
-            return replace(found, how={**found.how, "peak": peak_how})
+            return replace(found, how={**found.how, "peak": traced_how(reason)})
         return replace(found, how={**by_operation(found.how, traced, "layers", "bytes moved"), "peak": prediction.how["peak"]})
     read, counted = countable(Countable(target, feeds, inputs, outputs, mode, batch))
     if read.is_open:

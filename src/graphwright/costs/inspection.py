@@ -9,7 +9,7 @@ from typing import Any
 from graphwright.analyze.flop_tally import UNKNOWN_DIRECTIONS
 from graphwright.analyze.time_model import ASSUMED_ROOFS
 from graphwright.costs.cost_rows import complete_layers, node_costs, op_type_rows
-from graphwright.costs.peak import check_order, own_peak
+from graphwright.costs.peak import check_order, own_peak, traced_how
 from graphwright.costs.profile import profile_traced
 from graphwright.costs.xla_peak import by_operation
 from graphwright.ir.garbage_collection import garbage_collection_paused
@@ -114,7 +114,7 @@ def _inspect(traced: TracedStep, order: Order, measured: Any) -> Inspection:
     if executor is not None:
         how |= executor.how
     elif reason:
-        how["peak"] = f"{HOW_PEAK_TRACED}. The peak in the order of TensorFlow's executor is {reason}"
+        how["peak"] = traced_how(reason)
     if timeline is None:
         timeline = make_timeline(tasks, Schedule(tasks.costs.order), roles)
     peak_bytes = timeline.peak_bytes if executor is None else executor.peak_bytes

@@ -81,19 +81,17 @@ def predict_peak(
         return found if traced.device is None else replace(found, how={**found.how, **_without_xla(traced)})
     flat = flat_step(traced, uncompiled=True)
     tasks = map_tasks(flat)
-    if order == "traced" and flat.loops.trip_counts and not flat.uncompiled:
-        return traced_loops_peak(traced, threads=inter_op_threads(threads), simulations=simulations)
-    prediction = _traced(traced, tasks, inter_op_threads(threads))
-    how = {**prediction.how, **flat.how}
-    if order == "executor":
-        reason = _COMPILED_INSIDE
+    count, reason = inter_op_threads(threads), _COMPILED_INSIDE if order == "executor" else ""
+    if order == "executor" and not flat.uncompiled:
         try:
-            if not flat.uncompiled:
-                return executor_peak(traced, flat.graph, tasks, threads=inter_op_threads(threads), simulations=simulations)
+            return executor_peak(traced, flat.graph, tasks, threads=count, simulations=simulations)
         except (UnsupportedError, GraphError) as error:  # TensorFlow cannot prepare the step here
             reason = f"not known: {first_line(error)}"
-        how["peak"] = f"{how['peak']}. The peak in the order of TensorFlow's executor is {reason}"
-    return replace(prediction, how=how)
+    elif flat.loops.trip_counts and not flat.uncompiled:
+        return traced_loops_peak(traced, threads=count, simulations=simulations)
+    timeline = make_timeline(tasks, Schedule(tasks.costs.order), find_roles(tasks))
+    how = {"peak": traced_how(reason), **flat.how}
+    return make_prediction(traced, timeline, order="traced", threads=count, tasks=tasks, how=how)
 
 
 def _without_xla(traced: TracedStep) -> dict[str, str]:
@@ -128,9 +126,13 @@ def traced_loops_peak(traced: TracedStep, *, threads: int, simulations: int | No
     return replace(found, order="traced", how={**found.how, "peak": f"{_HOW_TRACED_LOOPS}; {HOW_EXECUTOR}"})
 
 
-def _traced(traced: TracedStep, tasks: TaskMap, threads: int) -> PeakPrediction:
-    timeline = make_timeline(tasks, Schedule(tasks.costs.order), find_roles(tasks))
-    return make_prediction(traced, timeline, order="traced", threads=threads, tasks=tasks, how={"peak": HOW_PEAK_TRACED})
+def traced_how(reason: str) -> str:
+    """How the peak of the traced order was obtained.
+
+    Args:
+        reason: why the peak in the order of TensorFlow's executor is unknown; "" where nobody asked for it.
+    """
+    return f"{HOW_PEAK_TRACED}. The peak in the order of TensorFlow's executor is {reason}" if reason else HOW_PEAK_TRACED
 
 
 def check_order(order: str) -> None:

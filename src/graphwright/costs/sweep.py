@@ -76,9 +76,10 @@ def sweep(
                 remedy="leave it out, and call optimize_memory for the size that matters",
             )
         # For a size compiled by XLA, what stays is the only bound.
-        found = [(size, sized.own_peak(size).found) for size in sizes]
-        points = [SweepPoint(n, p.peak_bytes, p.resident_bytes, p.resident_bytes, 0 < budget_bytes >= p.peak_bytes) for n, p in found if p]
-        return _result(points, budget_bytes, sized.own_peak(sizes[0]).how, sized.name)
+        found = [(size, sized.own_peak(size)) for size in sizes]
+        peaks = [(size, peak) for size, (peak, _) in found if peak is not None]
+        points = [SweepPoint(n, p.peak_bytes, p.resident_bytes, p.resident_bytes, 0 < budget_bytes >= p.peak_bytes) for n, p in peaks]
+        return _result(points, budget_bytes, found[0][1].how, sized.name)
     is_bound = len(sizes) > _TRACED_EACH and order == "traced"
     if is_bound:
         sized.open_feeds()

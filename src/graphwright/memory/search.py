@@ -189,8 +189,10 @@ class Search:
         if self._is_enough(best) or summed is given or summed.how in self.refused:
             return best
         traced = summed if traced is given else summed_candidate(traced, map_allowed)
-        other = self._faster(summed, traced, argument_count, map_allowed, allow)
-        return min(best, other, key=lambda found: (self._price(found[1].found), found[1].found.peak_bytes))
+        return self._least(best, self._faster(summed, traced, argument_count, map_allowed, allow))
+
+    def _least(self, *found: tuple[Candidate, Obtained[Solution]]) -> tuple[Candidate, Obtained[Solution]]:
+        return min(found, key=lambda each: (self._price(each[1].found), each[1].found.peak_bytes))
 
     def _faster(
         self, given: Candidate, traced: Candidate, argument_count: int, map_allowed: MapTasks, allow: Collection[Verb]
@@ -202,8 +204,7 @@ class Search:
         best = self._from(faster, faster, argument_count, map_allowed, allow, self.time_limit_s / 2)
         if self.budget_bytes is not None and self._price(best[1].found) <= _CHEAP:
             return best
-        other = self._from(given, traced, argument_count, map_allowed, allow, self.time_limit_s / 2)
-        return min(best, other, key=lambda found: (self._price(found[1].found), found[1].found.peak_bytes))
+        return self._least(best, self._from(given, traced, argument_count, map_allowed, allow, self.time_limit_s / 2))
 
     def _from(
         self, start: Candidate, traced: Candidate, argument_count: int, map_allowed: MapTasks, allow: Collection[Verb], limit_s: float
