@@ -179,7 +179,8 @@ class Search:
     def one_device(
         self, given: Candidate, traced: Candidate, argument_count: int, map_allowed: MapTasks, allow: Collection[Verb]
     ) -> tuple[Candidate, Obtained[Solution]]:
-        """The step, as it is given or as a verb makes it, that a plan costs least for; the time allowed is for all of them together.
+        """The step, as it is given or as a verb makes it, that a plan costs least for; the time allowed is for all of them together. Where
+        none keeps the budget, the step that adds up large sums of gradients as they come gets as much time again.
 
         Args:
             traced: the step of whose operations the verbs know what they do; others may stand for them in the given one.

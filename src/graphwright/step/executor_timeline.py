@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 
 import numpy as np
@@ -32,20 +33,20 @@ def executor_timeline(state: PeakState, tasks: TaskMap, roles: Roles) -> Timelin
     direction_of = {node.name: direction for node, direction in roles.directions.items()}
     direction = [_direction(start.node.name, direction_of) for start in starts]
     role_of = _role_finder(tasks, roles, direction_of)
-    ticks = np.array([start.tick for start in starts], dtype=np.int64)
+    ticks = [start.tick for start in starts]
     series = {role: np.zeros(len(starts) + 1, dtype=np.int64) for role in ROLES}
     for value, nbytes in tasks.resident.items():
         series[roles.resident[value]][0] += nbytes
     lifetimes: list[BufferLifetime] = []
     for holding in state.holdings:
-        first, end = (int(np.searchsorted(ticks, tick)) for tick in (holding.first, holding.end))
+        first, end = (bisect_left(ticks, tick) for tick in (holding.first, holding.end))
         role = role_of(holding)
         series[role][first] += holding.nbytes
         series[role][end] -= holding.nbytes
         if first < end:
             lifetimes.append(BufferLifetime(live_buffer(holding.value, role, holding.nbytes, roles), first, end - 1))
     for holding in state.freed:
-        series[roles.resident.get(holding.value, "weights")][int(np.searchsorted(ticks, holding.end))] -= holding.nbytes
+        series[roles.resident.get(holding.value, "weights")][bisect_left(ticks, holding.end)] -= holding.nbytes
     live = {role: np.cumsum(row)[: len(starts)] for role, row in series.items()}
     total = np.array([start.total_bytes for start in starts], dtype=np.int64)
     live["temporaries"] = live["temporaries"] + total - sum(live.values())
