@@ -33,9 +33,11 @@ from graphwright.commands.inputs import (
     EXIT_INFEASIBLE,
     AsJson,
     Batch,
+    Chart,
     Device,
     Feeds,
     Html,
+    Layers,
     ModeOption,
     OrderOption,
     Target,
@@ -50,7 +52,7 @@ from graphwright.commands.inputs import (
 )
 from graphwright.commands.interrupts import ends_when_interrupted
 from graphwright.commands.measured_plan import measured_plan
-from graphwright.commands.output import Commands, echo, echo_json, print_result, write_html
+from graphwright.commands.output import Commands, echo, echo_json, next_command, print_result, write_html
 from graphwright.errors import ArgumentError, printable
 from graphwright.report.progress import hide, shown
 from graphwright.report.results import LayerColumn, LayerTable
@@ -70,6 +72,7 @@ _EDITING = "Change a model"
 _SETUP = "This installation"
 
 
+DEFAULT_VERBS = "recompute,segment"
 _Progress = Callable[[float, str], None]
 
 Budget = Annotated[str, typer.Option("--budget", help='Bytes, text such as "2.5GiB", or a share of the unmodified peak: 0.5 or "50%".')]
@@ -118,6 +121,8 @@ def inspect(
         bool, typer.Option("--measure", help="Also run the step in a fresh process, on made-up inputs, and measure it.")
     ] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Also run it there and measure the time of each operation.")] = False,
+    layers: Layers = False,
+    chart: Chart = False,
     depth: Annotated[int | None, unset("Levels of the table of layers; as many as make some 40 rows.", min=1)] = None,
     columns: Annotated[
         str | None,
@@ -140,7 +145,15 @@ def inspect(
     report = gw.inspect(loaded, feeds=feeds, mode=mode, batch=batch, measure=measure, profile=profile, order=order)
     if advised is not None:
         report = report.with_advice(advised.for_command(shlex.quote(target)))
-    print_result(dataclasses.replace(report, table=table), as_json=as_json)
+    asked = [part for part, wanted in (("layers", layers or depth or columns), ("chart", chart)) if wanted]
+    print_result(dataclasses.replace(report, table=table), as_json=as_json, parts=asked)
+    if not as_json and not asked:
+        trains = report.backward_flops or report.undivided_flops
+        echo(
+            next_command("optimize", target, "--budget 50%", batch, feed)
+            if trains
+            else next_command("inspect", target, "--all", batch, feed)
+        )
     write_html(report, html, quiet=as_json)
 
 
@@ -174,7 +187,7 @@ def optimize(
             help="What the plan may do: recompute, segment, offload, which are bit for bit the same; transpose, split, which may round "
             "otherwise; or all, which means all but offload."
         ),
-    ] = "recompute,segment",
+    ] = DEFAULT_VERBS,
     offload_to: Annotated[
         str | None,
         unset(
@@ -184,6 +197,8 @@ def optimize(
         ),
     ] = None,
     measure: Annotated[bool, typer.Option("--measure", help="Measure the step before and after, each in a fresh process.")] = False,
+    layers: Layers = False,
+    chart: Chart = False,
     html: Html = None,
     device: Device = HERE,
     as_json: AsJson = False,
@@ -216,7 +231,12 @@ def optimize(
     result = dataclasses.replace(fast.plan, name=traced.name)
     if measure:
         result = measured_plan(result, step, fast, inputs)
-    print_result(result, as_json=as_json)
+    asked = [part for part, wanted in (("layers", layers), ("chart", chart)) if wanted]
+    print_result(result, as_json=as_json, parts=asked)
+    if not as_json and not asked and result.status != "infeasible":
+        if not measure:
+            echo(next_command("optimize", f"--budget {shlex.quote(budget)} --measure --trust", target, batch, feed) if budget else "")
+        echo(f"In code: model = gw.optimize_memory(model, {amount!r}{', allow=' + repr(allow) if allow != DEFAULT_VERBS else ''})")
     if save is not None:
         result.save(save)
         if not as_json:
@@ -376,7 +396,7 @@ def doctor(as_json: AsJson = False) -> None:
 
 for _registered in (*app.registered_commands, *edit.edit.registered_commands):
     if _registered.callback not in (None, demo, doctor, plan):  # which read no model
-        _registered.callback = takes_trust(_registered.callback)
+        _registered.callback = takes_trust(_registered.callback, shows=_registered.rich_help_panel in (_COSTS, _MEMORY))
 
 
 @contextmanager

@@ -85,10 +85,14 @@ Device = Annotated[
     typer.Option("--device", help=f"What peaks are for: {', '.join((HERE, *DEVICES))}; a GPU need not be there, see docs/devices.md."),
 ]
 Html = Annotated[Path | None, written_file("Write the report to this file.", "--html")]
+Layers = Annotated[bool, typer.Option("--layers", help="Print the table of layers too.")]
+Chart = Annotated[bool, typer.Option("--chart", help="Print memory over the step too.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 
 _trusted: ContextVar[bool] = ContextVar("--trust", default=False)
+_whole: ContextVar[bool] = ContextVar("--all", default=False)
+_WHOLE = Annotated[bool, typer.Option("--all", help="Print every section, and how each figure was obtained.")]
 _ON_ALL = {
     "trust": Annotated[bool, typer.Option("--trust", help="What the files hold may run: Lambda layers, and the model where it is run.")],
     "quiet": Annotated[bool, typer.Option("--quiet", "-q", help="Do not show what is being done.")],
@@ -96,24 +100,31 @@ _ON_ALL = {
 }
 
 
-def takes_trust(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with the options that all have that read a model: `--trust`, which holds for all files, and how progress is shown."""
+def takes_trust(command: Callable[..., None], *, shows: bool) -> Callable[..., None]:
+    """The command with the options of all that read a model: `--trust`, progress, and `--all` where a result is shown."""
 
     @wraps(command)
-    def run(*args: Any, trust: bool, quiet: bool, verbose: bool, **kwargs: Any) -> None:
-        before = _trusted.set(trust)
+    def run(*args: Any, trust: bool, quiet: bool, verbose: bool, whole: bool = False, **kwargs: Any) -> None:
+        before, all_before = _trusted.set(trust), _whole.set(whole)
         try:
             with silent() if quiet else shown(lines_of_progress() if verbose else None, after_s=0.0):
                 command(*args, **kwargs)
         finally:
             _trusted.reset(before)
+            _whole.reset(all_before)
 
     signature = inspect.signature(command, eval_str=True)
     kind = inspect.Parameter.KEYWORD_ONLY
-    options = [inspect.Parameter(name, kind, default=False, annotation=option) for name, option in _ON_ALL.items()]
+    shared = _ON_ALL | ({"whole": _WHOLE} if shows else {})
+    options = [inspect.Parameter(name, kind, default=False, annotation=option) for name, option in shared.items()]
     run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *options])  # pyright: ignore[reportAttributeAccessIssue]
-    run.__annotations__ = {**command.__annotations__, **_ON_ALL}
+    run.__annotations__ = {**command.__annotations__, **shared}
     return run
+
+
+def shows_all() -> bool:
+    """Whether the command line asks for every section of a result."""
+    return _whole.get()
 
 
 def path_of(text: str | Path) -> Path:

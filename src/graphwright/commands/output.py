@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from rich.markup import escape
 from rich.panel import Panel
 from typer.core import TyperGroup
 
-from graphwright.commands.inputs import EXIT_ERROR, EXIT_INFEASIBLE
+from graphwright.commands.inputs import EXIT_ERROR, EXIT_INFEASIBLE, shows_all
 from graphwright.errors import ErrorCode, GraphwrightError, InfeasibleError, printable
 from graphwright.plain import plain
 from graphwright.report.progress import hide, tell
@@ -34,10 +36,11 @@ _PARAMETERS = {"feeds": "feed", "order_by": "sort", "batches": "batch"}
 """Arguments of the library that commands have under another name."""
 
 
-def print_result(result: Any, *, as_json: bool) -> None:
-    """Print a result: its text, or what its `to_json` gives."""
+def print_result(result: Any, *, as_json: bool, parts: Sequence[str] = ()) -> None:
+    """Print a result: its first screen with more parts, whole under `--all`; or its JSON."""
     if not as_json:
-        echo(str(result))
+        chosen = ("all",) if shows_all() else parts
+        echo(result.text(*chosen) if chosen else str(result))
         return
     echo_json(plain(result))
 
@@ -46,6 +49,16 @@ def echo(text: str) -> None:
     """Print a text, without what a terminal would obey."""
     hide()
     typer.echo(printable(text, lines=True))
+
+
+def next_command(command: str, options: str, target: str, batch: int | None, feeds: Sequence[str] | None) -> str:
+    """A line that names the next command to run on the same target.
+
+    >>> next_command("optimize", "--budget 50%", "my net.keras", 8, None)
+    "Next: graphwright optimize 'my net.keras' --batch 8 --budget 50%"
+    """
+    sizes = [f"--batch {batch}"] * (batch is not None) + [f"--feed {shlex.quote(feed)}" for feed in feeds or ()]
+    return f"Next: graphwright {' '.join([command, shlex.quote(target), *sizes, options])}"
 
 
 def echo_json(value: Any) -> None:

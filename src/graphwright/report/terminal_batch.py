@@ -45,7 +45,8 @@ def print_max_batch(answer: MaxBatch, page: Page) -> None:
     columns = chosen(_AROUND, "batch", "predicted peak", *(["measured peak"] if answer.measured else []), "budget", "fits")
     if rows := _max_batch_rows(answer):
         page.table("Around the budget", rows, columns)
-    page.section("Predicted peak", pieces_table(answer.formula, page.body_width))
+    if page.shows("all"):
+        page.section("Predicted peak", pieces_table(answer.formula, page.body_width))
     page.origins(answer.how.items())
 
 
