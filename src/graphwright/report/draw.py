@@ -72,6 +72,11 @@ class Printed(Result):
         Args:
             parts: "layers" for the table of layers, "chart" for memory over the step, where the result has them; "all" for every section,
                 with how each figure was obtained.
+
+        >>> import tensorflow as tf, graphwright as gw
+        >>> report = gw.predict_peak(tf.function(lambda x: tf.nn.relu(x) + 1.0), {"x": (256, 256)})
+        >>> "How each figure was obtained" in report.text("all"), "How each figure" in report.text()
+        (True, False)
         """
         return drawn(self, "text", *parts)
 
