@@ -139,7 +139,7 @@ def inspect(
     shown = None if columns is None else tuple(name.strip() for name in columns.split(","))
     table = LayerTable(depth, cast("tuple[LayerColumn, ...] | None", shown))
     feeds = parse_feeds(feed)
-    amount = None if memory is None else parse_amount(memory)
+    amount = None if memory is None else parse_amount(memory, "memory")
     loaded = load_target(target, runs=measure or profile)
     advised = None if amount is None else gw.advise(loaded, amount, feeds, batch=batch)
     report = gw.inspect(loaded, feeds=feeds, mode=mode, batch=batch, measure=measure, profile=profile, order=order)
@@ -258,7 +258,7 @@ def advise(
 
     Nothing is run. Plans are kept: following the advice plans nothing again.
     """
-    feeds, amount = parse_feeds(feed), parse_amount(memory)
+    feeds, amount = parse_feeds(feed), parse_amount(memory, "memory")
     loaded = load_target(target)
     found = gw.advise(loaded, amount, feeds, batch=batch, device=device).for_command(shlex.quote(target))
     print_result(found, as_json=as_json)

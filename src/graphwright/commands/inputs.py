@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import inspect
@@ -9,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import wraps
 from pathlib import Path
@@ -20,10 +22,12 @@ from typer import CallbackParam
 from graphwright.analyze.device_models import DEVICES, HERE
 from graphwright.errors import ArgumentError, located
 from graphwright.files import check_file_for_user
+from graphwright.plan.budget import Budget
 from graphwright.report.progress import lines_of_progress, shown, silent, tell
 from graphwright.source.tensorflow_import import import_tensorflow, start_quietly
 from graphwright.source.trust import check_trusted, trust
 
+_NAMED = 8
 EXIT_ERROR = 2
 EXIT_INFEASIBLE = 3
 EXIT_CHECK_FAILED = 4
@@ -143,6 +147,9 @@ def load_target(text: str, *, runs: bool = False) -> Any:
         MissingDependencyError: TensorFlow is not installed.
     """
     path = path_of(text)
+    if path.suffix == ".py" and path.is_file():
+        names = ast.parse(path.read_bytes()).body
+        raise ArgumentError("a Python file was given", where="argument TARGET", remedy=_one_of(text, _names(names)))
     if path.exists():
         if runs:
             check_trusted(path, "running the model")  # before TensorFlow is loaded
@@ -175,11 +182,34 @@ def load_target(text: str, *, runs: bool = False) -> Any:
         ) from error
     for attribute in attributes.split("."):
         if not hasattr(found, attribute):
-            raise ArgumentError(f"{module_name!r} has no {attribute!r}", where=f"argument TARGET, {text!r}")
+            here = [name for name in vars(found) if name[0] != "_" and not inspect.ismodule(getattr(found, name))]
+            where = f"argument TARGET, {text!r}"
+            raise ArgumentError(f"{module_name!r} has no {attribute!r}", where=where, remedy=_one_of(module_name, here))
         found = getattr(found, attribute)
     from graphwright.source.load import made_by
 
     return made_by(found)
+
+
+def _names(body: Sequence[ast.stmt]) -> list[str]:
+    """The functions and variables that a file defines."""
+    names: list[str] = []
+    for statement in body:
+        if isinstance(statement, ast.FunctionDef):
+            names.append(statement.name)
+        elif isinstance(statement, ast.Assign):
+            names += [target.id for target in statement.targets if isinstance(target, ast.Name)]
+    return [name for name in names if name[0] != "_"]
+
+
+def _one_of(module: str, names: Sequence[str]) -> str:
+    """A remedy that lists what a module holds.
+
+    >>> _one_of("steps.py", ["train_step", "model"])
+    'give steps.py:NAME with one of train_step, model'
+    """
+    more = ", ..." if len(names) > _NAMED else ""
+    return f"give {module}:NAME with one of {', '.join(names[:_NAMED])}{more}" if names else f"{module} defines nothing that could be read"
 
 
 def _run(file: Path) -> Any:
@@ -300,18 +330,24 @@ def parse_batches(text: str) -> list[int]:
     return sizes
 
 
-def parse_amount(text: str) -> int | float | str:
-    """A budget as the library takes it: a number where the text is one, else the text.
+def parse_amount(text: str, option: str = "budget") -> int | float | str:
+    """A budget as the library takes it: a number where the text is one, else the text. It is checked before anything is loaded.
+
+    Raises:
+        ArgumentError: it is no amount of memory; the error names the option.
 
     >>> parse_amount("1000000"), parse_amount("0.5"), parse_amount("2.5GiB")
     (1000000, 0.5, '2.5GiB')
     """
-    for read in (int, float):
-        try:
-            return read(text)
-        except ValueError:
-            continue
-    return text
+    amount: int | float | str = text
+    for read in (float, int):
+        with suppress(ValueError):
+            amount = read(text)
+    if text != "smallest" and not Budget.read(amount, option).is_share and amount in range(101):
+        raise ArgumentError(
+            f"{amount} bytes were given", argument=option, cause=f"{text}% was meant", remedy=f"write {text}%, or a unit: {text}MiB"
+        )
+    return amount
 
 
 def names_in(texts: Sequence[str] | None) -> list[str] | None:
@@ -322,7 +358,14 @@ def names_in(texts: Sequence[str] | None) -> list[str] | None:
     return names or None
 
 
-def bytes_in(text: str) -> int | str:
-    """An amount of bytes as the library takes it; a fraction stays text, which is refused there."""
-    amount = parse_amount(text)
-    return text if isinstance(amount, float) else amount
+def bytes_in(text: str, option: str = "budget") -> int:
+    """An amount of bytes.
+
+    Raises:
+        ArgumentError: it is none, or a share; the error names the option.
+    """
+    try:
+        return Budget.read(parse_amount(text, option)).nbytes
+    except ArgumentError as error:
+        error.argument = option
+        raise
