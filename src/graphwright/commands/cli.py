@@ -52,7 +52,7 @@ from graphwright.commands.inputs import (
 )
 from graphwright.commands.interrupts import ends_when_interrupted
 from graphwright.commands.measured_plan import measured_plan
-from graphwright.commands.output import Commands, echo, echo_json, next_command, print_result, write_html
+from graphwright.commands.output import Commands, echo, echo_json, print_result, write_html
 from graphwright.errors import ArgumentError, printable
 from graphwright.report.progress import hide, shown
 from graphwright.report.results import LayerColumn, LayerTable
@@ -148,12 +148,9 @@ def inspect(
     asked = [part for part, wanted in (("layers", layers or depth or columns), ("chart", chart)) if wanted]
     print_result(dataclasses.replace(report, table=table), as_json=as_json, parts=asked)
     if not as_json and not asked:
-        trains = report.backward_flops or report.undivided_flops
-        echo(
-            next_command("optimize", target, "--budget 50%", batch, feed)
-            if trains
-            else next_command("inspect", target, "--all", batch, feed)
-        )
+        command, options = ("optimize", "--budget 50%") if report.backward_flops or report.undivided_flops else ("inspect", "--all")
+        sizes = [f"--batch {batch}"] * (batch is not None) + [f"--feed {shlex.quote(text)}" for text in feed or ()]
+        echo(f"Next: graphwright {' '.join([command, shlex.quote(target), *sizes, options])}")
     write_html(report, html, quiet=as_json)
 
 
@@ -234,8 +231,8 @@ def optimize(
     asked = [part for part, wanted in (("layers", layers), ("chart", chart)) if wanted]
     print_result(result, as_json=as_json, parts=asked)
     if not as_json and not asked and result.status != "infeasible":
-        if not measure:
-            echo(next_command("optimize", f"--budget {shlex.quote(budget)} --measure --trust", target, batch, feed) if budget else "")
+        if not measure and device == HERE:
+            echo("To measure it: add --measure --trust")
         echo(f"In code: model = gw.optimize_memory(model, {amount!r}{', allow=' + repr(allow) if allow != DEFAULT_VERBS else ''})")
     if save is not None:
         result.save(save)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -49,16 +48,6 @@ def echo(text: str) -> None:
     """Print a text, without what a terminal would obey."""
     hide()
     typer.echo(printable(text, lines=True))
-
-
-def next_command(command: str, options: str, target: str, batch: int | None, feeds: Sequence[str] | None) -> str:
-    """A line that names the next command to run on the same target.
-
-    >>> next_command("optimize", "--budget 50%", "my net.keras", 8, None)
-    "Next: graphwright optimize 'my net.keras' --batch 8 --budget 50%"
-    """
-    sizes = [f"--batch {batch}"] * (batch is not None) + [f"--feed {shlex.quote(feed)}" for feed in feeds or ()]
-    return f"Next: graphwright {' '.join([command, shlex.quote(target), *sizes, options])}"
 
 
 def echo_json(value: Any) -> None:
