@@ -41,9 +41,9 @@ from graphwright.commands.inputs import (
     ModeOption,
     OrderOption,
     Target,
+    bytes_or_share,
     checked,
     load_target,
-    parse_amount,
     parse_feeds,
     place_of_copies,
     takes_trust,
@@ -139,7 +139,7 @@ def inspect(
     shown = None if columns is None else tuple(name.strip() for name in columns.split(","))
     table = LayerTable(depth, cast("tuple[LayerColumn, ...] | None", shown))
     feeds = parse_feeds(feed)
-    amount = None if memory is None else parse_amount(memory, "memory")
+    amount = None if memory is None else bytes_or_share(memory, "memory")
     loaded = load_target(target, runs=measure or profile)
     advised = None if amount is None else gw.advise(loaded, amount, feeds, batch=batch)
     report = gw.inspect(loaded, feeds=feeds, mode=mode, batch=batch, measure=measure, profile=profile, order=order)
@@ -202,7 +202,7 @@ def optimize(
 ) -> None:
     """Plan a training step into a memory budget, and prove that it computes the same."""
     feeds = parse_feeds(feed)
-    amount = None if budget is None else parse_amount(budget)
+    amount = None if budget is None else bytes_or_share(budget)
     if (budget is None) == (plan is None):
         what = "neither --budget nor --plan was given" if plan is None else "--budget was given beside --plan"
         raise ArgumentError(what, remedy="give one of them; a plan is followed under the budget that it was made for")
@@ -255,7 +255,7 @@ def advise(
 
     Nothing is run. Plans are kept: following the advice plans nothing again.
     """
-    feeds, amount = parse_feeds(feed), parse_amount(memory, "memory")
+    feeds, amount = parse_feeds(feed), bytes_or_share(memory, "memory")
     loaded = load_target(target)
     found = gw.advise(loaded, amount, feeds, batch=batch, device=device).for_command(shlex.quote(target))
     print_result(found, as_json=as_json)
@@ -274,7 +274,7 @@ def demo(
     """A U-Net trained in half its memory: planned, proved equal, measured, with a report."""
     from graphwright.commands.demo_model import make_demo
 
-    amount = parse_amount(budget)
+    amount = bytes_or_share(budget)
     start_quietly()
     console = SafeConsole()
     with _stages(console) as stage:

@@ -182,7 +182,7 @@ def load_target(text: str, *, runs: bool = False) -> Any:
         ) from error
     for attribute in attributes.split("."):
         if not hasattr(found, attribute):
-            here = [name for name in vars(found) if name[0] != "_" and not inspect.ismodule(getattr(found, name))]
+            here = [name for name, value in inspect.getmembers(found) if name[0] != "_" and not inspect.ismodule(value)]
             where = f"argument TARGET, {text!r}"
             raise ArgumentError(f"{module_name!r} has no {attribute!r}", where=where, remedy=_one_of(module_name, here))
         found = getattr(found, attribute)
@@ -343,10 +343,21 @@ def parse_amount(text: str, option: str = "budget") -> int | float | str:
     for read in (float, int):
         with suppress(ValueError):
             amount = read(text)
-    if text != "smallest" and not Budget.read(amount, option).is_share and amount in range(101):
-        raise ArgumentError(
-            f"{amount} bytes were given", argument=option, cause=f"{text}% was meant", remedy=f"write {text}%, or a unit: {text}MiB"
-        )
+    if text != "smallest":
+        Budget.read(amount, option)
+    return amount
+
+
+def bytes_or_share(text: str, option: str = "budget") -> int | float | str:
+    """A budget that may be a share. A bare number up to 100 is refused: a percentage was meant.
+
+    Raises:
+        ArgumentError: see `parse_amount`.
+    """
+    amount = parse_amount(text, option)
+    if isinstance(amount, int) and amount <= 100:
+        what, remedy = f"{amount} bytes were given", f"write {text}%, or a unit: {text}MiB"
+        raise ArgumentError(what, argument=option, cause=f"{text}% was meant", remedy=remedy)
     return amount
 
 
