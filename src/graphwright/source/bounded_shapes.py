@@ -16,7 +16,7 @@ import numpy as np
 
 from graphwright.ir.dtypes import Argument, Numbers, Shape, filled
 from graphwright.ir.traits.arithmetic import GOES_BY_ELEMENTS
-from graphwright.ir.traits.control_flow import BRANCHES, LOOPS, NEXT_ITERATIONS
+from graphwright.ir.traits.control_flow import BRANCHES, ENTERS, EXITS, LOOPS, MERGES, NEXT_ITERATIONS, SWITCHES
 from graphwright.ir.walk import in_order
 from graphwright.source import private_tensorflow
 from graphwright.source.attributes import shape_of
@@ -44,6 +44,7 @@ _FINDS = frozenset(
     "Where Unique UniqueV2 UniqueWithCounts UniqueWithCountsV2 ListDiff DynamicPartition SparseAdd SparseFillEmptyRows Slice StridedSlice "
     "DenseToDenseSetOperation NonMaxSuppression NonMaxSuppressionV2 NonMaxSuppressionV3 NonMaxSuppressionV4 NonMaxSuppressionV5".split()
 )
+_HANDS_ON = frozenset({"Identity"}) | ENTERS | MERGES | SWITCHES | EXITS | NEXT_ITERATIONS
 _REDUCES = frozenset("Sum Mean Max Min Prod All Any".split())
 
 
@@ -171,12 +172,13 @@ class _Bounds:
 
     def _bind_list(self, op: Any, inputs: Sequence[Any], tensor: Any) -> None:
         """Let a list know the shape of its elements, where it is made of rows of known size, or of a list that knows."""
-        type_, rows = private_tensorflow.type_behind(tensor), _known(inputs[0]) if inputs else None
-        if type_ is None or (type_[1] is not None and None not in type_[1]):
+        said, rows = private_tensorflow.type_behind(tensor), _known(inputs[0]) if inputs else None
+        type_ = private_tensorflow.type_behind(inputs[0]) if op.type in _HANDS_ON else said
+        if type_ is None or (said is not None and said[1] is not None and None not in said[1]):
             return
         if op.type == "TensorListFromTensor" and rows:
             type_ = type_[0], rows[1:]
-        elif any(t is not u and t.dtype == tensor.dtype for t, u in zip(inputs, op.inputs, strict=True)):
+        elif op.type not in _HANDS_ON and any(t is not u and t.dtype == tensor.dtype for t, u in zip(inputs, op.inputs, strict=True)):
             type_ = private_tensorflow.type_behind(self._made(op, inputs)[tensor.value_index]) or type_
         if type_[1] is not None and None not in type_[1] and (self.bounds or self._is_exact(op)):
             self.largest[tensor.ref()] = made = self.tf.compat.v1.placeholder(tensor.dtype, tensor.shape)
