@@ -121,12 +121,8 @@ def _inferred(graph: Graph, arguments: Sequence[Argument], *, bounded: Known | N
         graph_def = forbid_to_run(to_graph_def(graph, keep=lambda node: node not in inputs))
         for node in graph_def.node:  # the gradient of a loop's body is placed with nodes of the body, which are not here
             node.attr.pop("_class", None)
-        if bounded is not None:
-            return import_bounded(graph_def, input_map, partial(_results, graph), given, bounded.sizes)
-        tf.graph_util.import_graph_def(graph_def, input_map=input_map, name="")
-    operation: Any = func_graph.get_operation_by_name
-    made = {node.name: list(operation(node.name).outputs) for node in graph.nodes if node not in inputs}
-    return Bounded(made, made, [], {}, lambda _: None)
+        sizes, functions = (bounded or Known()).sizes, partial(_results, graph, bounded)
+        return import_bounded(graph_def, input_map, functions, given, sizes, bounds=bounded is not None)
 
 
 def _stand_in(argument: Argument, dtype: Any, name: str) -> Any:
@@ -140,20 +136,21 @@ def _stand_in(argument: Argument, dtype: Any, name: str) -> Any:
     return tensor
 
 
-def _results(graph: Graph, name: str, arguments: Sequence[Argument]) -> list[Outputs]:
+def _results(graph: Graph, bounded: Known | None, name: str, arguments: Sequence[Argument]) -> list[Outputs]:
     """What each branch of a node, or the body of a loop, gives for these arguments."""
     results: list[Outputs] = []
     node = graph[name]
     for function in called_functions(node, "body") or called_functions(node):
         body = graph.functions[function].body
-        inferred = _inferred(body, arguments, bounded=Known())
+        inferred = _inferred(body, arguments, bounded=None if bounded is None else Known())
         position = {value: k for k, value in enumerate(body.inputs)}
-        outputs: list[tuple[Shape, Numbers | None]] = []
+        outputs: list[tuple[Shape, Numbers | None, bool]] = []
         for value in body.outputs:
             if value in position:
-                outputs.append((arguments[position[value]].shape, arguments[position[value]].numbers))
+                argument = arguments[position[value]]
+                outputs.append((argument.shape, argument.numbers, argument.exact is None))
             else:
                 made, largest = (tensors[value.producer.name][value.index] for tensors in (inferred.made, inferred.tensors))
-                outputs.append((shape_of(largest), inferred.numbers(made)))
+                outputs.append((shape_of(largest), inferred.numbers(made), value.name not in inferred.at_most))
         results.append(outputs)
     return results
