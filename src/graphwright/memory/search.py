@@ -13,7 +13,6 @@ from graphwright.analyze.loop_pairs import find_pairs
 from graphwright.analyze.splitting import LARGE, QUITE_LARGE
 from graphwright.ir.graph import Graph
 from graphwright.memory.offload import Offload
-from graphwright.memory.offload_state import state_candidates
 from graphwright.memory.parts import Part, same_work, split
 from graphwright.memory.plan_cache import PlanCache, fingerprint, other_step, plan_key
 from graphwright.memory.planning import Progress, map_tasks, room_bytes, solve_with_room
@@ -241,13 +240,6 @@ class Search:
             best = self._offloaded(start, offload, best, time)
         if offload is not None and without is not start and self._price(best[1].found) > 0:
             best = self._offloaded(without, offload, best, time)
-        if offload is not None and offload.on_disk and not start.sent and not self._is_enough(best):
-            excess, candidate = best[1].found.peak_bytes - (self.budget_bytes or 0), None
-            for candidate in state_candidates(start, map_allowed, offload, excess):
-                if not self._is_enough(best):
-                    best = self._better([candidate], best, time, 1)
-            if candidate is not None and not self._is_enough(best):
-                best = self._offloaded(candidate, offload, best, time)
         return best
 
     def _offloaded(
@@ -262,7 +254,7 @@ class Search:
             return best
         once = sum(task.time for task in costs.tasks)
         room = room_bytes(costs, len(step.flat.graph), self.budget_bytes or 0)
-        prices = offload.prices(step.flat, step.tasks, step.sent)
+        prices = offload.prices(step.flat, step.tasks)
         tried: list[set[int]] = [set()]
         for choose in (cheaper_than_running_again, partial(cheaper_than_running_again, with_inputs=False), all_copies):
             copies = choose(costs, prices)

@@ -35,7 +35,6 @@ from graphwright.plan.model import CostGraph, Schedule
 from graphwright.plan.simulate import simulate
 from graphwright.step.flatten import FlatStep, find_loop_costs, stateful_op_types
 from graphwright.transform.cancel_reshapes import cancel_reshapes
-from graphwright.transform.offload_state import Sent
 from graphwright.transform.running_sums import add_up_in_turn, large_sums
 from graphwright.transform.split_batch import split_batch
 from graphwright.transform.transpose_factors import transpose_factors
@@ -122,8 +121,7 @@ class Candidate:
         parts: in how many parts of the batch it runs.
         loops: the names of the loops that run in segments.
         transposed: the names of the loops before which matrices are transposed.
-        offload: where its tasks that are copied have their copies, and variables their files; None where there are none.
-        sent: the variables that are in files between two runs.
+        offload: where its tasks that are copied have their copies; None without copies.
         how: what was done to the given step; "" for the given step itself.
         slower: how much longer its tasks take than the given step's, each once, as a share.
         before: the step that it was made of; None for the given step, and for the traced one.
@@ -142,7 +140,6 @@ class Candidate:
     bound_bytes: int = 0
     before: Candidate | None = None
     offload: Offload | None = None
-    sent: tuple[Sent, ...] = ()
 
     @property
     def root(self) -> Candidate:

@@ -7,7 +7,7 @@ its budget is never said to fit, and a measured peak over the budget is said fir
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -68,7 +68,7 @@ def inspection_verdict(inspection: Inspection) -> str:
     """One sentence: what the step needs and where it goes."""
     own, timeline = inspection.executor, inspection.timeline
     peak = timeline.peak_bytes
-    text = f"{inspection.name} needs {format_bytes(peak)} at its peak"
+    text = f"{inspection.name} needs {format_bytes(peak)} at its peak{of_example_sizes(inspection.how)}"
     if own is not None and own.order == "xla":
         needed = f"{format_bytes(own.peak_bytes)} at its peak, compiled by XLA; operation by operation"
         text = f"{inspection.name} needs {needed} {format_bytes(peak)}"
@@ -100,9 +100,10 @@ def plan_verdict(plan: MemoryPlan) -> str:
         budget, measured = format_bytes_apart(plan.budget_bytes, plan.measured_after.peak_bytes)
         return f"Over budget when measured: {plan.name} was planned at {format_bytes(plan.peak_bytes)} and took {measured} of {budget}."
     if plan.status == "unchanged":
-        return f"Fits as it is: {plan.name} needs {peak} of {budget}, and nothing is changed."
+        return f"Fits as it is: {plan.name} needs {peak} of {budget}{of_example_sizes(plan.how)}, and nothing is changed."
     price = "no extra time" if plan.overhead <= 0 else f"{format_percent(plan.overhead)} more time"
-    text = f"Fits: {plan.name} needs {peak} of {budget}, down from {format_bytes(plan.original_peak_bytes)}, for {price}"
+    sizes = of_example_sizes(plan.how)
+    text = f"Fits: {plan.name} needs {peak} of {budget}{sizes}, down from {format_bytes(plan.original_peak_bytes)}, for {price}"
     if plan.measured_after is None:
         return text + " as planned; not measured yet."
     text += f" as planned; measured {format_bytes(plan.measured_after.peak_bytes)}"
@@ -110,6 +111,11 @@ def plan_verdict(plan: MemoryPlan) -> str:
     if math.isnan(ratio):
         return f"{text}."
     return f"{text} and {format_percent(abs(ratio))} {'more' if ratio >= 0 else 'less'} time."
+
+
+def of_example_sizes(how: Mapping[str, str]) -> str:
+    """What a verdict adds where sizes depend on data and were taken from one call."""
+    return " with the sizes of the example inputs" if "example inputs" in how.get("sizes", "") else ""
 
 
 def plan_tone(plan: MemoryPlan) -> Tone:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from graphwright.report.peak_prediction import PeakPrediction
-from graphwright.report.summary import Fact
+from graphwright.report.summary import Fact, of_example_sizes
 from graphwright.report.tables import Column
 from graphwright.report.terminal_layout import Page
 from graphwright.report.units import format_bytes, format_percent, printable
@@ -35,7 +35,7 @@ def print_live(prediction: PeakPrediction, page: Page) -> None:
 
 
 def _verdict(prediction: PeakPrediction) -> str:
-    text = f"{printable(prediction.name)}: {format_bytes(prediction.peak_bytes)} at its peak"
+    text = f"{printable(prediction.name)}: {format_bytes(prediction.peak_bytes)} at its peak{of_example_sizes(prediction.how)}"
     if prediction.order == "traced":
         return f"{text}, when its operations run in the order in which they were traced."
     if prediction.order == "xla":
