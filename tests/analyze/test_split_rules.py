@@ -161,6 +161,7 @@ def _reductions(x: Any, y: Any) -> tuple[Any, ...]:
         raw.InTopKV2(predictions=tf.cast(y, tf.float32), targets=labels, k=2),
         raw.UnsortedSegmentSum(data=x, segment_ids=labels, num_segments=4),
         *(op(data=tf.transpose(x, (1, 0, 2)), segment_ids=[0, 2, 2, 0], num_segments=3) for op in segments),
+        *tf.math.top_k(x, 2),
         tf.one_hot(labels, 4),
         tf.one_hot(labels, 4, axis=0),
     )
