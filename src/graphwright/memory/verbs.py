@@ -11,8 +11,8 @@ offload
     Copy what an operation made to disk or to another device, and read it back, instead of keeping it (`plan.copies`). Bit for bit the same.
     It needs a place, so "all" does not mean it.
 split
-    Run the step in parts of its batch, one after another, with one update (`transform.split_batch`). Equal but for the order of sums
-    over the batch.
+    Run the step in parts of its batch, one after another, with one update (`transform.split_batch`); or only what its largest values are
+    for, in parts along any of their axes. Equal but for the order of sums along that axis.
 """
 
 from __future__ import annotations
