@@ -85,7 +85,7 @@ def predict_peak(
     if order == "executor" and not flat.uncompiled:
         try:
             found = executor_peak(traced, flat.graph, tasks, threads=count, simulations=simulations)
-            return replace(found, how=found.how | flat.loops.sizes)
+            return replace(found, how={**found.how, **flat.loops.sizes})
         except (UnsupportedError, GraphError) as error:  # TensorFlow cannot prepare the step here
             reason = f"not known: {first_line(error)}"
     elif flat.loops.trip_counts and not flat.uncompiled:

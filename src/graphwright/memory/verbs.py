@@ -26,6 +26,7 @@ from graphwright.analyze.layers import find_layers
 from graphwright.analyze.splitting import find_splitting, find_splitting_of_largest
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.ir.edit.clone import copy_graph
+from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph
 from graphwright.ir.traits.control_flow import LOOPS
 from graphwright.ir.traits.effects import Purity
@@ -171,7 +172,7 @@ def split_candidates(
         largest: run in parts what makes and reads the largest values, alone, and not all that depends on the batch: sums of
             gradients of all other weights stay as they are.
     """
-    if given.flat.graph.at_most:
+    if any(body.at_most for body in bodies(given.flat.graph)):
         return
     graph = given.flat.graph
     if largest:
