@@ -53,8 +53,9 @@ def follow_values(node: Node) -> dict[str, Attribute]:
 
 def follow_shapes(node: Node, attrs: dict[str, Attribute]) -> None:
     """Let the attributes that repeat the shapes of the outputs say what these are now."""
-    shapes = tuple(ShapeAttribute(node.graph.at_most.get(v, v.known_shape)) for v in node.outputs)
+    at_most = node.graph.at_most
+    shapes = tuple(ShapeAttribute(at_most.get(v, v.known_shape)) for v in node.outputs)
     for name in recorded_shapes(node):
         listed = attrs.get(name)
-        if isinstance(listed, tuple) and (listed or name[0] == "_") and shapes != listed[: len(shapes)]:
+        if isinstance(listed, tuple) and shapes != listed[: len(shapes)] and (name[0] == "_" or not at_most.keys().isdisjoint(node.outputs)):
             attrs[name] = shapes
