@@ -8,10 +8,10 @@ from fractions import Fraction
 
 import pytest
 
-from graphwright.analyze.formula import Polynomial
+from graphwright.analyze.formula import Formula
 from graphwright.report.flop_count import FlopCount, FlopRow, UnknownOps
 
-LINE = Polynomial((Fraction(3), Fraction(2_000_000)))
+LINE = Formula((Fraction(3), Fraction(2_000_000)))
 
 
 def count(**changes) -> FlopCount:

@@ -46,7 +46,7 @@ View = Literal["scope", "graph", "op", "code"]
 
 def add_to(app: typer.Typer, panel: str) -> None:
     """Put the commands into the command line, listed in this panel of its help."""
-    for command in (flops, params, shapes, peak, formulas, sweep, max_batch, profile, compare, check):
+    for command in (flops, params, shapes, peak, sweep, max_batch, profile, compare, check):
         app.command(command.__name__.replace("_", "-"), rich_help_panel=panel)(command)
 
 
@@ -117,15 +117,6 @@ def peak(
     from graphwright.costs.peak import predict_peak
 
     print_result(predict_peak(loaded, feeds, order=order, threads=threads, mode=mode, batch=batch, device=device), as_json=as_json)
-
-
-def formulas(target: Target, feed: BatchFeeds = None, mode: ModeOption = "auto", as_json: AsJson = False) -> None:
-    """What a step costs as formulas of its batch size: peak, resident and activation bytes, FLOPs."""
-    feeds = parse_open_feeds(feed)
-    loaded = load_target(target)
-    from graphwright.costs.formulas import batch_formulas
-
-    print_result(batch_formulas(loaded, feeds, mode=mode), as_json=as_json)
 
 
 def sweep(

@@ -17,7 +17,6 @@ Form = Literal["text", "page", "verdict", "json", "annotations", "file"]
 DRAWERS: dict[Form, dict[str, str]] = {
     "text": {
         "Advice": "terminal_advice.print_advice",
-        "BatchFormulas": "terminal_batch.print_formulas",
         "CheckResult": "terminal_comparison.print_check",
         "Comparison": "terminal_comparison.print_comparison",
         "FlopCount": "terminal_flops.print_flop_count",

@@ -32,7 +32,7 @@ from graphwright.transform.inline_calls import inline_functions
 from graphwright.transform.known_branches import unroll_loops
 from graphwright.transform.loop_invariants import forward_loop_invariants
 from graphwright.transform.loop_order import run_iterations_in_order
-from graphwright.transform.loop_shapes import bind_loop_shapes, bind_stacked_shapes, calls, fold_body_shapes, relaxed_dimensions
+from graphwright.transform.loop_shapes import bind_element_shapes, bind_loop_shapes, bind_stacked_shapes, calls, fold_body_shapes, relaxed_dimensions
 from graphwright.transform.order_updates import order_updates
 from graphwright.transform.split_identities import split_identities
 from graphwright.transform.unread_lists import drop_unread_lists
@@ -222,7 +222,7 @@ def flatten_graph(
     if has_rounds or open_sizes or has_loops or any(shape != graph.inputs[k].shape for k, shape in (feeds or {}).items()):
         infer_flat_shapes(graph, feeds)
     for _ in range(_ROUNDS):  # folding makes shapes known, which makes more foldable
-        folded = bind_loop_shapes(graph, relaxed) if has_loops else 0
+        folded = bind_element_shapes(graph) + (bind_loop_shapes(graph, relaxed) if has_loops else 0)
         folded += fold_shapes(graph) + fold_constants(graph, foldable, evaluate_constants(graph), floats=fold_floats)
         prune(graph)
         if has_loops and _has_sizes_of_one_call(graph):
