@@ -138,7 +138,7 @@ def sweep(
     """Peak memory against the batch size, also with memory-saving plans or of another model; the largest batch that fits a budget."""
     batches, feeds = parse_batches(batch), parse_open_feeds(feed)
     amount = None if budget is None else parse_amount(budget)
-    plans = None if optimized is None else parse_amount(optimized)
+    plans = None if optimized is None else parse_amount(optimized, "optimized")
     targets = [(name, load_target(name)) for name in (target, *(beside or ()))]
     from graphwright.costs.sweep import sweep as sweep_batches
 
@@ -310,6 +310,7 @@ def check(
     Figures are predicted from the graph; nothing is run. Tolerances are for peak, resident, parameters, flops, bytes and nodes.
     """
     feeds, fetched, shares = parse_feeds(feed), names_in(outputs), _shares(tolerance)
+    peak_bytes = None if max_peak is None else bytes_in(max_peak, "max_peak")
     if all(given is None for given in (max_peak, max_flops, max_parameters, max_nodes, baseline, write_baseline)):
         raise ArgumentError(
             "nothing to check against was given",
@@ -325,7 +326,7 @@ def check(
         loaded,
         feeds,
         outputs=fetched,
-        max_peak=None if max_peak is None else bytes_in(max_peak),
+        max_peak=peak_bytes,
         max_flops=max_flops,
         max_parameters=max_parameters,
         max_nodes=max_nodes,

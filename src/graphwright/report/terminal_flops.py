@@ -20,6 +20,9 @@ def print_flop_count(count: FlopCount, page: Page) -> None:
     page.facts(flop_facts(count))
     if count.unknown:
         page.table("Not counted", count.unknown.items(), _UNKNOWN)
+    if not page.shows("all"):
+        page.ranking("Most", [(row.name, row.total) for row in count.per_op_type.values()], format_flops)
+        return
     for heading, rows in (("op type", count.per_op_type.values()), ("layer", count.per_layer.values())):
         columns = flop_columns(heading, rows)
         if len(columns) > 3:

@@ -32,7 +32,14 @@ from graphwright.transform.inline_calls import inline_functions
 from graphwright.transform.known_branches import unroll_loops
 from graphwright.transform.loop_invariants import forward_loop_invariants
 from graphwright.transform.loop_order import run_iterations_in_order
-from graphwright.transform.loop_shapes import bind_element_shapes, bind_loop_shapes, bind_stacked_shapes, calls, fold_body_shapes, relaxed_dimensions
+from graphwright.transform.loop_shapes import (
+    bind_element_shapes,
+    bind_loop_shapes,
+    bind_stacked_shapes,
+    calls,
+    fold_body_shapes,
+    relaxed_dimensions,
+)
 from graphwright.transform.order_updates import order_updates
 from graphwright.transform.split_identities import split_identities
 from graphwright.transform.unread_lists import drop_unread_lists
