@@ -79,24 +79,27 @@ def measure_shapes(
         reads = reads_resource(node) and not written_resources(node)
         return reads or purity.is_pure(node) or draws_by_counter(node) or only_orders(node) or node.op_type in CHECKS | ARGUMENTS
 
-    wanted = [node for node in dict.fromkeys(nodes) if all(map(may_run, backward_reachable([node])))]
-    inside = _measure_inside(graph, binding, arguments, wanted)
-    wanted = [node for node in wanted if any(map(is_open, node.outputs))]
-    if not wanted:
-        return inside
-    sized = [value for node in wanted for value in node.outputs if value.dtype.itemsize is not None]
-    found = dict(zip(sized, _run(graph, binding, arguments, sized, shapes=True), strict=False))
-    return {**inside, **{node.name: [tuple(found.get(v, ())) for v in node.outputs] for node in wanted if found}}
+    open_ = {node: _counted_inside(graph, node) for node in nodes}
+    wanted = [node for node, inside in open_.items() if inside or any(map(is_open, node.outputs))]
+    wanted = [node for node in wanted if all(map(may_run, backward_reachable([node])))]
+    measured = _measure_inside(graph, binding, arguments, {node: open_[node] for node in wanted if open_[node]})
+    sized = [value for node in wanted if any(map(is_open, node.outputs)) for value in node.outputs if value.dtype.itemsize is not None]
+    found = dict(zip(sized, _run(graph, binding, arguments, sized, shapes=True) if sized else (), strict=False))
+    sizes = {node.name: [tuple(found.get(v, ())) for v in node.outputs] for node in wanted if found and any(map(is_open, node.outputs))}
+    return {**measured, **sizes}
 
 
-def _measure_inside(graph: Graph, binding: Binding, arguments: Sequence[Any], nodes: Iterable[Node]) -> dict[str, list[Shape]]:
-    """Set the open shapes in the functions of some nodes as they are in a run, the largest of all rounds; those of what counts rows."""
-    wanted: dict[Node, dict[str, Node]] = {}
-    for node in nodes:
-        bodies = [graph.functions[name].body for name in reached_functions(graph, [node])]
-        inside = {n.name: n for body in bodies for n in body.nodes if any(map(is_open, n.outputs))}
-        if any(map(is_counted_in_data, inside.values())):
-            wanted[node] = inside
+def _counted_inside(graph: Graph, node: Node) -> dict[str, Node]:
+    """The nodes in the functions of a node whose shapes are open, where some of them find out in the data how many rows there are."""
+    bodies = [graph.functions[name].body for name in reached_functions(graph, [node])]
+    inside = {n.name: n for body in bodies for n in body.nodes if any(map(is_open, n.outputs))}
+    return inside if any(map(is_counted_in_data, inside.values())) else {}
+
+
+def _measure_inside(
+    graph: Graph, binding: Binding, arguments: Sequence[Any], wanted: Mapping[Node, Mapping[str, Node]]
+) -> dict[str, list[Shape]]:
+    """Run some nodes, and set open shapes in their functions as they are then, the largest of all rounds; returns those of what counts."""
     if not wanted:
         return {}
     tf = import_tensorflow()
@@ -116,15 +119,14 @@ def _measure_inside(graph: Graph, binding: Binding, arguments: Sequence[Any], no
         for value, exact in function.body.at_most.items():
             value.shape = exact
         function.body.at_most.clear()
-    sizes: dict[str, list[Shape]] = {}
-    for name, node in (item for inside in wanted.values() for item in inside.items()):
+    inside = {name: node for nodes in wanted.values() for name, node in nodes.items()}
+    for name, node in inside.items():
         for value in node.outputs:
             measured = found.get((name, value.index))
             if measured is not None and is_open(value):
                 node.graph.at_most[value], value.shape = value.shape, measured
-                if is_counted_in_data(node):
-                    sizes[name] = [v.shape for v in node.outputs]
-    return sizes
+    counted = [node for node in inside.values() if is_counted_in_data(node) and node.outputs[0] in node.graph.at_most]
+    return {node.name: [value.shape for value in node.outputs] for node in counted}
 
 
 def _part(
@@ -137,16 +139,16 @@ def _part(
     effects: Sequence[str] = (),
 ) -> Any:
     """A function of the nodes that are needed, which returns values, or their shapes."""
-    needed = {*needed, *(v.producer for v in graph.inputs)}
+    needed = {*needed, *(v.producer for v in graph.inputs[: binding.argument_count])}
     graph_def = to_graph_def(graph, keep=lambda node: node in needed)
     for k, value in enumerate(outputs if shapes else ()):  # so that none is held for long
         asked = graph_def.node.add(name=f"graphwright_shape_{k}", op="Shape", input=[value.name])
         asked.attr["T"].type, asked.attr["out_type"].type = value.dtype.number, import_tensorflow().int64.as_datatype_enum
-    captured = graph.inputs[binding.argument_count :]
+    captured = zip(binding.captures, graph.inputs[binding.argument_count :], strict=True)
     return rebuild_concrete_function(
         graph_def,
         inputs=[v.name for v in graph.inputs[: binding.argument_count]],
-        captures=[(external, value.name) for external, value in zip(binding.captures, captured, strict=True)],
+        captures=[(external, value.name) for external, value in captured if value.producer in needed],
         outputs=[f"graphwright_shape_{k}:0" if shapes else value.name for k, value in enumerate(outputs)],
         control_outputs=effects,
         name="part_of_step",

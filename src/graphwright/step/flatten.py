@@ -184,8 +184,7 @@ def bind_sizes(graph: Graph, known: Known | None = None, measure: Measure | None
     """
     found: list[str] = []
     measured: dict[str, Sequence[Shape]] = {}
-    known, depend = known or Known(), [node for node in graph.nodes if is_control_flow(node)]
-    more = _has_unknown_sizes(graph)
+    known, depend, more = known or Known(), [node for node in graph.nodes if is_control_flow(node)], _has_unknown_sizes(graph)
     while more or depend:
         depend += blame_unknown_shapes(graph).values()
         before = len(measured)
