@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from graphwright.analyze.loops import LoopCosts, loop_costs, stacked_shapes
-from graphwright.analyze.unknown_shapes import blame_unknown_shapes
+from graphwright.analyze.unknown_shapes import blame_unknown_shapes, is_counted_in_data
 from graphwright.analyze.variable_access import find_accesses
 from graphwright.analyze.workspace import onednn_enabled
 from graphwright.ir.dtypes import Known, Shape
@@ -89,8 +89,8 @@ def flat_step(traced: TracedStep, *, uncompiled: bool = False) -> FlatStep:
     tell("counting the rounds of loops")
     flat.graph.example.update(measure_trip_counts(flat.graph, flat.binding, traced.arguments, unknown, constant_array))
     costs = find_loop_costs(flat.graph)
-    said = {name: tuple(dict.fromkeys((*getattr(flat.loops, name), *getattr(costs, name)))) for name in ("notes", "bounded", "measured")}
-    return replace(flat, loops=replace(costs, **said))
+    notes = tuple(dict.fromkeys((*flat.loops.notes, *costs.notes)))
+    return replace(flat, loops=replace(costs, notes=notes, bounded=flat.loops.bounded, measured=flat.loops.measured))
 
 
 def counted_graph(traced: TracedStep) -> tuple[Graph, Binding]:
@@ -159,8 +159,10 @@ def find_loop_costs(graph: Graph, known: Known | None = None, measure: Measure |
         known, measure: see `bind_sizes`.
     """
     found, measured = bind_sizes(graph, known, measure)
-    costs = loop_costs(graph, constant_array, infer_body=infer_body_shapes, found=[name for name in found if name not in measured])
-    return replace(costs, measured=tuple(measured))
+    costs = loop_costs(graph, constant_array, infer_body=infer_body_shapes)
+    inside = (value.producer for function in graph.functions.values() for value in function.body.at_most)
+    bounded = [*found, *(node.name for node in inside if is_counted_in_data(node))]
+    return replace(costs, bounded=tuple(name for name in dict.fromkeys(bounded) if name not in measured), measured=tuple(measured))
 
 
 def bind_sizes(graph: Graph, known: Known | None = None, measure: Measure | None = None) -> tuple[list[str], Sizes]:
@@ -175,13 +177,16 @@ def bind_sizes(graph: Graph, known: Known | None = None, measure: Measure | None
     """
     found: list[str] = []
     measured: dict[str, Sequence[Shape]] = {}
-    known, more = known or Known(), _has_unknown_sizes(graph)
-    while more:
-        depend = (*blame_unknown_shapes(graph).values(), *map(graph.__getitem__, found))
+    known, depend, more = known or Known(), [node for node in graph.nodes if is_control_flow(node)], _has_unknown_sizes(graph)
+    while more or depend:
+        depend += blame_unknown_shapes(graph).values()
         before = len(measured)
-        measured.update(measure(node for node in depend if node.name not in measured) if measure is not None else {})
-        found = infer_flat_shapes(graph, bounded=replace(known, sizes={**known.sizes, **measured}))
+        if measure is not None:
+            measured.update(measure(node for node in depend if node.name not in measured))
+        if more or len(measured) > before:
+            found = infer_flat_shapes(graph, bounded=replace(known, sizes={**known.sizes, **measured}))
         more = len(measured) > before
+        depend = [graph[name] for name in found] if more else []
     return found, measured
 
 
