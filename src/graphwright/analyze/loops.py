@@ -31,7 +31,7 @@ counts as its largest branch; a branch in a fixed order
 (`transform.order_updates`) as what that order needs.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import isnan
@@ -41,6 +41,7 @@ from graphwright.analyze.loop_execution import Constant, Executor, InferBody, fl
 from graphwright.analyze.storages import Dense, Frame, State, Storage, storages_of, total_bytes
 from graphwright.analyze.trip_counts import TripCount
 from graphwright.analyze.variable_access import find_accesses
+from graphwright.analyze.workspace import workspace_bytes
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
@@ -91,7 +92,14 @@ class LoopCosts:
         return {"loops": "; ".join(self.notes)} if self.notes else {}
 
 
-def loop_costs(graph: Graph, constant: Constant, *, infer_body: InferBody | None = None, found: Sequence[str] = ()) -> LoopCosts:
+def loop_costs(
+    graph: Graph,
+    constant: Constant,
+    *,
+    infer_body: InferBody | None = None,
+    found: Sequence[str] = (),
+    compiled_bytes: Callable[[Node], int] = workspace_bytes,
+) -> LoopCosts:
     """What the control-flow nodes and lists of a flat graph cost.
 
     Args:
@@ -99,6 +107,7 @@ def loop_costs(graph: Graph, constant: Constant, *, infer_body: InferBody | None
         constant: the array of a value whose producer is a `Const`, or None.
         infer_body: sets the shapes in a function's body from what is known of its arguments. Called where a body has unknown shapes.
         found: nodes of the graph that find out in the data how many rows there are, and have the largest shapes that they can have.
+        compiled_bytes: what a call that XLA compiles needs while it runs.
 
     Raises:
         UnknownShapeError: the size of a tensor inside a loop is not known.
@@ -114,10 +123,10 @@ def loop_costs(graph: Graph, constant: Constant, *, infer_body: InferBody | None
     """
     if not any(is_control_flow(n) or runs_over_data(n) or any(v.dtype.name == "variant" for v in n.outputs) for n in graph.nodes):
         return LoopCosts(notes=tuple(map(found_in_data, found)))
-    costs = _Accounts(graph, constant, infer_body).costs(found)
+    costs = _Accounts(graph, constant, infer_body, compiled_bytes=compiled_bytes).costs(found)
     if not graph.example or all(trip.kind != "unknown" for trip in costs.trip_counts.values()):
         return costs
-    return _Accounts(graph, constant, infer_body, graph.example, costs.trip_counts).costs(found)
+    return _Accounts(graph, constant, infer_body, graph.example, costs.trip_counts, compiled_bytes).costs(found)
 
 
 def stacked_shapes(graph: Graph, constant: Constant, infer_body: InferBody) -> dict[Value, Shape]:
@@ -142,8 +151,9 @@ class _Accounts(Executor):
         infer_body: InferBody | None,
         example: Mapping[str, float] | None = None,
         without: Mapping[Node, TripCount] | None = None,
+        compiled_bytes: Callable[[Node], int] = workspace_bytes,
     ) -> None:
-        super().__init__(graph, constant, infer_body, example, without)
+        super().__init__(graph, constant, infer_body, example, without, compiled_bytes)
         self.states: dict[Value, State] = {}
         self.inside: dict[Node, tuple[tuple[Node, float], ...]] = {}
         self.arguments: dict[Node, list[State]] = {}
