@@ -19,8 +19,6 @@ from graphwright.source.rebuild import rebuild_concrete_function
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.transform.inline_calls import inline_calls
 
-_MOST_PROGRAMS = 500  # that are kept
-
 
 def compiled_call_bytes(node: Node) -> int:
     """Bytes that a call that XLA compiles needs while it runs, beyond what it reads and gives.
@@ -68,11 +66,11 @@ def _placeholder(graph: Graph, name: str, value: Value) -> Value:
     return graph.add_node("Placeholder", name, attrs={"dtype": value.dtype}, output_types=[(value.dtype, value.shape)]).outputs[0]
 
 
-@lru_cache(_MOST_PROGRAMS)
+@lru_cache(500)
 def _program_bytes(serialized: bytes, inputs: Sequence[tuple[str, Any]], outputs: Sequence[str], name: str) -> int:
     tf = import_tensorflow()
     graph_def = tf.compat.v1.GraphDef.FromString(serialized)
     with tf.init_scope():  # the step may be asked about while another is traced
         function = rebuild_concrete_function(graph_def, inputs=[value for value, _ in inputs], outputs=outputs, name=name)
         memory = xla_memory(function, [shape for _, shape in inputs])
-    return memory.temporary_bytes + memory.constant_bytes
+    return memory.temporary_bytes + memory.constant_bytes + memory.library_bytes
