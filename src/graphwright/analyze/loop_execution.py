@@ -23,7 +23,7 @@ from graphwright.analyze.storages import (
 )
 from graphwright.analyze.trip_counts import Constant, TripCount, compute, counted_loop, follow_loop, number_behind
 from graphwright.analyze.variable_access import copied_bytes, copied_variables
-from graphwright.analyze.workspace import workspace_bytes
+from graphwright.analyze.workspace import HOW_COMPILED, workspace_bytes
 from graphwright.errors import ErrorCode, UnknownShapeError
 from graphwright.ir.dtypes import Argument, DType, Numbers, Shape, byte_count, format_shape
 from graphwright.ir.graph import Function, Graph, Node, Value, Variable
@@ -35,6 +35,7 @@ from graphwright.ir.traits.control_flow import (
     LOOPS,
     called_functions,
     function_at,
+    is_compiled_call,
     runs_over_data,
 )
 from graphwright.ir.traits.values import input_behind, is_constant, is_few_integers, is_view
@@ -56,8 +57,10 @@ class Executor:
         infer_body: InferBody | None,
         example: Mapping[str, Scalar] | None = None,
         without: Mapping[Node, TripCount] | None = None,
+        compiled_bytes: Callable[[Node], int] = workspace_bytes,
     ) -> None:
         self.graph = graph
+        self.compiled_bytes = compiled_bytes
         self.example = example or {}
         self.without = without or {}
         self.growing: Node | None = None
@@ -88,7 +91,9 @@ class Executor:
         if op in CALL_TYPES or op in self.graph.functions:
             function = function_at(node, "f", self.graph) or self.graph.functions.get(op)
             if function is not None:
-                return self._call(function, arguments, frame)
+                return (
+                    self._compiled(node, function, arguments, frame) if is_compiled_call(node) else self._call(function, arguments, frame)
+                )
         if runs_over_data(node):
             self.growing = self.growing or node
         frame.executed.append((node, 1.0))
@@ -261,6 +266,15 @@ class Executor:
     def _call(self, function: Function, arguments: Sequence[State], frame: Frame) -> list[State]:
         states = self._run(function, arguments, frame)
         return [states[v] for v in function.body.outputs]
+
+    def _compiled(self, node: Node, function: Function, arguments: Sequence[State], frame: Frame) -> list[State]:
+        """What XLA compiles is one operation: its results are tensors of their own, and it needs what XLA lays out."""
+        inner = Frame()
+        self._call(function, arguments, inner)
+        frame.executed += inner.executed
+        frame.workspace = max(frame.workspace, self.compiled_bytes(node))
+        self.notes[HOW_COMPILED] = None
+        return [self._make(v, arguments, frame) for v in node.outputs]
 
     def _run(self, function: Function, arguments: Sequence[State], frame: Frame) -> dict[Value, State]:
         """The states of all values in the body of a function."""

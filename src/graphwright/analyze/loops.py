@@ -31,7 +31,7 @@ counts as its largest branch; a branch in a fixed order
 (`transform.order_updates`) as what that order needs.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import isnan
@@ -41,6 +41,7 @@ from graphwright.analyze.loop_execution import Constant, Executor, InferBody, fl
 from graphwright.analyze.storages import Dense, Frame, State, Storage, storages_of, total_bytes
 from graphwright.analyze.trip_counts import TripCount
 from graphwright.analyze.variable_access import find_accesses
+from graphwright.analyze.workspace import workspace_bytes
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
@@ -107,13 +108,20 @@ class LoopCosts:
         return {"sizes": "; ".join(said)} if said else {}
 
 
-def loop_costs(graph: Graph, constant: Constant, *, infer_body: InferBody | None = None) -> LoopCosts:
+def loop_costs(
+    graph: Graph,
+    constant: Constant,
+    *,
+    infer_body: InferBody | None = None,
+    compiled_bytes: Callable[[Node], int] = workspace_bytes,
+) -> LoopCosts:
     """What the control-flow nodes and lists of a flat graph cost.
 
     Args:
         graph: flat, with static shapes.
         constant: the array of a value whose producer is a `Const`, or None.
         infer_body: sets the shapes in a function's body from what is known of its arguments. Called where a body has unknown shapes.
+        compiled_bytes: what a call that XLA compiles needs while it runs.
 
     Raises:
         UnknownShapeError: the size of a tensor inside a loop is not known.
@@ -129,10 +137,10 @@ def loop_costs(graph: Graph, constant: Constant, *, infer_body: InferBody | None
     """
     if not any(is_control_flow(n) or runs_over_data(n) or any(v.dtype.name == "variant" for v in n.outputs) for n in graph.nodes):
         return LoopCosts()
-    costs = _Accounts(graph, constant, infer_body).costs()
+    costs = _Accounts(graph, constant, infer_body, compiled_bytes=compiled_bytes).costs()
     if not graph.example or all(trip.kind != "unknown" for trip in costs.trip_counts.values()):
         return costs
-    return _Accounts(graph, constant, infer_body, graph.example, costs.trip_counts).costs()
+    return _Accounts(graph, constant, infer_body, graph.example, costs.trip_counts, compiled_bytes).costs()
 
 
 def stacked_shapes(graph: Graph, constant: Constant, infer_body: InferBody) -> dict[Value, Shape]:
@@ -157,8 +165,9 @@ class _Accounts(Executor):
         infer_body: InferBody | None,
         example: Mapping[str, float] | None = None,
         without: Mapping[Node, TripCount] | None = None,
+        compiled_bytes: Callable[[Node], int] = workspace_bytes,
     ) -> None:
-        super().__init__(graph, constant, infer_body, example, without)
+        super().__init__(graph, constant, infer_body, example, without, compiled_bytes)
         self.states: dict[Value, State] = {}
         self.inside: dict[Node, tuple[tuple[Node, float], ...]] = {}
         self.arguments: dict[Node, list[State]] = {}

@@ -200,7 +200,7 @@ class SizedStep:
         if size not in self._flat:
             traced = self.traced(size)
             with at_size(size):
-                self._flat[size] = flat_step(traced, uncompiled=True)
+                self._flat[size] = flat_step(traced)
         return self._flat[size]
 
     def _range_of(self, size: int) -> _Range:

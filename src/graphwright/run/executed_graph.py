@@ -137,6 +137,7 @@ def read_executed_graph(graphs: Sequence[bytes], *, like: Graph, shapes: dict[st
         if like.inputs[k] in like.variables:
             graph.variables[graph[name].outputs[0]] = like.variables[like.inputs[k]]
     graph.inputs = [graph[name].outputs[0] for _, name in sorted(names.items())]
+    graph.functions.update({name: function for name, function in like.functions.items() if name in graph.functions})  # with shapes
     graph.example = dict(like.example)
     graph.example.update((name, like.example[key]) for k, name in names.items() if (key := like.inputs[k].producer.name) in like.example)
     graph.outputs = [node.inputs[0] for node in graph.nodes if node.op_type in RESULTS]

@@ -57,5 +57,9 @@ def follow_shapes(node: Node, attrs: dict[str, Attribute]) -> None:
     shapes = tuple(ShapeAttribute(at_most.get(v, v.known_shape)) for v in node.outputs)
     for name in recorded_shapes(node):
         listed = attrs.get(name)
-        if isinstance(listed, tuple) and shapes != listed[: len(shapes)] and (name[0] == "_" or not at_most.keys().isdisjoint(node.outputs)):
+        if (
+            isinstance(listed, tuple)
+            and shapes != listed[: len(shapes)]
+            and (name[0] == "_" or not at_most.keys().isdisjoint(node.outputs))
+        ):
             attrs[name] = shapes

@@ -15,17 +15,25 @@ from graphwright.ir.dtypes import Known, Shape
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.edit.prune import prune
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits.control_flow import NEXT_ITERATIONS, is_control_flow
+from graphwright.ir.traits.control_flow import COMPILED, NEXT_ITERATIONS, is_control_flow
 from graphwright.ir.traits.effects import Purity
 from graphwright.report.progress import tell
 from graphwright.run.measure_loops import measure_shapes, measure_trip_counts
 from graphwright.run.traced_step import TracedStep, number_of_tensor
 from graphwright.source.attributes import constant_array
-from graphwright.source.concrete_function import Binding, compiled_calls, evaluate_constants, from_concrete_function, sparse_sizes
+from graphwright.source.concrete_function import (
+    Binding,
+    compiled_calls,
+    evaluate_constants,
+    from_concrete_function,
+    only_convolves,
+    sparse_sizes,
+)
 from graphwright.source.import_graph import infer_body_shapes
 from graphwright.source.never_run import only_computes
 from graphwright.source.op_types import is_stateful
 from graphwright.source.rebuild import value_of_variable
+from graphwright.step.compiled_calls import compiled_call_bytes
 from graphwright.step.infer_shapes import infer_flat_shapes
 from graphwright.transform.fold_constants import fold_constants, fold_shapes
 from graphwright.transform.inline_calls import inline_functions
@@ -142,14 +150,16 @@ def flatten(
         UnknownShapeError: the feeds do not fit the step.
     """
     tell("reading the graph")
-    graph, binding = from_concrete_function(function, compiled=compiled, uncompiled=uncompiled and onednn_enabled())
-    calls = 0 if compiled else len(compiled_calls(graph))
-    graph, purity = flatten_graph(graph, feeds)
+    graph, binding = from_concrete_function(function, compiled=compiled)
+    calls = [call for call in compiled_calls(graph) if only_convolves(call, graph)] if uncompiled and onednn_enabled() else []
+    for call in calls:
+        call.graph.set_attr(call, COMPILED, None)
+    graph, purity = flatten_graph(graph, feeds, compiled=compiled)
     graph.example.update(_known_numbers(graph, binding, numbers or {}))
     if not compiled:  # XLA has an order of its own
         order_updates(graph, purity)
     measure = partial(measure_shapes, graph, binding, example, purity) if example and not compiled else None
-    return FlatStep(graph, binding, purity, find_loop_costs(graph, Known(numbers=sparse_sizes(function)[1]), measure), calls)
+    return FlatStep(graph, binding, purity, find_loop_costs(graph, Known(numbers=sparse_sizes(function)[1]), measure), len(calls))
 
 
 def find_loop_costs(graph: Graph, known: Known | None = None, measure: Measure | None = None) -> LoopCosts:
@@ -159,7 +169,7 @@ def find_loop_costs(graph: Graph, known: Known | None = None, measure: Measure |
         known, measure: see `bind_sizes`.
     """
     found, measured = bind_sizes(graph, known, measure)
-    costs = loop_costs(graph, constant_array, infer_body=infer_body_shapes)
+    costs = loop_costs(graph, constant_array, infer_body=infer_body_shapes, compiled_bytes=compiled_call_bytes)
     inside = (value.producer for function in graph.functions.values() for value in function.body.at_most)
     bounded = [*found, *(node.name for node in inside if is_counted_in_data(node))]
     return replace(costs, bounded=tuple(name for name in dict.fromkeys(bounded) if name not in measured), measured=tuple(measured))
@@ -191,7 +201,12 @@ def bind_sizes(graph: Graph, known: Known | None = None, measure: Measure | None
 
 
 def flatten_graph(
-    graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | None = None, *, infer: bool = False, fold_floats: bool = True
+    graph: Graph,
+    feeds: Mapping[int, tuple[int | None, ...]] | None = None,
+    *,
+    infer: bool = False,
+    fold_floats: bool = True,
+    compiled: bool = True,
 ) -> tuple[Graph, Purity]:
     """A new graph without calls and without what nothing needs, with the shapes that follow from the feeds; and what is pure in it.
 
@@ -199,11 +214,12 @@ def flatten_graph(
         feeds: shapes of inputs by position, where they are not static in the graph.
         infer: whether to infer shapes where sizes are unknown although the feeds bind nothing new.
         fold_floats: whether arithmetic on float constants goes; what is counted keeps it.
+        compiled: whether to inline calls that XLA compiles too.
 
     Raises:
         UnknownShapeError: the feeds do not fit the graph.
     """
-    graph = inline_functions(graph, Purity(graph, stateful_op_types(graph)))
+    graph = inline_functions(graph, Purity(graph, stateful_op_types(graph)), compiled=compiled)
     split_identities(graph)
     prune(graph)
     purity = Purity(graph, stateful_op_types(graph))
@@ -234,7 +250,7 @@ def flatten_graph(
             break
         infer_flat_shapes(graph, feeds)
     if has_loops and unroll_loops(graph, purity):
-        return flatten_graph(graph, feeds, infer=True, fold_floats=fold_floats)
+        return flatten_graph(graph, feeds, infer=True, fold_floats=fold_floats, compiled=compiled)
     return graph, purity
 
 

@@ -132,7 +132,7 @@ def unroll_loops(graph: Graph, purity: Purity) -> int:
         graph.sort_nodes([*others[:place], *calls, *others[place:]])
         unrolled += 1
     if unrolled:
-        inline_calls(graph, purity, strict=False)
+        inline_calls(graph, purity, strict=False, compiled=False)
     return unrolled
 
 
