@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -36,7 +36,7 @@ from graphwright.step.executor_peak import inter_op_threads
 from graphwright.step.keras_inputs import keras_specs
 from graphwright.step.keras_step import is_keras_model
 from graphwright.step.summary import find_roles
-from graphwright.step.targets import Feed, about_a_step, trace
+from graphwright.step.targets import Feed, about_a_step, read_target, trace
 
 _VERBS: Mapping[SuggestionKind, tuple[tuple[Verb, ...], str]] = {
     "plan": (BIT_FOR_BIT, "bit for bit the same results"),
@@ -52,6 +52,7 @@ def advise(
     memory: int | float | str,
     feeds: Mapping[str, Feed] | None = None,
     inputs: Any = None,
+    outputs: Iterable[Any] | Any = None,
     *,
     batch: int | None = None,
     time_limit_s: float = 6.0,
@@ -95,6 +96,7 @@ def advise(
     budget = Budget.read(memory, "memory")
     cache = plan_cache(cache_dir)
     with shown(progress, title="advice"):
+        target = read_target(target, outputs, feeds) if outputs is not None else target
         traced = trace(target, feeds=feeds, inputs=inputs, batch=batch, device=device)
         before = unplanned(traced)
         own = _Own(traced, before, _peak_of(traced, before), budget, _arguments_text(traced, feeds, batch))

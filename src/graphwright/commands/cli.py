@@ -38,9 +38,11 @@ from graphwright.commands.inputs import (
     Html,
     ModeOption,
     OrderOption,
+    Outputs,
     Target,
     checked,
     load_target,
+    names_in,
     parse_amount,
     parse_feeds,
     place_of_copies,
@@ -114,6 +116,7 @@ def inspect(
     mode: ModeOption = "auto",
     batch: Batch = None,
     feed: Feeds = None,
+    outputs: Outputs = None,
     measure: Annotated[
         bool, typer.Option("--measure", help="Also run the step in a fresh process, on made-up inputs, and measure it.")
     ] = False,
@@ -133,11 +136,11 @@ def inspect(
     """What a step costs: peak memory and whose it is, parameters, FLOPs."""
     shown = None if columns is None else tuple(name.strip() for name in columns.split(","))
     table = LayerTable(depth, cast("tuple[LayerColumn, ...] | None", shown))
-    feeds = parse_feeds(feed)
+    feeds, fetched = parse_feeds(feed), names_in(outputs)
     amount = None if memory is None else parse_amount(memory)
     loaded = load_target(target, runs=measure or profile)
-    advised = None if amount is None else gw.advise(loaded, amount, feeds, batch=batch)
-    report = gw.inspect(loaded, feeds=feeds, mode=mode, batch=batch, measure=measure, profile=profile, order=order)
+    advised = None if amount is None else gw.advise(loaded, amount, feeds, outputs=fetched, batch=batch)
+    report = gw.inspect(loaded, feeds, None, fetched, mode=mode, batch=batch, measure=measure, profile=profile, order=order)
     if advised is not None:
         report = report.with_advice(advised.for_command(shlex.quote(target)))
     print_result(dataclasses.replace(report, table=table), as_json=as_json)
@@ -157,6 +160,7 @@ def optimize(
     save: Annotated[Path | None, written_file("Write the plan to this file, for --plan and gw.load_plan.", "--save")] = None,
     batch: Batch = None,
     feed: Feeds = None,
+    outputs: Outputs = None,
     mode: Annotated[
         Literal["train", "infer"], typer.Option("--mode", help="Of a Keras model: its training step, or its inference.")
     ] = "train",
@@ -189,7 +193,7 @@ def optimize(
     as_json: AsJson = False,
 ) -> None:
     """Plan a training step into a memory budget, and prove that it computes the same."""
-    feeds = parse_feeds(feed)
+    feeds, fetched = parse_feeds(feed), names_in(outputs)
     amount = None if budget is None else parse_amount(budget)
     if (budget is None) == (plan is None):
         what = "neither --budget nor --plan was given" if plan is None else "--budget was given beside --plan"
@@ -201,7 +205,7 @@ def optimize(
     from graphwright.step.example_inputs import example_inputs
     from graphwright.step.targets import trace
 
-    traced = trace(loaded, feeds=feeds, mode=mode, batch=batch, runs=runs)
+    traced = trace(loaded, feeds=feeds, outputs=fetched, mode=mode, batch=batch, runs=runs)
     step, inputs = traced.function, example_inputs(traced)
     verbs = read_allow("all" if allow == "all" else allow.split(","))
     points = 6 if html else 0
@@ -230,6 +234,7 @@ def advise(
     memory: Annotated[str, typer.Option("--memory", help='What there is: bytes, text such as "2.5GiB", or a share of the step\'s peak.')],
     batch: Batch = None,
     feed: Feeds = None,
+    outputs: Outputs = None,
     html: Html = None,
     device: Device = HERE,
     as_json: AsJson = False,
@@ -238,12 +243,12 @@ def advise(
 
     Nothing is run. Plans are kept: following the advice plans nothing again.
     """
-    feeds, amount = parse_feeds(feed), parse_amount(memory)
+    feeds, fetched, amount = parse_feeds(feed), names_in(outputs), parse_amount(memory)
     loaded = load_target(target)
-    found = gw.advise(loaded, amount, feeds, batch=batch, device=device).for_command(shlex.quote(target))
+    found = gw.advise(loaded, amount, feeds, outputs=fetched, batch=batch, device=device).for_command(shlex.quote(target))
     print_result(found, as_json=as_json)
     if html is not None:
-        write_html(gw.inspect(loaded, feeds=feeds, mode="train", batch=batch).with_advice(found), html, quiet=as_json)
+        write_html(gw.inspect(loaded, feeds, outputs=fetched, mode="train", batch=batch).with_advice(found), html, quiet=as_json)
 
 
 @app.command(rich_help_panel=_MEMORY)

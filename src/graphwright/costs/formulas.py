@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from graphwright.analyze.directions import Direction
@@ -34,7 +34,9 @@ _HOW = {
 
 @garbage_collection_paused()
 @about_a_step
-def batch_formulas(target: Any, feeds: Feeds = None, inputs: Any = None, *, mode: Mode = "auto") -> BatchFormulas:
+def batch_formulas(
+    target: Any, feeds: Feeds = None, inputs: Any = None, outputs: Iterable[Any] | Any = None, *, mode: Mode = "auto"
+) -> BatchFormulas:
     """What a step costs as functions of its batch size: peak, resident and activation bytes, FLOPs.
 
     The figures are evaluated at several sizes; polynomials in pieces are laid through them, and checked at other sizes (`how` of each
@@ -61,7 +63,7 @@ def batch_formulas(target: Any, feeds: Feeds = None, inputs: Any = None, *, mode
     >>> formulas.peak_bytes(10) == 30 * 2**20
     True
     """
-    sized = SizedStep(target, feeds, mode, inputs=inputs)
+    sized = SizedStep(target, feeds, mode, inputs=inputs, outputs=outputs)
     shapes = sized.open_feeds()
     peak = peak_formula(sized)
     flops, unknown, why = _flops(sized)

@@ -158,9 +158,9 @@ def is_default_strategy(strategy: Any) -> bool:
     return type(strategy).__name__ in ("_DefaultDistributionStrategy", "_DefaultDistributionStrategyV1")
 
 
-def call_flat(function: Any, arguments: Sequence[Any]) -> Any:
-    """Call a `ConcreteFunction` with flat tensors, captures left out; its structured outputs."""
-    return function._call_flat(list(arguments), function.captured_inputs)
+def call_flat(function: Any, arguments: Sequence[Any], captures: Sequence[Any] | None = None) -> Any:
+    """Call a `ConcreteFunction` with flat tensors, captures left out, or others in their place; its structured outputs."""
+    return function._call_flat(list(arguments), function.captured_inputs if captures is None else list(captures))
 
 
 def traces_of(function: Any) -> list[Any]:

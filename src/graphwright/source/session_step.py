@@ -1,0 +1,60 @@
+"""A step in a graph of TensorFlow 1, which a session runs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from graphwright.errors import UnsupportedError
+from graphwright.ir.traits.control_flow import CALL_TYPES
+from graphwright.ir.traits.variables import REFERENCE_VARIABLES
+from graphwright.source.concrete_function import arguments_of
+from graphwright.source.graph_def import to_graph_def
+from graphwright.source.load import load
+from graphwright.source.private_tensorflow import call_flat
+from graphwright.source.tensorflow_import import import_tensorflow
+
+
+def session_graph(target: Any) -> Any:
+    """A `tf.Graph` as it is, or one that is made of what a file or a message holds: with its collections, where it has some.
+
+    Raises:
+        UnsupportedError: a variable of the graph has no handle that a function could take.
+    """
+    tf = import_tensorflow()
+    graph: Any = target if isinstance(target, tf.Graph) else tf.Graph()
+    with graph.as_default():
+        if isinstance(target, tf.compat.v1.MetaGraphDef) or Path(str(target)).suffix == ".meta":
+            tf.compat.v1.train.import_meta_graph(target if isinstance(target, tf.compat.v1.MetaGraphDef) else str(target))
+        elif graph is not target:
+            tf.graph_util.import_graph_def(to_graph_def(load(target)), name="")
+    without = next((operation.name for operation in graph.get_operations() if operation.type in REFERENCE_VARIABLES), None)
+    if without is not None:
+        raise UnsupportedError(
+            "a variable of TF1 without a handle is written by reference, which a planned step cannot do",
+            where=f"variable {without!r}",
+            remedy="build the graph with resource variables: tf.compat.v1.enable_resource_variables(); checkpoints stay the same",
+        )
+    return graph
+
+
+def add_step(graph: Any, function: Any, like: Any, fetches: Sequence[str]) -> list[Any]:
+    """Let a graph call a function in place of the step that it holds; returns the new tensor or operation of each fetch, in a name scope.
+
+    Args:
+        graph: a `tf.Graph`; what it has stays as it is.
+        function: what computes the step, with the arguments and captures of `like`.
+        like: the function that was read from the graph.
+        fetches: what `like` returns and runs, by the names in the graph.
+
+    """
+    tf = import_tensorflow()
+    outer = [graph.get_tensor_by_name(tensor.name) for tensor in like.inputs]
+    count = len(arguments_of(like))
+    with graph.as_default(), tf.name_scope("optimized"):
+        before = set(graph.get_operations())
+        call_flat(function, outer[:count], outer[count:])
+        call = next(op for op in graph.get_operations() if op not in before and op.type in CALL_TYPES)
+        values = iter(call.outputs)
+        names = [name.partition(":")[0] for name in fetches]
+        gives = [bool(graph.get_operation_by_name(name).outputs) for name in names]
+        return [tf.identity(next(values), n) if has else tf.group(call, name=n) for n, has in zip(names, gives, strict=True)]
