@@ -48,7 +48,7 @@ from graphwright.source.trust import check_trusted
 from graphwright.step.fetches import function_of_graph, is_graph, output_names
 from graphwright.step.keras_step import is_keras_model, keras_data, keras_step, train_with
 from graphwright.step.signatures import as_inputs, signature_of, signature_of_shapes
-from graphwright.step.targets import Feed, fed_names, read_target, trace
+from graphwright.step.targets import Feed, eagerly, fed_names, read_target, trace
 
 Verify = Literal["structure", "run"] | bool
 OnFailure = Literal["raise", "original"]
@@ -217,7 +217,8 @@ class OptimizedStep:
         """Let a `tf.Graph`, from which the step was read, hold the planned step too: what a session runs for it is in `fetches`."""
         planned = self._latest if self._latest is not None and self._latest.function is not None else None
         with nullcontext() if planned is None else grappler_disabled():
-            self.fetches = add_step(graph, traced.function if planned is None else planned.function, traced.function, outputs)
+            own = traced.function
+            self.fetches = add_step(graph, own if planned is None else planned.function, own, traced.shapes, outputs)
 
     def _traced(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> TracedStep:
         try:
@@ -358,6 +359,7 @@ Model = TypeVar("Model", bound=KerasModel)
 def optimize_memory(step: Model, budget: int | float | str | None = None, **options: Unpack[Options]) -> Model: ...
 @overload
 def optimize_memory(step: Callable[..., Any], budget: int | float | str | None = None, **options: Unpack[Options]) -> OptimizedStep: ...
+@eagerly()
 def optimize_memory(
     step: Any,
     budget: int | float | str | None = None,
@@ -572,7 +574,8 @@ def _optimize_graph(target: Any, budget: int | float | str, outputs: Any, shapes
     optimized = OptimizedStep(traced.function, budget, **options)
     with shown(options["progress"], title="planning"):
         optimized.prepare(traced, example=None)
-    optimized.add_to(graph, traced, output_names(outputs))
+    own = [*traced.function.outputs, *traced.function.graph.control_outputs]
+    optimized.add_to(graph, traced, output_names(own if outputs is None else outputs))
     return optimized
 
 

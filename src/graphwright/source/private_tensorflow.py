@@ -8,7 +8,7 @@ import importlib
 import threading
 import weakref
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache, wraps
 from types import FrameType
 from typing import Any
@@ -156,6 +156,11 @@ def grappler_peaks(meta_graph: Any) -> dict[str, int]:
 def is_default_strategy(strategy: Any) -> bool:
     """Whether a `tf.distribute.Strategy` is the one that stands for none."""
     return type(strategy).__name__ in ("_DefaultDistributionStrategy", "_DefaultDistributionStrategyV1")
+
+
+def eager_mode() -> AbstractContextManager[None]:
+    """Execute eagerly in this block, in this thread, also where the process does not (`tf.compat.v1.disable_eager_execution`)."""
+    return _private("eager.context").eager_mode()
 
 
 def call_flat(function: Any, arguments: Sequence[Any], captures: Sequence[Any] | None = None) -> Any:

@@ -7,7 +7,6 @@ from typing import Any
 from graphwright.errors import UnsupportedError
 from graphwright.ir.traits.control_flow import CALL_TYPES
 from graphwright.ir.traits.variables import REFERENCE_VARIABLES
-from graphwright.source.concrete_function import arguments_of
 from graphwright.source.graph_def import to_graph_def
 from graphwright.source.load import load
 from graphwright.source.private_tensorflow import call_flat
@@ -37,22 +36,22 @@ def session_graph(target: Any) -> Any:
     return graph
 
 
-def add_step(graph: Any, function: Any, like: Any, fetches: Sequence[str]) -> list[Any]:
+def add_step(graph: Any, function: Any, like: Any, shapes: Sequence[Any], fetches: Sequence[str]) -> list[Any]:
     """Let a graph call a function in place of the step that it holds; returns the new tensor or operation of each fetch, in a name scope.
 
     Args:
         graph: a `tf.Graph`; what it has stays as it is.
         function: what computes the step, with the arguments and captures of `like`.
         like: the function that was read from the graph.
+        shapes: of the arguments, which the function is made for: another one is refused when it is fed.
         fetches: what `like` returns and runs, by the names in the graph.
-
     """
     tf = import_tensorflow()
     outer = [graph.get_tensor_by_name(tensor.name) for tensor in like.inputs]
-    count = len(arguments_of(like))
     with graph.as_default(), tf.name_scope("optimized"):
+        arguments = [tf.ensure_shape(tensor, shape) for tensor, shape in zip(outer, shapes, strict=False)]
         before = set(graph.get_operations())
-        call_flat(function, outer[:count], outer[count:])
+        call_flat(function, arguments, outer[len(arguments) :])
         call = next(op for op in graph.get_operations() if op not in before and op.type in CALL_TYPES)
         values = iter(call.outputs)
         names = [name.partition(":")[0] for name in fetches]

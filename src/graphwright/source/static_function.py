@@ -276,7 +276,7 @@ def _become(node: Any, op_type: str, dtype: Any) -> bool:
     """Let a node be of a type that takes a handle, where that is registered: with the attributes that it has."""
     definition = op_definition(op_type)
     known = {attr.name for attr in definition.attr} if definition is not None else set[str]()
-    for key in [key for key in node.attr if key not in known and not key.startswith("_")]:
+    for key in [key for key in node.attr if key not in known and (not key.startswith("_") or key == "_output_shapes")]:
         del node.attr[key]
     if "dtype" in known:
         node.attr["dtype"].CopyFrom(dtype)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect as python_inspect
 import re
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
@@ -19,7 +19,7 @@ from graphwright.run.traced_step import TracedStep, first_batch, name_of, number
 from graphwright.source.concrete_function import argument_names, argument_shapes, arguments_of, flat_arguments, sparse_sizes
 from graphwright.source.files import load_callable
 from graphwright.source.load import made_by
-from graphwright.source.private_tensorflow import traces_of
+from graphwright.source.private_tensorflow import eager_mode, traces_of
 from graphwright.source.static_function import check_has_values
 from graphwright.source.tensorflow_import import import_keras, import_tensorflow
 from graphwright.source.trust import as_path
@@ -57,7 +57,8 @@ _OF_GRAPHS = {"target": "; or a `tf.Graph`, a `GraphDef`, a `Graph`", "feeds": "
 
 
 def about_a_step(question: Question) -> Question:
-    """Complete the docstring of a function with the arguments that all questions about a step share, but for those that it describes.
+    """Complete the docstring of a function with the arguments that all questions about a step share, but for those that it describes, and
+    let it execute eagerly.
 
     >>> @about_a_step
     ... def count(target, *, batch=None, depth=1):
@@ -81,7 +82,14 @@ def about_a_step(question: Question) -> Question:
     entries = {name: f"    {name}: {text}{extra.get(name, '')}." for name, text in _CALL.items() if name in parameters}
     entries |= {entry.split(":")[0].split(",")[0].strip(): entry for entry in re.split(r"\n(?=    \w)", own)}
     question.__doc__ = head + args + "\n".join(entries[name] for name in sorted(entries, key=parameters.index)) + gap + tail
-    return question
+    return cast("Question", eagerly()(question))
+
+
+@contextmanager
+def eagerly() -> Generator[None]:
+    """In a process of TensorFlow 1, which builds graphs and does not execute eagerly, do the latter in this block."""
+    with nullcontext() if import_tensorflow().compat.v1.executing_eagerly_outside_functions() else eager_mode():
+        yield
 
 
 def read_target(target: Any, outputs: Any = None, feeds: Any = None, *, runs: bool = False) -> Any:
