@@ -188,6 +188,10 @@ def optimize(
         ),
     ] = None,
     measure: Annotated[bool, typer.Option("--measure", help="Measure the step before and after, each in a fresh process.")] = False,
+    output: Annotated[
+        Path | None,
+        written_file("Of a graph: write it here, as a .meta file, with the planned step as optimized/NAME for each output.", "--output"),
+    ] = None,
     html: Html = None,
     device: Device = HERE,
     as_json: AsJson = False,
@@ -200,8 +204,9 @@ def optimize(
         raise ArgumentError(what, remedy="give one of them; a plan is followed under the budget that it was made for")
     saved = None if plan is None else gw.load_plan(plan)
     runs = measure or verify == "run"
-    loaded = load_target(target, runs=runs)
+    loaded = load_target(target, runs=runs or output is not None)
     from graphwright.memory.verbs import read_allow
+    from graphwright.source.session_step import write_session_graph
     from graphwright.step.example_inputs import example_inputs
     from graphwright.step.targets import trace
 
@@ -216,7 +221,12 @@ def optimize(
         "offload_to": offload_to,
         "device": device,
     }
-    fast = gw.optimize_memory(step, amount, inputs=inputs, verify=verify, plan=saved, **search)
+    optimize_memory: Callable[..., Any] = gw.optimize_memory
+    if output is None:
+        fast = optimize_memory(step, amount, inputs=inputs, verify=verify, plan=saved, **search)
+    else:
+        fast = optimize_memory(loaded, amount, outputs=fetched, feeds=feeds, batch=batch, verify=verify, plan=saved, **search)
+        write_session_graph(fast.fetches[0].graph, output)
     result = dataclasses.replace(fast.plan, name=traced.name)
     if measure:
         result = measured_plan(result, step, fast, inputs)

@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from graphwright.errors import UnsupportedError
+from graphwright.files import replaced_file
 from graphwright.ir.traits.control_flow import CALL_TYPES
 from graphwright.ir.traits.variables import REFERENCE_VARIABLES
 from graphwright.source.graph_def import to_graph_def
 from graphwright.source.load import load
 from graphwright.source.private_tensorflow import call_flat
+from graphwright.source.protobuf_files import serialize
 from graphwright.source.tensorflow_import import import_tensorflow
 
 
@@ -34,6 +36,12 @@ def session_graph(target: Any) -> Any:
             remedy="build the graph with resource variables: tf.compat.v1.enable_resource_variables(); checkpoints stay the same",
         )
     return graph
+
+
+def write_session_graph(graph: Any, path: Path) -> None:
+    """Write a `tf.Graph` with its collections, for `tf.compat.v1.train.import_meta_graph`."""
+    with graph.as_default(), replaced_file(path) as stream:
+        stream.buffer.write(serialize(import_tensorflow().compat.v1.train.export_meta_graph(), "the graph"))
 
 
 def add_step(graph: Any, function: Any, like: Any, shapes: Sequence[Any], fetches: Sequence[str]) -> list[Any]:

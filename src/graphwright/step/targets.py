@@ -82,7 +82,7 @@ def about_a_step(question: Question) -> Question:
     entries = {name: f"    {name}: {text}{extra.get(name, '')}." for name, text in _CALL.items() if name in parameters}
     entries |= {entry.split(":")[0].split(",")[0].strip(): entry for entry in re.split(r"\n(?=    \w)", own)}
     question.__doc__ = head + args + "\n".join(entries[name] for name in sorted(entries, key=parameters.index)) + gap + tail
-    return cast("Question", eagerly()(question))
+    return eagerly()(question)
 
 
 @contextmanager
