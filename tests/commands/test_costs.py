@@ -71,7 +71,7 @@ def succeed(done):
     return done.stdout
 
 
-@pytest.mark.parametrize("command", ["flops", "params", "shapes", "peak", "formulas", "max-batch", "profile", "compare", "check"])
+@pytest.mark.parametrize("command", ["flops", "params", "shapes", "peak", "max-batch", "profile", "compare", "check"])
 def test_help_fits(run, command):
     text = succeed(run(command, "--help"))
     assert max(map(len, text.splitlines())) <= 80
@@ -184,10 +184,6 @@ class TestCheck:
 
 
 class TestBatch:
-    def test_formulas(self, run, frozen):
-        assert "batch" in succeed(run("formulas", frozen))
-        assert isinstance(json.loads(succeed(run("formulas", frozen, "--json"))), dict)
-
     def test_the_largest_batch(self, run, frozen):
         plain = json.loads(succeed(run("max-batch", frozen, "--budget", "1MiB", "--json")))
         assert plain["batch"] > 1

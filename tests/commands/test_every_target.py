@@ -24,7 +24,6 @@ COMMANDS = {  # with what else each is given
     "shapes": (),
     "peak": (),
     "check": ("--max-peak", "1GiB"),
-    "formulas": (),
     "sweep": ("--batch", "2,4"),
     "max-batch": ("--budget", "1MiB"),
     "compare": (),
@@ -40,7 +39,7 @@ COMMANDS = {  # with what else each is given
 OF_TWO = ("compare", "verify", "diff")
 READ_AS_THEY_ARE = ("show", "draw", "diff", "edit inline")
 OF_STEPS_TOO = ("show", "draw", "diff")
-OF_ANY_BATCH = ("formulas", "sweep", "max-batch")
+OF_ANY_BATCH = ("sweep", "max-batch")
 NOT_YET_TRACED = ("class", "unbuilt", "untraced")
 
 
@@ -80,7 +79,6 @@ TARGETS_OF = {  # CI tries each target with `flops`, each command with these two
     "shapes": ("concrete", ".h5"),
     "peak": ("two inputs", "TF1 SavedModel"),
     "check": ("called", "export, folded"),
-    "formulas": ("functional", "module"),
     "sweep": ("signature", "export, renamed"),
     "max-batch": (".keras, subclassed", "untraced"),
     "compare": ("uncompiled", ".pbtxt"),

@@ -73,7 +73,7 @@ class TestStepCosts:
         double = tf.function(lambda x: x + x).get_concrete_function(tf.TensorSpec((8, 64), name="x"))
         for name in ("before", "after"):
             tf.io.write_graph(double.graph, str(tmp_path), f"{name}.pb", as_text=False)
-        text = str(gw.compare(tmp_path / "before.pb", tmp_path / "after.pb", outputs=["Identity"]))
+        text = gw.compare(tmp_path / "before.pb", tmp_path / "after.pb", outputs=["Identity"]).text("all")
         assert all(name in "".join(text.split()) for name in ("before.pb:", "after.pb:"))
 
     def test_a_graph_and_the_function_that_it_was_made_of(self):
@@ -120,7 +120,7 @@ class TestStepCosts:
             gw.step_costs(function.graph, outputs=["Relu"])
 
     def test_the_text_fits_a_terminal(self):
-        text = str(gw.step_costs(classifier(), batch=8))
+        text = gw.step_costs(classifier(), batch=8).text("all")
         assert max(map(len, text.splitlines())) <= 80
         assert "peak" in text
 
@@ -131,7 +131,7 @@ class TestCompare:
         found = gw.compare(model, model, batch=8)
         assert all(found.difference(name) == 0 and found.ratio(name) == 1 for name in FIGURES)
         assert {pair.change for pair in found.layers} == {"same"}
-        assert "cost the same" in str(found)
+        assert "cost the same" in found.text("all")
 
     def test_batch_norm_adds_layers_and_makes_convolutions_keep_their_results(self):
         found = gw.compare(classifier(), classifier(norm=True), batch=8)
@@ -177,7 +177,7 @@ class TestCompare:
         plain = json.loads(json.dumps(found.to_json(), allow_nan=False))
         assert plain["figures"]["peak_bytes"]["difference"] == found.difference("peak_bytes")
         assert {row["change"] for row in plain["layers"]} >= {"same", "added", "changed"}
-        text = str(found)
+        text = found.text("all")
         assert max(map(len, text.splitlines())) <= 80
         assert "+ norm0" in text
 

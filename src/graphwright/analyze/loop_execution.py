@@ -74,6 +74,7 @@ class Executor:
         self.copying = copied_variables(graph)[1]
         self.variables: dict[Storage, Variable] = {}
         self.notes: dict[str, None] = {}
+        self.bounded: dict[str, None] = {}
         self.stacked: dict[Value, Shape] = {}  # of tensors made of lists, as the elements have it
 
     # One node
@@ -297,7 +298,7 @@ class Executor:
         by_data, sizes = self.infer_body(body, given)
         self.sizes.update(sizes)
         for name in by_data:
-            self.notes[found_in_data(name)] = None
+            self.bounded[name] = None
 
     # Control flow
 
@@ -404,11 +405,6 @@ class Executor:
             self.notes[f"how often {node.name} runs depends on data: {trip.count} times in the given call, which is counted"] = None
         elif trip.kind == "at most":
             self.notes[f"{node.name} runs at most {trip.count} times; its figures are for that many"] = None
-
-
-def found_in_data(name: str) -> str:
-    """What is said of a node that has the largest shape that it can have."""
-    return f"how many rows {name} gives depends on data; as many as there can be are counted"
 
 
 def _length(states: Iterable[State]) -> int:

@@ -37,7 +37,7 @@ from dataclasses import dataclass, field
 from math import isnan
 from operator import attrgetter
 
-from graphwright.analyze.loop_execution import Constant, Executor, InferBody, flops_of, found_in_data
+from graphwright.analyze.loop_execution import Constant, Executor, InferBody, flops_of
 from graphwright.analyze.storages import Dense, Frame, State, Storage, storages_of, total_bytes
 from graphwright.analyze.trip_counts import TripCount
 from graphwright.analyze.variable_access import find_accesses
@@ -49,6 +49,10 @@ from graphwright.ir.traits.control_flow import LOOPS, is_control_flow, runs_over
 from graphwright.ir.traits.values import is_constant, is_view
 from graphwright.ir.traits.variables import is_read, resource_of
 from graphwright.ir.walk import consumers_of, reached, topological_order
+
+_MEASURED = "those that depend on data are as in the example inputs, and other data may need more"
+_BOUNDED = "those that depend on data are upper bounds, with as many rows as there can be"
+_MOST_NAMES = 8
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,8 @@ class LoopCosts:
         reads: by control-flow node, the variables (resource values of the graph) that it reads.
         writes: the same for variables it writes.
         notes: what is not exact, in words, one entry each.
+        bounded: nodes that find out in the data how many rows there are, which count with as many as there can be.
+        measured: nodes whose sizes depend on data and are those of one call.
         unknown: a loop of which nobody knows how often it runs, and whose lists grow with each round.
     """
 
@@ -83,12 +89,22 @@ class LoopCosts:
     reads: Mapping[Node, tuple[Value, ...]] = field(default_factory=dict[Node, tuple[Value, ...]])
     writes: Mapping[Node, tuple[Value, ...]] = field(default_factory=dict[Node, tuple[Value, ...]])
     notes: tuple[str, ...] = ()
+    bounded: tuple[str, ...] = ()
+    measured: tuple[str, ...] = ()
     unknown: Node | None = None
 
     @property
     def how(self) -> dict[str, str]:
         """The notes, as results say how they were obtained."""
-        return {"loops": "; ".join(self.notes)} if self.notes else {}
+        return ({"loops": "; ".join(self.notes)} if self.notes else {}) | self.sizes
+
+    @property
+    def sizes(self) -> dict[str, str]:
+        """The same of sizes that depend on data."""
+        named = ((_MEASURED, self.measured), (_BOUNDED, self.bounded))
+        more = {names: f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else "" for _, names in named}
+        said = [f"{words}: {', '.join(names[:_MOST_NAMES])}{more[names]}" for words, names in named if names]
+        return {"sizes": "; ".join(said)} if said else {}
 
 
 def loop_costs(graph: Graph, constant: Constant, *, infer_body: InferBody | None = None, found: Sequence[str] = ()) -> LoopCosts:
@@ -113,7 +129,7 @@ def loop_costs(graph: Graph, constant: Constant, *, infer_body: InferBody | None
     8192
     """
     if not any(is_control_flow(n) or runs_over_data(n) or any(v.dtype.name == "variant" for v in n.outputs) for n in graph.nodes):
-        return LoopCosts(notes=tuple(map(found_in_data, found)))
+        return LoopCosts(bounded=tuple(found))
     costs = _Accounts(graph, constant, infer_body).costs(found)
     if not graph.example or all(trip.kind != "unknown" for trip in costs.trip_counts.values()):
         return costs
@@ -150,7 +166,7 @@ class _Accounts(Executor):
         self.kept: set[Node] = set()
 
     def costs(self, found: Sequence[str]) -> LoopCosts:
-        self.notes.update(dict.fromkeys(map(found_in_data, found)))
+        self.bounded.update(dict.fromkeys(found))
         inputs = {v.producer for v in self.graph.inputs}
         order = topological_order(self.graph)
         for node in order:
@@ -177,6 +193,7 @@ class _Accounts(Executor):
             reads=reads,
             writes=writes,
             notes=tuple(self.notes),
+            bounded=tuple(self.bounded),
             unknown=self.growing,
         )
 

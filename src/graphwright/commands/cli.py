@@ -33,17 +33,19 @@ from graphwright.commands.inputs import (
     EXIT_INFEASIBLE,
     AsJson,
     Batch,
+    Chart,
     Device,
     Feeds,
     Html,
+    Layers,
     ModeOption,
     OrderOption,
     Outputs,
     Target,
+    bytes_or_share,
     checked,
     load_target,
     names_in,
-    parse_amount,
     parse_feeds,
     place_of_copies,
     takes_trust,
@@ -72,6 +74,7 @@ _EDITING = "Change a model"
 _SETUP = "This installation"
 
 
+DEFAULT_VERBS = "recompute,segment"
 _Progress = Callable[[float, str], None]
 
 Budget = Annotated[str, typer.Option("--budget", help='Bytes, text such as "2.5GiB", or a share of the unmodified peak: 0.5 or "50%".')]
@@ -121,6 +124,8 @@ def inspect(
         bool, typer.Option("--measure", help="Also run the step in a fresh process, on made-up inputs, and measure it.")
     ] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Also run it there and measure the time of each operation.")] = False,
+    layers: Layers = False,
+    chart: Chart = False,
     depth: Annotated[int | None, unset("Levels of the table of layers; as many as make some 40 rows.", min=1)] = None,
     columns: Annotated[
         str | None,
@@ -137,13 +142,19 @@ def inspect(
     shown = None if columns is None else tuple(name.strip() for name in columns.split(","))
     table = LayerTable(depth, cast("tuple[LayerColumn, ...] | None", shown))
     feeds, fetched = parse_feeds(feed), names_in(outputs)
-    amount = None if memory is None else parse_amount(memory)
+    amount = None if memory is None else bytes_or_share(memory, "memory")
     loaded = load_target(target, runs=measure or profile)
     advised = None if amount is None else gw.advise(loaded, amount, feeds, outputs=fetched, batch=batch)
     report = gw.inspect(loaded, feeds, None, fetched, mode=mode, batch=batch, measure=measure, profile=profile, order=order)
     if advised is not None:
         report = report.with_advice(advised.for_command(shlex.quote(target)))
-    print_result(dataclasses.replace(report, table=table), as_json=as_json)
+    asked = [part for part, wanted in (("layers", layers or depth or columns), ("chart", chart)) if wanted]
+    print_result(dataclasses.replace(report, table=table), as_json=as_json, parts=asked)
+    if not as_json and not asked:
+        command, options = ("optimize", "--budget 50%") if report.backward_flops or report.undivided_flops else ("inspect", "--all")
+        sizes = [f"--outputs {shlex.quote(','.join(fetched))}"] if fetched else []
+        sizes += [f"--batch {batch}"] * (batch is not None) + [f"--feed {shlex.quote(text)}" for text in feed or ()]
+        echo(f"Next: graphwright {' '.join([command, shlex.quote(target), *sizes, options])}")
     write_html(report, html, quiet=as_json)
 
 
@@ -178,7 +189,7 @@ def optimize(
             help="What the plan may do: recompute, segment, offload, which are bit for bit the same; transpose, split, which may round "
             "otherwise; or all, which means all but offload."
         ),
-    ] = "recompute,segment",
+    ] = DEFAULT_VERBS,
     offload_to: Annotated[
         str | None,
         unset(
@@ -192,13 +203,15 @@ def optimize(
         Path | None,
         written_file("Of a graph: write it here, as a .meta file, with the planned step as optimized/NAME for each output.", "--output"),
     ] = None,
+    layers: Layers = False,
+    chart: Chart = False,
     html: Html = None,
     device: Device = HERE,
     as_json: AsJson = False,
 ) -> None:
     """Plan a training step into a memory budget, and prove that it computes the same."""
     feeds, fetched = parse_feeds(feed), names_in(outputs)
-    amount = None if budget is None else parse_amount(budget)
+    amount = None if budget is None else bytes_or_share(budget)
     if (budget is None) == (plan is None):
         what = "neither --budget nor --plan was given" if plan is None else "--budget was given beside --plan"
         raise ArgumentError(what, remedy="give one of them; a plan is followed under the budget that it was made for")
@@ -230,7 +243,12 @@ def optimize(
     result = dataclasses.replace(fast.plan, name=traced.name)
     if measure:
         result = measured_plan(result, step, fast, inputs)
-    print_result(result, as_json=as_json)
+    asked = [part for part, wanted in (("layers", layers), ("chart", chart)) if wanted]
+    print_result(result, as_json=as_json, parts=asked)
+    if not as_json and not asked and result.status != "infeasible":
+        if not measure and device == HERE:
+            echo("To measure it: add --measure --trust")
+        echo(f"In code: model = gw.optimize_memory(model, {amount!r}{', allow=' + repr(allow) if allow != DEFAULT_VERBS else ''})")
     if save is not None:
         result.save(save)
         if not as_json:
@@ -253,7 +271,7 @@ def advise(
 
     Nothing is run. Plans are kept: following the advice plans nothing again.
     """
-    feeds, fetched, amount = parse_feeds(feed), names_in(outputs), parse_amount(memory)
+    feeds, fetched, amount = parse_feeds(feed), names_in(outputs), bytes_or_share(memory, "memory")
     loaded = load_target(target)
     found = gw.advise(loaded, amount, feeds, outputs=fetched, batch=batch, device=device).for_command(shlex.quote(target))
     print_result(found, as_json=as_json)
@@ -272,7 +290,7 @@ def demo(
     """A U-Net trained in half its memory: planned, proved equal, measured, with a report."""
     from graphwright.commands.demo_model import make_demo
 
-    amount = parse_amount(budget)
+    amount = bytes_or_share(budget)
     start_quietly()
     console = SafeConsole()
     with _stages(console) as stage:
@@ -391,7 +409,7 @@ def doctor(as_json: AsJson = False) -> None:
 
 for _registered in (*app.registered_commands, *edit.edit.registered_commands):
     if _registered.callback not in (None, demo, doctor, plan):  # which read no model
-        _registered.callback = takes_trust(_registered.callback)
+        _registered.callback = takes_trust(_registered.callback, shows=_registered.rich_help_panel in (_COSTS, _MEMORY))
 
 
 @contextmanager

@@ -46,7 +46,7 @@ View = Literal["scope", "graph", "op", "code"]
 
 def add_to(app: typer.Typer, panel: str) -> None:
     """Put the commands into the command line, listed in this panel of its help."""
-    for command in (flops, params, shapes, peak, formulas, sweep, max_batch, profile, compare, check):
+    for command in (flops, params, shapes, peak, sweep, max_batch, profile, compare, check):
         app.command(command.__name__.replace("_", "-"), rich_help_panel=panel)(command)
 
 
@@ -121,15 +121,6 @@ def peak(
     print_result(found, as_json=as_json)
 
 
-def formulas(target: Target, feed: BatchFeeds = None, outputs: Outputs = None, mode: ModeOption = "auto", as_json: AsJson = False) -> None:
-    """What a step costs as formulas of its batch size: peak, resident and activation bytes, FLOPs."""
-    feeds, fetched = parse_open_feeds(feed), names_in(outputs)
-    loaded = load_target(target)
-    from graphwright.costs.formulas import batch_formulas
-
-    print_result(batch_formulas(loaded, feeds, outputs=fetched, mode=mode), as_json=as_json)
-
-
 def sweep(
     target: Target,
     batch: Annotated[str, typer.Option(help="Batch sizes: 1..32, or 1,2,4,8.")] = "1,2,4,8,16,32",
@@ -150,7 +141,7 @@ def sweep(
     """Peak memory against the batch size, also with memory-saving plans or of another model; the largest batch that fits a budget."""
     batches, feeds, fetched = parse_batches(batch), parse_open_feeds(feed), names_in(outputs)
     amount = None if budget is None else parse_amount(budget)
-    plans = None if optimized is None else parse_amount(optimized)
+    plans = None if optimized is None else parse_amount(optimized, "optimized")
     targets = [(name, load_target(name)) for name in (target, *(beside or ()))]
     from graphwright.costs.sweep import sweep as sweep_batches
 
@@ -323,6 +314,7 @@ def check(
     Figures are predicted from the graph; nothing is run. Tolerances are for peak, resident, parameters, flops, bytes and nodes.
     """
     feeds, fetched, shares = parse_feeds(feed), names_in(outputs), _shares(tolerance)
+    peak_bytes = None if max_peak is None else bytes_in(max_peak, "max_peak")
     if all(given is None for given in (max_peak, max_flops, max_parameters, max_nodes, baseline, write_baseline)):
         raise ArgumentError(
             "nothing to check against was given",
@@ -338,7 +330,7 @@ def check(
         loaded,
         feeds,
         outputs=fetched,
-        max_peak=None if max_peak is None else bytes_in(max_peak),
+        max_peak=peak_bytes,
         max_flops=max_flops,
         max_parameters=max_parameters,
         max_nodes=max_nodes,

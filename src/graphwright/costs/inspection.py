@@ -82,7 +82,7 @@ def inspect(
     >>> report = inspect(step, feeds={"x": (256, 1024)})
     >>> report.peak_bytes >= 2 * 256 * 1024 * 4
     True
-    >>> print(str(report.with_table(depth=1, columns=("shape", "flops"))).split("\\n\\n")[1])
+    >>> print(report.with_table(depth=1, columns=("shape", "flops")).text("layers").split("\\n\\n")[1])
     Layers
       layer       output shape      FLOPs
       (no layer)                524 kFLOP

@@ -85,7 +85,8 @@ def predict_peak(
     count, reason = inter_op_threads(threads), _COMPILED_INSIDE if order == "executor" else ""
     if order == "executor" and not flat.uncompiled:
         try:
-            return executor_peak(traced, flat.graph, tasks, threads=count, simulations=simulations)
+            found = executor_peak(traced, flat.graph, tasks, threads=count, simulations=simulations)
+            return replace(found, how={**found.how, **flat.loops.sizes})
         except (UnsupportedError, GraphError) as error:  # TensorFlow cannot prepare the step here
             reason = f"not known: {first_line(error)}"
     elif flat.loops.trip_counts and not flat.uncompiled:
@@ -124,7 +125,7 @@ def traced_loops_peak(traced: TracedStep, *, threads: int, simulations: int | No
     held = replace(traced, function=function, grappler_disabled=True)
     ran = read_executed_graph(records, like=flat.graph) if records else None
     found = executor_peak(held, flat.graph, tasks, threads=threads, simulations=simulations, graph=ran, as_numbered=bool(records))
-    return replace(found, order="traced", how={**found.how, "peak": f"{_HOW_TRACED_LOOPS}; {HOW_EXECUTOR}"})
+    return replace(found, order="traced", how={**found.how, "peak": f"{_HOW_TRACED_LOOPS}; {HOW_EXECUTOR}", **flat.loops.sizes})
 
 
 def traced_how(reason: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -13,12 +12,12 @@ from graphwright.analyze.profile_tree import TreeOptions, TreeWords, grow_tree
 from graphwright.analyze.step_profile import ProfileRow, StepProfile, by_layer, by_op_type, whole
 from graphwright.costs.measured_step import join_records
 from graphwright.errors import ArgumentError
-from graphwright.plain import Result, fields_json, number, plain
+from graphwright.plain import fields_json, number, plain
 from graphwright.report.chrome_trace import write_chrome_trace
+from graphwright.report.draw import Printed
 from graphwright.report.page import write_page
 from graphwright.report.profile_page import profile_page
-from graphwright.report.terminal_layout import rendered
-from graphwright.report.terminal_profile import ProfileTree, print_profile, profile_verdict
+from graphwright.report.terminal_profile import ProfileTree, profile_verdict
 from graphwright.run.record_step import RecordedStep, record_step
 from graphwright.run.step_session import executed_graph_def
 from graphwright.run.step_stats import rename_as_written
@@ -40,7 +39,7 @@ _HOW = {
 
 
 @dataclass(frozen=True)
-class Profile(Result):
+class Profile(Printed):
     """One step, measured. Returned by `graphwright.profile`.
 
     Attributes:
@@ -124,12 +123,6 @@ class Profile(Result):
         """
         graph_def, metadata = rename_as_written(executed_graph_def(self.records.metadata.partition_graphs), self.records.metadata)
         return write_event_file(folder, graph_def, metadata, tag=self.name)
-
-    def __str__(self) -> str:
-        return rendered(print_profile, self.step, self.how)
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
 
     def to_json(self) -> dict[str, object]:
         """Plain numbers and text, as docs/json.md lists them."""

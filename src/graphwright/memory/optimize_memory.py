@@ -41,7 +41,6 @@ from graphwright.run.verify import verify as verify_steps
 from graphwright.source.concrete_function import meets_other_processes
 from graphwright.source.load import made_by
 from graphwright.source.rebuild import is_jit_compiled
-from graphwright.source.sent_values import IN_USE, bring_back
 from graphwright.source.session_step import add_step, session_graph
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.source.trust import check_trusted
@@ -172,11 +171,9 @@ class OptimizedStep:
             if key in self._to_run and _runs_now():
                 self._prove_by_running(key, (args, kwargs))
             planned = self._planned[key]
-            if self._offload is not None:
-                self._bring_back_but(planned)
             if planned is None or planned.function is None:
                 return self._step(*args, **kwargs)
-            with grappler_disabled(), IN_USE if planned.sent and _runs_now() else nullcontext():
+            with grappler_disabled():
                 try:
                     return planned.function(*args, **kwargs)
                 except import_tensorflow().errors.OpError as error:
@@ -184,22 +181,6 @@ class OptimizedStep:
                     if failed is None:
                         raise
                     raise failed from error
-
-    def bring_back(self) -> int:
-        """Let variables that are in files between two runs hold their values again, for whoever reads them, such as a checkpoint.
-
-        The next call goes on with what they hold then. They also come back when the step is given up.
-
-        Returns:
-            How many were away.
-        """
-        return self._bring_back_but(None)
-
-    def _bring_back_but(self, planned: Planned | None) -> int:
-        """The same, but for the variables that a plan finds in files by itself."""
-        known = {id(handle) for handle in planned.sent} if planned is not None else set[int]()
-        others = [handle for p in list(self._planned.values()) if p is not None and p is not planned for handle in p.sent]
-        return sum(bring_back(handle) for handle in others if id(handle) not in known) if others and _runs_now() else 0
 
     def concrete_function(self, *args: Any, **kwargs: Any) -> Any:
         """The function that a call with these arguments runs; planned first when it is new, without running it."""
@@ -407,8 +388,9 @@ def optimize_memory(
             (`graphwright.transform.proof`): nothing runs, so the first call takes no more memory than any other. "run" also runs one step
             both ways, compares all outputs and variables, and puts the variables back; it needs the memory of the original. False
             proves nothing.
-        time_limit_s: seconds of processor time that the search for a plan may take, the steps that verbs make included; twice as many,
-            or 5 s, where none is found before. To read the step, rewrite it, simulate it as it is and compile it with XLA comes on top.
+        time_limit_s: seconds of processor time that the search for a plan may take; twice as many, or 5 s, where none is found before.
+            "split" and "transpose" get about as much again, so that they never cost what the default finds. To read the step, rewrite it,
+            simulate it as it is and compile it with XLA comes on top.
         cache_dir: folder that keeps plans between runs; "default" is `$GRAPHWRIGHT_CACHE_DIR` or the user's cache folder,
             None keeps none.
         progress: called with the share done and a few words; by default a progress bar shows when planning lasts. What it raises ends

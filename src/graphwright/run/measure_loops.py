@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -71,25 +70,32 @@ def measure_shapes(
         return reads or purity.is_pure(node) or draws_by_counter(node) or only_orders(node) or node.op_type in CHECKS | ARGUMENTS
 
     wanted = [node for node in dict.fromkeys(nodes) if all(map(may_run, backward_reachable([node])))]
-    results = iter(_run(graph, binding, arguments, [value for node in wanted for value in node.outputs]))
-    shapes = {node.name: [tuple(result.shape) for result in islice(results, len(node.outputs))] for node in wanted}
-    return {name: of_outputs for name, of_outputs in shapes.items() if of_outputs}
+    if not wanted:
+        return {}
+    sized = [value for node in wanted for value in node.outputs if value.dtype.itemsize is not None]
+    found = dict(zip(sized, _run(graph, binding, arguments, sized, shapes=True), strict=False))
+    return {node.name: [tuple(found.get(v, ())) for v in node.outputs] for node in wanted if found}
 
 
-def _run(graph: Graph, binding: Binding, arguments: Sequence[Any], values: Sequence[Value]) -> list[Any]:
-    """The values for these arguments; none where the graph, which was made to be analyzed, does not run."""
+def _run(graph: Graph, binding: Binding, arguments: Sequence[Any], values: Sequence[Value], *, shapes: bool = False) -> list[Any]:
+    """The values, or their shapes, for these arguments; none where the graph, which was made to be analyzed, does not run."""
     tf = import_tensorflow()
     needed = backward_reachable(value.producer for value in values) | {v.producer for v in graph.inputs}
     captured = graph.inputs[binding.argument_count :]
+    graph_def = to_graph_def(graph, keep=lambda node: node in needed)
+    for k, value in enumerate(values if shapes else ()):  # so that none is held for long
+        asked = graph_def.node.add(name=f"graphwright_shape_{k}", op="Shape", input=[value.name])
+        asked.attr["T"].type, asked.attr["out_type"].type = value.dtype.number, tf.int64.as_datatype_enum
     try:
         function = rebuild_concrete_function(
-            to_graph_def(graph, keep=lambda node: node in needed),
+            graph_def,
             inputs=[v.name for v in graph.inputs[: binding.argument_count]],
             captures=[(external, value.name) for external, value in zip(binding.captures, captured, strict=True)],
-            outputs=[value.name for value in values],
+            outputs=[f"graphwright_shape_{k}:0" if shapes else value.name for k, value in enumerate(values)],
             name="part_of_step",
         )
-        return list(function(*(tf.convert_to_tensor(a) for a in arguments)) or ())
+        results = list(function(*(tf.convert_to_tensor(a) for a in arguments)) or ())
+        return [result.numpy().tolist() for result in results] if shapes else results
     except tf.errors.OpError:
         return []
 

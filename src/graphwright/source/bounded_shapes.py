@@ -36,7 +36,7 @@ _COUNTED = frozenset(
     "RandomStandardNormal TruncatedNormal StatelessRandomUniform StatelessRandomNormal StatelessTruncatedNormal "
     "StatelessRandomUniformV2 StatelessRandomNormalV2 StatelessTruncatedNormalV2 UnsortedSegmentSum UnsortedSegmentProd "
     "UnsortedSegmentMax UnsortedSegmentMin Conv2DBackpropInput Conv3DBackpropInputV2 DepthwiseConv2dNativeBackpropInput "
-    "ResizeBilinear ResizeNearestNeighbor ResizeBicubic ResizeArea".split()
+    "ResizeBilinear ResizeNearestNeighbor ResizeBicubic ResizeArea StridedSliceGrad".split()
 )
 """Op types whose outputs grow with each number that they read, none of which is below zero; placed ones grow or shrink with it."""
 _FINDS = frozenset(
@@ -129,6 +129,7 @@ class _Bounds:
         if shapes is None:
             shapes = self._of_functions(op, inputs) if op.type in BRANCHES | LOOPS else self._derived(op, inputs)
         is_source = op.type in _FINDS | BRANCHES and (self.sizes or all(t.shape.is_fully_defined() for t in op.inputs if t.dtype.size))
+        is_source = is_source and not (op.type in ("Slice", "StridedSlice") and all(t.op.type == "Const" for t in op.inputs[1:]))
         for tensor in open_:
             index: int = tensor.value_index
             shape = shapes[index]

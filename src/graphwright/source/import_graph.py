@@ -119,6 +119,8 @@ def _inferred(graph: Graph, arguments: Sequence[Argument], *, bounded: Known | N
             if value.producer.control_consumers:
                 input_map[f"^{value.producer.name}"] = tensor
         graph_def = forbid_to_run(to_graph_def(graph, keep=lambda node: node not in inputs))
+        for node in graph_def.node:  # the gradient of a loop's body is placed with nodes of the body, which are not here
+            node.attr.pop("_class", None)
         if bounded is not None:
             return import_bounded(graph_def, input_map, partial(_results, graph), given, bounded.sizes)
         tf.graph_util.import_graph_def(graph_def, input_map=input_map, name="")

@@ -32,7 +32,14 @@ from graphwright.transform.inline_calls import inline_functions
 from graphwright.transform.known_branches import unroll_loops
 from graphwright.transform.loop_invariants import forward_loop_invariants
 from graphwright.transform.loop_order import run_iterations_in_order
-from graphwright.transform.loop_shapes import bind_loop_shapes, bind_stacked_shapes, calls, fold_body_shapes, relaxed_dimensions
+from graphwright.transform.loop_shapes import (
+    bind_element_shapes,
+    bind_loop_shapes,
+    bind_stacked_shapes,
+    calls,
+    fold_body_shapes,
+    relaxed_dimensions,
+)
 from graphwright.transform.order_updates import order_updates
 from graphwright.transform.split_identities import split_identities
 from graphwright.transform.unread_lists import drop_unread_lists
@@ -89,7 +96,8 @@ def flat_step(traced: TracedStep, *, uncompiled: bool = False) -> FlatStep:
     tell("counting the rounds of loops")
     flat.graph.example.update(measure_trip_counts(flat.graph, flat.binding, traced.arguments, unknown, constant_array))
     costs = find_loop_costs(flat.graph)
-    return replace(flat, loops=replace(costs, notes=tuple(dict.fromkeys((*flat.loops.notes, *costs.notes)))))
+    said = {name: tuple(dict.fromkeys((*getattr(flat.loops, name), *getattr(costs, name)))) for name in ("notes", "bounded", "measured")}
+    return replace(flat, loops=replace(costs, **said))
 
 
 def counted_graph(traced: TracedStep) -> tuple[Graph, Binding]:
@@ -101,8 +109,8 @@ def counted_graph(traced: TracedStep) -> tuple[Graph, Binding]:
     graph, binding = from_concrete_function(traced.function, planned=False)
     flat, purity = flatten_graph(graph, dict(enumerate(traced.shapes)), infer=True, fold_floats=False)
     flat.example.update(_known_numbers(flat, binding, traced.numbers))
-    if traced.is_runnable and not traced.is_compiled:
-        _bind_sizes(flat, None, partial(measure_shapes, flat, binding, traced.arguments, purity), whatever=True)
+    runs = traced.is_runnable and not traced.is_compiled
+    bind_sizes(flat, measure=partial(measure_shapes, flat, binding, traced.arguments, purity) if runs else None)
     return flat, binding
 
 
@@ -133,7 +141,7 @@ def flatten(
         feeds: shapes of flat arguments by position, where they are not static in the function.
         compiled: whether it is planned for XLA, which may compile it then.
         uncompiled: whether convolutions that the step has XLA compile by themselves may run by oneDNN's kernels, where it is there.
-        example: tensors for the flat arguments. Sizes that depend on data and that nothing bounds are those of this call.
+        example: tensors for the flat arguments. Sizes that depend on data are those of this call.
         numbers: those of flat arguments by position, where they are scalars that are known.
 
     Raises:
@@ -155,37 +163,32 @@ def find_loop_costs(graph: Graph, known: Known | None = None, measure: Measure |
     """What the loops and lists of a flat graph cost; sizes that depend on data are bounded first.
 
     Args:
-        known, measure: see `_bind_sizes`.
+        known, measure: see `bind_sizes`.
     """
-    found, measured = _bind_sizes(graph, known, measure)
+    found, measured = bind_sizes(graph, known, measure)
     costs = loop_costs(graph, constant_array, infer_body=infer_body_shapes, found=[name for name in found if name not in measured])
-    said = f"sizes as in the example inputs, which other data may exceed: {', '.join(measured)}"
-    return replace(costs, notes=(*costs.notes, said)) if measured else costs
+    return replace(costs, measured=tuple(measured))
 
 
-def _bind_sizes(graph: Graph, known: Known | None, measure: Measure | None, *, whatever: bool = False) -> tuple[list[str], Sizes]:
-    """Set sizes that depend on data: the largest ones; where nothing bounds one of them, all as they are measured.
+def bind_sizes(graph: Graph, known: Known | None = None, measure: Measure | None = None) -> tuple[list[str], Sizes]:
+    """Set sizes that depend on data: as they are measured; without a call, the largest ones that they can be.
 
     Args:
         known: what is known of the graph.
         measure: a function that gives the shapes of the outputs of nodes, by name, as they are in one call.
-        whatever: whether to measure also where all is bounded.
 
     Returns:
         The names of the nodes that find out in the data how many rows there are, and what was measured.
     """
     found: list[str] = []
     measured: dict[str, Sequence[Shape]] = {}
-    if _has_unknown_sizes(graph):
-        known = known or Known()
-        found = infer_flat_shapes(graph, bounded=known)
-        while measure is not None and (measured or whatever or _has_unknown_sizes(graph)):
-            depend = (*blame_unknown_shapes(graph).values(), *map(graph.__getitem__, found))
-            more = measure(node for node in depend if node.name not in measured)
-            if not more:
-                break
-            measured.update(more)
-            found = infer_flat_shapes(graph, bounded=replace(known, sizes=measured))
+    known, more = known or Known(), _has_unknown_sizes(graph)
+    while more:
+        depend = (*blame_unknown_shapes(graph).values(), *map(graph.__getitem__, found))
+        before = len(measured)
+        measured.update(measure(node for node in depend if node.name not in measured) if measure is not None else {})
+        found = infer_flat_shapes(graph, bounded=replace(known, sizes={**known.sizes, **measured}))
+        more = len(measured) > before
     return found, measured
 
 
@@ -220,7 +223,7 @@ def flatten_graph(
     if has_rounds or open_sizes or has_loops or any(shape != graph.inputs[k].shape for k, shape in (feeds or {}).items()):
         infer_flat_shapes(graph, feeds)
     for _ in range(_ROUNDS):  # folding makes shapes known, which makes more foldable
-        folded = bind_loop_shapes(graph, relaxed) if has_loops else 0
+        folded = bind_element_shapes(graph) + (bind_loop_shapes(graph, relaxed) if has_loops else 0)
         folded += fold_shapes(graph) + fold_constants(graph, foldable, evaluate_constants(graph), floats=fold_floats)
         prune(graph)
         if has_loops and _has_sizes_of_one_call(graph):

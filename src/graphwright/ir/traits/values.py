@@ -63,10 +63,8 @@ RECOMPUTED_FROM = "_graphwright_recomputed_from"
 """The attribute of a recomputed node that names the one that it repeats, as bytes."""
 EXECUTION = "_graphwright_execution"
 """The attribute that tells a recomputed node from all others: Grappler merges nodes that are equal."""
-OFFLOADED, GONE = "offloaded", "gone"
-"""What the names of all nodes begin with that carry copies, and what that of a node ends in which leaves a variable in a file."""
-TENSOR_IN_FILE, STATE_FILE = "tensor", ".state"
-"""What a file of one tensor calls it, and what the names of files end in that hold variables between two runs."""
+OFFLOADED = "offloaded"
+"""The first part of the names of all nodes that carry copies."""
 hands_on_several = of_type({SEVERAL, BARRIER})
 """Whether it hands on several values at once, each at the output of the same number."""
 makes_optional = of_type({"OptionalFromValue"})
@@ -75,8 +73,6 @@ is_constant = of_type(CONSTANTS)
 """Whether its value stands in the graph."""
 is_identity = of_type({"Identity"})
 """Whether it hands on one value."""
-is_bitcast = of_type({"Bitcast"})
-"""Whether it takes the bits of its input for another type."""
 only_orders = of_type({"NoOp"})
 """Whether it is nothing but a point in the order, for which others wait."""
 
