@@ -20,6 +20,9 @@ from graphwright.run.executed_graph import executed_graph, plain_op_type, read_e
 from graphwright.run.traced_step import TracedStep, resolve
 from graphwright.source.concrete_function import from_concrete_function
 from graphwright.source.private_tensorflow import collected_graphs
+from graphwright.step.example_inputs import preparable
+from graphwright.step.flatten import flat_step
+from graphwright.step.targets import trace
 
 
 def graph_of(function: Any, inputs: Any, **options: Any) -> Graph:
@@ -271,3 +274,39 @@ def test_one_thread_runs_in_the_order_that_is_simulated() -> None:
         if found["simulated"] == found["ran"]:
             return
     assert found["simulated"] == found["ran"]
+
+
+def _looped(x: Any) -> Any:
+    total = tf.while_loop(lambda i, h: i < 5, lambda i, h: (i + 1, tf.tanh(h + x[:, 0])), (0, tf.zeros_like(x[:, 0])))[1]
+    return tf.gradients(tf.reduce_sum(total), x)[0]
+
+
+def _nested(x: Any) -> Any:
+    def inner(h: Any) -> Any:
+        return tf.cond(tf.reduce_sum(h) > 0, lambda: tf.tanh(h) + x[:, 1], lambda: tf.exp(h))
+
+    return tf.while_loop(
+        lambda i, h: i < 3,
+        lambda i, h: (i + 1, tf.while_loop(lambda j, h: j < 2, lambda j, h: (j + 1, inner(h)), (0, h))[1]),
+        (0, x[:, 0]),
+    )[1]
+
+
+def _chosen(x: Any) -> Any:
+    count = tf.cast(x[0, 0, 0], tf.int32)
+    branches = [lambda: tf.reshape(x[:, 0], (-1, 8)) @ tf.ones((8, 64)), lambda: tf.reshape(x[:, 1], (-1, 8)) @ tf.zeros((8, 64))]
+    return tf.while_loop(
+        lambda i, h: i < count,
+        lambda i, h: (i + 1, h + tf.switch_case(i % 2, branches)),
+        (0, tf.zeros((8, 64))[:1]),
+        shape_invariants=(tf.TensorShape(()), tf.TensorShape((None, 64))),
+    )[1]
+
+
+@pytest.mark.parametrize("make", [_looped, _nested, _chosen])
+def test_sizes_inside_loops_and_branches_where_the_batch_was_open(make: Any) -> None:
+    """What TensorFlow leaves open in the graph that it prepares is known from the graph with the batch bound."""
+    spec = tf.TensorSpec((None, 4, 64))
+    step = trace(tf.function(make, input_signature=[spec]), feeds={"x": (32, 4, 64)})
+    graph = executed_graph(preparable(step), like=flat_step(step).graph)
+    assert [v.name for node in graph.nodes for v in node.outputs if v.dtype.itemsize is not None and v.nbytes is None] == []
