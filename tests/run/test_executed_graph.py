@@ -281,29 +281,18 @@ def _looped(x: Any) -> Any:
     return tf.gradients(tf.reduce_sum(total), x)[0]
 
 
-def _nested(x: Any) -> Any:
-    def inner(h: Any) -> Any:
-        return tf.cond(tf.reduce_sum(h) > 0, lambda: tf.tanh(h) + x[:, 1], lambda: tf.exp(h))
-
-    return tf.while_loop(
-        lambda i, h: i < 3,
-        lambda i, h: (i + 1, tf.while_loop(lambda j, h: j < 2, lambda j, h: (j + 1, inner(h)), (0, h))[1]),
-        (0, x[:, 0]),
-    )[1]
+def _one_after_the_other(x: Any) -> Any:
+    h = tf.while_loop(lambda i, h: i < 3, lambda i, h: (i + 1, tf.tanh(h * x[:, 1])), (0, x[:, 0]))[1]
+    h = tf.while_loop(lambda i, h: i < 4, lambda i, h: (i + 1, tf.sin(h @ tf.ones((64, 64))) + x[:, 2]), (0, h))[1]
+    return tf.gradients(tf.reduce_sum(h), x)[0]
 
 
-def _chosen(x: Any) -> Any:
-    count = tf.cast(x[0, 0, 0], tf.int32)
-    branches = [lambda: tf.reshape(x[:, 0], (-1, 8)) @ tf.ones((8, 64)), lambda: tf.reshape(x[:, 1], (-1, 8)) @ tf.zeros((8, 64))]
-    return tf.while_loop(
-        lambda i, h: i < count,
-        lambda i, h: (i + 1, h + tf.switch_case(i % 2, branches)),
-        (0, tf.zeros((8, 64))[:1]),
-        shape_invariants=(tf.TensorShape(()), tf.TensorShape((None, 64))),
-    )[1]
+def _stacked(x: Any) -> Any:
+    rows = tf.map_fn(lambda row: tf.exp(row) * tf.reduce_sum(x[:, 2], 0), tf.transpose(x, (1, 0, 2)))
+    return rows, tf.gradients(tf.reduce_sum(rows), x)[0]
 
 
-@pytest.mark.parametrize("make", [_looped, _nested, _chosen])
+@pytest.mark.parametrize("make", [_looped, _one_after_the_other, _stacked])
 def test_sizes_inside_loops_and_branches_where_the_batch_was_open(make: Any) -> None:
     """What TensorFlow leaves open in the graph that it prepares is known from the graph with the batch bound."""
     spec = tf.TensorSpec((None, 4, 64))
