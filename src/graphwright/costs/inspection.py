@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -50,6 +50,7 @@ def inspect(
     target: Any,
     feeds: Mapping[str, Feed] | None = None,
     inputs: Any = None,
+    outputs: Iterable[Any] | Any = None,
     *,
     mode: Mode = "auto",
     batch: int | None = None,
@@ -87,7 +88,8 @@ def inspect(
       (no layer)                524 kFLOP
     """
     check_order(order)
-    traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch, runs=measure or profile)
+    runs = measure or profile
+    traced = trace(target, feeds=feeds, inputs=inputs, outputs=outputs, mode=mode, batch=batch, runs=runs)
     made_up = measure and not traced.is_runnable
     if measure:
         traced = runnable(traced)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
@@ -29,6 +29,7 @@ def max_batch(
     budget: int | str,
     feeds: Feeds = None,
     inputs: Any = None,
+    outputs: Iterable[Any] | Any = None,
     *,
     mode: Mode = "auto",
     measure: bool = False,
@@ -66,7 +67,7 @@ def max_batch(
     if measure and find_device(device) is not None:
         raise ArgumentError(f"device={device!r} was given beside measure", argument="device", remedy="measure where that device is")
     budget_bytes = Budget.read(budget).nbytes
-    sized = SizedStep(target, feeds, mode, inputs=inputs, runs=measure, device=device)
+    sized = SizedStep(target, feeds, mode, inputs=inputs, outputs=outputs, runs=measure, device=device)
     shapes = sized.open_feeds()
     start = _start(sized, budget_bytes)
     how = {"predicted peak": HOW_PEAK_TRACED, "shapes": sized.how}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -35,6 +35,7 @@ def predict_peak(
     target: Any,
     feeds: Mapping[str, Feed] | None = None,
     inputs: Any = None,
+    outputs: Iterable[Any] | Any = None,
     *,
     order: Order = "executor",
     threads: int | None = None,
@@ -74,7 +75,7 @@ def predict_peak(
     for name, count in (("threads", threads), ("simulations", simulations)):
         if count is not None and count < 1:
             raise ArgumentError(f"{name}={count} was given", argument=name, remedy="give 1 or more")
-    traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch, device=device)
+    traced = trace(target, feeds=feeds, inputs=inputs, outputs=outputs, mode=mode, batch=batch, device=device)
     if traced.is_compiled:
         found = xla_peak(traced, threads=inter_op_threads(threads))
         return found if traced.device is None else replace(found, how={**found.how, **_without_xla(traced)})

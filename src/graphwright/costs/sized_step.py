@@ -54,6 +54,7 @@ class SizedStep:
         target: as for `graphwright.inspect`.
         feeds: see `feeds_at`.
         inputs: example arguments of one call, instead of feeds; see `specs_at`.
+        outputs: of a graph, what is fetched.
         mode: for a Keras model.
         runs: whether it is to be run.
         device: what its peaks are for.
@@ -62,10 +63,12 @@ class SizedStep:
         traced_sizes: batch sizes for which it was traced.
     """
 
-    def __init__(self, target: Any, feeds: Feeds, mode: Mode, *, inputs: Any = None, runs: bool = False, device: str = HERE) -> None:
+    def __init__(
+        self, target: Any, feeds: Feeds, mode: Mode, *, inputs: Any = None, outputs: Any = None, runs: bool = False, device: str = HERE
+    ) -> None:
         if feeds is not None and inputs is not None:
             raise both_given()
-        self.target = read_target(target, runs=runs)
+        self.target = read_target(target, outputs, feeds, runs=runs)
         self.given = feeds
         self.inputs = one_batch(self.target, inputs, mode)
         self.mode: Mode = mode
