@@ -35,8 +35,9 @@ from graphwright.ir.dtypes import byte_count, format_shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import in_place_pairs
 from graphwright.ir.traits.control_flow import CALL_TYPES, HANDS_ON_IN_TF1, MERGES, SWITCHES, is_control_flow
-from graphwright.ir.traits.values import GIVEN, SAME_BUT_FOR_TYPE, hands_on_several, is_view
+from graphwright.ir.traits.values import GIVEN, SAME_BUT_FOR_TYPE, hands_on_several
 from graphwright.ir.traits.variables import ASSIGNS_WHOLE_VALUE, is_read, updates_whole_value, written_references, written_resources
+from graphwright.ir.traits.views import is_view
 
 Constant = Callable[[Value], "np.ndarray[Any, Any] | None"]
 

@@ -37,8 +37,9 @@ from graphwright.ir.traits.control_flow import (
     function_at,
     runs_over_data,
 )
-from graphwright.ir.traits.values import input_behind, is_constant, is_few_integers, is_view
+from graphwright.ir.traits.values import input_behind, is_constant, is_few_integers
 from graphwright.ir.traits.variables import is_read
+from graphwright.ir.traits.views import is_view
 
 InferBody = Callable[[Graph, Sequence[Argument]], tuple[Sequence[str], Mapping[Value, Numbers]]]
 
