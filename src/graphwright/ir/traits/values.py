@@ -82,7 +82,7 @@ def is_few_integers(value: Value) -> bool:
     return value.dtype.name in ("int32", "int64") and value.nbytes is not None and value.nbytes <= _FEW_BYTES
 
 
-def _index_behind(value: Value) -> int:
+def index_behind(value: Value) -> int:
     """Which input is handed on as this output."""
     if value.producer.op_type == "Split":
         return 1
@@ -91,7 +91,7 @@ def _index_behind(value: Value) -> int:
 
 def input_behind(value: Value) -> Value:
     """The input that is handed on as this output: that of the same number for what hands on several and for loops, the first one else."""
-    return value.producer.inputs[_index_behind(value)]
+    return value.producer.inputs[index_behind(value)]
 
 
 def origin(value: Value, through: AbstractSet[str] = IDENTITIES) -> Value:
@@ -106,7 +106,7 @@ def origin(value: Value, through: AbstractSet[str] = IDENTITIES) -> Value:
     >>> origin(b.outputs[1]).name, origin(c).name, origin(c, SAME_BUT_FOR_TYPE).name
     ('a:1', 'c:0', 'a:1')
     """
-    while value.producer.op_type in through and _index_behind(value) < len(value.producer.inputs):
+    while value.producer.op_type in through and index_behind(value) < len(value.producer.inputs):
         value = input_behind(value)
     return value
 
