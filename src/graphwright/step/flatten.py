@@ -187,16 +187,16 @@ def bind_sizes(graph: Graph, known: Known | None = None, measure: Measure | None
     """
     found: list[str] = []
     measured: dict[str, Sequence[Shape]] = {}
-    known, depend, more = known or Known(), [node for node in graph.nodes if is_control_flow(node)], _has_unknown_sizes(graph)
+    known, more = known or Known(), _has_unknown_sizes(graph)
+    depend = [*(node for node in graph.nodes if is_control_flow(node)), *blame_unknown_shapes(graph).values()]
     while more or depend:
-        depend += blame_unknown_shapes(graph).values()
         before = len(measured)
         if measure is not None:
             measured.update(measure(node for node in depend if node.name not in measured))
-        if more or len(measured) > before:
+        grew = len(measured) > before
+        if more or grew:
             found = infer_flat_shapes(graph, bounded=replace(known, sizes={**known.sizes, **measured}))
-        more = len(measured) > before
-        depend = [graph[name] for name in found] if more else []
+        more, depend = False, [*map(graph.__getitem__, found), *blame_unknown_shapes(graph).values()] if grew else []
     return found, measured
 
 
