@@ -41,7 +41,7 @@ from graphwright.ir.traits.control_flow import (
 from graphwright.ir.traits.values import input_behind, is_constant, is_few_integers, is_view
 from graphwright.ir.traits.variables import is_read
 
-InferBody = Callable[[Graph, Sequence[Argument]], tuple[Sequence[str], Mapping[Value, Numbers]]]
+InferBody = Callable[[Graph, Sequence[Argument]], Mapping[Value, Numbers]]
 
 _SHAPE_BYTES = 64  # of a tensor that holds the sizes of another one, whatever its rank
 _EVALUATIONS = 200_000  # nodes executed on storages per loop; what a longer loop adds per iteration is scaled up
@@ -77,7 +77,6 @@ class Executor:
         self.copying = copied_variables(graph)[1]
         self.variables: dict[Storage, Variable] = {}
         self.notes: dict[str, None] = {}
-        self.bounded: dict[str, None] = {}
         self.stacked: dict[Value, Shape] = {}  # of tensors made of lists, as the elements have it
 
     # One node
@@ -301,18 +300,17 @@ class Executor:
         given: list[Argument] = []
         for value, state in zip(body.inputs, arguments, strict=True):
             item = next((s for s in state.items if s is not None), None) if isinstance(state, TensorList) else None
-            handle = (state.dtype, item.shape) if isinstance(state, TensorList) and item is not None and state.dtype else None
+            handle = None
+            if isinstance(state, TensorList) and item is not None and state.dtype:
+                handle = (state.dtype, item.shape if item.exact is None else item.exact)
             if isinstance(state, Dense) and state.storage in self.variables:
                 variable = self.variables[state.storage]
                 handle = (variable.dtype, variable.shape)
             if isinstance(state, Dense) and value.dtype.itemsize is not None:
                 given.append(Argument(state.shape, handle, state.sizes, state.exact))
             else:
-                given.append(Argument(value.shape, handle))
-        by_data, sizes = self.infer_body(body, given)
-        self.sizes.update(sizes)
-        for name in by_data:
-            self.bounded[name] = None
+                given.append(Argument(value.shape, handle, element=None if item is None else item.shape))
+        self.sizes.update(self.infer_body(body, given))
 
     # Control flow
 

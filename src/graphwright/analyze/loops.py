@@ -113,7 +113,6 @@ def loop_costs(
     constant: Constant,
     *,
     infer_body: InferBody | None = None,
-    found: Sequence[str] = (),
     compiled_bytes: Callable[[Node], int] = workspace_bytes,
 ) -> LoopCosts:
     """What the control-flow nodes and lists of a flat graph cost.
@@ -122,7 +121,6 @@ def loop_costs(
         graph: flat, with static shapes.
         constant: the array of a value whose producer is a `Const`, or None.
         infer_body: sets the shapes in a function's body from what is known of its arguments. Called where a body has unknown shapes.
-        found: nodes of the graph that find out in the data how many rows there are, and have the largest shapes that they can have.
         compiled_bytes: what a call that XLA compiles needs while it runs.
 
     Raises:
@@ -138,11 +136,11 @@ def loop_costs(
     8192
     """
     if not any(is_control_flow(n) or runs_over_data(n) or any(v.dtype.name == "variant" for v in n.outputs) for n in graph.nodes):
-        return LoopCosts(bounded=tuple(found))
-    costs = _Accounts(graph, constant, infer_body, compiled_bytes=compiled_bytes).costs(found)
+        return LoopCosts()
+    costs = _Accounts(graph, constant, infer_body, compiled_bytes=compiled_bytes).costs()
     if not graph.example or all(trip.kind != "unknown" for trip in costs.trip_counts.values()):
         return costs
-    return _Accounts(graph, constant, infer_body, graph.example, costs.trip_counts, compiled_bytes).costs(found)
+    return _Accounts(graph, constant, infer_body, graph.example, costs.trip_counts, compiled_bytes).costs()
 
 
 def stacked_shapes(graph: Graph, constant: Constant, infer_body: InferBody) -> dict[Value, Shape]:
@@ -153,7 +151,7 @@ def stacked_shapes(graph: Graph, constant: Constant, infer_body: InferBody) -> d
     """
     accounts = _Accounts(graph, constant, infer_body)
     with suppress(UnknownShapeError):
-        accounts.costs(())
+        accounts.costs()
     return accounts.stacked
 
 
@@ -175,8 +173,7 @@ class _Accounts(Executor):
         self.arguments: dict[Node, list[State]] = {}
         self.kept: set[Node] = set()
 
-    def costs(self, found: Sequence[str]) -> LoopCosts:
-        self.bounded.update(dict.fromkeys(found))
+    def costs(self) -> LoopCosts:
         inputs = {v.producer for v in self.graph.inputs}
         order = topological_order(self.graph)
         for node in order:
@@ -203,7 +200,6 @@ class _Accounts(Executor):
             reads=reads,
             writes=writes,
             notes=tuple(self.notes),
-            bounded=tuple(self.bounded),
             unknown=self.growing,
         )
 

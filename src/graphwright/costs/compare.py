@@ -101,6 +101,7 @@ def step_costs(
             return _figures(traced.name, traced.feeds, flat.graph, tasks, roles, growing=growing)
         prediction, reason = own_peak(traced, flat, tasks, roles)
         found = _figures(traced.name, traced.feeds, flat.graph, tasks, roles, prediction)
+        found = replace(found, how={**found.how, **flat.loops.sizes})
         if prediction is None:
             return replace(found, how={**found.how, "peak": traced_how(reason)})
         return replace(found, how={**by_operation(found.how, traced, "layers", "bytes moved"), "peak": prediction.how["peak"]})

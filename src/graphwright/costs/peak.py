@@ -158,4 +158,6 @@ def own_peak(traced: TracedStep, flat: FlatStep, tasks: TaskMap, roles: Roles | 
         except UnsupportedError as error:
             return Obtained(None, f"not known: {first_line(error)}")
         return Obtained(compiled, compiled.how["peak"])
-    return plain_peak(traced, flat.graph, tasks, roles=roles)
+    found, how = plain_peak(traced, flat.graph, tasks, roles=roles)
+    said = "".join(f"; {key}: {words}" for key, words in flat.loops.sizes.items())
+    return Obtained(found and replace(found, how={**found.how, "peak": found.how["peak"] + said}), how + said)

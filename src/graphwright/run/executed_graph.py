@@ -18,6 +18,7 @@ from graphwright.ir.traits.control_flow import ENTERS, EXITS, LOOP_CONDITIONS, M
 from graphwright.ir.traits.values import ARGUMENTS, RESULTS
 from graphwright.ir.walk import order_of
 from graphwright.run.call_options import grappler_disabled, optimized_anew
+from graphwright.run.step_stats import written_name
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.bounded_shapes import import_bounded
 from graphwright.source.concrete_function import drop_shape_attributes
@@ -258,9 +259,10 @@ def _numbered_as_constructed(graph_def: Any) -> Any:
 
 
 def known_shapes(graph: Graph) -> dict[str, list[Shape]]:
-    """By name of a node, the shapes of its outputs, where all are known; the largest ones where they depend on data."""
-    shapes = {node.name: [value.shape for value in node.outputs] for node in graph.nodes}
-    return {name: of_outputs for name, of_outputs in shapes.items() if all(s is not None and None not in s for s in of_outputs)}
+    """By name of a node, inside functions too, the shapes of its outputs, where all are known; the largest where they depend on data."""
+    inside = [node for function in graph.functions.values() for node in function.body.nodes]
+    shapes = ((node.name, [value.shape for value in node.outputs]) for node in (*inside, *graph.nodes))
+    return {name: of_outputs for name, of_outputs in shapes if all(s is not None and None not in s for s in of_outputs)}
 
 
 def _infer(graph_def: Any, arguments: Mapping[str, Shape], sizes: Mapping[str, Sequence[Shape]]) -> dict[str, Shape]:
@@ -298,7 +300,8 @@ def _infer(graph_def: Any, arguments: Mapping[str, Shape], sizes: Mapping[str, S
     graph: Any = tf.Graph()
     try:
         with graph.as_default():
-            imported = import_bounded(plain, {}, sizes=sizes).tensors
+            named = ((node.name, written_name(node.name)) for node in plain.node)
+            imported = import_bounded(plain, {}, sizes={name: sizes[written] for name, written in named if written in sizes}).tensors
     except (ValueError, TypeError, tf.errors.OpError) as error:
         raise GraphError(f"TensorFlow refuses its own graph: {first_line(error)}", where="the graph after Grappler and oneDNN") from error
     named = ((f"{name}:{k}", tensor.shape) for name, tensors in imported.items() for k, tensor in enumerate(tensors))

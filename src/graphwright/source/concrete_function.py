@@ -163,7 +163,8 @@ def _refuse_unsupported(graph: Graph) -> None:
                 raise UnsupportedError(
                     f"the TF1 loop around {node.name!r} is not supported",
                     where=f"node {node.name!r} of {body.name!r}",
-                    remedy="build the loop with control flow v2 (tf.compat.v1.enable_control_flow_v2)",
+                    remedy="build the loop with control flow v2 (tf.compat.v1.enable_control_flow_v2); of a SavedModel freeze it with "
+                    "`graphwright edit freeze`, or with lower_control_flow=False",
                 )
 
 

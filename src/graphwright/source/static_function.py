@@ -16,7 +16,7 @@ from graphwright.ir.signature import Signature, node_of
 from graphwright.ir.traits.control_flow import CALL_TYPES, callee
 from graphwright.ir.traits.values import PLACEHOLDERS, STANDS_FOR_SOMETHING, is_constant, origin
 from graphwright.ir.traits.variables import REFERENCE_VARIABLES, updated_weight
-from graphwright.ir.walk import backward_reachable
+from graphwright.ir.walk import backward_reachable, forward_reachable
 from graphwright.source import private_tensorflow as private
 from graphwright.source.attributes import constant_array, shape_to_proto, tensor_to_attribute
 from graphwright.source.graph_def import to_graph_def
@@ -32,7 +32,7 @@ _FIRST_NUMBER = 0x4000  # neither zero nor one, which Grappler would simplify, a
 
 
 def static_function(graph: Graph, key: str = "", *, runs: bool = False) -> Any:
-    """A signature of a graph; without one, the function from all placeholders to all that nothing reads.
+    """A signature of a graph; without one, the function from all placeholders that it needs to all that nothing reads.
 
     Args:
         graph: as `load` gives it. Where the function is not to be called, the graph loses the values of its large constants.
@@ -46,9 +46,8 @@ def static_function(graph: Graph, key: str = "", *, runs: bool = False) -> Any:
         _forget_large_values(graph)
     variables = _Variables(graph, runs)
     if not key:
-        inputs = [node.outputs[0] for node in graph if node.op_type in PLACEHOLDERS]
-        ends = [n for n in graph if not any(v.uses for v in n.outputs) and n.op_type not in STANDS_FOR_SOMETHING]
-        outputs = [value for node in ends if not node.control_consumers for value in node.outputs]
+        outputs = _unread(graph)
+        inputs = _placeholders(graph, outputs)
         _check_no_writes(graph, outputs)
         return variables.function(graph, inputs, outputs, variables.captured(graph, outputs), None)
     signature = graph.signatures[key]
@@ -66,6 +65,16 @@ def static_function(graph: Graph, key: str = "", *, runs: bool = False) -> Any:
     place = {value: k for k, value in enumerate(call.outputs)}
     results = [body.outputs[place[origin(value)]] for value in outputs]
     return variables.function(body, inputs, results, captured, signature, name)
+
+
+def _unread(graph: Graph) -> list[Value]:
+    ends = [n for n in graph if not any(v.uses for v in n.outputs) and n.op_type not in STANDS_FOR_SOMETHING]
+    return [value for node in ends if not node.control_consumers for value in node.outputs]
+
+
+def _placeholders(graph: Graph, outputs: list[Value]) -> list[Value]:
+    needed = backward_reachable(value.producer for value in outputs)
+    return [node.outputs[0] for node in graph if node.op_type in PLACEHOLDERS and node in needed]
 
 
 def _forget_large_values(graph: Graph) -> None:
@@ -118,6 +127,22 @@ def default_signature(graph: Graph, where: str) -> str:
             remedy="load it with tf.saved_model.load and hand in the signature that you mean",
         )
     return "serving_default" if "serving_default" in keys else keys[0]
+
+
+def add_default_signature(graph: Graph) -> str:
+    """Give the default signature back to a graph that was frozen with others beside it; returns its key, or "" where there is none.
+
+    A SavedModel names the placeholders of a signature after it, and a `GraphDef` says nothing else of signatures.
+    """
+    ends = _unread(graph)
+    inputs = [v for v in _placeholders(graph, ends) if v.producer.name.startswith("serving_default_")]
+    served = forward_reachable(v.producer for v in inputs)
+    outputs = [value for value in ends if value.producer in served]
+    if len(outputs) == len(ends) or not outputs or _placeholders(graph, outputs) != inputs:
+        return ""
+    named = [{v.producer.name if v.index == 0 else v.name: v for v in values} for values in (inputs, outputs)]
+    graph.signatures["serving_default"] = Signature(named[0], named[1], "tensorflow/serving/predict")
+    return "serving_default"
 
 
 def _only_call(graph: Graph, signature: Signature) -> Node | None:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from graphwright.analyze.loops import LoopCosts, loop_costs, stacked_shapes
-from graphwright.analyze.unknown_shapes import blame_unknown_shapes
+from graphwright.analyze.unknown_shapes import blame_unknown_shapes, is_counted_in_data
 from graphwright.analyze.variable_access import find_accesses
 from graphwright.analyze.workspace import onednn_enabled
 from graphwright.ir.dtypes import Known, Shape
@@ -33,14 +33,7 @@ from graphwright.transform.inline_calls import inline_functions
 from graphwright.transform.known_branches import unroll_loops
 from graphwright.transform.loop_invariants import forward_loop_invariants
 from graphwright.transform.loop_order import run_iterations_in_order
-from graphwright.transform.loop_shapes import (
-    bind_element_shapes,
-    bind_loop_shapes,
-    bind_stacked_shapes,
-    calls,
-    fold_body_shapes,
-    relaxed_dimensions,
-)
+from graphwright.transform.loop_shapes import bind_loop_shapes, bind_stacked_shapes, calls, fold_body_shapes, relaxed_dimensions
 from graphwright.transform.order_updates import order_updates
 from graphwright.transform.split_identities import split_identities
 from graphwright.transform.unread_lists import drop_unread_lists
@@ -97,8 +90,8 @@ def flat_step(traced: TracedStep, *, uncompiled: bool = False) -> FlatStep:
     tell("counting the rounds of loops")
     flat.graph.example.update(measure_trip_counts(flat.graph, flat.binding, traced.arguments, unknown, constant_array))
     costs = find_loop_costs(flat.graph)
-    said = {name: tuple(dict.fromkeys((*getattr(flat.loops, name), *getattr(costs, name)))) for name in ("notes", "bounded", "measured")}
-    return replace(flat, loops=replace(costs, **said))
+    notes = tuple(dict.fromkeys((*flat.loops.notes, *costs.notes)))
+    return replace(flat, loops=replace(costs, notes=notes, bounded=flat.loops.bounded, measured=flat.loops.measured))
 
 
 def counted_graph(traced: TracedStep) -> tuple[Graph, Binding]:
@@ -169,9 +162,10 @@ def find_loop_costs(graph: Graph, known: Known | None = None, measure: Measure |
         known, measure: see `bind_sizes`.
     """
     found, measured = bind_sizes(graph, known, measure)
-    unmeasured = [name for name in found if name not in measured]
-    costs = loop_costs(graph, constant_array, infer_body=infer_body_shapes, found=unmeasured, compiled_bytes=compiled_call_bytes)
-    return replace(costs, measured=tuple(measured))
+    costs = loop_costs(graph, constant_array, infer_body=infer_body_shapes, compiled_bytes=compiled_call_bytes)
+    inside = (value.producer for function in graph.functions.values() for value in function.body.at_most)
+    bounded = [*found, *(node.name for node in inside if is_counted_in_data(node))]
+    return replace(costs, bounded=tuple(name for name in dict.fromkeys(bounded) if name not in measured), measured=tuple(measured))
 
 
 def bind_sizes(graph: Graph, known: Known | None = None, measure: Measure | None = None) -> tuple[list[str], Sizes]:
@@ -186,13 +180,16 @@ def bind_sizes(graph: Graph, known: Known | None = None, measure: Measure | None
     """
     found: list[str] = []
     measured: dict[str, Sequence[Shape]] = {}
-    known, more = known or Known(), _has_unknown_sizes(graph)
-    while more:
-        depend = (*blame_unknown_shapes(graph).values(), *map(graph.__getitem__, found))
+    known, depend, more = known or Known(), [node for node in graph.nodes if is_control_flow(node)], _has_unknown_sizes(graph)
+    while more or depend:
+        depend += blame_unknown_shapes(graph).values()
         before = len(measured)
-        measured.update(measure(node for node in depend if node.name not in measured) if measure is not None else {})
-        found = infer_flat_shapes(graph, bounded=replace(known, sizes={**known.sizes, **measured}))
+        if measure is not None:
+            measured.update(measure(node for node in depend if node.name not in measured))
+        if more or len(measured) > before:
+            found = infer_flat_shapes(graph, bounded=replace(known, sizes={**known.sizes, **measured}))
         more = len(measured) > before
+        depend = [graph[name] for name in found] if more else []
     return found, measured
 
 
@@ -233,7 +230,7 @@ def flatten_graph(
     if has_rounds or open_sizes or has_loops or any(shape != graph.inputs[k].shape for k, shape in (feeds or {}).items()):
         infer_flat_shapes(graph, feeds)
     for _ in range(_ROUNDS):  # folding makes shapes known, which makes more foldable
-        folded = bind_element_shapes(graph) + (bind_loop_shapes(graph, relaxed) if has_loops else 0)
+        folded = bind_loop_shapes(graph, relaxed) if has_loops else 0
         folded += fold_shapes(graph) + fold_constants(graph, foldable, evaluate_constants(graph), floats=fold_floats)
         prune(graph)
         if has_loops and _has_sizes_of_one_call(graph):
