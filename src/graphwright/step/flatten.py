@@ -21,14 +21,7 @@ from graphwright.report.progress import tell
 from graphwright.run.measure_loops import measure_shapes, measure_trip_counts
 from graphwright.run.traced_step import TracedStep, number_of_tensor
 from graphwright.source.attributes import constant_array
-from graphwright.source.concrete_function import (
-    Binding,
-    compiled_calls,
-    evaluate_constants,
-    from_concrete_function,
-    only_convolves,
-    sparse_sizes,
-)
+from graphwright.source.concrete_function import Binding, convolution_calls, evaluate_constants, from_concrete_function, sparse_sizes
 from graphwright.source.import_graph import infer_body_shapes
 from graphwright.source.never_run import only_computes
 from graphwright.source.op_types import is_stateful
@@ -151,7 +144,7 @@ def flatten(
     """
     tell("reading the graph")
     graph, binding = from_concrete_function(function, compiled=compiled)
-    calls = [call for call in compiled_calls(graph) if only_convolves(call, graph)] if uncompiled and onednn_enabled() else []
+    calls = convolution_calls(graph) if uncompiled and onednn_enabled() else []
     for call in calls:
         call.graph.set_attr(call, COMPILED, None)
     graph, purity = flatten_graph(graph, feeds, compiled=compiled)
