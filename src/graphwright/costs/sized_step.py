@@ -61,6 +61,7 @@ class SizedStep:
 
     Attributes:
         traced_sizes: batch sizes for which it was traced.
+        of_examples: what is taken from the example inputs, to be put behind how a figure was obtained.
     """
 
     def __init__(self, target: Any, feeds: Feeds, mode: Mode, *, inputs: Any = None, runs: bool = False, device: str = HERE) -> None:
@@ -69,6 +70,7 @@ class SizedStep:
         self.target = read_target(target, runs=runs)
         self.given = feeds
         self.inputs = one_batch(self.target, inputs, mode)
+        self.of_examples = "; rows of ragged and sparse inputs are those of the examples, repeated" if _holds_composites(self.inputs) else ""
         self.mode: Mode = mode
         self.device = device
         self._traced: dict[int, TracedStep] = {}
@@ -123,11 +125,6 @@ class SizedStep:
         """At which sizes the step was traced, and how others are bound."""
         told = "; ".join(r.how for r in self._ranges if r.how) or "each size is traced"
         return f"traced at batch sizes {', '.join(map(str, sorted(self.traced_sizes)))}; {told}{self.of_examples}"
-
-    @property
-    def of_examples(self) -> str:
-        """What is taken from the example inputs, to be put behind how a figure was obtained."""
-        return "; rows of ragged and sparse inputs are those of the examples, repeated" if _holds_composites(self.inputs) else ""
 
     @property
     def is_bound(self) -> bool:
