@@ -1,10 +1,10 @@
-"""The largest batch that fits a budget: predicted from the formula of the peak, and measured.
+"""The largest batch that fits a budget: predicted and measured.
 
     python -m bench.max_batch                      # small models, two budgets each
     python -m bench.max_batch --size full resnet50
 
 Measured means that a training step with this batch stays within the budget in a fresh process, and that one with one more example
-does not. "traced" is the prediction for the order in which the step was traced, "executor" for the order of TensorFlow's executor.
+does not.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BUDGETS: dict[str, dict[str, tuple[str, str]]] = {
     "small": {"unet": ("24MiB", "48MiB"), "resnet50": ("20MiB", "60MiB"), "transformer": ("20MiB", "50MiB")},
     "full": {"unet": ("1.5GiB", "3GiB"), "resnet50": ("1GiB", "1.5GiB"), "transformer": ("2GiB", "3GiB")},
 }
-COLUMNS = ("model", "budget", "traced", "executor", "measured", "needs", "one more", "settled")
+COLUMNS = ("model", "budget", "predicted", "measured", "needs", "one more", "settled")
 
 
 def answers(name: str, size: Any, budgets: Sequence[str]) -> list[Any]:
@@ -33,7 +33,7 @@ def answers(name: str, size: Any, budgets: Sequence[str]) -> list[Any]:
 
     reference = zoo.make(name, size=size)
     feeds = {key: tf.TensorSpec([None, *value.shape[1:]], value.dtype) for key, value in zip("xy", reference.inputs, strict=True)}
-    return [gw.max_batch(reference.step, budget, feeds, measure=True, order="executor") for budget in budgets]
+    return [gw.max_batch(reference.step, budget, feeds, measure=True) for budget in budgets]
 
 
 def rows(name: str, found: Sequence[Any]) -> list[tuple[str, ...]]:
@@ -45,7 +45,6 @@ def rows(name: str, found: Sequence[Any]) -> list[tuple[str, ...]]:
             (
                 name,
                 format_bytes(answer.budget_bytes, digits=4),
-                str(answer.formula.largest_within(answer.budget_bytes)),
                 str(answer.predicted_batch),
                 str(answer.batch),
                 needs.get(answer.batch, ""),

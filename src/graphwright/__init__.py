@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from graphwright.costs.compare import step_costs as step_costs
     from graphwright.costs.flops import count_flops as count_flops
     from graphwright.costs.flops import register_flops as register_flops
-    from graphwright.costs.formulas import batch_formulas as batch_formulas
     from graphwright.costs.inspection import inspect as inspect
     from graphwright.costs.max_batch import max_batch as max_batch
     from graphwright.costs.parameters import count_parameters as count_parameters
@@ -60,7 +59,6 @@ if TYPE_CHECKING:
     from graphwright.memory.optimize_memory import optimize_memory as optimize_memory
     from graphwright.report.advice import Advice as Advice
     from graphwright.report.advice import Suggestion as Suggestion
-    from graphwright.report.batch_results import BatchFormulas as BatchFormulas
     from graphwright.report.batch_results import MaxBatch as MaxBatch
     from graphwright.report.comparison import CheckResult as CheckResult
     from graphwright.report.comparison import Comparison as Comparison

@@ -43,8 +43,8 @@ def test_each_thing_is_a_call_away_and_says_its_price(advice: gw.Advice) -> None
     assert all(s.fits == (s.peak_bytes <= advice.memory_bytes) for s in advice.suggestions)
     assert [s.fits for s in advice.suggestions] == sorted((s.fits for s in advice.suggestions), reverse=True)
     assert json.loads(json.dumps(advice.to_json()))["verdict"] == advice.verdict
-    assert "wide (training step)" in str(advice)
-    assert leaner.call in str(advice)
+    assert "wide (training step)" in advice.text("all")
+    assert leaner.call in advice.text("all")
 
 
 def test_the_model_stays_as_it_was(model: keras.Model, advice: gw.Advice) -> None:

@@ -93,13 +93,13 @@ def test_what_runs_at_the_peak_is_told_by_the_layer_of_a_subclassed_model(plans:
     found: Any = gw.inspect(model, inputs=data)
     assert found.lower_bound_reason.startswith("gru_1/while_grad ")
     if not plans:
-        table = str(found.with_table(columns=("class", "source"))).partition("Layers")[2]
+        table = found.with_table(columns=("class", "source")).text("all").partition("Layers")[2]
         assert table.split()[:5] == ["layer", "class", "source", "gru_1", "GRU"]
         assert f"layers.py:{CALL} call" in table
     if plans:
         found = gw.optimize_memory(model, 0.6, inputs=data, cache_dir=None).memory_plan()
-        assert "loop gru_1/while in segments" in " ".join(str(found).split())
-    text = " ".join(str(found).split())
+        assert "loop gru_1/while in segments" in " ".join(found.text("all").split())
+    text = " ".join(found.text("all").split())
     timeline = found.timeline_after if plans else found.timeline
     assert timeline.words(timeline.peak_step).startswith(("gru_1/", "dense_1/"))
     assert f"of {len(timeline.labels):,}, {timeline.words(timeline.peak_step)}" in text

@@ -14,7 +14,7 @@ pytest.importorskip("tensorflow")
 
 from graphwright.analyze.split_rules.table import RULES, by_elements
 from graphwright.ir.constants import constant_array
-from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.graph import DTYPES, Graph, Node, Value
 from graphwright.ir.traits.effects import Purity
 from graphwright.ir.traits.values import PART_OF
 from graphwright.source.concrete_function import from_concrete_function
@@ -102,9 +102,47 @@ def _images(x: Any, y: Any) -> tuple[Any, ...]:
     )
 
 
+def _channels(x: Any, y: Any) -> tuple[Any, ...]:
+    """x [B, 4, 4, 2], y [B, 2, 4, 4, 2]: what is split are channels, of inputs, of filters, and of both."""
+    x, y = tf.transpose(x, (3, 1, 2, 0)), tf.cast(tf.transpose(y, (4, 1, 2, 3, 0)), tf.float32)
+    two = {"strides": [1, 2, 2, 1], "padding": "SAME"}
+    three = {"strides": [1, 1, 2, 2, 1], "padding": "SAME"}
+    pool2, pool3 = {"ksize": [1, 2, 2, 1], **two}, {"ksize": [1, 1, 2, 2, 1], **three}
+    corner, corner3 = x[:, :3, :3], y[:, :1, :3, :3]
+    from_many, to_many, each = (tf.transpose(corner, order) for order in ((1, 2, 3, 0), (1, 2, 0, 3), (1, 2, 3, 0)))
+    from_many3, to_many3 = (tf.transpose(corner3, order) for order in ((1, 2, 3, 4, 0), (1, 2, 3, 0, 4)))
+    few, few3 = raw.Conv2D(input=x, filter=from_many, **two), raw.Conv3D(input=y, filter=from_many3, **three)
+    many, many3 = raw.Conv2D(input=few, filter=to_many, **two), raw.Conv3D(input=few3, filter=to_many3, **three)
+    deep = raw.DepthwiseConv2dNative(input=x, filter=each[:, :, :, :1], **two)
+    pool, pool3d, x32, size = raw.MaxPool(input=x, **pool2), raw.MaxPool3D(input=y, **pool3), tf.cast(x, tf.float32), tf.constant([8, 8])
+    return (
+        many,
+        many3,
+        deep,
+        raw.DepthwiseConv2dNative(input=x, filter=each, **two),  # two of each: the channels of the result are not those of the input
+        raw.Conv2DBackpropInput(input_sizes=x.shape, filter=from_many, out_backprop=few, **two),
+        raw.Conv2DBackpropInput(input_sizes=few.shape, filter=to_many, out_backprop=many, **two),
+        raw.Conv2DBackpropFilter(input=x, filter_sizes=from_many.shape, out_backprop=few, **two),
+        raw.Conv2DBackpropFilter(input=few, filter_sizes=to_many.shape, out_backprop=many, **two),
+        raw.Conv3DBackpropInputV2(input_sizes=few3.shape, filter=to_many3, out_backprop=many3, **three),
+        raw.Conv3DBackpropFilterV2(input=y, filter_sizes=from_many3.shape, out_backprop=few3, **three),
+        raw.DepthwiseConv2dNativeBackpropInput(input_sizes=x.shape, filter=each[:, :, :, :1], out_backprop=deep, **two),
+        raw.DepthwiseConv2dNativeBackpropFilter(input=x, filter_sizes=(3, 3, B, 1), out_backprop=deep, **two),
+        pool,
+        pool3d,
+        raw.MaxPoolGrad(orig_input=x, orig_output=pool, grad=2 * pool, **pool2),
+        raw.MaxPool3DGrad(orig_input=y, orig_output=pool3d, grad=2 * pool3d, **pool3),
+        raw.AvgPoolGrad(orig_input_shape=x.shape, grad=raw.AvgPool(value=x, **pool2), **pool2),
+        raw.AvgPool3DGrad(orig_input_shape=y.shape, grad=raw.AvgPool3D(input=y, **pool3), **pool3),
+        raw.ResizeBicubic(images=x32, size=size),
+        raw.ResizeBilinearGrad(grads=tf.image.resize(x32, (8, 8)), original_image=x32),
+    )
+
+
 def _reductions(x: Any, y: Any) -> tuple[Any, ...]:
     """x [B, 4, 5], y [B, 4]"""
     labels = tf.cast(10 * y[:, 0], tf.int32) % 4
+    segments = (raw.UnsortedSegmentSum, raw.UnsortedSegmentMax, raw.UnsortedSegmentMin, raw.UnsortedSegmentProd)
     return (
         *(op(x, axis) for op in (tf.reduce_sum, tf.reduce_mean) for axis in (0, 1, (0, -1), None)),
         tf.reduce_mean(x, (0, 1), keepdims=True),
@@ -122,6 +160,8 @@ def _reductions(x: Any, y: Any) -> tuple[Any, ...]:
         *raw.SoftmaxCrossEntropyWithLogits(features=y, labels=tf.nn.softmax(y)),
         raw.InTopKV2(predictions=tf.cast(y, tf.float32), targets=labels, k=2),
         raw.UnsortedSegmentSum(data=x, segment_ids=labels, num_segments=4),
+        *(op(data=tf.transpose(x, (1, 0, 2)), segment_ids=[0, 2, 2, 0], num_segments=3) for op in segments),
+        *tf.math.top_k(x, 2),
         tf.one_hot(labels, 4),
         tf.one_hot(labels, 4, axis=0),
     )
@@ -201,19 +241,22 @@ def _slices(x: Any, y: Any) -> tuple[Any, ...]:
     changed = {"tensor": columns, "indices": places, "updates": columns[:2] * 2}
     scatters = (raw.TensorScatterUpdate, raw.TensorScatterAdd, raw.TensorScatterSub, raw.TensorScatterMin, raw.TensorScatterMax)
     of_each = raw.GatherNd(params=tf.range(4, dtype=x.dtype), indices=tf.cast(y[:, :, tf.newaxis] * 3, tf.int32))
-    return (raw.GatherNd(params=columns, indices=places), of_each, *(scatter(**changed) for scatter in scatters))
+    summed = raw.ScatterNd(indices=tf.cast(y[:, :2] * 3, tf.int32), updates=x[:, 0], shape=[3, 3, 5])
+    kept = raw.ScatterNd(indices=[[2], [0], [2], [1]], updates=columns, shape=[3, B, 5])
+    return (raw.GatherNd(params=columns, indices=places), of_each, summed, kept, *(scatter(**changed) for scatter in scatters))
 
 
 FAMILIES: dict[str, tuple[Callable[..., tuple[Any, ...]], tuple[tuple[int, ...], ...], set[str]]] = {
     "products": (_products, ((B, 4, 5), (B, 5, 4)), set()),
     "images": (_images, ((B, 4, 4, 2), (B, 2, 4, 4, 2)), set()),
+    "channels": (_channels, ((B, 4, 4, 2), (B, 2, 4, 4, 2)), {"DepthwiseConv2dNative"}),
     "reductions": (_reductions, ((B, 4, 5), (B, 4)), set()),
     "movement": (_movement, ((B, 4, 5), (B, 4)), set()),
     "lists": (_lists, ((B, 4, 5), (B, 4)), set()),
     "slices": (_slices, ((B, 4, 5), (B, 4)), set()),
     "sources": (_sources, ((B, 4, 5), (B, 4)), {"StridedSlice"}),
 }
-"""What is computed, of what, and the op types that have to gather: `y[0]` reads one example."""
+"""What is computed, of what, and the op types that have to gather: `y[0]` reads one example, two results of each channel are merged."""
 
 
 def _in_parts() -> list[Any]:
@@ -275,6 +318,22 @@ def _copies(graph: Graph) -> list[tuple[Node, Node]]:
 def _is_same(value: Value, other: Value) -> bool:
     arrays = [constant_array(v.producer) for v in (value, other)]
     return value is other or (all(array is not None for array in arrays) and np.array_equal(*arrays))
+
+
+@pytest.mark.parametrize(
+    ("filters", "layout", "made"),
+    [
+        ((3, 3, 6, 4), b"NHWC", ("n", None, None, "c")),
+        ((3, 3, 3, 4), b"NHWC", ("n", None, None, None)),  # in two groups
+        ((3, 3, 6, 4), b"NCHW", ("n", None, None, None)),
+    ],
+)
+def test_channels_that_are_in_groups_or_come_second_stay_whole(filters: tuple[int, ...], layout: bytes, made: tuple[Any, ...]) -> None:
+    graph, f32 = Graph(), DTYPES["float32"]
+    shape, result = ((2, 6, 8, 8), (2, 4, 8, 8)) if layout == b"NCHW" else ((2, 8, 8, 6), (2, 8, 8, 4))
+    x, w = (graph.add_node("Placeholder", name, output_types=[(f32, size)]).outputs[0] for name, size in (("x", shape), ("w", filters)))
+    node = graph.add_node("Conv2D", "y", inputs=[x, w], attrs={"data_format": layout}, output_types=[(f32, result)])
+    assert RULES[node.op_type](node).output == made
 
 
 def test_all_rules_are_tested() -> None:

@@ -363,7 +363,7 @@ class TestWithTensorFlow:
         page = tmp_path / "sweep.html"
         feeds = ("--feed", "x=batch,64", "--feed", "y=batch,64")
         beside = ("--optimized", "70%", "--beside", f"{steps}:train_step")
-        done = run("sweep", f"{steps}:train_step", *feeds, "--batch", "128,256", *beside, "--html", str(page))
+        done = run("sweep", f"{steps}:train_step", *feeds, "--batch", "128,256", *beside, "--all", "--html", str(page))
         assert done.exit_code == 0, done.stderr
         assert "D  " in done.stdout
         assert "planned for 70%" in done.stdout

@@ -209,9 +209,9 @@ def test_where_no_picture_can_be_written_is_said_before_the_model_is_loaded(kera
     run("draw", keras_model, tmp_path / "mine.html", "--overwrite")
     assert (tmp_path / "mine.html").read_text().startswith("<!doctype html>")
     monkeypatch.chdir(tmp_path)
-    run("draw", keras_model, "--kind", "html")
+    run("draw", keras_model)
     with pytest.raises(ValueError, match="--overwrite"):
-        run("draw", keras_model, "--kind", "html")
+        run("draw", keras_model)
 
 
 def test_show(old_model, keras_model, tmp_path):

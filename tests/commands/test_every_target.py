@@ -24,7 +24,6 @@ COMMANDS = {  # with what else each is given
     "shapes": (),
     "peak": (),
     "check": ("--max-peak", "1GiB"),
-    "formulas": (),
     "sweep": ("--batch", "2,4"),
     "max-batch": ("--budget", "1MiB"),
     "compare": (),
@@ -40,7 +39,7 @@ COMMANDS = {  # with what else each is given
 OF_TWO = ("compare", "verify", "diff")
 READ_AS_THEY_ARE = ("show", "draw", "diff", "edit inline")
 OF_STEPS_TOO = ("show", "draw", "diff")
-OF_ANY_BATCH = ("formulas", "sweep", "max-batch")
+OF_ANY_BATCH = ("sweep", "max-batch")
 NOT_YET_TRACED = ("class", "unbuilt", "untraced")
 
 
@@ -56,13 +55,13 @@ class Refused:
 REFUSED = {
     "profile": Refused(
         ("TF1 graph",),
-        ("no values to run with", "in a checkpoint, which nothing names", "freeze its variables first"),
+        ("no values to run with", "in a checkpoint or a session, which nothing names", "freeze its variables first"),
         "it runs the step, and a graph alone holds no values of its variables; made-up ones would make made-up times (and NaNs). The "
         "SavedModel of the same graph is profiled, and what `edit freeze --checkpoint` makes of the graph",
     ),
     "verify": Refused(
         ("TF1 graph",),
-        ("no values to run with", "in a checkpoint, which nothing names", "freeze its variables first"),
+        ("no values to run with", "in a checkpoint or a session, which nothing names", "freeze its variables first"),
         "it runs both, as profile does",
     ),
     "edit inline": Refused(
@@ -80,7 +79,6 @@ TARGETS_OF = {  # CI tries each target with `flops`, each command with these two
     "shapes": ("concrete", ".h5"),
     "peak": ("two inputs", "TF1 SavedModel"),
     "check": ("called", "export, folded"),
-    "formulas": ("functional", "module"),
     "sweep": ("signature", "export, renamed"),
     "max-batch": (".keras, subclassed", "untraced"),
     "compare": ("uncompiled", ".pbtxt"),

@@ -1,4 +1,4 @@
-"""Formulas of the batch size, the largest batch, sweeps: against what tracing at each size gives."""
+"""The largest batch and sweeps, against tracing at each size."""
 
 from __future__ import annotations
 
@@ -34,43 +34,17 @@ def traced_peak(step, size: int) -> int:
     return gw.predict_peak(step, {"x": (size, 64), "y": (size, 16)}, order="traced").peak_bytes
 
 
-class TestFormulas:
-    def test_they_give_what_tracing_at_a_size_gives(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        # Products whose operands are read in place: packed ones (AVX2) take scratch in steps, which the formula calls a guess in between.
-        monkeypatch.setattr("graphwright.analyze.workspace._cpu_has", lambda any_of: "avx512f" in any_of)
+class TestSizedStep:
+    def test_other_sizes_are_as_tracing_gives_them(self) -> None:
         step = perceptron()
-        formulas = gw.batch_formulas(step, FEEDS)
-        for size in (1, 2, 13, 100, 700):
-            report = gw.predict_peak(step, {"x": (size, 64), "y": (size, 16)}, order="traced")
-            assert formulas.peak_bytes(size) == report.peak_bytes
-            assert formulas.resident_bytes(size) == report.resident_bytes
-            assert formulas.activation_bytes(size) == report.peak_bytes - report.resident_bytes
-            flops = gw.count_flops(step, {"x": (size, 64), "y": (size, 16)})
-            assert formulas.flops_forward(size) == flops.forward
-            assert formulas.flops_backward(size) == flops.backward
-            assert formulas.flops_optimizer(size) == flops.optimizer
-        assert formulas.feeds == {"x": (None, 64), "y": (None, 16)}
-        assert "traced at batch sizes" in formulas.how["shapes"]
-        assert formulas.order == "traced"
+        sized = SizedStep(step, FEEDS, "train")
+        assert [sized.peak_bytes(size) for size in (1, 2, 13, 100, 700)] == [traced_peak(step, size) for size in (1, 2, 13, 100, 700)]
+        assert len(sized.traced_sizes) < 10
 
-    def test_what_a_size_takes_is_found_once_for_all_formulas(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        asked: list[int] = []
-        tasks = SizedStep.tasks
-        monkeypatch.setattr(SizedStep, "tasks", lambda sized, size: asked.append(size) or tasks(sized, size))
-        gw.batch_formulas(perceptron(), FEEDS)
-        assert len(asked) == len(set(asked))
-
-    def test_residuals_grow_with_the_batch(self) -> None:
-        formulas = gw.batch_formulas(perceptron(), FEEDS)
-        assert formulas.residual_bytes(256) >= 256 * 512 * 4
-
-    def test_a_keras_model_in_inference(self) -> None:
-        model = keras.Sequential([keras.Input((32, 32, 3)), keras.layers.Conv2D(8, 3), keras.layers.Flatten(), keras.layers.Dense(2)])
-        formulas = gw.batch_formulas(model, mode="infer")
-        for size in (1, 6):
-            assert formulas.peak_bytes(size) == gw.predict_peak(model, mode="infer", batch=size, order="traced").peak_bytes
-        assert formulas.residual_bytes(8) == 0
-        assert formulas.flops_backward(8) == 0
+    def test_a_function_with_an_open_signature_is_traced_once(self) -> None:
+        step = tf.function(lambda x: tf.reduce_sum(tf.sin(x) * x), input_signature=[tf.TensorSpec([None, 2048])])
+        assert gw.max_batch(step, 4 + 2**14 * 100, order="traced").batch == 100
+        assert step.experimental_get_tracing_count() == 1
 
     def test_constants_that_are_no_longer_folded(self) -> None:
         """A constant of 512 bytes an example is folded up to a batch of 8; from 9 on the graph is another one."""
@@ -87,19 +61,14 @@ class TestFormulas:
         sized = SizedStep(tf.function(step), {"x": (None, 4096)}, "train")
         assert sized.peak_bytes(6) == gw.predict_peak(tf.function(step), {"x": (6, 4096)}, order="traced").peak_bytes
         assert "are traced, as the graph has" in sized.how
-        assert not sized.is_bound
-
-    def test_a_function_with_an_open_signature_is_traced_once(self) -> None:
-        step = tf.function(lambda x: tf.reduce_sum(tf.sin(x) * x), input_signature=[tf.TensorSpec([None, 2048])])
-        assert str(gw.batch_formulas(step).peak_bytes) == "4 B + 16 KiB * batch"
-        assert step.experimental_get_tracing_count() == 1
+        assert not sized.is_bound(6)
 
 
 class TestRefusals:
     def test_nothing_is_open(self) -> None:
         concrete = tf.function(lambda x: x * 2).get_concrete_function(tf.TensorSpec([4, 3]))
         with pytest.raises(gw.ArgumentError, match="no dimension of the inputs"):
-            gw.batch_formulas(concrete)
+            gw.max_batch(concrete, "1MiB")
 
     def test_a_hard_coded_batch(self) -> None:
         with pytest.raises(gw.GraphwrightError, match="at batch size 3"):
@@ -186,10 +155,38 @@ class TestMaxBatch:
         assert len(asked) == len(set(asked))
         assert set(asked) >= ({truth, truth + 1} - {0})
 
+    @pytest.mark.parametrize(
+        ("make", "feeds"),
+        [
+            (perceptron, FEEDS),
+            (lambda: tf.function(lambda a: tf.reduce_sum(tf.nn.softmax(a @ tf.transpose(a)))), {"a": (None, 64)}),  # a square
+            (lambda: tf.function(lambda x: tf.reduce_sum(tf.exp(x[: tf.shape(x)[0] // 2 * 2]))), {"x": (None, 4096)}),
+            (lambda: tf.function(lambda x: tf.reduce_sum(tf.exp(x[: tf.shape(x)[0] // 32 * 32]))), {"x": (None, 1024)}),
+            (lambda: tf.function(lambda x: tf.reduce_sum(x * tf.fill([x.shape[0], 128], 2.0) + tf.sin(x))), {"x": (None, 128)}),
+        ],
+        ids=["pieces", "square", "pairs", "steps", "constant"],
+    )
+    @pytest.mark.parametrize("share", [0.02, 1.0, 40.0])
+    def test_few_sizes_are_looked_at(self, make, feeds, share, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked: list[int] = []
+        tasks = SizedStep.tasks
+        monkeypatch.setattr(SizedStep, "tasks", lambda sized, size: asked.append(size) or tasks(sized, size))
+        step = make()
+        at = {name: (200, *shape[1:]) for name, shape in feeds.items()}
+        budget = int(share * gw.predict_peak(step, at, order="traced").peak_bytes)
+        answer = gw.max_batch(step, budget, feeds, order="traced")
+        for size, peak in answer.predicted.items():
+            at = {name: (size, *shape[1:]) for name, shape in feeds.items()}
+            assert gw.predict_peak(step, at, order="traced").peak_bytes == peak
+            assert (peak <= budget) == (size <= answer.batch)
+        assert {answer.batch, answer.batch + 1} - {0} <= set(answer.predicted)
+        assert len(set(asked)) <= 16
+        assert max(asked) <= 4 * max(answer.batch, 512)
+
 
 class TestText:
     def test_a_column_without_figures_is_left_out(self) -> None:
-        assert "measured peak" not in str(gw.max_batch(perceptron(), "600KiB", FEEDS)).partition("Predicted peak")[0]
+        assert "measured peak" not in str(gw.max_batch(perceptron(), "600KiB", FEEDS)).partition("How each figure")[0]
 
     def test_a_sweep_is_drawn(self) -> None:
         rows = [line for line in str(gw.sweep(perceptron(), FEEDS, batches=(256, 512))).splitlines() if "█" in line]
@@ -201,14 +198,13 @@ class TestOddSteps:
     def test_a_step_that_takes_pairs(self) -> None:
         """What is right at all odd sizes is not right at the even ones."""
         step = tf.function(lambda x: tf.reduce_sum(tf.exp(x[: tf.shape(x)[0] // 2 * 2])))
-        formulas = gw.batch_formulas(step, {"x": (None, 4096)})
-        assert formulas.flops_forward is None
+        points = gw.sweep(step, {"x": (None, 4096)}, batches=range(4, 13), order="traced").points
         for size in (4, 6, 7, 12):
-            assert formulas.peak_bytes(size) == gw.predict_peak(step, {"x": (size, 4096)}, order="traced").peak_bytes
+            assert points[size - 4].peak_bytes == gw.predict_peak(step, {"x": (size, 4096)}, order="traced").peak_bytes
 
     def test_one_dimension_is_open(self) -> None:
         with pytest.raises(ArgumentError, match="leaves 2 dimensions open"):
-            gw.batch_formulas(tf.function(lambda x: 2.0 * x), {"x": (None, None)})
+            gw.max_batch(tf.function(lambda x: 2.0 * x), "1MiB", {"x": (None, None)})
 
 
 class TestSweep:
@@ -232,18 +228,6 @@ class TestSweep:
             gw.sweep(perceptron(), FEEDS, batches=(1,), optimized=1.5)
 
 
-def test_print_and_json() -> None:
-    formulas = gw.batch_formulas(perceptron(), FEEDS)
-    text = str(formulas)
-    assert max(map(len, text.splitlines())) <= 80
-    assert "* batch" in text
-    assert "(batch, 64)" in text
-    answer = formulas.to_json()
-    assert answer["feeds"] == {"x": [None, 64], "y": [None, 16]}
-    assert answer["formulas"]["peak_bytes"]["pieces"][-1]["last"] is None
-    assert answer["formulas"]["flops_forward"]["unit"] is None
-
-
 @pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize(
@@ -261,10 +245,9 @@ def test_the_largest_batch_of_three_models_is_as_measured(name, budgets) -> None
 def test_example_inputs_say_all_but_the_batch_size() -> None:
     step = perceptron()
     inputs = (tf.zeros((4, 64)), np.zeros((4, 16), "float32"))
-    formulas = gw.batch_formulas(step, inputs=inputs)
-    assert formulas.feeds == {"x": (None, 64), "y": (None, 16)}
-    assert formulas.peak_bytes(8) == traced_peak(step, 8)
-    assert gw.max_batch(step, "1MiB", inputs=inputs).batch == gw.max_batch(step, "1MiB", FEEDS).batch
+    answer = gw.max_batch(step, "1MiB", inputs=inputs)
+    assert answer.feeds == {"x": (None, 64), "y": (None, 16)}
+    assert answer.batch == gw.max_batch(step, "1MiB", FEEDS).batch
     data = tf.data.Dataset.from_tensor_slices(inputs).batch(2)
     assert [point.peak_bytes for point in gw.sweep(step, batches=(4, 8), inputs=data, order="traced").points] == [
         traced_peak(step, n) for n in (4, 8)

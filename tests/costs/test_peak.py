@@ -70,7 +70,7 @@ def test_the_executor_has_a_range_and_says_how(step: Any) -> None:
 def test_it_prints_itself_and_gives_plain_json(step: Any) -> None:
     for order in ("traced", "executor"):
         found = gw.predict_peak(step, feeds={"x": (64, 256)}, order=order, simulations=2)
-        text = str(found)
+        text = found.text("all")
         assert all(len(line) <= 80 for line in text.splitlines())
         assert "Live at the peak, by role" in text
         assert ("as TensorFlow runs it" in text.splitlines()[0]) == (order == "executor")

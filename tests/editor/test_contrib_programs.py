@@ -475,3 +475,22 @@ def test_views_without_live_graphs_are_as_they_were(s):
     assert all(isinstance(node, ge.Node) for node in view.ops)
     with pytest.raises(ValueError, match="graph"):
         ge.reroute_ts(g["a:0"], s.b)
+
+
+ITERABLES = {
+    "view of keys": lambda things: dict.fromkeys(things).keys(),
+    "view of values": lambda things: dict(enumerate(things)).values(),
+    "set": set,
+    "generator": lambda things: (thing for thing in things),
+    "deque": collections.deque,
+}
+
+
+@pytest.mark.parametrize("collect", ITERABLES.values(), ids=ITERABLES)
+def test_words_take_any_iterable_of_live_objects(s, collect):
+    assert ge.reroute_ts(collect([s.f]), collect([s.g]), can_modify=collect([s.h.op])) == 1
+    assert ge.swap_ts(collect([s.a]), collect([s.b])) > 0
+    ge.add_control_inputs(s.e.op, collect([s.d.op]))
+    assert names(s.e.op.control_inputs) == ["foo/d"]
+    assert names(ge.sgv(collect([s.e.op])).ops) == ["foo/bar/e"]
+    assert ge.get_backward_walk_ops(collect([s.c.op]), within_ops=collect([s.c.op, s.a.op, s.b.op]))

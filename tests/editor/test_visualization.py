@@ -77,7 +77,7 @@ def test_formats(graph):
     assert "<script>" in interactive
     assert "http" not in interactive.partition("<script>")[2]
     assert "<svg" in graph.visualize()._repr_mimebundle_()["image/svg+xml"]
-    with pytest.raises(ValueError, match="Graphviz"):
+    with pytest.raises(ValueError, match="unknown format"):
         graph.visualize(format="no such format")
 
 

@@ -76,7 +76,6 @@ QUESTIONS: dict[str, Callable[[keras.Model, Any], Any]] = {
     "flops": lambda model, data: gw.count_flops(model, inputs=data),
     "parameters": lambda model, data: gw.count_parameters(model, inputs=data),
     "peak": lambda model, data: gw.predict_peak(model, inputs=data),
-    "formulas": lambda model, _: gw.batch_formulas(model),
     "shapes": lambda model, _: gw.infer_shapes(model),
     "max_batch": lambda model, _: gw.max_batch(model, "64MiB"),
     "sweep": lambda model, _: gw.sweep(model, batches=[2, 4]),

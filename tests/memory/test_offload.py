@@ -1,4 +1,4 @@
-"""Residuals and optimizer state that are copied to files or another device, and come back bit for bit."""
+"""Residuals that are copied to files or another device, and come back bit for bit."""
 
 from __future__ import annotations
 
@@ -18,12 +18,7 @@ pytest.importorskip("tensorflow")
 
 import graphwright as gw
 from graphwright.analyze.private_files import private_files
-from graphwright.ir.constants import text_attribute
-from graphwright.ir.graph import Graph
-from graphwright.ir.traits.effects import Purity
 from graphwright.source.concrete_function import from_concrete_function
-from graphwright.step.flatten import stateful_op_types
-from graphwright.transform.proof import Original
 
 pytestmark = pytest.mark.tensorflow
 
@@ -56,31 +51,6 @@ def products(dtype: str = "float32", layers: int = 8, width: int = 256, batch: i
         return loss
 
     return step, tf.cast(rng.normal(size=(batch, width)), dtype)
-
-
-def with_adam(layers: int = 5, width: int = 1024, dtype: str = "float32") -> tuple[Any, Any, list[Any]]:
-    """Products, and Adam written out with its two slots."""
-    rng = np.random.default_rng(1)
-    weights, first, second = (
-        [tf.Variable(tf.cast(rng.normal(0, 0.05, (width, width)) * scale, dtype), trainable=scale == 1) for _ in range(layers)]
-        for scale in (1, 0, 0)
-    )
-
-    @tf.function
-    def step(x: Any) -> Any:
-        loss, gradients = differentiated(weights, x, tf.reduce_mean)
-        for weight, m, v, gradient in zip(weights, first, second, gradients, strict=True):
-            m.assign_add(0.1 * (gradient - m))
-            v.assign_add(0.01 * (gradient * gradient - v))
-            weight.assign_sub(0.01 * m / (tf.sqrt(v) + 1e-7))
-        return loss
-
-    return step, tf.cast(rng.normal(size=(32, width)), dtype), [*first, *second]
-
-
-def is_away(variable: Any) -> bool:
-    held = tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)
-    return bool(held.shape != variable.shape)
 
 
 def in_files(step: Any, budget: float | str, x: Any, folder: Path | str, **options: Any) -> Any:
@@ -253,221 +223,6 @@ def test_a_saved_plan_is_followed_with_its_copies(tmp_path: Path) -> None:
     assert again.plan.verification.startswith("equal")
 
 
-def test_slots_of_the_optimizer_are_in_files_between_steps_and_come_back(tmp_path: Path) -> None:
-    step, x, slots = with_adam()
-    with pytest.raises(gw.InfeasibleError):
-        gw.optimize_memory(step, 0.75, inputs=x, cache_dir=None)
-    fast = in_files(step, 0.75, x, tmp_path)
-    plan = fast.plan
-    assert plan.verification.startswith("equal")
-    assert plan.peak_bytes <= plan.budget_bytes < plan.original_peak_bytes
-    assert plan.offloaded_bytes >= sum(slot.shape.num_elements() * 4 for slot in slots) // 2
-    found = gw.verify(step, fast, x, steps=3)
-    assert found.bitwise, str(found)
-
-    before = [slot.numpy() for slot in slots]
-    fast(x)
-    away = [slot for slot in slots if is_away(slot)]
-    assert away, "some hold the name of a file"
-    assert fast.bring_back() == len(away)
-    [folder] = tmp_path.iterdir()
-    assert not [path for path in folder.iterdir() if not path.name.startswith("over")], "what came back leaves no file"
-    assert not any(map(is_away, slots))
-    assert any(not np.array_equal(slot.numpy(), value) for slot, value in zip(slots, before, strict=True))
-
-    # Whoever reads one, in Python, finds its value; what is assigned to one counts, and no file is read for it.
-    fast(x)
-    assert is_away(away[0])
-    assert away[0].numpy().shape == before[0].shape
-    fast(x)
-    away[0].assign(tf.ones_like(before[0]))
-    fast(x)
-    assert np.abs(away[0].numpy()).min() > 0.5
-    del fast
-    gc.collect()
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-def test_threads_that_read_slots_in_files_disturb_neither_steps_nor_each_other(tmp_path: Path) -> None:
-    step, x, slots = with_adam()
-    other, _, others = with_adam()
-    fast = in_files(step, 0.75, x, tmp_path)
-    failed, over = list[BaseException](), threading.Event()
-
-    def read() -> None:
-        try:
-            while not over.is_set():
-                assert all(slot.numpy().shape == slot.shape for slot in slots)
-        except BaseException as error:  # noqa: BLE001 - whatever it was, it is what the test looks for
-            failed.append(error)
-
-    readers = [threading.Thread(target=read) for _ in range(3)]
-    for reader in readers:
-        reader.start()
-    losses = [(float(fast(x)), float(other(x))) for _ in range(6)]
-    over.set()
-    for reader in readers:
-        reader.join()
-    assert not failed
-    assert all(ours == theirs for ours, theirs in losses)
-    assert all(np.array_equal(ours.numpy(), theirs.numpy()) for ours, theirs in zip(slots, others, strict=True))
-    fast(x)
-    slot = next(slot for slot in slots if is_away(slot))
-    assert tf.gather(slot, [0]).shape == (1, slot.shape[1])
-
-
-@pytest.mark.parametrize("dtype", ["float64", "float16"])
-def test_slots_of_other_dtypes_are_in_files_too(dtype: str, tmp_path: Path) -> None:
-    step, x, slots = with_adam(dtype=dtype)
-    other, _, others = with_adam(dtype=dtype)
-    fast = in_files(step, "smallest", x, tmp_path, max_overhead=1e3)
-    assert fast.plan.verification.startswith("equal")
-    assert fast.plan.offloaded_bytes >= sum(slot.shape.num_elements() * slot.dtype.size for slot in slots)
-    for _ in range(3):
-        assert float(fast(x)) == float(other(x))
-    assert fast.bring_back()
-    assert all(np.array_equal(ours.numpy(), theirs.numpy()) for ours, theirs in zip(slots, others, strict=True))
-
-
-@pytest.mark.slow
-def test_a_second_plan_goes_on_with_the_files_of_one_that_is_given_up(tmp_path: Path) -> None:
-    step, x, slots = with_adam()
-    first = in_files(step, 0.75, x, tmp_path)
-    first(x)
-    second = in_files(step, 0.76, x, tmp_path)
-    second(x)
-    del first
-    gc.collect()
-    assert any(map(is_away, slots)), "the second one still keeps them in files"
-    found = gw.verify(step, second, x)
-    assert found.bitwise, str(found)
-    second(x)
-    del second
-    gc.collect()
-    assert not any(map(is_away, slots))
-
-
-def test_checkpoints_hold_the_slots_that_are_in_files(tmp_path: Path) -> None:
-    keras = importlib.import_module("keras")
-    keras.utils.set_random_seed(0)
-    dense = [keras.layers.Dense(1024, activation="tanh") for _ in range(3)]
-    model = keras.Sequential([keras.Input((512,)), *dense, keras.layers.Dense(1)])
-    model.compile("adam", "mse")
-    (tmp_path / "files").mkdir()
-    model = gw.optimize_memory(
-        model, "smallest", batch=32, max_overhead=1e3, offload_to=tmp_path / "files", copy_engine=FAST, cache_dir=None
-    )
-    x, y = np.ones((32, 512), np.float32), np.ones((32, 1), np.float32)
-
-    def slots() -> list[Any]:
-        return [variable.value for variable in model.optimizer.variables if len(variable.shape)]
-
-    def train() -> None:
-        model.train_on_batch(x, y)
-        assert any(map(is_away, slots()))
-
-    train()
-    model.save(tmp_path / "model.keras")
-    now = [slot.numpy() for slot in slots()]
-    assert all(
-        map(np.array_equal, now, [v.numpy() for v in keras.models.load_model(tmp_path / "model.keras").optimizer.variables if len(v.shape)])
-    )
-    train()
-    model.load_weights(tmp_path / "model.keras")
-    assert all(map(np.array_equal, now, [slot.numpy() for slot in slots()]))
-    train()
-    path = tf.train.Checkpoint(model=model).save(str(tmp_path / "checkpoint"))
-    saved = sorted(tuple(shape) for name, shape in tf.train.list_variables(path) if "optimizer/_variables" in name and shape)
-    assert saved == sorted(value.shape for value in now)
-
-
-@pytest.mark.slow
-def test_a_smaller_batch_finds_what_the_plan_for_the_larger_one_left_in_files(tmp_path: Path) -> None:
-    step, x, slots = with_adam()
-    other, _, others = with_adam()
-    fast = in_files(step, 0.75, x, tmp_path)
-    for batch in (x, x[:7], x, x[:7]):
-        assert float(fast(batch)) == float(other(batch))
-    assert [bool(plan.offloaded_bytes) for plan in fast.plans] == [True, True]
-    fast.bring_back()
-    assert all(np.array_equal(ours.numpy(), theirs.numpy()) for ours, theirs in zip(slots, others, strict=True))
-
-
-def test_what_works_with_a_variable_in_a_file_does_not_run_again_when_it_is_gone(tmp_path: Path) -> None:
-    """It would keep the memory of what it read."""
-    step, x, _ = with_adam(width=1448)
-    fast = in_files(step, 0.75, x, tmp_path)
-    graph = from_concrete_function(fast.concrete_function(x), planned=False)[0]
-    sent = {node.inputs[0] for node in graph.nodes if node.name.startswith("offloaded/") and node.name.endswith("/gone")}
-    reads = {node for handle in sent for node in handle.consumers if node.op_type == "ReadVariableOp"}
-    assert reads
-    assert not [c for node in reads for c in node.outputs[0].consumers if c.name.startswith("recomputed/")]
-
-
-def _sent_graph(tmp_path: Path) -> tuple[Graph, Graph]:
-    step, x, _ = with_adam(layers=4)
-    fast = in_files(step, 0.8, x, tmp_path)
-    function = fast.concrete_function(x)
-    graphs = [from_concrete_function(function, planned=False)[0] for _ in range(2)]
-    assert any(node.name.endswith("/gone") for node in graphs[0].nodes)
-    return graphs[0], graphs[1]
-
-
-def _of(graph: Graph, end: str) -> Any:
-    return next(node for node in graph.nodes if node.name.startswith("offloaded/") and node.name.endswith(end))
-
-
-def _before_the_update(graph: Graph) -> None:
-    after = _of(graph, "/after")
-    for node in after.control_inputs:
-        graph.remove_control_input(after, node)
-
-
-def _name_before_value(graph: Graph) -> None:
-    graph.remove_control_input(_of(graph, "/gone"), _of(graph, "/write"))
-
-
-def _other_names(graph: Graph) -> None:
-    number = next(n for n in graph.nodes if n.name.startswith("offloaded/") and n.name.endswith("/number"))
-    graph.set_attr(number, "value", text_attribute(".other"))
-
-
-def _other_size(graph: Graph) -> None:
-    size = _of(graph, "/size_of_name")
-    graph.set_attr(size, "value", text_attribute("x"))
-
-
-def _update_before_it_is_back(graph: Graph) -> None:
-    back = _of(graph, "/back")
-    for node in back.control_consumers:
-        graph.remove_control_input(node, back)
-
-
-def _branches_exchanged(graph: Graph) -> None:
-    value = _of(graph, "/value")
-    then, other = value.attrs["then_branch"], value.attrs["else_branch"]
-    graph.set_attr(value, "then_branch", other)
-    graph.set_attr(value, "else_branch", then)
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        _before_the_update,
-        _name_before_value,
-        _other_names,
-        *(pytest.param(fault, marks=pytest.mark.slow) for fault in (_other_size, _update_before_it_is_back, _branches_exchanged)),
-    ],
-)
-def test_a_fault_around_a_variable_in_a_file_is_seen(fault: Any, tmp_path: Path) -> None:
-    graph, damaged = _sent_graph(tmp_path)
-    original = Original(graph, Purity(graph, stateful_op_types(graph)))
-    assert original.compare(damaged, Purity(damaged, stateful_op_types(damaged))).equal
-    fault(damaged)
-    assert not original.compare(damaged, Purity(damaged, stateful_op_types(damaged))).equal
-
-
 _ON_TWO_DEVICES = """
 import importlib, sys
 tf = importlib.import_module("tensorflow")
@@ -518,12 +273,6 @@ def test_the_measured_peak_is_the_planned_one(tmp_path: Path) -> None:
     fast = in_files(step, 0.4, x, tmp_path)
     assert fast.plan.offloaded_bytes
     assert gw.measure(fast, x, time=False).peak_bytes == pytest.approx(fast.plan.peak_bytes, rel=0.03)
-    adam, y, _ = with_adam(width=1448)
-    sent = in_files(adam, 0.75, y, tmp_path)
-    assert sent.plan.offloaded_bytes
-    measured = gw.measure(sent, y, time=False)
-    assert measured.peak_bytes == pytest.approx(sent.plan.peak_bytes, rel=0.03)
-    assert measured.resident_bytes < gw.measure(adam, y, time=False).resident_bytes
 
 
 def test_the_folder_of_a_process_that_was_killed_is_removed_by_the_next_one(tmp_path: Path) -> None:

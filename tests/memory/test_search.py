@@ -1,4 +1,4 @@
-"""The search among verbs: one time limit for all that is planned."""
+"""The search among verbs: the time that it gets, and what it finds."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ pytestmark = pytest.mark.tensorflow
 
 
 @pytest.mark.parametrize(("allow", "gains"), [("all", True), ("all", False), (("recompute",), False)])
-def test_all_searches_together_get_one_time_limit(monkeypatch: pytest.MonkeyPatch, allow: Any, gains: bool) -> None:
-    """Where no search finds anything, every one that may be tried is; all of it is for the step as it is where parts gain nothing."""
+def test_parts_get_time_of_their_own(monkeypatch: pytest.MonkeyPatch, allow: Any, gains: bool) -> None:
+    """Where no search finds anything, every one that may be tried is; the step as it is gets as much as without parts."""
     handed_out: list[float] = []
     solve = search.solve_with_room
 
@@ -37,8 +37,8 @@ def test_all_searches_together_get_one_time_limit(monkeypatch: pytest.MonkeyPatc
     with contextlib.suppress(InfeasibleError):
         gw.optimize_memory(step, 0.3, inputs=inputs, allow=allow, cache_dir=None, time_limit_s=8.0, verify=False)
     assert len(handed_out) > 1 if gains else len(handed_out) == 1
-    assert sum(handed_out) <= 8.0
-    assert handed_out[0] == 8.0 * (0.4 if gains else 1.0)
+    assert handed_out[0] == 8.0
+    assert sum(handed_out[1:]) <= 8.0 * 0.6
 
 
 @pytest.mark.parametrize(("overhead", "tried"), [(0.02, False), (0.05, True)])
@@ -76,7 +76,7 @@ def test_a_dear_budget_says_what_parts_of_the_batch_would_take() -> None:
     assert dear.overhead > 0.25
     assert dear.how["for less time"].startswith('allow="all" (')
     assert " parts, one after another, takes " in dear.how["for less time"]
-    assert "for less time" in str(dear)
+    assert "for less time" in dear.text("all")
     mild = gw.optimize_memory(step, 0.8, inputs=inputs, cache_dir=None, time_limit_s=0.5, verify=False).plan
     assert mild.overhead < 0.25
     assert "for less time" not in mild.how

@@ -14,7 +14,7 @@ pytest.importorskip("tensorflow")
 
 import graphwright as gw
 from graphwright.analyze.workspace import onednn_enabled
-from graphwright.errors import ArgumentError, InfeasibleError, UnsupportedError
+from graphwright.errors import ArgumentError, InfeasibleError
 from graphwright.memory import plan_step, planning
 from graphwright.memory.verbs import read_allow
 from graphwright.transform.proof import Proof
@@ -86,7 +86,7 @@ def test_a_budget_below_every_recomputation_is_kept_in_parts() -> None:
     assert plan.peak_bytes <= 0.2 * plan.original_peak_bytes
     assert plan.how["plan"].startswith("split: the batch of 16 in ")
     assert plan.rewritten.startswith("the batch of 16 in ")
-    assert plan.rewritten.split(",")[0] in " ".join(str(plan).split())
+    assert plan.rewritten.split(",")[0] in " ".join(plan.text("all").split())
     assert plan.status != "unchanged"
     assert "split" in {verb for layer in plan.layers for verb in layer.verbs}
     assert plan.verification.startswith("equal within the tolerance")
@@ -212,8 +212,6 @@ def test_convolutions_that_keras_has_xla_compile_run_by_kernels_where_roundings_
 
     inputs = (tf.constant(np.random.default_rng(0).normal(size=(16, 16, 16, 8)).astype(np.float32)),)
     options = {"inputs": inputs, "cache_dir": None, "time_limit_s": 0.5}
-    with pytest.raises(UnsupportedError, match=r'optimize_memory\(\.\.\., allow="all"\)'):
-        gw.optimize_memory(step, 0.6, **options)
     fast = gw.optimize_memory(step, 0.6, allow="all", verify="run", **options)
     fast(*inputs)
     assert fast.plan.verification.startswith("equal within the tolerance")

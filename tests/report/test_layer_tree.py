@@ -71,7 +71,7 @@ def test_blocks_that_are_alike_have_one_row_with_the_figures_of_each() -> None:
 
 def test_depth_and_columns_are_chosen() -> None:
     inspection = made("stem", "encoder/a", "encoder/b")
-    text = str(inspection.with_table(depth=1, columns=("shape", "flops"))).split("\n\n")[1].splitlines()
+    text = inspection.with_table(depth=1, columns=("shape", "flops")).text("all").split("\n\n")[1].splitlines()
     assert text[0] == "Layers"
     assert [line.split() for line in text[1:]] == [
         ["layer", "output", "shape", "FLOPs"],

@@ -37,12 +37,12 @@ def test_the_samples_agree_with_themselves() -> None:
     assert PLAN.peak_bytes < PLAN.budget_bytes < PLAN.original_peak_bytes
 
 
-def test_an_inspection_says_what_it_needs_and_where_it_goes() -> None:
-    largest = live_groups(INSPECTION.timeline.live_at_peak)[0]
-    verdict = inspection_verdict(INSPECTION)
-    assert verdict.startswith(f"train_step needs {format_bytes(INSPECTION.peak_bytes)} at its peak")
-    assert f"{largest.layer} ({format_bytes(largest.nbytes)} of {largest.role})" in verdict
-    assert verdict == INSPECTION.verdict
+def test_an_inspection_says_what_it_needs_and_how_that_is_known() -> None:
+    peak = format_bytes(INSPECTION.peak_bytes)
+    assert INSPECTION.verdict == inspection_verdict(INSPECTION) == f"train_step: peak {peak}, predicted in the traced order."
+    measured = sample_inspection(measured=True)
+    assert measured.measured is not None
+    assert measured.verdict.endswith(f"; measured {format_bytes(measured.measured.peak_bytes)}.")
 
 
 def test_a_plan_that_fits() -> None:

@@ -2,16 +2,20 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from graphwright.report.results import ROLES, Inspection, LiveBuffer, MemoryPlan, Timeline
+from graphwright.report.results import ROLES, Inspection, LiveBuffer, MemoryPlan, OpTypeCost, Timeline
+from graphwright.report.summary import ROLE_WORDS, multiply_adds
 from graphwright.report.terminal import print_inspection, print_plan
-from graphwright.report.terminal_layout import Page
+from graphwright.report.terminal_layout import Page, rendered
+from graphwright.report.terminal_profile import print_profile
 from graphwright.report.units import format_bytes, format_count, format_percent
-from tests.report.samples import long_timeline, sample_inspection, sample_plan
+from tests.report.profiles import small_profile
+from tests.report.samples import long_timeline, sample_advice, sample_inspection, sample_plan
 
 EMPTY = Timeline((), dict.fromkeys(ROLES, ()), (), (), (), 0, 0, ())
 LONG_NAME = "functional/" + "a_very_long_block_name/" * 12 + "conv2d_transpose_17"
@@ -43,21 +47,21 @@ def _plan(name: str) -> MemoryPlan:
 
 
 TEXTS = {
-    "inspection": lambda: str(sample_inspection()),
-    "inspection, measured": lambda: str(sample_inspection(measured=True)),
-    "inspection, long names": lambda: str(_inspection(LONG_NAME)),
-    "inspection, wide characters": lambda: str(_inspection("模型/卷积层" * 20)),
-    "inspection, evil names": lambda: str(_inspection(EVIL)),
-    "inspection, long timeline": lambda: str(replace(sample_inspection(), timeline=long_timeline(20_000))),
-    "inspection, short timeline": lambda: str(replace(sample_inspection(), timeline=long_timeline(5))),
-    "inspection, empty": lambda: str(replace(sample_inspection(), timeline=EMPTY, layers=(), how={}, feeds={})),
-    "plan": lambda: str(sample_plan()),
-    "plan, not measured": lambda: str(sample_plan(measured=False)),
-    "plan, infeasible": lambda: str(sample_plan(budget_share=0.3)),
-    "plan, long names": lambda: str(_plan(LONG_NAME)),
-    "plan, evil names": lambda: str(_plan(EVIL)),
-    "plan, unchanged": lambda: str(replace(sample_plan(), status="unchanged", decisions=(), budget_bytes=2**33)),
-    "plan, huge": lambda: str(replace(sample_plan(), budget_bytes=2**59, original_peak_bytes=2**60 - 1, recomputed_count=10**9)),
+    "inspection": lambda: sample_inspection().text("all"),
+    "inspection, measured": lambda: sample_inspection(measured=True).text("all"),
+    "inspection, long names": lambda: _inspection(LONG_NAME).text("all"),
+    "inspection, wide characters": lambda: _inspection("模型/卷积层" * 20).text("all"),
+    "inspection, evil names": lambda: _inspection(EVIL).text("all"),
+    "inspection, long timeline": lambda: replace(sample_inspection(), timeline=long_timeline(20_000)).text("all"),
+    "inspection, short timeline": lambda: replace(sample_inspection(), timeline=long_timeline(5)).text("all"),
+    "inspection, empty": lambda: replace(sample_inspection(), timeline=EMPTY, layers=(), how={}, feeds={}).text("all"),
+    "plan": lambda: sample_plan().text("all"),
+    "plan, not measured": lambda: sample_plan(measured=False).text("all"),
+    "plan, infeasible": lambda: sample_plan(budget_share=0.3).text("all"),
+    "plan, long names": lambda: _plan(LONG_NAME).text("all"),
+    "plan, evil names": lambda: _plan(EVIL).text("all"),
+    "plan, unchanged": lambda: replace(sample_plan(), status="unchanged", decisions=(), budget_bytes=2**33).text("all"),
+    "plan, huge": lambda: replace(sample_plan(), budget_bytes=2**59, original_peak_bytes=2**60 - 1, recomputed_count=10**9).text("all"),
 }
 
 
@@ -80,9 +84,9 @@ def test_the_console_is_kept_to(width: int) -> None:
 
 def test_the_inspection_tells_its_figures() -> None:
     inspection = sample_inspection()
-    text = str(inspection)
-    assert text.startswith("train_step needs")
-    assert text == str(inspection)
+    text = inspection.text("all")
+    assert text.startswith("train_step: peak")
+    assert text == inspection.text("all")
     for figure in (inspection.peak_bytes, inspection.resident_bytes, inspection.lower_bound_bytes, inspection.parameters.trainable_bytes):
         assert format_bytes(figure) in text
     assert format_count(inspection.parameters.trainable) in text
@@ -97,14 +101,14 @@ def test_long_names_in_a_table_stay_apart() -> None:
     base = sample_inspection()
     names = [f"backbone/transformer_layer_{k}/feedforward_intermediate_dense" for k in range(4)]
     layers = tuple(replace(base.layers[0], layer=name, peak_share_bytes=base.peak_bytes) for name in names)
-    text = str(replace(base, layers=layers))
+    text = replace(base, layers=layers).text("all")
     for k in range(4):
         assert sum(line.startswith(f"  …transformer_layer_{k}/") for line in text[text.index("Per layer") :].splitlines()) == 1
 
 
 def test_the_plan_tells_its_figures() -> None:
     plan = sample_plan()
-    text = str(plan)
+    text = plan.text("all")
     assert text.startswith("Fits: train_step")
     for figure in (plan.peak_bytes, plan.budget_bytes, plan.original_peak_bytes, plan.resident_bytes, plan.lower_bound_bytes):
         assert format_bytes(figure) in text
@@ -120,7 +124,7 @@ def test_live_at_the_peak_adds_up() -> None:
     """Rows that are cut off are summed, and what was not itemized is said."""
     inspection = sample_inspection()
     live = (LiveBuffer("a:0", "Relu", "layer", "residuals", 2**30),)
-    text = str(replace(inspection, timeline=replace(inspection.timeline, live_at_peak=live)))
+    text = replace(inspection, timeline=replace(inspection.timeline, live_at_peak=live)).text("all")
     missing = inspection.peak_bytes - 2**30
     line = next(line for line in text.split("\n") if line.strip().startswith("not itemized"))
     assert format_bytes(missing) in line
@@ -128,7 +132,7 @@ def test_live_at_the_peak_adds_up() -> None:
 
 def test_the_peak_of_the_chart_reaches_the_top_and_its_mark_points_at_it() -> None:
     timeline = long_timeline(50_000)
-    lines = str(replace(sample_inspection(), timeline=timeline, peak_bytes=timeline.peak_bytes)).split("\n")
+    lines = replace(sample_inspection(), timeline=timeline, peak_bytes=timeline.peak_bytes).text("all").split("\n")
     top = next(index for index, line in enumerate(lines) if "┤" in line)
     columns = [index for index, character in enumerate(lines[top]) if character == "█"]
     mark = next(line for line in lines if "▲" in line)
@@ -136,15 +140,15 @@ def test_the_peak_of_the_chart_reaches_the_top_and_its_mark_points_at_it() -> No
 
 
 def test_the_budget_is_drawn_between_what_fits_and_what_does_not() -> None:
-    lines = str(sample_plan()).split("\n")
+    lines = sample_plan().text("all").split("\n")
     assert sum("budget" in line and "┤" in line and "┄" in line for line in lines) == 2
     assert any("≈" in line and "└" in line for line in lines)
 
 
 def test_markup_in_names_is_text() -> None:
-    text = str(_inspection("[bold]x[/bold]"))
+    text = _inspection("[bold]x[/bold]").text("all")
     assert "[bold]x[/bold]" in text
-    assert "\x1b" not in str(_plan(EVIL))
+    assert "\x1b" not in _plan(EVIL).text("all")
 
 
 def test_a_console_with_colors_gets_colors() -> None:
@@ -156,6 +160,41 @@ def test_a_console_with_colors_gets_colors() -> None:
 def test_plain_text_has_no_colors_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "200")
-    text = str(sample_plan())
+    text = sample_plan().text("all")
     assert "\x1b" not in text
     assert max(map(cell_len, text.split("\n"))) <= 80
+
+
+FIRST_SCREENS = {
+    **{name: text for name, text in TEXTS.items() if "names" not in name},
+    "advice": lambda: sample_advice().text("all"),
+    "profile": lambda: rendered(print_profile, SimpleNamespace(step=small_profile(), how={"time": "measured"}), parts=("all",)),
+}
+
+
+@pytest.mark.parametrize("case", FIRST_SCREENS)
+def test_a_first_screen_has_at_most_14_lines(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`text()` in place of each `text("all")` above."""
+    whole = FIRST_SCREENS[case]()
+    monkeypatch.setattr(Page, "shows", lambda page, part: False)
+    brief = FIRST_SCREENS[case]().splitlines()
+    assert 1 <= len(brief) <= 14, "\n".join(brief)
+    assert all(cell_len(line) <= 80 for line in brief)
+    assert len(brief) < len(whole.splitlines())
+
+
+def test_the_first_screen_says_whose_the_peak_is() -> None:
+    inspection = sample_inspection()
+    text = " ".join(str(inspection).split())
+    assert f"train_step: peak {format_bytes(inspection.peak_bytes)}, predicted in the traced order." in text
+    for role, row in inspection.timeline.bytes_by_role.items():
+        if nbytes := row[inspection.timeline.peak_step]:
+            assert f"{ROLE_WORDS[role]} {format_bytes(nbytes)}" in text
+    assert f"{format_count(inspection.parameters.trainable)} parameters" in text
+    assert "FLOPs not counted: SoftmaxCrossEntropyWithLogits." in text
+    assert "How each figure" not in text
+
+
+def test_multiply_adds_are_those_of_convolutions_and_products() -> None:
+    rows = (OpTypeCost("Conv2D", 1, 200.0, 0.0, 0.0, 0.0, 0), OpTypeCost("Relu", 1, 50.0, 0.0, 0.0, 0.0, 0))
+    assert multiply_adds(replace(sample_inspection(), op_types=rows)) == 100

@@ -8,10 +8,10 @@ from fractions import Fraction
 
 import pytest
 
-from graphwright.analyze.formula import Polynomial
+from graphwright.analyze.formula import Formula
 from graphwright.report.flop_count import FlopCount, FlopRow, UnknownOps
 
-LINE = Polynomial((Fraction(3), Fraction(2_000_000)))
+LINE = Formula((Fraction(3), Fraction(2_000_000)))
 
 
 def count(**changes) -> FlopCount:
@@ -34,7 +34,7 @@ def count(**changes) -> FlopCount:
 
 
 def test_the_text_says_what_matters_in_80_columns():
-    text = str(count())
+    text = count().text("all")
     assert max(map(len, text.splitlines())) <= 80
     assert text.splitlines()[0] == "step: 3.00 GFLOP; 3 of 40 ops could not be counted."
     for part in ("1.00 GFLOP", "2.00 GFLOP", "5.00 MFLOP", "MyOp", "no rule", "10 iterations", "1.00 MFLOP or 3.00 MFLOP", "7 more"):
@@ -46,7 +46,7 @@ def test_formulas_stand_where_figures_would():
     row = FlopRow("MatMul", 1, nan, nan, nan, nan, 0, LINE)
     opened = count(forward=nan, backward=nan, optimizer=nan, bytes_moved=nan, unknown={}, feeds={"x": (None, 4)},
                    per_op_type={"MatMul": row}, formulas={"forward": LINE, "total": LINE})  # fmt: skip
-    text = str(opened)
+    text = opened.text("all")
     assert text.startswith("step: 2,000,000 * batch + 3 FLOP.")
     assert "x (batch, 4)" in text
     assert "nan" not in text
@@ -69,6 +69,6 @@ def test_shares_and_intensity():
 
 
 def test_names_are_no_markup():
-    text = str(count(name="[red]step", unknown={"[b]Op\n": UnknownOps(1, "no rule", 1.0, math.nan)}))
+    text = count(name="[red]step", unknown={"[b]Op\n": UnknownOps(1, "no rule", 1.0, math.nan)}).text("all")
     assert "[red]step" in text
     assert "[b]Op" in text

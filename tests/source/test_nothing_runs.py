@@ -35,7 +35,6 @@ READ = {
     "shapes": lambda path: gw.infer_shapes(path, FEEDS),
     "peak": lambda path: gw.predict_peak(path, FEEDS),
     "traced peak": lambda path: gw.predict_peak(path, FEEDS, order="traced"),
-    "formulas": lambda path: gw.batch_formulas(path, lambda batch: {"x": (batch, 8)}),
     "sweep": lambda path: gw.sweep(path, lambda batch: {"x": (batch, 8)}, [1, 2]),
     "check": lambda path: gw.check(path, FEEDS, max_peak="1GiB"),
 }

@@ -231,6 +231,14 @@ def test_grappler_estimates_a_peak():
     assert max(private.grappler_peaks(meta_graph).values()) >= 4096
 
 
+def test_eager_execution_where_graphs_are_built():
+    with tf.Graph().as_default():
+        assert not tf.executing_eagerly()
+        with private.eager_mode():
+            assert tf.executing_eagerly()
+        assert not tf.executing_eagerly()
+
+
 def test_the_strategy_that_stands_for_none():
     assert private.is_default_strategy(tf.distribute.get_strategy())
     assert not private.is_default_strategy(tf.distribute.OneDeviceStrategy("CPU:0"))
@@ -300,27 +308,3 @@ def test_the_body_of_a_vectorized_loop_is_told_from_other_scopes():
     assert seen[:2] == [True, True]
     assert set(seen[2:]) == {False}
     assert not private.is_vectorized()
-
-
-def test_a_function_is_called_before_python_uses_a_variable(tmp_path):
-    variable, calls = tf.Variable([1.0, 2.0]), []
-    private.before_python_uses(variable, lambda: calls.append(1))
-    assert variable.numpy().tolist() == [1.0, 2.0]
-    variable.assign_add([1.0, 1.0])
-    variable.assign(variable * 2)
-    tf.train.Checkpoint(v=variable).write(str(tmp_path / "x"))
-    assert len(calls) == 5
-    reads = [
-        lambda: tf.gather(variable, [0]),
-        lambda: tf.nn.embedding_lookup(variable, [0]),
-        lambda: variable.gather_nd([[0]]),
-        lambda: variable.scatter_nd_update([[0]], [4.0]),
-        lambda: variable.scatter_update(tf.IndexedSlices([4.0], [0])),
-    ]
-    for read in reads:
-        calls.clear()
-        read()
-        assert calls, "asked first"
-    calls[:] = [1] * 5
-    assert tf.function(lambda: variable + 1)().numpy().tolist() == [5.0, 7.0]
-    assert len(calls) == 5, "not in graphs"

@@ -85,7 +85,7 @@ def test_sizes_are_those_of_the_example() -> None:
     padded = flat.graph["padded"].outputs[0]
     assert padded.shape == (ROWS, int(_LENGTHS.max()), WIDTH) == tuple(tf.gather(tf.zeros((WORDS, WIDTH)), _RAGGED).to_tensor().shape)
     assert flat.graph.at_most[padded] == (None, None, WIDTH), "other data have other sizes: the graph that runs states none"
-    assert "as in the example inputs" in flat.how["loops"]
+    assert "as in the example inputs" in flat.how["sizes"]
 
 
 def test_measuring_sizes_changes_nothing() -> None:

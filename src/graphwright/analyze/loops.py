@@ -31,24 +31,30 @@ counts as its largest branch; a branch in a fixed order
 (`transform.order_updates`) as what that order needs.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import isnan
 from operator import attrgetter
 
-from graphwright.analyze.loop_execution import Constant, Executor, InferBody, flops_of, found_in_data
+from graphwright.analyze.loop_execution import Constant, Executor, InferBody, flops_of
 from graphwright.analyze.storages import Dense, Frame, State, Storage, storages_of, total_bytes
 from graphwright.analyze.trip_counts import TripCount
 from graphwright.analyze.variable_access import find_accesses
+from graphwright.analyze.workspace import workspace_bytes
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import TAKES_OUT_OF_LIST
 from graphwright.ir.traits.control_flow import LOOPS, is_control_flow, runs_over_data
-from graphwright.ir.traits.values import is_constant, is_view
+from graphwright.ir.traits.values import is_constant
 from graphwright.ir.traits.variables import is_read, resource_of
+from graphwright.ir.traits.views import is_view
 from graphwright.ir.walk import consumers_of, reached, topological_order
+
+_MEASURED = "those that depend on data are as in the example inputs, and other data may need more"
+_BOUNDED = "those that depend on data are upper bounds, with as many rows as there can be"
+_MOST_NAMES = 8
 
 
 @dataclass(frozen=True)
@@ -68,6 +74,8 @@ class LoopCosts:
         reads: by control-flow node, the variables (resource values of the graph) that it reads.
         writes: the same for variables it writes.
         notes: what is not exact, in words, one entry each.
+        bounded: nodes that find out in the data how many rows there are, which count with as many as there can be.
+        measured: nodes whose sizes depend on data and are those of one call.
         unknown: a loop of which nobody knows how often it runs, and whose lists grow with each round.
     """
 
@@ -83,22 +91,38 @@ class LoopCosts:
     reads: Mapping[Node, tuple[Value, ...]] = field(default_factory=dict[Node, tuple[Value, ...]])
     writes: Mapping[Node, tuple[Value, ...]] = field(default_factory=dict[Node, tuple[Value, ...]])
     notes: tuple[str, ...] = ()
+    bounded: tuple[str, ...] = ()
+    measured: tuple[str, ...] = ()
     unknown: Node | None = None
 
     @property
     def how(self) -> dict[str, str]:
         """The notes, as results say how they were obtained."""
-        return {"loops": "; ".join(self.notes)} if self.notes else {}
+        return ({"loops": "; ".join(self.notes)} if self.notes else {}) | self.sizes
+
+    @property
+    def sizes(self) -> dict[str, str]:
+        """The same of sizes that depend on data."""
+        named = ((_MEASURED, self.measured), (_BOUNDED, self.bounded))
+        more = {names: f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else "" for _, names in named}
+        said = [f"{words}: {', '.join(names[:_MOST_NAMES])}{more[names]}" for words, names in named if names]
+        return {"sizes": "; ".join(said)} if said else {}
 
 
-def loop_costs(graph: Graph, constant: Constant, *, infer_body: InferBody | None = None, found: Sequence[str] = ()) -> LoopCosts:
+def loop_costs(
+    graph: Graph,
+    constant: Constant,
+    *,
+    infer_body: InferBody | None = None,
+    compiled_bytes: Callable[[Node], int] = workspace_bytes,
+) -> LoopCosts:
     """What the control-flow nodes and lists of a flat graph cost.
 
     Args:
         graph: flat, with static shapes.
         constant: the array of a value whose producer is a `Const`, or None.
         infer_body: sets the shapes in a function's body from what is known of its arguments. Called where a body has unknown shapes.
-        found: nodes of the graph that find out in the data how many rows there are, and have the largest shapes that they can have.
+        compiled_bytes: what a call that XLA compiles needs while it runs.
 
     Raises:
         UnknownShapeError: the size of a tensor inside a loop is not known.
@@ -113,11 +137,11 @@ def loop_costs(graph: Graph, constant: Constant, *, infer_body: InferBody | None
     8192
     """
     if not any(is_control_flow(n) or runs_over_data(n) or any(v.dtype.name == "variant" for v in n.outputs) for n in graph.nodes):
-        return LoopCosts(notes=tuple(map(found_in_data, found)))
-    costs = _Accounts(graph, constant, infer_body).costs(found)
+        return LoopCosts()
+    costs = _Accounts(graph, constant, infer_body, compiled_bytes=compiled_bytes).costs()
     if not graph.example or all(trip.kind != "unknown" for trip in costs.trip_counts.values()):
         return costs
-    return _Accounts(graph, constant, infer_body, graph.example, costs.trip_counts).costs(found)
+    return _Accounts(graph, constant, infer_body, graph.example, costs.trip_counts, compiled_bytes).costs()
 
 
 def stacked_shapes(graph: Graph, constant: Constant, infer_body: InferBody) -> dict[Value, Shape]:
@@ -128,7 +152,7 @@ def stacked_shapes(graph: Graph, constant: Constant, infer_body: InferBody) -> d
     """
     accounts = _Accounts(graph, constant, infer_body)
     with suppress(UnknownShapeError):
-        accounts.costs(())
+        accounts.costs()
     return accounts.stacked
 
 
@@ -142,15 +166,15 @@ class _Accounts(Executor):
         infer_body: InferBody | None,
         example: Mapping[str, float] | None = None,
         without: Mapping[Node, TripCount] | None = None,
+        compiled_bytes: Callable[[Node], int] = workspace_bytes,
     ) -> None:
-        super().__init__(graph, constant, infer_body, example, without)
+        super().__init__(graph, constant, infer_body, example, without, compiled_bytes)
         self.states: dict[Value, State] = {}
         self.inside: dict[Node, tuple[tuple[Node, float], ...]] = {}
         self.arguments: dict[Node, list[State]] = {}
         self.kept: set[Node] = set()
 
-    def costs(self, found: Sequence[str]) -> LoopCosts:
-        self.notes.update(dict.fromkeys(map(found_in_data, found)))
+    def costs(self) -> LoopCosts:
         inputs = {v.producer for v in self.graph.inputs}
         order = topological_order(self.graph)
         for node in order:

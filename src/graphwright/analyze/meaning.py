@@ -14,10 +14,9 @@ racing read
 condition
     On which sides of which TF1 switches a node runs. Behind a dead input, a control input too, it does not.
 
-Used: identities hand on what they get, and so do reshapes that lead back to a shape, files that nobody else can know
-(`private_files.py`), and what keeps variables in files between two runs (`sent_variables.py`). n (n + 1) is even, which is the condition
-of gates that XLA does not look through (`source/opaque_gate.py`); a choice by what is always true is its first branch; and a sum of many
-terms is the sums of two in which its kernel adds them.
+Used: identities hand on what they get, and so do reshapes that lead back to a shape, and files that nobody else can know
+(`private_files.py`). n (n + 1) is even, which is the condition of gates that XLA does not look through (`source/opaque_gate.py`); a choice
+by what is always true is its first branch; and a sum of many terms is the sums of two in which its kernel adds them.
 
 Gaps: loops of TF1, variables without handles, and operations that write into a tensor are refused. Devices, and attributes that begin
 with "_", say where and how, not what, and are not compared.
@@ -32,7 +31,6 @@ from functools import cache
 from graphwright.analyze.effect_order import EffectOrder, Order, Place, Same
 from graphwright.analyze.part_numbers import Known, PartNumbers
 from graphwright.analyze.private_files import PrivateFiles, private_files
-from graphwright.analyze.sent_variables import sent_variables
 from graphwright.analyze.variable_access import run_nodes
 from graphwright.errors import UnsupportedError
 from graphwright.ir.attributes import Attribute, FunctionReference, SerializedAttribute
@@ -270,9 +268,7 @@ class _Body:
         _refuse_what_has_no_proof(self.nodes)
         self.has_switches = any(node.op_type in SWITCHES for node in self.nodes)
         self.files = PrivateFiles() if function or self.has_switches else private_files(self.nodes)
-        sent = frozenset[Node]() if function or self.has_switches else sent_variables(body, self.nodes, reader.numbering.defaults)
-        unseen = self.files.nodes | sent
-        self.purity = reader.purity.but_for(unseen) if unseen else reader.purity
+        self.purity = reader.purity.but_for(self.files.nodes) if self.files.nodes else reader.purity
         self.order = EffectOrder(body, self.nodes, self.purity, reader.touched, reader.numbering.bit, function, same)
         self.numbers: dict[Value, Number] = {}
         self.shapes = {} if function else reader.numbering.shapes  # values of several functions may have one number

@@ -24,8 +24,8 @@ from graphwright.ir.traits.values import is_constant
 from graphwright.ir.walk import paths_among
 
 _LEAST_BITS = 128
-Pairs = list[tuple[Node, Node]]
-"""Of nodes that are private, or sent, where the first of each pair surely runs before the second: edges lead from one to the other."""
+_Pairs = list[tuple[Node, Node]]
+"""Of nodes that are private, where the first of each pair surely runs before the second: edges lead from one to the other."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class PrivateFiles:
 def private_files(nodes: Sequence[Node]) -> PrivateFiles:
     """The private files of the nodes of one graph, those that run."""
     runs = set(nodes)
-    draws = [node for node in nodes if draws_from_system(node) and draws_enough(node)]
+    draws = [node for node in nodes if draws_from_system(node) and _draws_enough(node)]
     likely = [found for draw in draws if (found := _of_draw(draw, runs)) is not None]
     ordered = paths_among(pair for _, pairs in likely for pair in pairs)
     written: dict[Value, Value] = {}
@@ -56,7 +56,7 @@ def private_files(nodes: Sequence[Node]) -> PrivateFiles:
     return PrivateFiles(written, frozenset(carrying))
 
 
-def _of_draw(draw: Node, runs: set[Node]) -> tuple[PrivateFiles, Pairs] | None:
+def _of_draw(draw: Node, runs: set[Node]) -> tuple[PrivateFiles, _Pairs] | None:
     """The files whose names are made of what one node draws, and what has to be in order for it; None where one of them is not private,
     or something else is made of it."""
     names: dict[str, tuple[Value, str]] = {}  # by what stands behind the numbers: the name, and the folder
@@ -87,7 +87,7 @@ def _of_draw(draw: Node, runs: set[Node]) -> tuple[PrivateFiles, Pairs] | None:
             else:
                 return None
     written: dict[Value, Value] = {}
-    carrying, pairs = set(makers), Pairs()
+    carrying, pairs = set(makers), _Pairs()
     packed = {v: reader.outputs[0] for v, _ in names.values() for reader in v.consumers if reader in makers}
     if not set(users) <= {v for v, _ in names.values()} | set(packed.values()):
         return None
@@ -101,17 +101,17 @@ def _of_draw(draw: Node, runs: set[Node]) -> tuple[PrivateFiles, Pairs] | None:
     return PrivateFiles(written, frozenset(carrying)), pairs
 
 
-def _of_file(users: Sequence[Node], movers: Sequence[Node], folder: str) -> tuple[PrivateFiles, Pairs] | None:
+def _of_file(users: Sequence[Node], movers: Sequence[Node], folder: str) -> tuple[PrivateFiles, _Pairs] | None:
     """What is read from one file, and what has to be in order for it; None where another condition does not hold."""
     writers, readers = [n for n in users if writes_file(n)], [n for n in users if reads_file(n)]
     if len(writers) != 1 or len(writers) + len(readers) != len(users) or not all(map(moves_files, movers)):
         return None
     [writer] = writers
-    if len(writer.inputs) != 4 or not is_whole(writer):
+    if len(writer.inputs) != 4 or not _is_whole(writer):
         return None
     tensor = writer.inputs[3]
     for reader in readers:
-        same = text_of(reader.inputs[1]) == text_of(writer.inputs[1]) and is_whole(reader)
+        same = text_of(reader.inputs[1]) == text_of(writer.inputs[1]) and _is_whole(reader)
         if not same or len(reader.outputs) != 1 or reader.outputs[0].dtype != tensor.dtype:
             return None
     for mover in movers:
@@ -123,12 +123,12 @@ def _of_file(users: Sequence[Node], movers: Sequence[Node], folder: str) -> tupl
     return found, [*((writer, reader) for reader in readers), *((node, mover) for mover in movers for node in readers or [writer])]
 
 
-def is_whole(node: Node) -> bool:
+def _is_whole(node: Node) -> bool:
     """Whether it writes or reads one tensor, all of it, under one name."""
     return len(text_of(node.inputs[1])) == 1 and text_of(node.inputs[2]) == ("",)
 
 
-def draws_enough(draw: Node) -> bool:
+def _draws_enough(draw: Node) -> bool:
     """Whether what is drawn is drawn once only."""
     shape = constant_array(draw.inputs[0].producer)
     size = draw.outputs[0].dtype.itemsize

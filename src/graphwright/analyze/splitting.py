@@ -45,7 +45,8 @@ from graphwright.ir.traits.values import only_orders, origin
 from graphwright.ir.traits.variables import reads_resource
 from graphwright.ir.walk import backward_reachable, topological_order
 
-_LARGE = 2  # a value is large that takes the largest one's bytes by this
+LARGE, QUITE_LARGE = 2, 8
+"""A value is large, or quite large, that takes the largest one's bytes by this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +113,14 @@ def find_splitting(graph: Graph, purity: Purity, arguments: Sequence[Value]) -> 
     return Splitting(batch, split, nodes, _phases(order, nodes, purity)) if nodes else None
 
 
-def find_splitting_of_largest(graph: Graph, purity: Purity) -> Splitting | None:
+def find_splitting_of_largest(graph: Graph, purity: Purity, by: int = LARGE) -> Splitting | None:
     """What makes and reads the largest values of a flat graph, to run in parts alone: a language model's logits by rows.
 
-    What is at least half as large as the largest value counts as large. Of the axes of the first large one, that is taken along which most
-    bytes are never made whole; its elements are the units of the batch. None as for `find_splitting`.
+    Of all axes of large values, that is taken along which most bytes are never made whole, sums that are added up instead taken off; its
+    elements are the units of the batch. None as for `find_splitting`.
+
+    Args:
+        by: a value is large that takes the largest one's bytes by this.
 
     >>> from graphwright.ir.graph import DTYPES
     >>> f32 = DTYPES["float32"]
@@ -134,13 +138,12 @@ def find_splitting_of_largest(graph: Graph, purity: Purity) -> Splitting | None:
     order = topological_order(graph)
     free = _free(graph, order, purity)
     sizes = {value: value.nbytes or 0 for node in free for value in node.outputs}
-    least = max(sizes.values(), default=0) / _LARGE
+    least = max(sizes.values(), default=0) / by
     large = {value for value, nbytes in sizes.items() if nbytes >= max(least, 1)}
     free = [node for node in free if not large.isdisjoint(node.outputs) or not large.isdisjoint(node.inputs)]
-    first = next((value for node in free for value in node.outputs if value in large), None)
     kept = set(graph.outputs)
-    most, best = -1, None
-    for axis, units in enumerate((first.shape or ()) if first is not None else ()):
+    most, best = 0, None
+    for axis, units in dict.fromkeys(pair for node in free for v in node.outputs if v in large for pair in enumerate(v.shape or ())):
         if units is None or units < 2:
             continue
         begins = {n for n in free if not large.isdisjoint(n.outputs) and (n.outputs[0].shape or ())[axis : axis + 1] == (units,)}
@@ -148,7 +151,8 @@ def find_splitting_of_largest(graph: Graph, purity: Purity) -> Splitting | None:
         nodes = spread.of({})
         split = spread.kinds
         made = sum(sizes[value] for value in split if value not in kept and _is_read_in_slices(value, split[value], nodes))
-        if nodes and made > most:
+        made -= sum(sizes[value] for node, how in nodes.items() for value in node.outputs if how.kind(value) == TERM)
+        if nodes and (best is None or made > most):
             most, best = made, Splitting(units, (), nodes, _phases(order, nodes, purity))
     return best
 

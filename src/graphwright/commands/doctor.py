@@ -140,7 +140,7 @@ def diagnose() -> Installation:
             Finding("NumPy", "ok", versions["numpy"] or ""),
             *findings,
             _meter(),
-            _program("Graphviz", "dot", "draws graphs as SVG; as HTML without it", "install Graphviz: apt-get install graphviz"),
+            _program("Graphviz", "dot", "pictures by Graph.visualize of graphwright.editor", "install Graphviz: apt-get install graphviz"),
             _package("scikit-image", "skimage", "the photographs of graphwright demo", 'pip install "graphwright[demo]"'),
             cache,
             _temporary(),

@@ -305,10 +305,7 @@ def diff(
 @edit.command("draw")
 def draw(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="The model to draw.")],
-    out: Annotated[Path | None, typer.Argument(metavar="PICTURE", help="An .svg or .html file.", show_default=False)] = None,
-    kind: Annotated[
-        Literal["svg", "html"] | None, unset("By default what the file's name says, else SVG where Graphviz is installed.")
-    ] = None,
+    out: Annotated[Path | None, typer.Argument(metavar="PICTURE", help="An .html file.", show_default=False)] = None,
     scope: Annotated[str, typer.Option(help="Draw only this scope.")] = "",
     open_scopes: Annotated[list[str] | None, unset("A scope to show open.", "--open")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is at PICTURE.")] = False,
@@ -316,7 +313,7 @@ def draw(
     feed: Feeds = None,
     mode: ModeOption = "auto",
 ) -> None:
-    """Draw a model; in HTML scopes open and close. Without PICTURE, into a file named after the model.
+    """Draw a model as a page whose scopes open and close. Without PICTURE, into a file named after the model.
 
     With --batch or --feed it is a step of module:name that is drawn, traced for these shapes.
     """
@@ -324,11 +321,11 @@ def draw(
     from graphwright.report.drawing import draw as job
 
     if out is not None:
-        check_target(out, kind=kind, overwrite=overwrite)
+        check_target(out, overwrite=overwrite)
     graph = _load(model, **_shapes(feed, batch, mode))
     if out is None and not overwrite:
-        check_target(default_path(graph, kind), kind=kind)
-    written = job(graph, out, kind=kind, scope=scope, open_scopes=tuple(open_scopes or ()))
+        check_target(default_path(graph))
+    written = job(graph, out, scope=scope, open_scopes=tuple(open_scopes or ()))
     echo(f"picture written to {written}")
 
 

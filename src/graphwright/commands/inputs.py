@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import inspect
@@ -9,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import wraps
 from pathlib import Path
@@ -20,17 +22,19 @@ from typer import CallbackParam
 from graphwright.analyze.device_models import DEVICES, HERE
 from graphwright.errors import ArgumentError, located
 from graphwright.files import check_file_for_user
+from graphwright.plan.budget import Budget
 from graphwright.report.progress import lines_of_progress, shown, silent, tell
 from graphwright.source.tensorflow_import import import_tensorflow, start_quietly
 from graphwright.source.trust import check_trusted, trust
 
+_NAMED = 8
 EXIT_ERROR = 2
 EXIT_INFEASIBLE = 3
 EXIT_CHECK_FAILED = 4
 
 _TARGET_HELP = (
-    "A .keras file, a SavedModel folder, a GraphDef .pb file, or module:name or file.py:name, which is imported: a tf.function, a Keras "
-    "model, or a function without arguments that makes one."
+    "A .keras file, a SavedModel folder, a GraphDef .pb or MetaGraphDef .meta file, or module:name or file.py:name, which is imported: a "
+    "tf.function, a Keras model, a tf.Graph, or a function without arguments that makes one."
 )
 _FEED_HELP = "Shape of one input: NAME=8,572,572,1 or, with a dtype, NAME=8:int32; its value: NAME==50. Once per input."
 
@@ -85,10 +89,14 @@ Device = Annotated[
     typer.Option("--device", help=f"What peaks are for: {', '.join((HERE, *DEVICES))}; a GPU need not be there, see docs/devices.md."),
 ]
 Html = Annotated[Path | None, written_file("Write the report to this file.", "--html")]
+Layers = Annotated[bool, typer.Option("--layers", help="Print the table of layers too.")]
+Chart = Annotated[bool, typer.Option("--chart", help="Print memory over the step too.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 
 _trusted: ContextVar[bool] = ContextVar("--trust", default=False)
+_whole: ContextVar[bool] = ContextVar("--all", default=False)
+_WHOLE = Annotated[bool, typer.Option("--all", help="Print every section, and how each figure was obtained.")]
 _ON_ALL = {
     "trust": Annotated[bool, typer.Option("--trust", help="What the files hold may run: Lambda layers, and the model where it is run.")],
     "quiet": Annotated[bool, typer.Option("--quiet", "-q", help="Do not show what is being done.")],
@@ -96,24 +104,31 @@ _ON_ALL = {
 }
 
 
-def takes_trust(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with the options that all have that read a model: `--trust`, which holds for all files, and how progress is shown."""
+def takes_trust(command: Callable[..., None], *, shows: bool) -> Callable[..., None]:
+    """The command with the options of all that read a model: `--trust`, progress, and `--all` where a result is shown."""
 
     @wraps(command)
-    def run(*args: Any, trust: bool, quiet: bool, verbose: bool, **kwargs: Any) -> None:
-        before = _trusted.set(trust)
+    def run(*args: Any, trust: bool, quiet: bool, verbose: bool, whole: bool = False, **kwargs: Any) -> None:
+        before, all_before = _trusted.set(trust), _whole.set(whole)
         try:
             with silent() if quiet else shown(lines_of_progress() if verbose else None, after_s=0.0):
                 command(*args, **kwargs)
         finally:
             _trusted.reset(before)
+            _whole.reset(all_before)
 
     signature = inspect.signature(command, eval_str=True)
     kind = inspect.Parameter.KEYWORD_ONLY
-    options = [inspect.Parameter(name, kind, default=False, annotation=option) for name, option in _ON_ALL.items()]
+    shared = _ON_ALL | ({"whole": _WHOLE} if shows else {})
+    options = [inspect.Parameter(name, kind, default=False, annotation=option) for name, option in shared.items()]
     run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *options])  # pyright: ignore[reportAttributeAccessIssue]
-    run.__annotations__ = {**command.__annotations__, **_ON_ALL}
+    run.__annotations__ = {**command.__annotations__, **shared}
     return run
+
+
+def shows_all() -> bool:
+    """Whether the command line asks for every section of a result."""
+    return _whole.get()
 
 
 def path_of(text: str | Path) -> Path:
@@ -132,6 +147,9 @@ def load_target(text: str, *, runs: bool = False) -> Any:
         MissingDependencyError: TensorFlow is not installed.
     """
     path = path_of(text)
+    if path.suffix == ".py" and path.is_file():
+        names = ast.parse(path.read_bytes()).body
+        raise ArgumentError("a Python file was given", where="argument TARGET", remedy=_one_of(text, _names(names)))
     if path.exists():
         if runs:
             check_trusted(path, "running the model")  # before TensorFlow is loaded
@@ -164,11 +182,34 @@ def load_target(text: str, *, runs: bool = False) -> Any:
         ) from error
     for attribute in attributes.split("."):
         if not hasattr(found, attribute):
-            raise ArgumentError(f"{module_name!r} has no {attribute!r}", where=f"argument TARGET, {text!r}")
+            here = [name for name, value in inspect.getmembers(found) if name[0] != "_" and not inspect.ismodule(value)]
+            where = f"argument TARGET, {text!r}"
+            raise ArgumentError(f"{module_name!r} has no {attribute!r}", where=where, remedy=_one_of(module_name, here))
         found = getattr(found, attribute)
     from graphwright.source.load import made_by
 
     return made_by(found)
+
+
+def _names(body: Sequence[ast.stmt]) -> list[str]:
+    """The functions and variables that a file defines."""
+    names: list[str] = []
+    for statement in body:
+        if isinstance(statement, ast.FunctionDef):
+            names.append(statement.name)
+        elif isinstance(statement, ast.Assign):
+            names += [target.id for target in statement.targets if isinstance(target, ast.Name)]
+    return [name for name in names if name[0] != "_"]
+
+
+def _one_of(module: str, names: Sequence[str]) -> str:
+    """A remedy that lists what a module holds.
+
+    >>> _one_of("steps.py", ["train_step", "model"])
+    'give steps.py:NAME with one of train_step, model'
+    """
+    more = ", ..." if len(names) > _NAMED else ""
+    return f"give {module}:NAME with one of {', '.join(names[:_NAMED])}{more}" if names else f"{module} defines nothing that could be read"
 
 
 def _run(file: Path) -> Any:
@@ -289,18 +330,35 @@ def parse_batches(text: str) -> list[int]:
     return sizes
 
 
-def parse_amount(text: str) -> int | float | str:
-    """A budget as the library takes it: a number where the text is one, else the text.
+def parse_amount(text: str, option: str = "budget") -> int | float | str:
+    """A budget as the library takes it: a number where the text is one, else the text. It is checked before anything is loaded.
+
+    Raises:
+        ArgumentError: it is no amount of memory; the error names the option.
 
     >>> parse_amount("1000000"), parse_amount("0.5"), parse_amount("2.5GiB")
     (1000000, 0.5, '2.5GiB')
     """
-    for read in (int, float):
-        try:
-            return read(text)
-        except ValueError:
-            continue
-    return text
+    amount: int | float | str = text
+    for read in (float, int):
+        with suppress(ValueError):
+            amount = read(text)
+    if text != "smallest":
+        Budget.read(amount, option)
+    return amount
+
+
+def bytes_or_share(text: str, option: str = "budget") -> int | float | str:
+    """A budget that may be a share. A bare number up to 100 is refused: a percentage was meant.
+
+    Raises:
+        ArgumentError: see `parse_amount`.
+    """
+    amount = parse_amount(text, option)
+    if isinstance(amount, int) and amount <= 100:
+        what, remedy = f"{amount} bytes were given", f"write {text}%, or a unit: {text}MiB"
+        raise ArgumentError(what, argument=option, cause=f"{text}% was meant", remedy=remedy)
+    return amount
 
 
 def names_in(texts: Sequence[str] | None) -> list[str] | None:
@@ -311,7 +369,14 @@ def names_in(texts: Sequence[str] | None) -> list[str] | None:
     return names or None
 
 
-def bytes_in(text: str) -> int | str:
-    """An amount of bytes as the library takes it; a fraction stays text, which is refused there."""
-    amount = parse_amount(text)
-    return text if isinstance(amount, float) else amount
+def bytes_in(text: str, option: str = "budget") -> int:
+    """An amount of bytes.
+
+    Raises:
+        ArgumentError: it is none, or a share; the error names the option.
+    """
+    try:
+        return Budget.read(parse_amount(text, option)).nbytes
+    except ArgumentError as error:
+        error.argument = option
+        raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from rich.markup import escape
 from rich.panel import Panel
 from typer.core import TyperGroup
 
-from graphwright.commands.inputs import EXIT_ERROR, EXIT_INFEASIBLE
+from graphwright.commands.inputs import EXIT_ERROR, EXIT_INFEASIBLE, shows_all
 from graphwright.errors import ErrorCode, GraphwrightError, InfeasibleError, printable
 from graphwright.plain import plain
 from graphwright.report.progress import hide, tell
@@ -34,10 +35,11 @@ _PARAMETERS = {"feeds": "feed", "order_by": "sort", "batches": "batch"}
 """Arguments of the library that commands have under another name."""
 
 
-def print_result(result: Any, *, as_json: bool) -> None:
-    """Print a result: its text, or what its `to_json` gives."""
+def print_result(result: Any, *, as_json: bool, parts: Sequence[str] = ()) -> None:
+    """Print a result: its first screen with more parts, whole under `--all`; or its JSON."""
     if not as_json:
-        echo(str(result))
+        chosen = ("all",) if shows_all() else parts
+        echo(result.text(*chosen) if chosen else str(result))
         return
     echo_json(plain(result))
 

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from operator import attrgetter
 
-from graphwright.analyze.formula import Formula
-from graphwright.analyze.formula_search import formula_through
+from graphwright.analyze.formula import Formula, formula_through
 from graphwright.costs.counted_graph import Countable, CountedGraph
 from graphwright.costs.sized_step import TRACED_FIRST
 from graphwright.errors import ErrorCode, UnknownShapeError
@@ -41,7 +40,7 @@ def _joined(target: Countable, one: FlopCount, results: Mapping[int, FlopCount])
     last = results[largest]
     formulas = {name: _fitted(name, {1: one, **results}, attrgetter(name)) for name in _FIGURES if math.isfinite(getattr(last, name))}
     how = f"polynomials through the figures at batch sizes {', '.join(str(s) for s in results if s != largest)}, checked at {largest}"
-    special = [f"{getattr(one, name):,.0f} {said}" for name, said in _SAID.items() if len(formulas[name].pieces) > 1]
+    special = [f"{getattr(one, name):,.0f} {said}" for name, said in _SAID.items() if formulas[name].at_one is not None]
     if special:
         how += f"; rows and bytes moved hold from 2 on: at 1 there are {' and '.join(special)}"
     branches = {"branches": f"{last.how['branches']}; their figures are those at batch size {largest}"} if last.branches else {}

@@ -1,13 +1,12 @@
-"""`max_batch`: the largest batch that fits a budget, from a formula, and confirmed by measuring."""
+"""`max_batch`: the largest batch that fits a budget, predicted at a few sizes, and confirmed by measuring."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
 from graphwright.analyze.device_models import HERE, find_device
-from graphwright.costs.formulas import peak_formula
 from graphwright.costs.peak import check_order
 from graphwright.costs.sized_step import Feeds, SizedStep, at_size
 from graphwright.errors import ArgumentError, ErrorCode, MeasurementError
@@ -20,6 +19,9 @@ from graphwright.run.measure import measure as measure_step
 from graphwright.step.example_inputs import runnable
 from graphwright.step.targets import Mode, about_a_step
 
+_LAST, _LAST_TRACED = 512, 64  # where the search starts; the smaller size where each size is traced
+_TRIES = 12
+
 
 @about_a_step
 def max_batch(
@@ -27,6 +29,7 @@ def max_batch(
     budget: int | str,
     feeds: Feeds = None,
     inputs: Any = None,
+    outputs: Iterable[Any] | Any = None,
     *,
     mode: Mode = "auto",
     measure: bool = False,
@@ -35,11 +38,12 @@ def max_batch(
 ) -> MaxBatch:
     """The largest batch whose peak memory fits a budget.
 
-    The search starts from the formula of the peak (see `batch_formulas`); the answer is checked at that batch and the next one.
+    The peak is predicted at a few sizes, each nearer to the budget; the answer is checked at that batch and the next one.
 
     Args:
         budget: bytes, or text such as "8GiB".
-        feeds: see `batch_formulas`.
+        feeds: shape (or `tf.TensorSpec`) by argument name, None where the batch size goes; without a None, it takes the place of all
+            first dimensions. Or a function from the batch size to feeds. Not needed where the target says what is open.
         measure: whether to run the step on made-up inputs, each batch size in a fresh process, to confirm that this batch fits
             and that one more does not. Where it is otherwise, further sizes are measured and the answer is corrected.
         order: the order of execution that the prediction is for: "executor", that of TensorFlow's executor, which is simulated at the sizes
@@ -63,17 +67,14 @@ def max_batch(
     if measure and find_device(device) is not None:
         raise ArgumentError(f"device={device!r} was given beside measure", argument="device", remedy="measure where that device is")
     budget_bytes = Budget.read(budget).nbytes
-    sized = SizedStep(target, feeds, mode, inputs=inputs, runs=measure, device=device)
+    sized = SizedStep(target, feeds, mode, inputs=inputs, outputs=outputs, runs=measure, device=device)
     shapes = sized.open_feeds()
-    formula = peak_formula(sized)
-    how = {"predicted peak": HOW_PEAK_TRACED, "shapes": sized.how, "formula": formula.how}
-    found = formula.largest_within(budget_bytes)
-    if found is None:
-        nothing = int(formula(formula.first))
-        return MaxBatch(sized.name, shapes, budget_bytes, None, None, nothing, nothing, "traced", formula, (), how)
-    if found and sized.is_bound:
-        sized.is_confirmed(found + 1)
-    predicted = largest(lambda size: sized.peak_bytes(size) <= budget_bytes, found)
+    start = _start(sized, budget_bytes)
+    how = {"predicted peak": HOW_PEAK_TRACED, "shapes": sized.how}
+    if start is None:
+        peak = sized.peak_bytes(1)
+        return MaxBatch(sized.name, shapes, budget_bytes, None, None, peak, peak, "traced", {1: peak}, (), how)
+    predicted = largest(lambda size: sized.peak_bytes(size) <= budget_bytes, start)
 
     predict = cache(sized.own_peak)
 
@@ -84,12 +85,10 @@ def max_batch(
     if sized.is_compiled:
         order = "xla"
     if order != "traced":
-        predicted = _extrapolated(peak_at, max(predicted, 2), budget_bytes)
-        predicted = largest(lambda size: peak_at(size) <= budget_bytes, predicted)
-        other = "graph, operation by operation" if sized.is_compiled else "traced order"
+        start = _near(peak_at, max(predicted, 2), budget_bytes)
+        predicted = largest(lambda size: peak_at(size) <= budget_bytes, start)
         prediction, reason = predict(predicted + 1)
-        peak_how = prediction.how["peak"] if prediction is not None else f"{HOW_PEAK_TRACED}; TensorFlow's own order is {reason}"
-        how["predicted peak"] = f"{peak_how}; the formula is for the {other}"
+        how["predicted peak"] = prediction.how["peak"] if prediction else f"{HOW_PEAK_TRACED}; TensorFlow's own order is {reason}"
     measured: dict[int, Obtained[MeasuredBatch]] = {}
     batch = predicted
     if measure:
@@ -111,7 +110,7 @@ def max_batch(
         peak_bytes=peak_at(batch) if batch else 0,
         next_peak_bytes=peak_at(batch + 1),
         order=order,
-        formula=formula,
+        predicted={size: peak_at(size) for size in sorted({*measured, batch, batch + 1} - {0})},
         measured=tuple(measured[size].found for size in sorted(measured)),
         how=how,
     )
@@ -175,11 +174,36 @@ def batch_by_growth(peak_at: Callable[[int], int], known: dict[int, int], budget
     return max(((size, peak) for size, peak in known.items() if peak <= budget_bytes), default=(0, 0))
 
 
-def _extrapolated(peak_at: Callable[[int], int], size: int, budget_bytes: int) -> int:
-    """The largest size that would fit if the peak grew by the same bytes with each."""
-    half = size // 2
-    growth = (peak_at(size) - peak_at(half)) / (size - half)
-    return max(int(half + (budget_bytes - peak_at(half)) / growth), 1) if growth > 0 else size
+def _start(sized: SizedStep, budget_bytes: int) -> int | None:
+    """A size near the largest that fits in the traced order; None where every size fits."""
+    last = _LAST if sized.is_bound(_LAST_TRACED) and sized.is_bound(_LAST) else _LAST_TRACED
+    peak = sized.peak_bytes(last)
+    grows = sized.peak_bytes(last // 2) < peak or peak > budget_bytes
+    start = _near(sized.peak_bytes, last, budget_bytes) if grows else None
+    return start if sized.is_confirmed(last if start is None else start + 1) else _start(sized, budget_bytes)
+
+
+def _near(peak_at: Callable[[int], int], size: int, budget_bytes: int) -> int:
+    """A size near the largest that fits: each next size is where the line through the last two peaks meets the budget.
+
+    >>> _near(lambda size: max(100 + size, 40 + 5 * size), 512, 139)
+    19
+    """
+    before, fitting, too_large = size // 2, 0, 1 << 62
+    for _ in range(_TRIES):
+        for known in (before, size):
+            if peak_at(known) <= budget_bytes:
+                fitting = max(fitting, known)
+            else:
+                too_large = min(too_large, known)
+        growth = (peak_at(size) - peak_at(before)) / (size - before)
+        if growth <= 0:
+            break
+        nearer = max(int(size + (budget_bytes - peak_at(size)) / growth), 1)
+        before, size = size, min(max(nearer, fitting), too_large)
+        if size in (fitting, too_large):
+            break
+    return size
 
 
 def _measure(sized: SizedStep, size: int, budget_bytes: int) -> Obtained[MeasuredBatch]:

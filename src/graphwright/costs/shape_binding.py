@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from graphwright.analyze.formula_search import breakpoints
-from graphwright.analyze.storages import SMALL_BYTES
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.traits.values import is_constant
@@ -50,21 +48,12 @@ class BoundGraph:
             loops = replace(loops, variant_bytes=variant_bytes, workspace=workspace)
         return replace(self.flat, loops=loops)
 
-    def hints(self, last: int) -> set[int]:
-        """Sizes up to `last` at which a tensor or an operation becomes large enough to be counted."""
-        lines: set[Affine] = set()
-        for node in self.flat.graph.nodes:
-            touched = [self._bytes_of(value) for value in {*node.inputs, *node.outputs}]
-            known = [pair for pair in touched if pair is not None]
-            lines.update(known)
-            lines.add((sum(constant for constant, _ in known), sum(slope for _, slope in known)))
-        return breakpoints(sorted(lines), SMALL_BYTES, last)
-
     def first_border(self) -> int | None:
         """The first size for which a constant is not folded any more, so that the graph is another one."""
         constants = (value for value in self.open if is_constant(value.producer))
         lines = [pair for value in constants if (pair := self._bytes_of(value)) is not None]
-        return min(breakpoints(lines, LARGEST_FOLDED_BYTES + 1, math.inf), default=None)
+        reached = (-((constant - LARGEST_FOLDED_BYTES - 1) // slope) for constant, slope in lines if slope > 0)
+        return min((size for size in reached if size > 1), default=None)
 
     def _bytes_of(self, value: Value) -> Affine | None:
         """Bytes as a line; None where it is none."""

@@ -29,7 +29,6 @@ from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.step.executor_peak import inter_op_threads
 from graphwright.step.feeds import declared_shape, is_value, leaves_of, map_feeds, resized
 from graphwright.step.flatten import FlatStep, flat_step
-from graphwright.step.summary import find_roles
 from graphwright.step.targets import Feed, Mode, both_given, one_batch, read_target, trace
 
 Feeds = Callable[[int], Mapping[str, Feed]] | Mapping[str, Feed] | None
@@ -55,6 +54,7 @@ class SizedStep:
         target: as for `graphwright.inspect`.
         feeds: see `feeds_at`.
         inputs: example arguments of one call, instead of feeds; see `specs_at`.
+        outputs: of a graph, what is fetched.
         mode: for a Keras model.
         runs: whether it is to be run.
         device: what its peaks are for.
@@ -64,20 +64,23 @@ class SizedStep:
         of_examples: what is taken from the example inputs, to be put behind how a figure was obtained.
     """
 
-    def __init__(self, target: Any, feeds: Feeds, mode: Mode, *, inputs: Any = None, runs: bool = False, device: str = HERE) -> None:
+    def __init__(
+        self, target: Any, feeds: Feeds, mode: Mode, *, inputs: Any = None, outputs: Any = None, runs: bool = False, device: str = HERE
+    ) -> None:
         if feeds is not None and inputs is not None:
             raise both_given()
-        self.target = read_target(target, runs=runs)
+        self.target = read_target(target, outputs, feeds, runs=runs)
         self.given = feeds
         self.inputs = one_batch(self.target, inputs, mode)
-        self.of_examples = "; rows of ragged and sparse inputs are those of the examples, repeated" if _holds_composites(self.inputs) else ""
+        repeated = _holds_composites(self.inputs)
+        self.of_examples = "; rows of ragged and sparse inputs are those of the examples, repeated" if repeated else ""
         self.mode: Mode = mode
         self.device = device
         self._traced: dict[int, TracedStep] = {}
         self._flat: dict[int, FlatStep] = {}
         self._ranges: list[_Range] = [_Range(1, 1, None, "")]
         self._tasks: tuple[int, TaskMap] | None = None
-        self._bytes: dict[int, tuple[int, int, int]] = {}  # peak, resident, residuals
+        self._bytes: dict[int, tuple[int, int]] = {}  # peak, resident
         self.traced_sizes: set[int] = set()
 
     @property
@@ -126,10 +129,9 @@ class SizedStep:
         told = "; ".join(r.how for r in self._ranges if r.how) or "each size is traced"
         return f"traced at batch sizes {', '.join(map(str, sorted(self.traced_sizes)))}; {told}{self.of_examples}"
 
-    @property
-    def is_bound(self) -> bool:
-        """Whether there are sizes that take no tracing."""
-        return any(r.bound is not None for r in self._ranges)
+    def is_bound(self, size: int) -> bool:
+        """Whether a batch size takes no tracing."""
+        return self._range_of(size).bound is not None
 
     def traced(self, size: int) -> TracedStep:
         """The step traced for a batch size.
@@ -166,25 +168,20 @@ class SizedStep:
         """The peak at a batch size, when the step runs in the order in which it was traced."""
         return self._bytes_at(size)[0]
 
-    def resident_bytes(self, size: int) -> int:
-        """Variables, inputs and constants at a batch size."""
-        return self._bytes_at(size)[1]
-
-    def activation_bytes(self, size: int) -> int:
-        """What is live at the peak beside what is resident."""
-        peak, resident, _ = self._bytes_at(size)
-        return peak - resident
-
-    def residual_bytes(self, size: int) -> int:
-        """All forward values that the backward pass reads, whether or not they are live at once."""
-        return self._bytes_at(size)[2]
+    def _bytes_at(self, size: int) -> tuple[int, int]:
+        """The peak and the resident bytes at a batch size."""
+        if size not in self._bytes:
+            tell(f"the step at batch size {size}")
+            costs = self.tasks(size).costs
+            self._bytes[size] = simulate(costs, Schedule(costs.order)).peak_bytes, costs.resident_bytes
+        return self._bytes[size]
 
     def is_confirmed(self, size: int) -> bool:
         """Trace the step for a size that is bound by formulas; where they give another peak, sizes from here on are traced."""
         found = self._range_of(size)
         if found.bound is None:
             return True
-        expected = self._bytes_at(size)[:2]
+        expected = self._bytes_at(size)
         costs = map_tasks(self.flattened(size)).costs
         peak = simulate(costs, Schedule(costs.order)).peak_bytes
         if (peak, costs.resident_bytes) == expected:
@@ -199,32 +196,12 @@ class SizedStep:
         self._tasks = None
         return False
 
-    def hints(self, last: int) -> set[int]:
-        """Sizes at which the formulas of the bytes may change: something becomes large enough to be counted, or to be no constant."""
-        self._range_of(last)
-        found: set[int] = set()
-        for r in self._ranges:
-            end = last if r.last is None else r.last
-            found |= {size for size in (r.bound.hints(end) if r.bound is not None else ()) if r.first < size} | {r.first}
-        return {size for size in found if 1 < size <= last}
-
-    def _bytes_at(self, size: int) -> tuple[int, int, int]:
-        """Peak, resident bytes and residuals: what formulas are made of is evaluated at the same sizes, and the model of a size is dear."""
-        if size not in self._bytes:
-            tell(f"the step at batch size {size}")
-            tasks = self.tasks(size)
-            costs = tasks.costs
-            buffers = zip(find_roles(tasks).buffers, costs.buffers, strict=True)
-            residuals = sum(buffer.nbytes for role, buffer in buffers if role == "residuals")
-            self._bytes[size] = (simulate(costs, Schedule(costs.order)).peak_bytes, costs.resident_bytes, residuals)
-        return self._bytes[size]
-
     def flattened(self, size: int) -> FlatStep:
         """The flat graph of the step as it is traced for a batch size."""
         if size not in self._flat:
             traced = self.traced(size)
             with at_size(size):
-                self._flat[size] = flat_step(traced, uncompiled=True)
+                self._flat[size] = flat_step(traced)
         return self._flat[size]
 
     def _range_of(self, size: int) -> _Range:

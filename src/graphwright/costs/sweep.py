@@ -31,6 +31,7 @@ def sweep(
     budget: int | float | str | None = None,
     *,
     inputs: Any = None,
+    outputs: Iterable[Any] | Any = None,
     mode: Mode = "auto",
     optimized: int | float | str | None = None,
     time_limit_s: float = 10.0,
@@ -67,7 +68,7 @@ def sweep(
         raise ArgumentError(f"batch sizes {sizes} were given", argument="batches", remedy="give whole numbers from 1 on")
     budget_bytes = 0 if budget is None else Budget.read(budget).nbytes
     goal = None if optimized is None else Budget.read(optimized, "optimized")
-    sized = SizedStep(target, feeds, mode, inputs=inputs, device=device)
+    sized = SizedStep(target, feeds, mode, inputs=inputs, outputs=outputs, device=device)
     if sized.is_compiled:
         if goal is not None:
             raise UnsupportedError(

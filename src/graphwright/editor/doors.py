@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, MappingView
 from copy import copy
 from functools import cache, wraps
 from types import FunctionType, ModuleType
@@ -120,6 +121,11 @@ def _each(tree: Any, convert: Callable[[Any], Any]) -> Any:
     return kind(*items) if hasattr(kind, "_fields") else kind(items)
 
 
+def _listed(given: Any) -> Any:
+    """Views of dicts, generators and the like as lists, which can be looked at more than once."""
+    return list(cast("Iterable[Any]", given)) if isinstance(given, Iterator | MappingView | deque) else given
+
+
 def _is_live(given: Any) -> bool:
     tf: Any = sys.modules.get("tensorflow")
     if tf is None:  # so there is nothing of its
@@ -140,7 +146,7 @@ def door(word: Callable[..., Any], *, always: bool = False) -> Callable[..., Any
 
     @wraps(word)
     def through(*args: Any, **kwargs: Any) -> Any:
-        args = tuple(list(cast("Iterator[Any]", arg)) if isinstance(arg, Iterator) else arg for arg in args)
+        args, kwargs = tuple(map(_listed, args)), {name: _listed(arg) for name, arg in kwargs.items()}
         if not always and not _is_live(args) and not _is_live(kwargs):
             return word(*args, **kwargs)
         call = _Call()
@@ -204,6 +210,7 @@ def open_doors(*modules: ModuleType) -> None:
 def _constructor(initialize: Any) -> Any:
     @wraps(initialize)
     def through(self: Any, *args: Any, **kwargs: Any) -> None:
+        args, kwargs = tuple(map(_listed, args)), {name: _listed(arg) for name, arg in kwargs.items()}
         if not _is_live(args) and not _is_live(kwargs):
             initialize(self, *args, **kwargs)
             return

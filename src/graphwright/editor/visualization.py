@@ -1,6 +1,6 @@
 """Pictures in the words of graph_def_editor: `Graph.visualize`, drawn by Graphviz (the program `dot`), also in notebooks.
 
-`graphwright.draw` makes better pictures of large graphs: pages whose scopes open and close. This is for code that asks for these words.
+For large graphs `graphwright.draw` makes better pictures: pages whose scopes open and close.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from graphviz import Digraph, escape
+
 from graphwright.ir import graph as ir
 from graphwright.ir.dtypes import Shape
-from graphwright.report.drawing import Digraph as Digraph
-from graphwright.report.drawing import literal
 from graphwright.report.drawing_tree import Part, scope_tree, visible
+from graphwright.report.units import printable
 
 if TYPE_CHECKING:
     from graphwright.editor.base_graph import BaseGraph
@@ -64,7 +65,7 @@ def add_digraph(name: str | None = None, name_scope: str | None = None, style: b
     """An empty picture, or the frame around a scope."""
     digraph: Any = Digraph(name)
     if name_scope:
-        digraph.graph_attr |= {"label": literal(name_scope), "tooltip": literal(name_scope)}
+        digraph.graph_attr |= {"label": _literal(name_scope), "tooltip": _literal(name_scope)}
     if style:
         digraph.graph_attr |= {**(_SCOPE if name_scope else _NO_SCOPE), **_TEXT, "style": "rounded"}
         digraph.node_attr |= _NODE
@@ -79,12 +80,12 @@ def add_digraph_node(digraph: Any, name: str, op: Node | None, attributes: Any =
         tooltip += f":{op.op_type}"
         if "PartitionedCall" in op.op_type and op.has_attr("f"):
             label += f"\nf:{op.get_attr('f').name}"
-    digraph.node(literal(name), label=literal(label), tooltip=literal(tooltip), _attributes=attributes or [])
+    digraph.node(_literal(name), label=_literal(label), tooltip=_literal(tooltip), _attributes=attributes or [])
 
 
 def add_digraph_edge(digraph: Any, from_node: str, to_node: str, label: str | None = None, attributes: Any = None) -> None:
     """Draw an arrow."""
-    digraph.edge(literal(from_node), literal(to_node), label=label, _attributes=attributes or [])
+    digraph.edge(_literal(from_node), _literal(to_node), label=label, _attributes=attributes or [])
 
 
 def visualize(
@@ -118,8 +119,8 @@ def visualize(
         Else the bytes of the picture.
 
     Raises:
-        MissingDependencyError: Graphviz is not installed.
-        ArgumentError: Graphviz does not know the format.
+        graphviz.ExecutableNotFound: the program `dot` is not installed.
+        ValueError: Graphviz does not know the format.
     """
     digraph_of = add_digraph_func or add_digraph
     picture = digraph_of(name=name, style=style)
@@ -209,6 +210,11 @@ def jupyter_pan_and_zoom(dg: Any, element_styles: str = "height:auto", container
     """
     styled = _svg(dg).replace("<svg", f'<svg style="{element_styles}"', 1)
     return Html(f'<div style="{container_styles}">{styled}<script>{_PAN_AND_ZOOM}</script></div>')
+
+
+def _literal(text: str) -> str:
+    """The text as it is, where Graphviz would take `<...>` and backslashes for something else."""
+    return escape(printable(text, lines=True))
 
 
 def _svg(dg: Any) -> str:

@@ -10,10 +10,8 @@ import shutil
 import tempfile
 import time as clock
 import weakref
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 from graphwright.analyze.cost import TaskMap
@@ -24,17 +22,15 @@ from graphwright.plan.copies import Copies, Copy, copied_buffers
 from graphwright.plan.model import CostGraph
 from graphwright.report.results import CopyEngine
 from graphwright.report.units import format_bytes
-from graphwright.source.sent_values import forget, remember
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.step.flatten import FlatStep
 from graphwright.transform.offload import WRITE_BUFFER_BYTES, Carrier, HostCopies, SpillFiles
-from graphwright.transform.offload_state import Sent
 
 fcntl: Any = importlib.import_module("fcntl") if os.name == "posix" else None
 
 _SPILLED = "graphwright_spill_"
 _DEVICE = re.compile(r"(CPU|GPU):\d+")
-LEAST_BYTES = 1 << 16
+_LEAST_BYTES = 1 << 16
 """Smaller buffers are not worth a file."""
 _MEASURED_BYTES = 1 << 25
 _HOST = CopyEngine(1e10, 1e10, 2e-5, "assumed for PCIe, not measured")
@@ -57,17 +53,13 @@ class Offload:
         """Whether they are files."""
         return not _DEVICE.fullmatch(self.to)
 
-    def prices(self, flat: FlatStep, tasks: TaskMap, sent: Sequence[Sent] = ()) -> Copies:
-        """What a copy costs of each buffer that may have one: a dense tensor of a size that is known, held by nothing but its readers.
-
-        Args:
-            sent: the variables that are in files already.
-        """
-        held = {value for values in flat.loops.holds.values() for value in values} | {one.value for one in sent}
+    def prices(self, flat: FlatStep, tasks: TaskMap) -> Copies:
+        """The cost of a copy of each buffer that may have one: a dense tensor of known size, which only its readers hold."""
+        held = {value for values in flat.loops.holds.values() for value in values}
         found: dict[int, Copy] = {}
         for b, (buffer, value) in enumerate(zip(tasks.costs.buffers, tasks.values, strict=True)):
             is_plain = value.dtype.itemsize is not None and value not in held and value not in flat.graph.at_most
-            if buffer.producer is None or buffer.kept or buffer.killed_by is not None or buffer.nbytes < LEAST_BYTES or not is_plain:
+            if buffer.producer is None or buffer.kept or buffer.killed_by is not None or buffer.nbytes < _LEAST_BYTES or not is_plain:
                 continue
             write_s, read_s = self.engine.write_s(buffer.nbytes), self.engine.read_s(buffer.nbytes)
             found[b] = Copy(write_s, read_s, WRITE_BUFFER_BYTES if self.on_disk else 0)
@@ -93,7 +85,7 @@ class Offload:
         try:
             folder = _folder(self.to)
             carrier = SpillFiles(graph, folder.path)
-            weakref.finalize(carrier, _release, folder, (), os.getpid()).atexit = False
+            weakref.finalize(carrier, _release, folder).atexit = False
             return carrier
         except OSError as error:
             raise _unusable(self.to, error) from error
@@ -116,27 +108,14 @@ def offload_to(place: str | Path | None, engine: CopyEngine | None) -> Offload:
     return Offload(folder, engine or _measured(folder))
 
 
-def tie_files(function: Any, carrier: Carrier | None, sent: Sequence[Any]) -> None:
-    """Let the files go when no function needs them any more, or with the process that made them; variables come back first.
-
-    Args:
-        sent: the handles of variables that the function leaves in files.
-    """
-    if not isinstance(carrier, SpillFiles):
-        return
-    folder = _folder(str(Path(carrier.folder).parent))
-    for handle in sent:
-        remember(handle, carrier.folder)
-    weakref.finalize(function, _release, folder, tuple(sent), os.getpid()).atexit = False
+def tie_files(function: Any, carrier: Carrier | None) -> None:
+    """Keep the folder of the files until no function needs it, or until the process ends."""
+    if isinstance(carrier, SpillFiles):
+        weakref.finalize(function, _release, _folder(str(Path(carrier.folder).parent))).atexit = False
 
 
-def _release(_: _Folder, sent: Sequence[Any], process: int) -> None:
-    if os.getpid() != process or not sent:
-        return
-    # Whoever collects garbage may be building a graph; a thread of its own runs operations at once.
-    thread = Thread(target=lambda: [forget(handle) for handle in sent])
-    thread.start()
-    thread.join()
+def _release(_: _Folder) -> None:
+    """Drop the reference; a folder without references is removed."""
 
 
 def failed_copy(error: Exception, offload: Offload) -> OffloadError | None:
@@ -186,7 +165,7 @@ _folders: weakref.WeakValueDictionary[tuple[str, int], _Folder] = weakref.WeakVa
 
 
 def _folder(place: str) -> _Folder:
-    """The one folder of this process there: what one function leaves in a file, another one finds."""
+    """The folder of this process in that place; its functions share it."""
     key = str(Path(place).absolute()), os.getpid()
     found = _folders.get(key)
     if found is None:

@@ -1,6 +1,6 @@
 """Plan one traced step for one budget, and build the function that follows the plan."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,6 @@ from graphwright.ir.traits.effects import Purity
 from graphwright.ir.traits.values import OPTIMIZED
 from graphwright.memory.devices import find_placement, find_workers, pin
 from graphwright.memory.offload import Offload
-from graphwright.memory.offload_state import sending
 from graphwright.memory.parts import Part, join, lanes, split
 from graphwright.memory.plan_cache import KeptFigures, PlanCache
 from graphwright.memory.planning import (
@@ -43,7 +42,6 @@ from graphwright.report.units import format_bytes
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.concrete_function import Binding, from_concrete_function, process_among_others
 from graphwright.source.registry_rule import default_attributes
-from graphwright.source.sent_values import come_back_when_used, sent_handles
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.step.executor_peak import ask_tensorflow, inter_op_threads, plain_peak, prepared, why_refused
 from graphwright.step.flatten import FlatStep, flat_step, stateful_op_types
@@ -67,7 +65,6 @@ class Planned:
         steps: names of the nodes that lead each step of the schedule, so that a step of the same structure can follow it.
         proof: that the function computes what the original does; None where it was not asked for.
         equal_bits: whether it computes the same bits; otherwise sums over the batch have another order.
-        sent: the handles of variables that it leaves in files between two runs.
     """
 
     function: Any
@@ -75,7 +72,6 @@ class Planned:
     steps: tuple[str, ...]
     proof: Proof | None
     equal_bits: bool = True
-    sent: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -202,8 +198,7 @@ def plan_step(
         return reach_of_parts(priced_beside(given, traced, map_tasks(traced)), argument_count, kept_bytes, search=search)
 
     if alone:
-        start = _as_earlier(given, map_allowed, offload, earlier)
-        chosen, (solution, how["plan"]) = search.one_device(start, as_traced, argument_count, map_allowed, allow)
+        chosen, (solution, how["plan"]) = search.one_device(given, as_traced, argument_count, map_allowed, allow)
         if chosen.root.flat is not flat:
             how["graph"] = _TRACED + "the rules of its verb are those of the operations that were traced"
         solutions, parts = [solution], parts if chosen is given else split(chosen.tasks, None)
@@ -212,7 +207,7 @@ def plan_step(
     if budget_bytes is None:
         how["plan"] = f"the smallest peak that was found within {100 * max_overhead:g} % more time; {how['plan']}"
     recipe = search.recipe("smallest" if budget is None else budget.plain, allow)
-    if executor is not None and not chosen.sent and _is_better_as_it_is(solutions[-1], executor, budget_bytes):
+    if executor is not None and _is_better_as_it_is(solutions[-1], executor, budget_bytes):
         planned = _as_it_is(target, given.tasks, flat.loops, executor, solutions[-1], how, prove)
         return replace(planned, plan=replace(planned.plan, recipe=recipe))
     if solutions[-1].status == "infeasible":
@@ -256,8 +251,6 @@ def plan_step(
     if planned.function is not None and (reason := why_refused(target, planned.function)):
         plan = replace(plan, rewritten=overlapping if overlap else chosen.how)
         return replace(planned, function=None, plan=plan, proof=Proof(f"TensorFlow refuses to run it: {reason}"))
-    if planned.sent:
-        come_back_when_used(target.function.variables)
     return planned
 
 
@@ -301,22 +294,11 @@ def _check_verbs(allow: Collection[Verb], offload: Offload | None, target: Trace
         )
 
 
-def _as_earlier(
-    given: Candidate, map_allowed: Callable[[FlatStep], TaskMap], offload: Offload | None, earlier: Planned | None
-) -> Candidate:
-    """The step with the variables in files that a plan for other shapes leaves there: it may find them so."""
-    if offload is None or earlier is None or not earlier.sent:
-        return given
-    away, binding = {id(handle) for handle in earlier.sent}, given.flat.binding
-    return sending(given, map_allowed, offload, [k for k, one in enumerate(binding.captures, binding.argument_count) if id(one) in away])
-
-
 def _and_elsewhere(chosen: Candidate, solution: Solution, plan: MemoryPlan) -> MemoryPlan:
     """The plan with what it says of copies, where it has any."""
     if chosen.offload is None:
         return plan
-    in_files = sum(one.nbytes for one in chosen.sent)
-    plan = replace(plan, offload_to=chosen.offload.to, offloaded_bytes=plan.offloaded_bytes + in_files)
+    plan = replace(plan, offload_to=chosen.offload.to)
     if chosen.offload.on_disk:
         return plan
     held = most_copied_bytes(chosen.tasks.costs, solution.schedule)
@@ -389,7 +371,7 @@ def _follow(
     followed = replace(solutions[0], schedule=schedule)
     waits = overlap_within(costs, len(chosen.flat.graph), followed) if overlap else None
     try:
-        function = follow_schedule(chosen.flat, chosen.tasks, schedule, lanes(parts), waits, chosen.offload, chosen.sent)
+        function = follow_schedule(chosen.flat, chosen.tasks, schedule, lanes(parts), waits, chosen.offload)
         proof = None if original is None else Proof(difference) if difference else prove_function(original, function, flat.binding)
     except Exception as error:  # TensorFlow refuses the rewritten graph, by whatever error
         if isinstance(error, GraphwrightError) and not isinstance(error, GraphError):
@@ -400,7 +382,7 @@ def _follow(
         transposed, sums = sum(len(one.transposed) for one in made), proof.parts + sum(one.parts for one in before)
         proof = replace(proof, loops=len(chosen.loops), parts=sums, transposed=transposed, uncompiled=flat.uncompiled, optimized=optimized)
     equal_bits = not (flat.uncompiled or any(one.parts > 1 or one.transposed for one in made))
-    return Planned(function, plan, leaders, proof, equal_bits=equal_bits, sent=tuple(sent_handles(function)) if chosen.sent else ())
+    return Planned(function, plan, leaders, proof, equal_bits=equal_bits)
 
 
 def _rewrites(chosen: Candidate | None) -> list[Candidate]:
@@ -412,7 +394,7 @@ def _proved(made: Candidate) -> Proof:
     """That a step can stand for the one that it was made of."""
     assert made.before is not None
     before, after = made.before.flat, made.flat
-    if made.parts > 1 or made.sent or not (made.transposed or made.loops):
+    if made.parts > 1 or not (made.transposed or made.loops):
         return Original(before.graph, before.purity, default_attributes, parts=made.parts > 1).compare(after.graph, after.purity)
     if made.transposed:
         return Proof(transposes_difference(before.graph, before.purity, after.graph, made.transposed))

@@ -38,7 +38,6 @@ from graphwright.step.summary import (
 )
 from graphwright.transform.branch_order import order_branches
 from graphwright.transform.loop_ends import wait_for_loop_ends
-from graphwright.transform.offload_state import Sent
 from graphwright.transform.rematerialize import apply_schedule
 
 _HOW_COUNTED = (
@@ -81,7 +80,6 @@ def follow_schedule(
     lanes: Sequence[int] | None = None,
     waits: Sequence[Waits] | None = None,
     offload: Offload | None = None,
-    sent: Sequence[Sent] = (),
 ) -> Any:
     """The `ConcreteFunction` that runs the tasks in this order. The graph of the flat step, from which `tasks` was made, is rewritten.
 
@@ -89,15 +87,13 @@ def follow_schedule(
         lanes: per task, the number of the device that runs it, where there are several: each keeps its own order.
         waits: per step, the groups of steps that it waits for; for the one before without it.
         offload: where copied tasks have their copies. Files go with the function.
-        sent: the variables that are in files between two runs.
     """
     carrier = None if offload is None else offload.carrier(flat.graph)
     apply_schedule(tasks, schedule, lanes=lanes, waits=waits, carrier=carrier)
     order_branches(flat.graph)
     wait_for_loop_ends(flat.graph)
     function = to_concrete_function(flat.graph, flat.binding)
-    captured = dict(zip(flat.graph.inputs[flat.binding.argument_count :], flat.binding.captures, strict=True))
-    tie_files(function, carrier, [captured[one.handle] for one in sent if one.handle in captured])
+    tie_files(function, carrier)
     return function
 
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, islice, takewhile
+from itertools import islice, takewhile
 from typing import Any
 
 from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.loop_pairs import find_pairs
+from graphwright.analyze.splitting import LARGE, QUITE_LARGE
 from graphwright.ir.graph import Graph
 from graphwright.memory.offload import Offload
-from graphwright.memory.offload_state import state_candidates
 from graphwright.memory.parts import Part, same_work, split
 from graphwright.memory.plan_cache import PlanCache, fingerprint, other_step, plan_key
 from graphwright.memory.planning import Progress, map_tasks, room_bytes, solve_with_room
 from graphwright.memory.segments import segment_candidates
-from graphwright.memory.verbs import Candidate, Verb, split_candidates, summed_candidate, transposed_candidate
+from graphwright.memory.verbs import BIT_FOR_BIT, Candidate, Verb, split_candidates, summed_candidate, transposed_candidate
 from graphwright.plan.bound import lower_bound
 from graphwright.plan.copies import Copies, all_copies, apart, cheaper_than_running_again, copied_buffers, most_copied_bytes, together
 from graphwright.plan.model import CostGraph, Schedule, Solution, Trace
@@ -30,12 +30,12 @@ from graphwright.step.flatten import FlatStep
 
 _DEAREST = 0.5  # extra time as a share, beyond which loops run in segments within parts of the batch, and time that is over does not count
 _MOST_PARTS_IN_SEGMENTS = 4
-_CLEARLY = 0.75  # of what the budget leaves free: a bound above it is seldom reached
+_CLEARLY, _SURELY = 0.75, 0.5  # of what the budget leaves free: a bound above it is seldom reached, and one below it mostly
 _MOST_SOLVES = 2  # how many rewritten steps of a verb are planned
 _GIVEN, _LEAST_SHARE = 0.4, 0.1  # of the time allowed: for the step as it is, where verbs may win, and at least for each step they make
 _CHEAP = 0.03  # extra time as a share, up to which no loops are run in segments
-_QUICKLY_SPLIT = 2_500  # nodes of a step that is split only to say what that would reach
-_MOST_PARTS_TO_SAY = 4
+_QUICKLY_SPLIT = 6_000  # nodes of a step that is split only to say what that would reach
+_PARTS_TO_SAY = 4  # and twice as many, where these are not surely enough
 _TO_SAY = 0.25  # of the time allowed: to plan what is only said
 _SHARES = (
     0.0,
@@ -179,15 +179,19 @@ class Search:
     def one_device(
         self, given: Candidate, traced: Candidate, argument_count: int, map_allowed: MapTasks, allow: Collection[Verb]
     ) -> tuple[Candidate, Obtained[Solution]]:
-        """The step, as it is given or as a verb makes it, that a plan costs least for; the time allowed is for all of them together. Where
-        none keeps the budget, the step that adds up large sums of gradients as they come gets as much time again.
+        """The step, as it is given or as a verb makes it, that a plan costs least for. The verbs of the default find the same whatever else
+        is allowed. Where they do not keep the budget, the step that adds up large sums of gradients as they come gets as much time again.
 
         Args:
             traced: the step of whose operations the verbs know what they do; others may stand for them in the given one.
         """
         best = self._faster(given, traced, argument_count, map_allowed, allow)
+        if self._is_enough(best) and best[0].verb in BIT_FOR_BIT:
+            return best
         summed = summed_candidate(given, map_allowed)
-        if self._is_enough(best) or summed is given or summed.how in self.refused:
+        if self._is_enough(best):
+            allow = set(allow).intersection(BIT_FOR_BIT)
+        if self._price(best[1].found) <= summed.slower or summed is given or summed.how in self.refused:
             return best
         traced = summed if traced is given else summed_candidate(traced, map_allowed)
         return self._least(best, self._faster(summed, traced, argument_count, map_allowed, allow))
@@ -205,30 +209,27 @@ class Search:
         best = self._from(faster, faster, argument_count, map_allowed, allow, self.time_limit_s / 2)
         if self.budget_bytes is not None and self._price(best[1].found) <= _CHEAP:
             return best
-        return self._least(best, self._from(given, traced, argument_count, map_allowed, allow, self.time_limit_s / 2))
+        return self._least(best, self._from(given, traced, argument_count, map_allowed, allow, self.time_limit_s))
 
     def _from(
         self, start: Candidate, traced: Candidate, argument_count: int, map_allowed: MapTasks, allow: Collection[Verb], limit_s: float
     ) -> tuple[Candidate, Obtained[Solution]]:
         """The step that costs least of one, as it is, and of those that the verbs make of it, or of the traced one."""
-        verbs: list[tuple[float, Iterable[Candidate]]] = []  # with the price from which on a verb is tried
         has_loops = "segment" in allow and bool(find_pairs(start.flat.graph, start.flat.purity)[0])
-        if has_loops:
-            verbs.append((_CHEAP, segment_candidates(start, map_allowed, self.budget_bytes or 0)))
         budget, costs = self.budget_bytes, start.tasks.costs
-        needs_parts = "split" in allow and (budget is None or simulate(costs, Schedule(costs.order)).peak_bytes > budget)
-        for largest in (False, True) if needs_parts else ():
-            parts = split_candidates(traced, argument_count, map_allowed, largest=largest)
-            first = () if verbs else tuple(islice(parts, 1))  # made early: without any verb all of the time is the given step's
-            if verbs or first:
-                verbs.append((0.0, chain(first, parts)))
-        first_s = limit_s * (_GIVEN if verbs or self.offload is not None else 1.0)
+        first_s = limit_s * (_GIVEN if has_loops or self.offload is not None else 1.0)
         time = _Shares(limit_s, first_s)
         found = self.solve(split(start.tasks, None)[0], start.flat.graph, how=start.how, slower=start.slower, within_s=first_s)
         best = start, _of_step(start, found)
-        for place, (least, candidates) in enumerate(verbs):
-            if self._price(best[1].found) > (max(least, _DEAREST) if time.is_over and self._is_enough(best) else least):
-                best = self._better(candidates, best, time, _MOST_SOLVES * (len(verbs) - place))
+        if has_loops and self._price(best[1].found) > _CHEAP:
+            best = self._better(segment_candidates(start, map_allowed, budget or 0), best, time, _MOST_SOLVES)
+        needs_parts = "split" in allow and (budget is None or simulate(costs, Schedule(costs.order)).peak_bytes > budget)
+        if needs_parts:  # in time of their own, so that what is found without is the same
+            time = _Shares(limit_s, limit_s * _GIVEN)
+        for largest, least, solves in ((0, 0.0, 5), (LARGE, 0.0, 3), (QUITE_LARGE, _DEAREST, _MOST_SOLVES)) if needs_parts else ():
+            if self._price(best[1].found) > (_DEAREST if time.is_over and self._is_enough(best) else least):
+                candidates = split_candidates(traced, argument_count, map_allowed, largest=largest)
+                best = self._better(candidates, best, time, solves)
         if has_loops and "split" in allow and self._price(best[1].found) > _DEAREST:
             parts = split_candidates(traced, argument_count, map_allowed)
             few = takewhile(lambda candidate: candidate.parts <= _MOST_PARTS_IN_SEGMENTS, parts)
@@ -239,13 +240,6 @@ class Search:
             best = self._offloaded(start, offload, best, time)
         if offload is not None and without is not start and self._price(best[1].found) > 0:
             best = self._offloaded(without, offload, best, time)
-        if offload is not None and offload.on_disk and not start.sent and not self._is_enough(best):
-            excess, candidate = best[1].found.peak_bytes - (self.budget_bytes or 0), None
-            for candidate in state_candidates(start, map_allowed, offload, excess):
-                if not self._is_enough(best):
-                    best = self._better([candidate], best, time, 1)
-            if candidate is not None and not self._is_enough(best):
-                best = self._offloaded(candidate, offload, best, time)
         return best
 
     def _offloaded(
@@ -260,7 +254,7 @@ class Search:
             return best
         once = sum(task.time for task in costs.tasks)
         room = room_bytes(costs, len(step.flat.graph), self.budget_bytes or 0)
-        prices = offload.prices(step.flat, step.tasks, step.sent)
+        prices = offload.prices(step.flat, step.tasks)
         tried: list[set[int]] = [set()]
         for choose in (cheaper_than_running_again, partial(cheaper_than_running_again, with_inputs=False), all_copies):
             copies = choose(costs, prices)
@@ -317,7 +311,8 @@ class Search:
 
         All are judged in their own order first, which takes no search, up to the first that keeps the budget so. Of those before it the
         first ones are planned that can win: their tasks alone, each once, must take less time than the best plan, and the bound must be
-        within the budget, clearly so for parts of the batch. Where nothing keeps the budget, that with the smallest peak is the answer.
+        within the budget, clearly so for parts of the batch. Where nothing keeps the budget, that with the smallest peak is the answer, and
+        the last one is planned for that where it is for nothing else.
         Without a budget the last candidates are planned, which take least.
 
         Args:
@@ -326,7 +321,7 @@ class Search:
         budget, candidates = self.budget_bytes, (candidate for candidate in candidates if candidate.how not in self.refused)
         if budget is None:
             candidates = list(takewhile(lambda candidate: candidate.slower <= self.max_overhead, candidates))[-_MOST_SOLVES:]
-        worth: list[Candidate] = []
+        worth, tight = list[Candidate](), list[Candidate]()
         for candidate in candidates:
             costs, graph = candidate.tasks.costs, candidate.flat.graph
             keeps = self._keeps(best)
@@ -342,13 +337,15 @@ class Search:
                 break
             if len(worth) < _MOST_SOLVES and _may_fit(candidate, budget):
                 worth.append(candidate)
-        for place, candidate in enumerate(worth):
+            if candidate.bound_bytes < best[1].found.peak_bytes:
+                tight = [candidate]
+        for place, candidate in enumerate(worth if self._keeps(best) else worth[::-1] or tight):  # at first what is easiest to find
             price = self._price(best[1].found)
             if budget is not None and (candidate.slower >= price or (place and time.is_over and price <= _DEAREST)):
                 break
-            part, share_s, keeps = split(candidate.tasks, None)[0], time.take(1 / (solves_left - place)), self._keeps(best)
+            part, share_s, strict = split(candidate.tasks, None)[0], time.take(1 / (solves_left - place)), self._keeps(best) or not worth
             how, slower = candidate.how, candidate.slower
-            found = self.solve(part, candidate.flat.graph, how=how, slower=slower, within_s=share_s, strict=keeps)
+            found = self.solve(part, candidate.flat.graph, how=how, slower=slower, within_s=share_s, strict=strict)
             best = self._cheaper(candidate, found, best)
         return best
 
@@ -415,34 +412,37 @@ def _in_its_own_order(costs: CostGraph, budget_bytes: int | None) -> Obtained[So
     return Obtained(solution, "in its own order")
 
 
-def _may_fit(candidate: Candidate, budget_bytes: int | None) -> bool:
+def _may_fit(candidate: Candidate, budget_bytes: int | None, share: float = _CLEARLY) -> bool:
     """Whether it is worth looking for a plan that keeps the budget."""
     if budget_bytes is None:
         return True
     resident = candidate.tasks.costs.resident_bytes
-    return candidate.bound_bytes - resident <= (_CLEARLY if candidate.parts > 1 else 1.0) * (budget_bytes - resident)
+    return candidate.bound_bytes - resident <= (share if candidate.parts > 1 else 1.0) * (budget_bytes - resident)
 
 
 def reach_of_parts(
     given: Candidate, argument_count: int, budget_bytes: int, map_allowed: MapTasks = map_tasks, search: Search | None = None
 ) -> Candidate | None:
-    """What parts of the batch reach: the fewest parts that keep the budget in their own order, or those with the smallest peak.
+    """What a few parts, of the batch or of what the largest values are for, reach: the first that keep the budget in their own order, or
+    those with the smallest peak.
 
     Args:
-        search: where none keeps it so, the first ones that may are planned, in a part of the time allowed.
+        search: where none keeps it so, those are planned that can take least, in a part of the time allowed.
 
     Returns:
         None where more would be made than is quickly made, or nothing can be split.
     """
-    found: list[Candidate] = []
-    for largest in (True, False) if len(given.flat.graph) <= _QUICKLY_SPLIT else ():
-        for candidate in split_candidates(given, argument_count, map_allowed, largest=largest):
+    found, end = list[Candidate](), now() + _TO_SAY * (search.time_limit_s if search is not None else 0)
+    for largest in (LARGE, 0, QUITE_LARGE) if len(given.flat.graph) <= _QUICKLY_SPLIT else ():
+        if largest == QUITE_LARGE and any(_may_fit(candidate, budget_bytes, _SURELY) for candidate in found):
+            break
+        for candidate in islice(split_candidates(given, argument_count, map_allowed, largest=largest, first=_PARTS_TO_SAY), 2):
             found.append(candidate)
             if candidate.peak_bytes <= budget_bytes:
                 return candidate
-            if candidate.parts == _MOST_PARTS_TO_SAY:
+            if now() > end or _may_fit(candidate, budget_bytes, _SURELY):
                 break
-    tight = next((candidate for candidate in found if _may_fit(candidate, budget_bytes)), None)
+    tight = min((candidate for candidate in found if _may_fit(candidate, budget_bytes)), key=lambda one: one.bound_bytes, default=None)
     if search is not None and tight is not None:
         part, within_s = split(tight.tasks, None)[0], _TO_SAY * search.time_limit_s
         solution = search.solve(part, tight.flat.graph, how=tight.how, within_s=within_s, strict=True).found

@@ -11,8 +11,8 @@ offload
     Copy what an operation made to disk or to another device, and read it back, instead of keeping it (`plan.copies`). Bit for bit the same.
     It needs a place, so "all" does not mean it.
 split
-    Run the step in parts of its batch, one after another, with one update (`transform.split_batch`). Equal but for the order of sums
-    over the batch.
+    Run the step in parts of its batch, one after another, with one update (`transform.split_batch`); or only what its largest values are
+    for, in parts along any of their axes. Equal but for the order of sums along that axis.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from typing import Literal, cast
 
 from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.layers import find_layers
-from graphwright.analyze.splitting import find_splitting, find_splitting_of_largest
+from graphwright.analyze.splitting import LARGE, find_splitting, find_splitting_of_largest
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.ir.edit.clone import copy_graph
+from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph
 from graphwright.ir.traits.control_flow import LOOPS
 from graphwright.ir.traits.effects import Purity
@@ -35,7 +36,6 @@ from graphwright.plan.model import CostGraph, Schedule
 from graphwright.plan.simulate import simulate
 from graphwright.step.flatten import FlatStep, find_loop_costs, stateful_op_types
 from graphwright.transform.cancel_reshapes import cancel_reshapes
-from graphwright.transform.offload_state import Sent
 from graphwright.transform.running_sums import add_up_in_turn, large_sums
 from graphwright.transform.split_batch import split_batch
 from graphwright.transform.transpose_factors import transpose_factors
@@ -122,8 +122,7 @@ class Candidate:
         parts: in how many parts of the batch it runs.
         loops: the names of the loops that run in segments.
         transposed: the names of the loops before which matrices are transposed.
-        offload: where its tasks that are copied have their copies, and variables their files; None where there are none.
-        sent: the variables that are in files between two runs.
+        offload: where its tasks that are copied have their copies; None without copies.
         how: what was done to the given step; "" for the given step itself.
         slower: how much longer its tasks take than the given step's, each once, as a share.
         before: the step that it was made of; None for the given step, and for the traced one.
@@ -142,7 +141,6 @@ class Candidate:
     bound_bytes: int = 0
     before: Candidate | None = None
     offload: Offload | None = None
-    sent: tuple[Sent, ...] = ()
 
     @property
     def root(self) -> Candidate:
@@ -158,7 +156,7 @@ class Candidate:
 
 
 def split_candidates(
-    given: Candidate, argument_count: int, map_tasks: Callable[[FlatStep], TaskMap], *, largest: bool = False
+    given: Candidate, argument_count: int, map_tasks: Callable[[FlatStep], TaskMap], *, largest: int = 0, first: int = 2
 ) -> Iterator[Candidate]:
     """The given step in 2, 4, 8, ... parts of its batch, as long as more parts clearly need less memory, in their own order or at least.
 
@@ -169,19 +167,21 @@ def split_candidates(
     Args:
         argument_count: how many of the graph's inputs are arguments, among which the batch is looked for.
         largest: run in parts what makes and reads the largest values, alone, and not all that depends on the batch: sums of
-            gradients of all other weights stay as they are.
+            gradients of all other weights stay as they are. By what a value may take less than the largest one (`LARGE`).
+        first: how many parts to begin with.
     """
-    if given.flat.graph.at_most:
+    if any(body.at_most for body in bodies(given.flat.graph)):
         return
     graph = given.flat.graph
     if largest:
         graph = copy_graph(graph).graph
         cancel_reshapes(graph)
     purity, arguments = Purity(graph, stateful_op_types(graph)), graph.inputs[:argument_count]
-    splitting = find_splitting_of_largest(graph, purity) if largest else find_splitting(graph, purity, arguments)
-    if splitting is None:
+    splitting = find_splitting_of_largest(graph, purity, largest) if largest else find_splitting(graph, purity, arguments)
+    narrow = find_splitting_of_largest(graph, purity) if largest > LARGE else None
+    if splitting is None or (narrow is not None and len(narrow.nodes) >= len(splitting.nodes)):
         return
-    before, parts = _needs(given.tasks.costs), 2
+    before, parts = _needs(given.tasks.costs), min(first, splitting.batch)
     while parts <= splitting.batch and len(graph) + parts * len(splitting.nodes) <= _MOST_NODES:
         copy = copy_graph(graph)
         made = split_batch(copy.graph, purity.of(copy.graph), splitting.in_copy(copy), parts)

@@ -92,13 +92,13 @@ class Advice(Printed):
         """One sentence: whether it fits, and what to do first."""
         need, have = format_bytes(self.peak_bytes), format_bytes(self.memory_bytes)
         if self.fits:
-            return f"It fits as it is: it needs {need} of memory, and there is {have}."
+            return f"fits as it is: needs {need}, you have {have}."
         fitting = [s for s in self.suggestions if s.fits]
         if not fitting:
-            return f"It needs {need} of memory, there is {have}, and nothing of what was looked at makes it fit by itself."
+            return f"needs {need}, you have {have}. None of the changes below fits alone."
         first = fitting[0]
         price = "" if math.isnan(first.time) else f", {price_text(first.time)}"
-        return f"It needs {need} of memory, and there is {have}. Do this first: {first.what} ({format_bytes(first.peak_bytes)}{price})."
+        return f"needs {need}, you have {have}. First choice: {first.what} ({format_bytes(first.peak_bytes)}{price})."
 
     def to_json(self) -> dict[str, object]:
         """Plain numbers and text, as docs/json.md lists them."""

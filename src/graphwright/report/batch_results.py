@@ -1,59 +1,13 @@
-"""What costs are as functions of the batch size: formulas, and the largest batch that fits."""
+"""The largest batch that fits a budget."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from graphwright.analyze.formula import Formula
 from graphwright.ir.dtypes import Shape
-from graphwright.plain import fields_json, plain
+from graphwright.plain import fields_json
 from graphwright.report.draw import Printed
-
-_FORMULAS = ("peak_bytes", "resident_bytes", "activation_bytes", "residual_bytes", "flops_forward", "flops_backward", "flops_optimizer")
-
-
-@dataclass(frozen=True)
-class BatchFormulas(Printed):
-    """What a step costs as functions of its batch size. Returned by `graphwright.batch_formulas`.
-
-    Attributes:
-        name: of the step.
-        feeds: shape by argument; None where the batch size goes.
-        order: the order of execution that the peak is for: "traced", the order in which the step was traced.
-        peak_bytes: the peak, resident bytes included.
-        resident_bytes: variables, inputs and constants.
-        activation_bytes: what is live at the peak beside what is resident.
-        residual_bytes: all forward values that the backward pass reads; 0 without a backward pass.
-        flops_forward: FLOPs of the forward pass; None where they are no polynomial of the batch size.
-        flops_backward: of the gradients.
-        flops_optimizer: between finished gradients and the updates of variables.
-        unknown_flop_ops: op types without a rule, which are in no figure.
-        how: by figure, how it was obtained.
-    """
-
-    name: str
-    feeds: Mapping[str, Shape]
-    order: str
-    peak_bytes: Formula
-    resident_bytes: Formula
-    activation_bytes: Formula
-    residual_bytes: Formula
-    flops_forward: Formula | None
-    flops_backward: Formula | None
-    flops_optimizer: Formula | None
-    unknown_flop_ops: tuple[str, ...]
-    how: Mapping[str, str]
-
-    @property
-    def formulas(self) -> dict[str, Formula]:
-        """All formulas by name."""
-        found: dict[str, Formula | None] = {name: getattr(self, name) for name in _FORMULAS}
-        return {name: formula for name, formula in found.items() if formula is not None}
-
-    def to_json(self) -> dict[str, object]:
-        """Formulas as text and exact coefficients, as docs/json.md lists them."""
-        return {**fields_json(self, *_FORMULAS), "formulas": plain(self.formulas)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +38,7 @@ class MaxBatch(Printed):
         peak_bytes: predicted at `batch`.
         next_peak_bytes: predicted with one example more.
         order: the order of execution that the prediction is for.
-        formula: the predicted peak.
+        predicted: the predicted peak by batch size: at `batch`, at one more, and at the measured sizes.
         measured: what was measured, by batch size; empty where it was not asked for.
         how: by figure, how it was obtained.
     """
@@ -97,7 +51,7 @@ class MaxBatch(Printed):
     peak_bytes: int
     next_peak_bytes: int
     order: str
-    formula: Formula
+    predicted: Mapping[int, int]
     measured: tuple[MeasuredBatch, ...]
     how: Mapping[str, str]
 

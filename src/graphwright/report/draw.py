@@ -13,11 +13,11 @@ from typing import Any, Literal
 from graphwright.plain import Result
 
 Form = Literal["text", "page", "verdict", "json", "annotations", "file"]
+Part = Literal["layers", "chart", "all"]
 
 DRAWERS: dict[Form, dict[str, str]] = {
     "text": {
         "Advice": "terminal_advice.print_advice",
-        "BatchFormulas": "terminal_batch.print_formulas",
         "CheckResult": "terminal_comparison.print_check",
         "Comparison": "terminal_comparison.print_comparison",
         "FlopCount": "terminal_flops.print_flop_count",
@@ -27,6 +27,8 @@ DRAWERS: dict[Form, dict[str, str]] = {
         "OutOfMemory": "terminal_advice.print_out_of_memory",
         "ParameterTable": "terminal_parameters.print_parameters",
         "PeakPrediction": "terminal_peak.print_peak",
+        "Profile": "terminal_profile.print_profile",
+        "ProfileTree": "terminal_profile.print_tree",
         "ShapeReport": "terminal_shapes.print_shapes",
         "StepCosts": "terminal_comparison.print_costs",
         "SweepResult": "terminal_batch.print_sweep",
@@ -46,11 +48,11 @@ DRAWERS: dict[Form, dict[str, str]] = {
 """Form -> type of the value -> module of this package, and the function in it that takes the value; for text, and the page it goes to."""
 
 
-def drawn(value: object, form: Form) -> Any:
-    """The value in a form."""
+def drawn(value: object, form: Form, *parts: Part) -> Any:
+    """The value in a form; as text, its first screen and these parts."""
     drawers = DRAWERS[form]
     draw = _loaded(next(drawers[kind.__name__] for kind in type(value).__mro__ if kind.__name__ in drawers))
-    return _loaded("terminal_layout.rendered")(draw, value) if form == "text" else draw(value)
+    return _loaded("terminal_layout.rendered")(draw, value, parts=parts) if form == "text" else draw(value)
 
 
 def _loaded(name: str) -> Any:
@@ -59,12 +61,26 @@ def _loaded(name: str) -> Any:
 
 
 class Printed(Result):
-    """A value whose text is made for a terminal of 80 columns; notebooks show that text."""
+    """A value that prints its first screen, at most 14 lines of 80 columns; notebooks show the same text."""
 
     __slots__ = ()
 
+    def text(self, *parts: Part) -> str:
+        """Return the text that `print` shows, with more parts of the result.
+
+        Args:
+            parts: "layers" for the table of layers, "chart" for memory over the step, where the result has them; "all" for every section,
+                with how each figure was obtained.
+
+        >>> import tensorflow as tf, graphwright as gw
+        >>> report = gw.predict_peak(tf.function(lambda x: tf.nn.relu(x) + 1.0), {"x": (256, 256)})
+        >>> "How each figure was obtained" in report.text("all"), "How each figure" in report.text()
+        (True, False)
+        """
+        return drawn(self, "text", *parts)
+
     def __str__(self) -> str:
-        return drawn(self, "text")
+        return self.text()
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"

@@ -7,11 +7,11 @@ of the tree has more parts than a picture can show.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
-from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.graph import Graph, Node
 from graphwright.ir.walk import topological_order
 from graphwright.report.served_picture import ServedPicture
 
@@ -189,22 +189,13 @@ def visible(part: Part, open_parts: set[Part]) -> Part:
     return shown
 
 
-def edges_between(
-    nodes: Sequence[Node], leaves: dict[Node, Part], open_parts: set[Part], inputs: Mapping[Node, Sequence[Value]] | None = None
-) -> dict[tuple[Part, Part], tuple[int, bool]]:
-    """Per pair of boxes, how many values go from one to the other, and whether it is only control edges.
-
-    Args:
-        inputs: of a picture, by node what it reads; control edges are left out then.
-    """
-    boxes = {node: visible(leaves[node], open_parts) for node in nodes}
-    edges: dict[tuple[Part, Part], tuple[int, bool]] = {}
-    for node in nodes:
-        read, waits = (node.inputs, node.control_inputs) if inputs is None else (inputs[node], ())
-        for before, is_control in [*((v.producer, False) for v in read), *((c, True) for c in waits)]:
-            if before not in boxes or boxes[before] is boxes[node]:
-                continue
-            key = boxes[before], boxes[node]
-            count, only_control = edges.get(key, (0, True))
-            edges[key] = count + (not is_control), only_control and is_control
+def edges_between(leaves: dict[Node, Part], open_parts: set[Part]) -> dict[tuple[Part, Part], bool]:
+    """The pairs of boxes with an edge from one to the other, and whether these are control edges only."""
+    boxes = {node: visible(leaf, open_parts) for node, leaf in leaves.items()}
+    edges: dict[tuple[Part, Part], bool] = {}
+    for node, box in boxes.items():
+        for before, is_control in [*((v.producer, False) for v in node.inputs), *((c, True) for c in node.control_inputs)]:
+            if before in boxes and boxes[before] is not box:
+                key = boxes[before], box
+                edges[key] = edges.get(key, True) and is_control
     return edges

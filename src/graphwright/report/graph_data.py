@@ -183,7 +183,7 @@ def _view_of_boxes(title: str, root: Part, leaves: dict[Node, Part], open_parts:
             nodes.append([box.path, _SUMMED, 4, [], [], f"{format_count(box.node_count)} nodes", {}])
         else:
             nodes.append([box.path, node.op_type, kind_of(node), [], [], types_text(node), {}])
-    for (before, after), (_, only_control) in edges_between(list(leaves), leaves, open_parts).items():
+    for (before, after), only_control in edges_between(leaves, open_parts).items():
         nodes[numbers[after]][4 if only_control else 3].append(numbers[before])
     return _numbered(title, nodes, _tree_data(root, numbers, {root}))
 

@@ -7,12 +7,13 @@ its budget is never said to fit, and a measured peak over the budget is said fir
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from graphwright.analyze.device_models import find_device
 from graphwright.analyze.downsample import mostly
+from graphwright.analyze.flops import flop_rule
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.results import BufferDecision, Decision, Inspection, LayerCost, LiveBuffer, MemoryPlan, Role, Timeline
 from graphwright.report.units import feeds_text, format_bytes, format_bytes_apart, format_count, format_flops, format_percent, format_time
@@ -23,6 +24,16 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 NOT_MEASURED = "not measured"
 NOT_PREDICTED = "not predicted"
 NO_LAYER = "(no layer)"
+ROLE_WORDS: Mapping[str, str] = {
+    "weights": "weights",
+    "optimizer state": "optimizer state",
+    "inputs": "inputs",
+    "residuals": "activations kept for backward",
+    "gradients": "gradients",
+    "temporaries": "temporaries and scratch",
+}
+"""Roles as the first screen calls them."""
+_PRODUCTS = ("matrix product", "convolution")
 _OP_TYPES_NAMED = 5
 
 
@@ -65,23 +76,62 @@ class DecisionTotal:
 
 
 def inspection_verdict(inspection: Inspection) -> str:
-    """One sentence: what the step needs and where it goes."""
-    own, timeline = inspection.executor, inspection.timeline
-    peak = timeline.peak_bytes
-    text = f"{inspection.name} needs {format_bytes(peak)} at its peak"
-    if own is not None and own.order == "xla":
-        needed = f"{format_bytes(own.peak_bytes)} at its peak, compiled by XLA; operation by operation"
-        text = f"{inspection.name} needs {needed} {format_bytes(peak)}"
-    if timeline.total_bytes and peak:
-        role, nbytes = max(
-            ((role, row[timeline.peak_step]) for role, row in timeline.bytes_by_role.items()),
-            key=lambda pair: pair[1],
-        )
-        text += f", {format_percent(nbytes / peak)} of it {role}"
-        groups = [group for group in live_groups(timeline.live_at_peak) if group.layer]
-        if groups:
-            text += f"; the most in {groups[0].layer} ({format_bytes(groups[0].nbytes)} of {groups[0].role})"
-    return text + "."
+    """One sentence: what the step needs at its peak, and how that is known."""
+    own, measured = inspection.executor, inspection.measured
+    order = " in the traced order" if own is None else " by XLA" if own.order == "xla" else ""
+    text = f"{inspection.name}: peak {format_bytes(inspection.peak_bytes)}, predicted{order}{of_example_sizes(inspection.how)}"
+    return f"{text}; measured {format_bytes(measured.peak_bytes)}." if measured else f"{text}."
+
+
+def inspection_lines(inspection: Inspection) -> list[str]:
+    """The rest of the first screen: inputs, parameters, FLOPs."""
+    lines = [f"Inputs: {feeds_text(inspection.feeds)}"] if inspection.feeds else []
+    parameters = inspection.parameters
+    count = sum(layer.parameter_count for layer in inspection.layers)
+    trainable = f" ({format_count(parameters.trainable)} trainable)" if parameters.trainable != count else ""
+    flops = inspection.undivided_flops or inspection.forward_flops + inspection.backward_flops + inspection.optimizer_flops
+    work = f"{format_count(count)} parameters{trainable}. {format_flops(flops)} per step"
+    if products := multiply_adds(inspection):
+        examples = {shape[0] if shape else 0 for shape in inspection.feeds.values()}
+        each = f", {_short_count(products / examples.pop())} per example" if len(examples) == 1 and examples != {0} else ""
+        work += f"; forward pass {_short_count(products)} multiply-adds{each}"
+    lines.append(f"{work}.")
+    return [*lines, f"FLOPs {_unknown_flops(inspection)}."] if inspection.unknown_flop_ops else lines
+
+
+def plan_lines(plan: MemoryPlan) -> list[str]:
+    """The rest of the first screen: the proof, and what the plan does for its peak."""
+    if plan.status == "infeasible" or not plan.original_peak_bytes:
+        return []
+    totals = {total.decision: total for total in decision_totals(plan.decisions)}
+    count = sum(total.count for total in totals.values())
+    acts = [
+        f"{verb} {format_count(total.count)} of {format_count(count)} activations kept for backward ({format_bytes(total.nbytes)})"
+        for decision, verb in (("recompute", "recomputes"), ("offload", "offloads"))
+        if (total := totals.get(decision)) is not None
+    ]
+    acts += [plan.rewritten] if plan.rewritten else []
+    text = "; ".join(acts) or ("nothing is changed" if plan.status == "unchanged" else "changes the order of operations only")
+    least = f" No plan that recomputes takes less than {format_percent(plan.least_overhead)}." if plan.least_overhead > 0 else ""
+    return [f"Proof: {plan.verification.partition(':')[0] or 'not yet'}.", f"Plan: {text}.{least}"]
+
+
+def multiply_adds(inspection: Inspection) -> float:
+    """Multiply-adds of convolutions and matrix products in the forward pass; 0 where they are not known.
+
+    Published counts of models leave out all other operations.
+    """
+    rows = [row for row in inspection.op_types if (rule := flop_rule(row.op_type)) is not None and rule.family in _PRODUCTS]
+    total = sum(row.forward_flops for row in rows) / 2
+    return total if math.isfinite(total) else 0.0
+
+
+def _short_count(count: float) -> str:
+    """
+    >>> _short_count(57_300_000.0), _short_count(812.0)
+    ('57.3 M', '812')
+    """
+    return format_flops(count).removesuffix("FLOP").rstrip()
 
 
 def plan_verdict(plan: MemoryPlan) -> str:
@@ -100,9 +150,10 @@ def plan_verdict(plan: MemoryPlan) -> str:
         budget, measured = format_bytes_apart(plan.budget_bytes, plan.measured_after.peak_bytes)
         return f"Over budget when measured: {plan.name} was planned at {format_bytes(plan.peak_bytes)} and took {measured} of {budget}."
     if plan.status == "unchanged":
-        return f"Fits as it is: {plan.name} needs {peak} of {budget}, and nothing is changed."
+        return f"Fits as it is: {plan.name} needs {peak} of {budget}{of_example_sizes(plan.how)}, and nothing is changed."
     price = "no extra time" if plan.overhead <= 0 else f"{format_percent(plan.overhead)} more time"
-    text = f"Fits: {plan.name} needs {peak} of {budget}, down from {format_bytes(plan.original_peak_bytes)}, for {price}"
+    sizes = of_example_sizes(plan.how)
+    text = f"Fits: {plan.name} needs {peak} of {budget}{sizes}, down from {format_bytes(plan.original_peak_bytes)}, for {price}"
     if plan.measured_after is None:
         return text + " as planned; not measured yet."
     text += f" as planned; measured {format_bytes(plan.measured_after.peak_bytes)}"
@@ -110,6 +161,11 @@ def plan_verdict(plan: MemoryPlan) -> str:
     if math.isnan(ratio):
         return f"{text}."
     return f"{text} and {format_percent(abs(ratio))} {'more' if ratio >= 0 else 'less'} time."
+
+
+def of_example_sizes(how: Mapping[str, str]) -> str:
+    """What a verdict adds where sizes depend on data and were taken from one call."""
+    return " with the sizes of the example inputs" if "example inputs" in how.get("sizes", "") else ""
 
 
 def plan_tone(plan: MemoryPlan) -> Tone:

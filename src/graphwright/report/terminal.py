@@ -18,7 +18,9 @@ from graphwright.report.layer_tree import layer_columns as layer_tree_columns
 from graphwright.report.layer_tree import layer_rows, total_row
 from graphwright.report.results import ROLES, Inspection, LayerCost, LayerTable, MemoryPlan, Role, Timeline
 from graphwright.report.summary import (
+    NO_LAYER,
     NOT_MEASURED,
+    ROLE_WORDS,
     Comparison,
     DecisionTotal,
     LiveGroup,
@@ -27,6 +29,7 @@ from graphwright.report.summary import (
     decision_totals,
     inspection_comparisons,
     inspection_facts,
+    inspection_lines,
     inspection_verdict,
     layers_by_share,
     live_groups,
@@ -34,6 +37,7 @@ from graphwright.report.summary import (
     phase_spans,
     plan_comparisons,
     plan_facts,
+    plan_lines,
     plan_tone,
     plan_verdict,
     timeline_summary,
@@ -44,6 +48,7 @@ from graphwright.report.units import format_bytes, format_count, format_flops
 
 __all__ = ["inspection_verdict", "plan_verdict", "print_inspection", "print_plan", "print_timeline"]
 
+_STATE = ("weights", "optimizer state", "inputs")
 _CHART_ROWS = 6
 _TABLE_ROWS = 8
 _BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -59,14 +64,26 @@ _DECISION_ORDER = ("save", "recompute", "offload")
 
 def print_inspection(inspection: Inspection, page: Page) -> None:
     page.headline(inspection_verdict(inspection))
-    table = inspection.table or LayerTable()
-    rows = layer_rows(inspection, table.depth)
-    page.table("Layers", [*rows, *total_row(rows)], layer_tree_columns(inspection, table), empty="no layers are known")
-    page.facts(inspection_facts(inspection))
-    page.section("Memory over the step", *_chart(inspection.timeline, page.body_width, inspection.timeline.peak_bytes, None))
-    _print_live("Live at the peak", inspection.timeline, page)
-    _print_layers(inspection.layers, page)
-    _print_comparisons(inspection_comparisons(inspection), page)
+    timeline = inspection.timeline
+    roles = sorted(((role, row[timeline.peak_step]) for role, row in timeline.bytes_by_role.items() if row), key=lambda row: -row[1])
+    page.flow([f"{ROLE_WORDS[role]} {format_bytes(nbytes)}" for role, nbytes in roles if nbytes], "   ", indent=2)
+    page.ranking(
+        "Largest", ((g.layer or NO_LAYER, g.nbytes) for g in live_groups(timeline.live_at_peak) if g.role not in _STATE), format_bytes
+    )
+    for text in inspection_lines(inspection):
+        page.paragraph(text)
+    if page.shows("layers"):
+        table = inspection.table or LayerTable()
+        rows = layer_rows(inspection, table.depth)
+        page.table("Layers", [*rows, *total_row(rows)], layer_tree_columns(inspection, table), empty="no layers are known")
+    if page.shows("all"):
+        page.facts(inspection_facts(inspection))
+    if page.shows("chart"):
+        page.section("Memory over the step", *_chart(timeline, page.body_width, timeline.peak_bytes, None))
+    if page.shows("all"):
+        _print_live("Live at the peak", timeline, page)
+        _print_layers(inspection.layers, page)
+        _print_comparisons(inspection_comparisons(inspection), page)
     page.origins(origins(inspection))
 
 
@@ -78,14 +95,21 @@ def print_timeline(timeline: Timeline, page: Page) -> None:
 def print_plan(plan: MemoryPlan, page: Page) -> None:
     top = chart_top_bytes(plan)
     page.headline(plan_verdict(plan), _TONE_STYLES[plan_tone(plan)])
-    page.facts(plan_facts(plan))
-    if plan.status != "unchanged":
-        page.section("Memory over the step, before", *_chart(plan.timeline_before, page.body_width, top, plan.budget_bytes))
-    page.section("Memory over the step, planned", *_chart(plan.timeline_after, page.body_width, top, plan.budget_bytes))
-    _print_live("Live at the planned peak", plan.timeline_after, page)
-    page.section("What becomes of the residuals", *_decisions(plan, page.body_width))
-    _print_layers(plan.layers, page)
-    _print_comparisons(plan_comparisons(plan), page)
+    for text in plan_lines(plan):
+        page.paragraph(text)
+    if page.shows("all"):
+        page.facts(plan_facts(plan))
+    if page.shows("chart"):
+        if plan.status != "unchanged":
+            page.section("Memory over the step, before", *_chart(plan.timeline_before, page.body_width, top, plan.budget_bytes))
+        page.section("Memory over the step, planned", *_chart(plan.timeline_after, page.body_width, top, plan.budget_bytes))
+    if page.shows("all"):
+        _print_live("Live at the planned peak", plan.timeline_after, page)
+        page.section("What becomes of the residuals", *_decisions(plan, page.body_width))
+    if page.shows("layers"):
+        _print_layers(plan.layers, page)
+    if page.shows("all"):
+        _print_comparisons(plan_comparisons(plan), page)
     page.origins(origins(plan))
 
 

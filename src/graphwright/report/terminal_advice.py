@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 from rich.text import Text
 
-from graphwright.report.advice import Advice, Suggestion, price_text
+from graphwright.report.advice import Advice, Suggestion, SuggestionKind, price_text
 from graphwright.report.out_of_memory import OutOfMemory
-from graphwright.report.terminal_layout import Page, wrapped
+from graphwright.report.tables import Column
+from graphwright.report.terminal_layout import Page, listed, wrapped
 from graphwright.report.terminal_peak import print_live
 from graphwright.report.units import feeds_text, format_bytes, printable
 
+_ROWS = 6
+
 
 def print_advice(advice: Advice, page: Page) -> None:
-    """Put the suggestions on a page, the best first, each with what to call or to run."""
+    """Put the suggestions on a page as a table, the best first, and how to follow the first one."""
     page.headline(f"{printable(advice.name)}: {advice.verdict}")
-    page.paragraph(f"Inputs: {feeds_text(advice.feeds)}")
-    _print_suggestions(advice, page)
+    if page.shows("all"):
+        page.paragraph(f"Inputs: {feeds_text(advice.feeds)}")
+        _print_suggestions(advice, page)
+    elif advice.suggestions:
+        page.lines(listed(page.width, enumerate(advice.suggestions, 1), _COLUMNS, limit=_ROWS))
+        first = advice.suggestions[0]
+        for label, text in (("In code", first.call), ("Command", _continued(printable(first.command), page.body_width))):
+            if text and first.fits:
+                page.line(Text(f"{label}: {printable(text, lines=True)}"))
     if not advice.suggestions:
-        page.section("What can be done", Text("nothing of what was looked at needs less", style="dim"))
-    if advice.lint:
+        page.section("What can be done", Text("nothing that was tried needs less", style="dim"))
+    if advice.lint and not page.shows("all"):
+        page.paragraph(f"Likely mistakes: {len(advice.lint)}. {advice.lint[0]}", "yellow")
+    elif advice.lint:
         page.section("Likely mistakes", *(Text(wrapped(f"- {finding}", page.body_width), style="yellow") for finding in advice.lint))
-    page.pairs("Left out", advice.left_out.items())
+    if page.shows("all"):
+        page.pairs("Left out", advice.left_out.items())
     page.origins(advice.how.items())
 
 
@@ -36,6 +50,16 @@ def print_out_of_memory(report: OutOfMemory, page: Page) -> None:
         _print_suggestions(report.advice, page)
     if report.left_out:
         page.pairs("Not known", [("the step", report.left_out)])
+
+
+_RESULTS: Mapping[SuggestionKind, str] = {"plan": "same bits", "plan, all verbs": "sums in another order"}
+_COLUMNS: Sequence[Column[tuple[int, Suggestion]]] = (
+    Column("", lambda row: f"{row[0]} {row[1].what if row[1].kind in ('batch', 'optimizer') else row[1].kind}", kind="name"),
+    Column("peak", lambda row: row[1].peak_bytes, format_bytes),
+    Column("fits", lambda row: "yes" if row[1].fits else "no", kind="text", style=lambda row: "green" if row[1].fits else "dim"),
+    Column("time", lambda row: row[1].time - 1, lambda change: "not known" if math.isnan(change) else f"{100 * change:+.0f} %"),
+    Column("results", lambda row: _RESULTS.get(row[1].kind, "change"), kind="text"),
+)
 
 
 def _print_suggestions(advice: Advice, page: Page) -> None:

@@ -1,51 +1,24 @@
-"""Costs against the batch size as text for a terminal: formulas, peaks at several sizes, the largest batch that fits."""
+"""Costs against the batch size as text for a terminal: peaks at several sizes, the largest batch that fits."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import RenderableType
-from rich.text import Text
-
-from graphwright.analyze.formula import Formula
-from graphwright.report.batch_results import BatchFormulas, MaxBatch, MeasuredBatch
+from graphwright.report.batch_results import MaxBatch, MeasuredBatch
 from graphwright.report.sweep import SweepResult, sweep_columns, sweep_rows
 from graphwright.report.tables import Column, chosen
-from graphwright.report.terminal_layout import Page, wrapped
+from graphwright.report.terminal_layout import Page
 from graphwright.report.units import feeds_text, format_bytes, format_bytes_apart, format_count, printable
 
-_PIECES = 8
 _BAR_CELLS = 32
-
-
-def print_formulas(formulas: BatchFormulas, page: Page) -> None:
-    peak = formulas.peak_bytes.told_apart()[-1]
-    text = Formula((peak,), formulas.peak_bytes.variable, "bytes")
-    where = f" for {formulas.peak_bytes.where(peak)}" if peak.first > 1 else ""
-    page.headline(f"{printable(formulas.name)}: {text} at its peak{where}.")
-    page.paragraph(f"Inputs: {feeds_text(formulas.feeds)}")
-    for name, formula in formulas.formulas.items():
-        label = name.replace("_", " ").replace("flops", "FLOPs").removesuffix(" bytes")
-        page.section(label, pieces_table(formula, page.body_width))
-    page.origins(formulas.how.items())
-
-
-def pieces_table(formula: Formula, width: int) -> RenderableType:
-    """A formula, one line for each range of sizes."""
-    lines = formula.lines()
-    shown = lines if len(lines) <= _PIECES else (*lines[: _PIECES - 2], ("...", f"{len(lines) - _PIECES + 1} pieces more"), lines[-1])
-    return Text(
-        "\n".join(wrapped(f"{where}: {text}" if where not in ("", "...") else f"{where} {text}".strip(), width) for where, text in shown)
-    )
 
 
 def print_max_batch(answer: MaxBatch, page: Page) -> None:
     page.headline(max_batch_verdict(answer))
     page.paragraph(f"Inputs: {feeds_text(answer.feeds)}")
     columns = chosen(_AROUND, "batch", "predicted peak", *(["measured peak"] if answer.measured else []), "budget", "fits")
-    if rows := _max_batch_rows(answer):
-        page.table("Around the budget", rows, columns)
-    page.section("Predicted peak", pieces_table(answer.formula, page.body_width))
+    if answer.batch is not None:
+        page.table("Around the budget", _max_batch_rows(answer), columns)
     page.origins(answer.how.items())
 
 
@@ -75,10 +48,8 @@ _AROUND: Sequence[Column[tuple[int, str, str, str, bool]]] = (
 
 def _max_batch_rows(answer: MaxBatch) -> list[tuple[int, str, str, str, bool]]:
     measured = {m.batch: m for m in answer.measured}
-    around = {} if answer.batch is None else {answer.batch: answer.peak_bytes, answer.batch + 1: answer.next_peak_bytes}
     rows: list[tuple[int, str, str, str, bool]] = []
-    for size in sorted({*measured, *around} - {0}):
-        predicted = around.get(size, int(answer.formula(size)))
+    for size, predicted in answer.predicted.items():
         known = measured.get(size)
         fits = known.fits if known else predicted <= answer.budget_bytes
         rows.append((size, *_apart(predicted, known, answer.budget_bytes), fits))

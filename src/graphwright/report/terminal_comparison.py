@@ -11,9 +11,10 @@ from graphwright.report.comparison import FIGURES, LAYER_FIGURES, CheckResult, C
 from graphwright.report.summary import NO_LAYER, Fact
 from graphwright.report.tables import Cell, Column, signed
 from graphwright.report.terminal_layout import Page, listed, wrapped
-from graphwright.report.units import feeds_text, format_count, format_percent, printable
+from graphwright.report.units import feeds_text, format_count, format_percent, printable, shorten_middle
 
 _ROWS = 20
+_FIRST = ("peak_bytes", "resident_bytes", "parameters", "total_flops", "bytes_moved", "nodes")
 _SIGNS = {"added": "+", "removed": "-", "changed": "~", "same": " "}
 _STYLES = {"added": "green", "removed": "red", "changed": "yellow", "same": ""}
 
@@ -32,8 +33,12 @@ def print_comparison(comparison: Comparison, page: Page) -> None:
     page.headline(comparison_verdict(comparison))
     page.line(Text())
     for letter, costs in (("A", comparison.a), ("B", comparison.b)):
-        page.line(Text(_indented(f"{letter}: {_title(costs)}", page.body_width)))
-    page.table("Figures", FIGURES, figure_columns(comparison))
+        page.line(Text(_indented(f"{letter}: {shorten_middle(_title(costs), page.body_width - 3)}", page.body_width)))
+    a, b = comparison.a.figures, comparison.b.figures
+    shown = [name for name in FIGURES if page.shows("all") or (a[name] != b[name] and name in _FIRST)]
+    page.table("Figures", shown, figure_columns(comparison), empty="all the same")
+    if not page.shows("all"):
+        return
     _print_layers(comparison, page)
     for letter, costs in (("A", comparison.a), ("B", comparison.b)):
         if costs.unknown_flop_ops:
@@ -134,7 +139,7 @@ def print_check(result: CheckResult, page: Page) -> None:
         page.table("Checked", result.findings, [column for column in _FINDINGS if column.label not in hidden])
     else:
         page.facts(_facts(result.costs))
-    if result.comparison is not None:
+    if result.comparison is not None and page.shows("all"):
         _print_layers(result.comparison, page)
     for warning in result.warnings:
         page.section("Warning", Text(wrapped(warning, page.body_width)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from graphwright.analyze.formula import Formula
 from graphwright.report.flop_count import FlopCount, UnknownOps
@@ -21,6 +20,9 @@ def print_flop_count(count: FlopCount, page: Page) -> None:
     page.facts(flop_facts(count))
     if count.unknown:
         page.table("Not counted", count.unknown.items(), _UNKNOWN)
+    if not page.shows("all"):
+        page.ranking("Most", [(row.name, row.total) for row in count.per_op_type.values()], format_flops)
+        return
     for heading, rows in (("op type", count.per_op_type.values()), ("layer", count.per_layer.values())):
         columns = flop_columns(heading, rows)
         if len(columns) > 3:
@@ -48,8 +50,7 @@ def flop_facts(count: FlopCount) -> list[Fact]:
         Fact("total", _flops(count.total, count.formulas, "total"), "a multiply-add counts as two"),
     ]
     if "bytes_moved" in count.formulas:
-        moved = replace(count.formulas["bytes_moved"], unit="bytes")
-        facts.append(Fact("bytes moved", moved.lines()[-1][1], "inputs read once, outputs written once"))
+        facts.append(Fact("bytes moved", count.formulas["bytes_moved"].in_bytes(), "inputs read once, outputs written once"))
     if math.isfinite(count.bytes_moved):
         intensity = "" if math.isnan(count.arithmetic_intensity) else f"{count.arithmetic_intensity:.3g} FLOP per byte"
         facts.append(Fact("bytes moved", format_bytes(count.bytes_moved), intensity))

@@ -43,6 +43,7 @@ class Page:
 
     Args:
         console: what is printed on; standard output by default.
+        parts: of the result that are printed beside its first screen; "all" for the whole.
 
     Attributes:
         width: cells that a line may take: what the console has, up to `MAX_WIDTH`.
@@ -62,18 +63,43 @@ class Page:
           MatMul   1.0 G
     """
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(self, console: Console | None = None, parts: Sequence[str] = ()) -> None:
         self._console = console or SafeConsole()
+        self._parts = parts
         self.width = min(self._console.width, MAX_WIDTH)
         self.body_width = self.width - _INDENT
+
+    def shows(self, part: str) -> bool:
+        """Whether a part of the result is printed beside its first screen."""
+        return part in self._parts or "all" in self._parts
 
     def line(self, renderable: RenderableType) -> None:
         """Print as it is: no highlighting, no markup."""
         self._console.print(renderable, width=self.width, highlight=False, markup=False, emoji=False)
 
+    def lines(self, renderables: Iterable[RenderableType]) -> None:
+        """Print one below another."""
+        for renderable in renderables:
+            self.line(renderable)
+
     def paragraph(self, text: str, style: str = "") -> None:
         """Text, broken at spaces."""
         self.line(Text(wrapped(text, self.width), style=style))
+
+    def flow(self, items: Sequence[str], gap: str, *, indent: int = 0) -> None:
+        """Short texts one after another, each whole on a line."""
+        lines = [""]
+        for item in items:
+            fits = cell_len(lines[-1] + gap + item) <= self.width - indent
+            lines[-1:] = [lines[-1] + gap * bool(lines[-1]) + item] if fits or not lines[-1] else [lines[-1] + gap.rstrip(), item]
+        for line in filter(None, lines):
+            self.line(Text(" " * indent + line, no_wrap=True))
+
+    def ranking(self, label: str, amounts: Iterable[tuple[str, float]], form: Callable[[float], str], limit: int = 3) -> None:
+        """The largest amounts by name, in a line or two."""
+        known = sorted((row for row in amounts if row[1] > 0), key=lambda row: -row[1])[:limit]
+        items = [f"{shorten_middle(printable(name), self.width // 2)} {form(amount)}" for name, amount in known]
+        self.flow([f"{label}: {item}" for item in items[:1]] + items[1:], ", ")
 
     def headline(self, text: str, style: str = "bold") -> None:
         """The one sentence that says what the result comes to."""
@@ -117,14 +143,15 @@ class Page:
             self.section(title, _grid(pairs, self.body_width))
 
     def origins(self, how: Iterable[tuple[str, str]]) -> None:
-        """The last section: each figure, and how it was obtained."""
-        self.pairs("How each figure was obtained", how)
+        """The last section of the whole result: each figure, and how it was obtained."""
+        if self.shows("all"):
+            self.pairs("How each figure was obtained", how)
 
 
-def rendered(print_function: Callable[[*_Values, Page], None], *values: *_Values) -> str:
+def rendered(print_function: Callable[[*_Values, Page], None], *values: *_Values, parts: Sequence[str] = ()) -> str:
     """What `print_function(*values, page)` puts on a page, as plain text of 80 columns."""
     console = plain_console()
-    print_function(*values, Page(console))
+    print_function(*values, Page(console, parts))
     return plain_text(console)
 
 

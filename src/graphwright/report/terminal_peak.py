@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from graphwright.report.peak_prediction import PeakPrediction
-from graphwright.report.summary import Fact
+from graphwright.report.summary import NO_LAYER, Fact, of_example_sizes
 from graphwright.report.tables import Column
 from graphwright.report.terminal_layout import Page
 from graphwright.report.units import format_bytes, format_percent, printable
@@ -17,7 +17,11 @@ _ROWS = 12
 def print_peak(prediction: PeakPrediction, page: Page) -> None:
     page.headline(_verdict(prediction))
     page.facts(_facts(prediction))
-    print_live(prediction, page)
+    if page.shows("all"):
+        print_live(prediction, page)
+    else:
+        page.ranking("Live there", [(role, nbytes) for role, nbytes in prediction.by_role.items()], format_bytes, 6)
+        page.ranking("Largest", [(layer or NO_LAYER, nbytes) for layer, nbytes in prediction.by_layer.items()], format_bytes)
     page.origins(prediction.how.items())
 
 
@@ -35,7 +39,7 @@ def print_live(prediction: PeakPrediction, page: Page) -> None:
 
 
 def _verdict(prediction: PeakPrediction) -> str:
-    text = f"{printable(prediction.name)}: {format_bytes(prediction.peak_bytes)} at its peak"
+    text = f"{printable(prediction.name)}: {format_bytes(prediction.peak_bytes)} at its peak{of_example_sizes(prediction.how)}"
     if prediction.order == "traced":
         return f"{text}, when its operations run in the order in which they were traced."
     if prediction.order == "xla":
@@ -46,6 +50,6 @@ def _verdict(prediction: PeakPrediction) -> str:
 
 def _facts(prediction: PeakPrediction) -> list[Fact]:
     facts = [Fact("peak", format_bytes(prediction.peak_bytes), f"reached at {printable(prediction.peak_op)}")]
-    if prediction.order == "executor":
+    if prediction.order == "executor" and prediction.simulations > 1:
         facts.append(Fact("lowest", format_bytes(prediction.low_bytes), f"of {prediction.simulations} simulations"))
     return [*facts, Fact("resident", format_bytes(prediction.resident_bytes), "variables, inputs and constants")]

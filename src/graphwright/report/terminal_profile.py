@@ -5,27 +5,45 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from graphwright.analyze.profile_tree import TreeNode, TreeOptions
 from graphwright.analyze.step_profile import StepProfile, by_layer, by_op_type, whole
-from graphwright.plain import Result, plain
+from graphwright.plain import plain
+from graphwright.report.draw import Printed
 from graphwright.report.summary import Fact
 from graphwright.report.tables import Column, chosen, profile_column, profile_columns
-from graphwright.report.terminal_layout import Page, listed, rendered
+from graphwright.report.terminal_layout import Page, listed
 from graphwright.report.units import format_bytes, format_count, format_flops, format_percent, format_time, printable
 
 _ROWS = 12
+_FEW = 5
 _TREE_ROWS = 200
 
 
-def print_profile(profile: StepProfile, how: Mapping[str, str], page: Page) -> None:
+class _Measured(Protocol):
+    """What a profile holds beside its records."""
+
+    @property
+    def step(self) -> StepProfile: ...
+    @property
+    def how(self) -> Mapping[str, str]: ...
+
+
+def print_profile(measured: _Measured, page: Page) -> None:
+    profile, whole = measured.step, page.shows("all")
     page.headline(profile_verdict(profile))
-    page.facts(profile_facts(profile))
+    facts = profile_facts(profile)
+    if whole:
+        page.facts(facts)
+    else:
+        page.flow([f"{fact.label} {fact.value}" for fact in facts], "   ", indent=2)
     op_types = chosen(profile_columns("op type"), "op type", "time", "share", "runs", "FLOP/s", "FLOP/B", "bytes")
-    page.table("Per op type", by_op_type(profile).values(), op_types, limit=_ROWS)
-    layers = chosen(profile_columns("layer"), "layer", "forward", "back, opt.", "share", "params", "FLOP/s", "bytes")
-    page.table("Per layer", by_layer(profile).values(), layers, limit=_ROWS)
-    page.origins(how.items())
+    page.table("Per op type", by_op_type(profile).values(), op_types, limit=_ROWS if whole else _FEW)
+    if whole:
+        layers = chosen(profile_columns("layer"), "layer", "forward", "back, opt.", "share", "params", "FLOP/s", "bytes")
+        page.table("Per layer", by_layer(profile).values(), layers, limit=_ROWS)
+    page.origins(measured.how.items())
 
 
 def profile_verdict(profile: StepProfile) -> str:
@@ -68,7 +86,7 @@ def profile_facts(profile: StepProfile) -> list[Fact]:
 
 
 @dataclass(frozen=True)
-class ProfileTree(Result):
+class ProfileTree(Printed):
     """A tree that prints itself. What `Profile.tree` gives.
 
     Attributes:
@@ -78,9 +96,6 @@ class ProfileTree(Result):
 
     root: TreeNode
     options: TreeOptions
-
-    def __str__(self) -> str:
-        return rendered(print_tree, self)
 
     def rows(self) -> Iterator[tuple[int, TreeNode]]:
         """The nodes that are shown, each with its depth, from the top."""

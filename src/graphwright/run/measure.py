@@ -40,7 +40,6 @@ from graphwright.ir.traits.values import VIEWS
 from graphwright.run.meter import COUNTING_ENVIRONMENT, MEMORY_ENVIRONMENT
 from graphwright.run.traced_step import TracedStep, first_batch, resolve
 from graphwright.source.rebuild import is_jit_compiled, variable_behind
-from graphwright.source.sent_values import sent_handles
 from graphwright.source.step_file import write_steps
 
 tf: Any = importlib.import_module("tensorflow")
@@ -170,7 +169,7 @@ def measure_many(
 def resident_bytes(step: TracedStep) -> int:
     """Bytes that the step holds from its start to its end: variables, captured constants, constants in the graph, arguments.
 
-    Each buffer counts once, also where several placeholders stand for it; a variable that is in a file between two runs does not.
+    Each buffer counts once, also where several placeholders stand for it.
 
     >>> import tensorflow as tf
     >>> weight = tf.Variable(tf.zeros([10, 10]))
@@ -178,7 +177,7 @@ def resident_bytes(step: TracedStep) -> int:
     600
     """
     total = 0
-    seen = {id(handle) for handle in sent_handles(step.function)}
+    seen = set[int]()
     for tensor in [*step.arguments, *(external for external, _ in step.captures)]:
         if id(tensor) in seen:
             continue

@@ -35,7 +35,6 @@ from graphwright.run.traced_step import TracedStep, first_batch, resolve
 from graphwright.source.concrete_function import meets_other_processes
 from graphwright.source.graph_def import nodes_of
 from graphwright.source.rebuild import is_jit_compiled, rebuild_concrete_function, variable_behind
-from graphwright.source.sent_values import bring_back, value_of
 
 tf: Any = importlib.import_module("tensorflow")
 
@@ -137,8 +136,6 @@ def verify(
     exact = exact and not (is_jit_compiled(left.function) or is_jit_compiled(right.function))  # XLA fuses each in its own way
     # All processes must run the same steps, so none may run one more because of what it alone has found.
     exact = exact and not meets_other_processes(left.function)
-    for handle in (*handles.values(), *theirs.values()):
-        bring_back(handle)  # the other step may know nothing of files
     start, their_start = (_read_all(side) for side in (handles, theirs))
 
     def compare(rerun: TracedStep, *, bitwise: bool, free: _Free | None = None, nudged: int = 0) -> _Difference:
@@ -313,7 +310,7 @@ def _read(name: str, handle: Any) -> NDArray[Any]:
         raise ArgumentError(
             f"variable {name} has no value", cause="it was created and never initialized", remedy="initialize it, or run the step once"
         )
-    return np.array(value_of(handle, _dtype(handle)).numpy())
+    return np.array(tf.raw_ops.ReadVariableOp(resource=handle, dtype=_dtype(handle)).numpy())
 
 
 def _read_all(handles: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
@@ -337,7 +334,6 @@ def _in_order(ours: list[tuple[str, NDArray[Any]]], theirs: list[tuple[str, NDAr
 
 def _restore(handles: Mapping[str, Any], values: Mapping[str, NDArray[Any]]) -> None:
     for name, handle in handles.items():
-        bring_back(handle)  # or its file would be left behind
         # A copy: on the CPU a tensor may share the array's memory, and the next update writes into it.
         tf.raw_ops.AssignVariableOp(resource=handle, value=tf.constant(values[name].copy(), dtype=_dtype(handle)))
 

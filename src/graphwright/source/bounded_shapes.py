@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from graphwright.ir.dtypes import Argument, Numbers, Shape, filled
-from graphwright.ir.traits.arithmetic import GOES_BY_ELEMENTS
+from graphwright.ir.traits.arithmetic import GOES_BY_ELEMENTS, TAKES_OUT_OF_LIST
 from graphwright.ir.traits.control_flow import BRANCHES, ENTERS, EXITS, LOOPS, MERGES, NEXT_ITERATIONS, SWITCHES
 from graphwright.ir.walk import in_order
 from graphwright.source import private_tensorflow
@@ -37,7 +37,7 @@ _COUNTED = frozenset(
     "RandomStandardNormal TruncatedNormal StatelessRandomUniform StatelessRandomNormal StatelessTruncatedNormal "
     "StatelessRandomUniformV2 StatelessRandomNormalV2 StatelessTruncatedNormalV2 UnsortedSegmentSum UnsortedSegmentProd "
     "UnsortedSegmentMax UnsortedSegmentMin Conv2DBackpropInput Conv3DBackpropInputV2 DepthwiseConv2dNativeBackpropInput "
-    "ResizeBilinear ResizeNearestNeighbor ResizeBicubic ResizeArea".split()
+    "ResizeBilinear ResizeNearestNeighbor ResizeBicubic ResizeArea StridedSliceGrad".split()
 )
 """Op types whose outputs grow with each number that they read, none of which is below zero; placed ones grow or shrink with it."""
 _FINDS = frozenset(
@@ -117,9 +117,12 @@ class _Bounds:
         self.largest: dict[Any, Any] = {}
         self.flat: dict[Any, Any] = {}  # as many elements, in a shape that is not known
         self.known: dict[Any, Numbers | None] = {}
+        self.elements: dict[Any, Shape] = {}  # of lists
         for tensor, argument in given:
             if argument.exact is not None:
                 self.largest[tensor.ref()] = self.tf.compat.v1.placeholder(tensor.dtype, argument.shape)
+            if argument.element is not None:
+                self.elements[tensor.ref()] = argument.element
             if argument.numbers is not None:
                 self.known[tensor.ref()] = argument.numbers
 
@@ -129,6 +132,8 @@ class _Bounds:
 
     def bind(self, op: Any) -> bool:
         """Set the largest shapes of what a node gives; whether it is this node that finds out how many there are."""
+        if op.inputs and (element := self.elements.get(op.inputs[0].ref())) is not None:
+            self.elements.update((t.ref(), element) for t in op.outputs if t.dtype == self.tf.variant)
         lists = [t for t in op.outputs if t.dtype == self.tf.variant]
         open_ = [t for t in op.outputs if t.dtype.size and not t.shape.is_fully_defined()]
         if not open_ and not lists:
@@ -155,6 +160,7 @@ class _Bounds:
         if not (is_exact or self.bounds):
             return False
         is_source = op.type in _FINDS | BRANCHES and (self.sizes or all(t.shape.is_fully_defined() for t in op.inputs if t.dtype.size))
+        is_source = is_source and not (op.type in ("Slice", "StridedSlice") and all(t.op.type == "Const" for t in op.inputs[1:]))
         for tensor in open_:
             index: int = tensor.value_index
             shape = shapes[index]
@@ -197,7 +203,7 @@ class _Bounds:
             made = [self._made(op, ends) for ends in itertools.product(*fixed)]
         except ValueError:  # two bounds of one size differ, or an end that no run can have
             return merged
-        shapes = [_largest([shape_of(outputs[k]) for outputs in made]) for k in range(len(op.outputs))]
+        shapes = [largest([shape_of(outputs[k]) for outputs in made]) for k in range(len(op.outputs))]
         return [filled(shape, other) for shape, other in zip(shapes, merged, strict=True)]
 
     def _fixed(self, op: Any, k: int, tensor: Any) -> list[Any]:
@@ -231,8 +237,10 @@ class _Bounds:
     def _found(self, op: Any, inputs: Sequence[Any]) -> Sequence[Shape] | None:
         """The largest shapes of the outputs of a node that finds some of its input's elements; None for another node."""
         first = _known(inputs[0]) if inputs else None
+        if op.type in TAKES_OUT_OF_LIST and (element := self.elements.get(op.inputs[0].ref())) is not None:
+            return [element] * len(op.outputs)
         if op.type == "Merge":
-            return [_largest([shape_of(t) for t in inputs]), ()]
+            return [largest([shape_of(t) for t in inputs]), ()]
         if op.type == "Reshape":
             return [_reshaped(_count(self.known_size(op.inputs[0])), self.numbers_of(op.inputs[1]))]
         if first is None:
@@ -273,13 +281,13 @@ class _Bounds:
             return nothing, False
         if not results:
             return nothing, False
-        shapes = [_largest([outputs[k][0] for outputs in results]) for k in range(len(op.outputs))]
+        shapes = [largest([outputs[k][0] for outputs in results]) for k in range(len(op.outputs))]
         sized = [k for k, t in enumerate(op.outputs) if t.dtype.size]
         is_same = all(outputs[k][2] and outputs[k][0] == shapes[k] for outputs in results for k in sized)
         if op.type in LOOPS:
             starts = [argument.shape for argument in given]
             is_same = is_same and all(starts[k] == shapes[k] for k in sized)
-            return starts if all(_largest([starts[k], shapes[k]]) == starts[k] for k in sized) else nothing, is_same
+            return starts if all(largest([starts[k], shapes[k]]) == starts[k] for k in sized) else nothing, is_same
         for k, tensor in enumerate(op.outputs):
             self.known[tensor.ref()] = _either([outputs[k][1] for outputs in results])
         return shapes, is_same
@@ -399,7 +407,7 @@ def _sizes_of(tensor: Any, largest: Any) -> Numbers | None:
     return np.array([0 if d is None else d for d in exact], np.int64), np.array(most, np.int64)
 
 
-def _largest(shapes: Sequence[Shape]) -> Shape:
+def largest(shapes: Sequence[Shape]) -> Shape:
     """In each dimension the largest, or None where one of them is open; None where they have not as many dimensions."""
     known = [shape for shape in shapes if shape is not None]
     if not known or len(known) < len(shapes) or len(set(map(len, known))) > 1:

@@ -59,20 +59,19 @@ def infer_shapes(graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | Non
     return inferred.found
 
 
-def infer_body_shapes(body: Graph, arguments: Sequence[Argument]) -> tuple[list[str], dict[Value, Numbers]]:
+def infer_body_shapes(body: Graph, arguments: Sequence[Argument]) -> dict[Value, Numbers]:
     """Set the shapes in the body of a function from those of its arguments.
 
     A dimension that inference leaves open keeps what tracing found.
 
     Returns:
-        The names of the nodes that give as many rows as there are in the data, where as many as there can be were taken; and the integers
-        that the body hands to other functions, where they are known.
+        The integers that the body hands to other functions, where they are known.
 
     Raises:
         UnknownShapeError: TensorFlow refuses the function with these shapes.
     """
     try:
-        inferred = _inferred(body, arguments, bounded=Known())
+        inferred = _inferred(body, arguments, bounded=_known_inside(body))
     except ValueError as error:
         raise UnknownShapeError(
             f"the function cannot take these shapes: {', '.join(format_shape(a.shape) for a in arguments)}",
@@ -89,7 +88,13 @@ def infer_body_shapes(body: Graph, arguments: Sequence[Argument]) -> tuple[list[
     _note_bounds(body, inferred)
     handed_on = {v for node in body.nodes if called_functions(node) for v in node.inputs if v.producer.name in inferred.tensors}
     known = {v: inferred.numbers(inferred.made[v.producer.name][v.index]) for v in handed_on}
-    return inferred.found, {v: numbers for v, numbers in known.items() if numbers is not None}
+    return {v: numbers for v, numbers in known.items() if numbers is not None}
+
+
+def _known_inside(body: Graph) -> Known:
+    """The sizes in the body of a function that depend on data and are known from elsewhere."""
+    found = {value.producer for value in body.at_most} - {value.producer for value in body.inputs}
+    return Known(sizes={node.name: [value.shape for value in node.outputs] for node in found})
 
 
 def _note_bounds(graph: Graph, inferred: Bounded) -> None:
@@ -119,6 +124,8 @@ def _inferred(graph: Graph, arguments: Sequence[Argument], *, bounded: Known | N
             if value.producer.control_consumers:
                 input_map[f"^{value.producer.name}"] = tensor
         graph_def = forbid_to_run(to_graph_def(graph, keep=lambda node: node not in inputs))
+        for node in graph_def.node:  # the gradient of a loop's body is placed with nodes of the body, which are not here
+            node.attr.pop("_class", None)
         sizes, functions = (bounded or Known()).sizes, partial(_results, graph, bounded)
         return import_bounded(graph_def, input_map, functions, given, sizes, bounds=bounded is not None)
 
@@ -140,7 +147,7 @@ def _results(graph: Graph, bounded: Known | None, name: str, arguments: Sequence
     node = graph[name]
     for function in called_functions(node, "body") or called_functions(node):
         body = graph.functions[function].body
-        inferred = _inferred(body, arguments, bounded=None if bounded is None else Known())
+        inferred = _inferred(body, arguments, bounded=None if bounded is None else _known_inside(body))
         position = {value: k for k, value in enumerate(body.inputs)}
         outputs: list[tuple[Shape, Numbers | None, bool]] = []
         for value in body.outputs:

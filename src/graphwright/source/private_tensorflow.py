@@ -6,10 +6,9 @@ TensorFlow has no public way to make a `ConcreteFunction` of a `GraphDef`, nor t
 
 import importlib
 import threading
-import weakref
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager, suppress
-from functools import cache, wraps
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import cache
 from types import FrameType
 from typing import Any
 
@@ -158,9 +157,14 @@ def is_default_strategy(strategy: Any) -> bool:
     return type(strategy).__name__ in ("_DefaultDistributionStrategy", "_DefaultDistributionStrategyV1")
 
 
-def call_flat(function: Any, arguments: Sequence[Any]) -> Any:
-    """Call a `ConcreteFunction` with flat tensors, captures left out; its structured outputs."""
-    return function._call_flat(list(arguments), function.captured_inputs)
+def eager_mode() -> AbstractContextManager[None]:
+    """Execute eagerly in this block, in this thread, also where the process does not (`tf.compat.v1.disable_eager_execution`)."""
+    return _private("eager.context").eager_mode()
+
+
+def call_flat(function: Any, arguments: Sequence[Any], captures: Sequence[Any] | None = None) -> Any:
+    """Call a `ConcreteFunction` with flat tensors, captures left out, or others in their place; its structured outputs."""
+    return function._call_flat(list(arguments), function.captured_inputs if captures is None else list(captures))
 
 
 def traces_of(function: Any) -> list[Any]:
@@ -427,25 +431,3 @@ def call_in(frames: Iterable[FrameType]) -> tuple[Any, tuple[Any, ...], dict[str
             function, *args = held["args"]
             return function, tuple(args), dict(held["kwargs"])
     return None
-
-
-def before_python_uses(variable: Any, prepare: Callable[[], object]) -> None:
-    """Have a function called each time before Python, outside of graphs, reads a variable or assigns to it: checkpoints do, too."""
-    tf = import_tensorflow()
-    known: Any = weakref.ref(variable)
-    kind: Any = variable.__class__
-
-    def prepared(method: Callable[..., Any]) -> Callable[..., Any]:
-        @tf.autograph.experimental.do_not_convert
-        @wraps(method)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if tf.executing_eagerly():
-                prepare()
-            return method(known(), *args, **kwargs)
-
-        return call
-
-    some = [f"{kind_of}_{how}" for kind_of in ("scatter", "scatter_nd") for how in ("sub", "add", "max", "min", "update")]
-    some += ["scatter_mul", "scatter_div", "batch_scatter_update", "sparse_read", "gather_nd"]  # `tf.gather` comes by `sparse_read`
-    for name in ("_read_variable_op", "assign", "assign_add", "assign_sub", *some):
-        setattr(variable, name, prepared(getattr(kind, name)))

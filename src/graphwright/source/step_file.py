@@ -19,7 +19,6 @@ from graphwright.errors import FileFormatError, GraphError, UnsupportedError
 from graphwright.ir.traits.effects import CALLS_PYTHON
 from graphwright.source.graph_def import nodes_of
 from graphwright.source.rebuild import is_jit_compiled, rebuild_concrete_function, variable_behind
-from graphwright.source.sent_values import value_of
 from graphwright.source.tensorflow_import import import_tensorflow
 
 tf: Any = import_tensorflow()
@@ -140,7 +139,7 @@ class _ValueWriter:
 
     def _write(self, tensor: Any, number: int) -> dict[str, Any]:
         variable = variable_behind(tensor)
-        value = tensor if variable is None else value_of(tensor, variable[1])
+        value = tensor if variable is None else tf.raw_ops.ReadVariableOp(resource=tensor, dtype=variable[1])
         entry: dict[str, Any] = {"kind": "constant" if variable is None else "variable", "dtype": value.dtype.name}
         if variable is not None:
             entry["shape"] = variable[0].as_list() if variable[0].rank is not None else None

@@ -8,24 +8,32 @@ from functools import partial
 from typing import Any
 
 from graphwright.analyze.loops import LoopCosts, loop_costs, stacked_shapes
-from graphwright.analyze.unknown_shapes import blame_unknown_shapes
+from graphwright.analyze.unknown_shapes import blame_unknown_shapes, is_counted_in_data
 from graphwright.analyze.variable_access import find_accesses
 from graphwright.analyze.workspace import onednn_enabled
 from graphwright.ir.dtypes import Known, Shape
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.edit.prune import prune
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits.control_flow import NEXT_ITERATIONS, is_control_flow
+from graphwright.ir.traits.control_flow import COMPILED, NEXT_ITERATIONS, is_control_flow
 from graphwright.ir.traits.effects import Purity
 from graphwright.report.progress import tell
 from graphwright.run.measure_loops import measure_shapes, measure_trip_counts
 from graphwright.run.traced_step import TracedStep, number_of_tensor
 from graphwright.source.attributes import constant_array
-from graphwright.source.concrete_function import Binding, compiled_calls, evaluate_constants, from_concrete_function, sparse_sizes
+from graphwright.source.concrete_function import (
+    Binding,
+    compiled_calls,
+    evaluate_constants,
+    from_concrete_function,
+    only_convolves,
+    sparse_sizes,
+)
 from graphwright.source.import_graph import infer_body_shapes
 from graphwright.source.never_run import only_computes
 from graphwright.source.op_types import is_stateful
 from graphwright.source.rebuild import value_of_variable
+from graphwright.step.compiled_calls import compiled_call_bytes
 from graphwright.step.infer_shapes import infer_flat_shapes
 from graphwright.transform.fold_constants import fold_constants, fold_shapes
 from graphwright.transform.inline_calls import inline_functions
@@ -89,7 +97,8 @@ def flat_step(traced: TracedStep, *, uncompiled: bool = False) -> FlatStep:
     tell("counting the rounds of loops")
     flat.graph.example.update(measure_trip_counts(flat.graph, flat.binding, traced.arguments, unknown, constant_array))
     costs = find_loop_costs(flat.graph)
-    return replace(flat, loops=replace(costs, notes=tuple(dict.fromkeys((*flat.loops.notes, *costs.notes)))))
+    notes = tuple(dict.fromkeys((*flat.loops.notes, *costs.notes)))
+    return replace(flat, loops=replace(costs, notes=notes, bounded=flat.loops.bounded, measured=flat.loops.measured))
 
 
 def counted_graph(traced: TracedStep) -> tuple[Graph, Binding]:
@@ -101,8 +110,8 @@ def counted_graph(traced: TracedStep) -> tuple[Graph, Binding]:
     graph, binding = from_concrete_function(traced.function, planned=False)
     flat, purity = flatten_graph(graph, dict(enumerate(traced.shapes)), infer=True, fold_floats=False)
     flat.example.update(_known_numbers(flat, binding, traced.numbers))
-    if traced.is_runnable and not traced.is_compiled:
-        _bind_sizes(flat, None, partial(measure_shapes, flat, binding, traced.arguments, purity), whatever=True)
+    runs = traced.is_runnable and not traced.is_compiled
+    bind_sizes(flat, measure=partial(measure_shapes, flat, binding, traced.arguments, purity) if runs else None)
     return flat, binding
 
 
@@ -133,7 +142,7 @@ def flatten(
         feeds: shapes of flat arguments by position, where they are not static in the function.
         compiled: whether it is planned for XLA, which may compile it then.
         uncompiled: whether convolutions that the step has XLA compile by themselves may run by oneDNN's kernels, where it is there.
-        example: tensors for the flat arguments. Sizes that depend on data and that nothing bounds are those of this call.
+        example: tensors for the flat arguments. Sizes that depend on data are those of this call.
         numbers: those of flat arguments by position, where they are scalars that are known.
 
     Raises:
@@ -141,56 +150,63 @@ def flatten(
         UnknownShapeError: the feeds do not fit the step.
     """
     tell("reading the graph")
-    graph, binding = from_concrete_function(function, compiled=compiled, uncompiled=uncompiled and onednn_enabled())
-    calls = 0 if compiled else len(compiled_calls(graph))
-    graph, purity = flatten_graph(graph, feeds)
+    graph, binding = from_concrete_function(function, compiled=compiled)
+    calls = [call for call in compiled_calls(graph) if only_convolves(call, graph)] if uncompiled and onednn_enabled() else []
+    for call in calls:
+        call.graph.set_attr(call, COMPILED, None)
+    graph, purity = flatten_graph(graph, feeds, compiled=compiled)
     graph.example.update(_known_numbers(graph, binding, numbers or {}))
     if not compiled:  # XLA has an order of its own
         order_updates(graph, purity)
     measure = partial(measure_shapes, graph, binding, example, purity) if example and not compiled else None
-    return FlatStep(graph, binding, purity, find_loop_costs(graph, Known(numbers=sparse_sizes(function)[1]), measure), calls)
+    return FlatStep(graph, binding, purity, find_loop_costs(graph, Known(numbers=sparse_sizes(function)[1]), measure), len(calls))
 
 
 def find_loop_costs(graph: Graph, known: Known | None = None, measure: Measure | None = None) -> LoopCosts:
     """What the loops and lists of a flat graph cost; sizes that depend on data are bounded first.
 
     Args:
-        known, measure: see `_bind_sizes`.
+        known, measure: see `bind_sizes`.
     """
-    found, measured = _bind_sizes(graph, known, measure)
-    costs = loop_costs(graph, constant_array, infer_body=infer_body_shapes, found=[name for name in found if name not in measured])
-    said = f"sizes as in the example inputs, which other data may exceed: {', '.join(measured)}"
-    return replace(costs, notes=(*costs.notes, said)) if measured else costs
+    found, measured = bind_sizes(graph, known, measure)
+    costs = loop_costs(graph, constant_array, infer_body=infer_body_shapes, compiled_bytes=compiled_call_bytes)
+    inside = (value.producer for function in graph.functions.values() for value in function.body.at_most)
+    bounded = [*found, *(node.name for node in inside if is_counted_in_data(node))]
+    return replace(costs, bounded=tuple(name for name in dict.fromkeys(bounded) if name not in measured), measured=tuple(measured))
 
 
-def _bind_sizes(graph: Graph, known: Known | None, measure: Measure | None, *, whatever: bool = False) -> tuple[list[str], Sizes]:
-    """Set sizes that depend on data: the largest ones; where nothing bounds one of them, all as they are measured.
+def bind_sizes(graph: Graph, known: Known | None = None, measure: Measure | None = None) -> tuple[list[str], Sizes]:
+    """Set sizes that depend on data: as they are measured; without a call, the largest ones that they can be.
 
     Args:
         known: what is known of the graph.
         measure: a function that gives the shapes of the outputs of nodes, by name, as they are in one call.
-        whatever: whether to measure also where all is bounded.
 
     Returns:
         The names of the nodes that find out in the data how many rows there are, and what was measured.
     """
     found: list[str] = []
     measured: dict[str, Sequence[Shape]] = {}
-    if _has_unknown_sizes(graph):
-        known = known or Known()
-        found = infer_flat_shapes(graph, bounded=known)
-        while measure is not None and (measured or whatever or _has_unknown_sizes(graph)):
-            depend = (*blame_unknown_shapes(graph).values(), *map(graph.__getitem__, found))
-            more = measure(node for node in depend if node.name not in measured)
-            if not more:
-                break
-            measured.update(more)
-            found = infer_flat_shapes(graph, bounded=replace(known, sizes=measured))
+    known, depend, more = known or Known(), [node for node in graph.nodes if is_control_flow(node)], _has_unknown_sizes(graph)
+    while more or depend:
+        depend += blame_unknown_shapes(graph).values()
+        before = len(measured)
+        if measure is not None:
+            measured.update(measure(node for node in depend if node.name not in measured))
+        if more or len(measured) > before:
+            found = infer_flat_shapes(graph, bounded=replace(known, sizes={**known.sizes, **measured}))
+        more = len(measured) > before
+        depend = [graph[name] for name in found] if more else []
     return found, measured
 
 
 def flatten_graph(
-    graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | None = None, *, infer: bool = False, fold_floats: bool = True
+    graph: Graph,
+    feeds: Mapping[int, tuple[int | None, ...]] | None = None,
+    *,
+    infer: bool = False,
+    fold_floats: bool = True,
+    compiled: bool = True,
 ) -> tuple[Graph, Purity]:
     """A new graph without calls and without what nothing needs, with the shapes that follow from the feeds; and what is pure in it.
 
@@ -198,11 +214,12 @@ def flatten_graph(
         feeds: shapes of inputs by position, where they are not static in the graph.
         infer: whether to infer shapes where sizes are unknown although the feeds bind nothing new.
         fold_floats: whether arithmetic on float constants goes; what is counted keeps it.
+        compiled: whether to inline calls that XLA compiles too.
 
     Raises:
         UnknownShapeError: the feeds do not fit the graph.
     """
-    graph = inline_functions(graph, Purity(graph, stateful_op_types(graph)))
+    graph = inline_functions(graph, Purity(graph, stateful_op_types(graph)), compiled=compiled)
     split_identities(graph)
     prune(graph)
     purity = Purity(graph, stateful_op_types(graph))
@@ -233,7 +250,7 @@ def flatten_graph(
             break
         infer_flat_shapes(graph, feeds)
     if has_loops and unroll_loops(graph, purity):
-        return flatten_graph(graph, feeds, infer=True, fold_floats=fold_floats)
+        return flatten_graph(graph, feeds, infer=True, fold_floats=fold_floats, compiled=compiled)
     return graph, purity
 
 

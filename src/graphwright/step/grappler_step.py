@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from graphwright.analyze.flops import node_flops
 from graphwright.errors import UnsupportedError
@@ -62,7 +63,8 @@ def grappler_step(traced: TracedStep, flat: FlatStep, records: Sequence[bytes], 
     purity = Purity(graph, stateful_op_types(graph))
     graph.control_outputs = [node for node in graph.nodes if not purity.is_pure(node)]
     graph, purity = flatten_graph(graph, infer=True)
-    loops = find_loop_costs(graph, Known(sizes=known_shapes(flat.graph)))
+    found = find_loop_costs(graph, Known(sizes=known_shapes(flat.graph)))
+    loops = replace(found, bounded=flat.loops.bounded, measured=flat.loops.measured)
     _check(graph, purity, flat)
     for node in (*graph.control_outputs, *(value.producer for value in graph.outputs)):
         graph.set_attr(node, OPTIMIZED, True)

@@ -24,12 +24,12 @@ from graphwright.ir.attributes import Attribute, ShapeAttribute
 from graphwright.ir.constants import add_constant, text_attribute
 from graphwright.ir.dtypes import DTYPES, DType, Shape
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits.values import OFFLOADED, TENSOR_IN_FILE
+from graphwright.ir.traits.values import OFFLOADED
 
 WRITE_BUFFER_BYTES = 8 << 20
 """What TensorFlow's writer of checkpoints holds, of small tensors too (`tensor_bundle.cc`, the size of its buffer)."""
-DRAWN_SHAPE = (2, 2)
-"""Of the 128 bits in int32, two of which make one number of 64 bits."""
+_DRAWN_SHAPE = (2, 2)
+"""Of the 128 bits in int32."""
 _TEXT = DTYPES["string"]
 
 
@@ -69,7 +69,7 @@ class HostCopies:
         pass
 
     def _identity(self, name: str, source: Value, like: Value, device: str) -> Node:
-        return add(self.graph, "Identity", name, [source], (like.dtype, like.shape), device, T=like.dtype)
+        return _add(self.graph, "Identity", name, [source], (like.dtype, like.shape), device, T=like.dtype)
 
 
 class SpillFiles:
@@ -81,14 +81,14 @@ class SpillFiles:
 
     def __init__(self, graph: Graph, folder: str) -> None:
         self.graph, self.folder = graph, folder.rstrip("/") + "/"
-        self._texts = FileTexts(graph, self.folder)
+        self._texts = _FileTexts(graph, self.folder)
         self._run: Value | None = None
         self._files: dict[Value, tuple[Value, Node, list[Node]]] = {}  # the file's name, what writes it, what reads it
 
     def write(self, value: Value) -> Node:
         name = f"{OFFLOADED}/{value.producer.name}"
         if self._run is None:
-            self._run = drawn_digits(self._texts, f"{OFFLOADED}/run")[1]
+            self._run = self._texts.drawn_digits(f"{OFFLOADED}/run")
         file = self._texts.file(name, self._run, f".{len(self._files)}")
         node = self._texts.save(f"{name}/write", file, value)
         self._files[value] = file, node, []
@@ -109,18 +109,14 @@ class SpillFiles:
         self.graph.control_outputs = [*self.graph.control_outputs, *over]
 
 
-class FileTexts:
-    """The nodes of one graph that name files, write one tensor each, and read it.
+class _FileTexts:
+    """The nodes of one graph that name files in a folder, write one tensor each, and read it."""
 
-    Args:
-        folder: its name, or what has it as its value.
-    """
-
-    def __init__(self, graph: Graph, folder: str | Value, over: Value | None = None) -> None:
+    def __init__(self, graph: Graph, folder: str) -> None:
         self.graph = graph
-        self.folder = self.text(f"{OFFLOADED}/folder", folder) if isinstance(folder, str) else folder
-        self.over = self.text(f"{OFFLOADED}/over", f"{folder}over") if over is None else over
-        self._names = self.text(f"{OFFLOADED}/names", [TENSOR_IN_FILE])
+        self.folder = self.text(f"{OFFLOADED}/folder", folder)
+        self.over = self.text(f"{OFFLOADED}/over", f"{folder}over")
+        self._names = self.text(f"{OFFLOADED}/names", ["tensor"])
         self._slices = self.text(f"{OFFLOADED}/slices", [""])
 
     def text(self, name: str, text: str | Sequence[str]) -> Value:
@@ -129,12 +125,12 @@ class FileTexts:
             self.graph.set_attr(self.graph[name], "value", text_attribute(text))
             return self.graph[name].outputs[0]
         shape: Shape = () if isinstance(text, str) else (len(text),)
-        return add(self.graph, "Const", name, [], (_TEXT, shape), dtype=_TEXT, value=text_attribute(text)).outputs[0]
+        return _add(self.graph, "Const", name, [], (_TEXT, shape), dtype=_TEXT, value=text_attribute(text)).outputs[0]
 
     def file(self, name: str, digits: Value, suffix: str) -> Value:
         """The name of a file: the folder, digits, and what tells it from others."""
         parts = [self.folder, digits, self.text(f"{name}/number", suffix)]
-        return add(self.graph, "StringJoin", f"{name}/file", parts, (_TEXT, ()), N=3, separator=b"").outputs[0]
+        return _add(self.graph, "StringJoin", f"{name}/file", parts, (_TEXT, ()), N=3, separator=b"").outputs[0]
 
     def save(self, name: str, file: Value, value: Value) -> Node:
         inputs, attrs = [file, self._names, self._slices, value], {"dtypes": (value.dtype,)}
@@ -143,31 +139,27 @@ class FileTexts:
     def restore(self, name: str, file: Value, dtype: DType, shape: Shape) -> Node:
         shapes = (ShapeAttribute(shape),)
         inputs = [file, self._names, self._slices]
-        return add(self.graph, "RestoreV2", name, inputs, (dtype, shape), dtypes=(dtype,), _output_shapes=shapes)
+        return _add(self.graph, "RestoreV2", name, inputs, (dtype, shape), dtypes=(dtype,), _output_shapes=shapes)
 
     def give_up(self, name: str, file: Value, readers: Sequence[Node]) -> Node:
         """Rename the file, when it was read, to the name that all such files have in common."""
-        names = add(self.graph, "Pack", f"{name}/names", [file], (_TEXT, (1,)), N=1, T=_TEXT, axis=0).outputs[0]
+        names = _add(self.graph, "Pack", f"{name}/names", [file], (_TEXT, (1,)), N=1, T=_TEXT, axis=0).outputs[0]
         attrs: dict[str, Attribute] = {"delete_old_dirs": False, "allow_missing_files": False}
         name = self.graph.unique_name(name)
         return self.graph.add_node("MergeV2Checkpoints", name, inputs=[names, self.over], attrs=attrs, control_inputs=readers)
 
-    def digits(self, name: str, numbers: Value) -> Value:
-        """A matrix of numbers as one text, row by row."""
+    def drawn_digits(self, name: str) -> Value:
+        """128 bits that the system draws in each run, as a text."""
+        int32 = DTYPES["int32"]
+        shape = add_constant(self.graph, f"{name}/shape", np.array(_DRAWN_SHAPE, np.int32))
+        output = int32, _DRAWN_SHAPE
+        drawn = _add(self.graph, "NonDeterministicInts", f"{name}/drawn", [shape], output, dtype=int32, shape_dtype=int32).outputs[0]
         axis = add_constant(self.graph, f"{name}/axis", np.array([1, 0], np.int32))
-        text = add(self.graph, "AsString", f"{name}/digits", [numbers], (_TEXT, numbers.shape), T=numbers.dtype).outputs[0]
-        return add(self.graph, "ReduceJoin", name, [text, axis], (_TEXT, ()), keep_dims=False, separator=b"_").outputs[0]
+        text = _add(self.graph, "AsString", f"{name}/digits", [drawn], (_TEXT, _DRAWN_SHAPE), T=int32).outputs[0]
+        return _add(self.graph, "ReduceJoin", name, [text, axis], (_TEXT, ()), keep_dims=False, separator=b"_").outputs[0]
 
 
-def drawn_digits(texts: FileTexts, name: str) -> tuple[Value, Value]:
-    """128 bits that the system draws in each run, as a matrix of numbers and as a text."""
-    int32 = DTYPES["int32"]
-    shape = add_constant(texts.graph, f"{name}/shape", np.array(DRAWN_SHAPE, np.int32))
-    drawn = add(texts.graph, "NonDeterministicInts", f"{name}/drawn", [shape], (int32, DRAWN_SHAPE), dtype=int32, shape_dtype=int32)
-    return drawn.outputs[0], texts.digits(name, drawn.outputs[0])
-
-
-def add(
+def _add(
     graph: Graph, op_type: str, name: str, inputs: Sequence[Value], output: tuple[DType, Shape], device: str = "", **attrs: Attribute
 ) -> Node:
     return graph.add_node(op_type, graph.unique_name(name), inputs=inputs, attrs=attrs, output_types=[output], device=device)

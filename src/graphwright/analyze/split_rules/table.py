@@ -22,6 +22,8 @@ _MOST_DIMENSIONS = 8  # of the elements of a list
 def rows(pattern: str, *, sums: bool = False, **sizes: str) -> Rule:
     """A rule for fixed ranks: `"n-- -- -> n--"` names each dimension of the inputs and the output by a letter, "-" where it stays whole.
 
+    Letters but "n" are of channels that come last: they do not hold where these come second, nor for convolutions in groups.
+
     Args:
         sizes: what the elements of constant inputs are the sizes of, as `of_<input>="n--"`.
     """
@@ -34,9 +36,18 @@ def rows(pattern: str, *, sums: bool = False, **sizes: str) -> Rule:
         ranks = [len(dims(value)) for value in node.inputs]
         if len(read) != len(ranks) or any(len(labels) != rank for labels, rank in zip(read, ranks, strict=True)):
             raise UnknownSizeError
-        return Dimensions(tuple(read), made, held, sums=sums)
+        shapes = [dims(value) for value in node.inputs] + [output_dims(node)]
+        sizes = {pair for labels, shape in zip((*read, made), shapes, strict=True) for pair in zip(labels, shape, strict=True) if pair[0]}
+        if len(sizes) == len(dict(sizes)) and not text_attribute(node, "data_format").startswith("NC"):
+            return Dimensions(tuple(read), made, held, sums=sums)
+        of_batch = {k: _of_batch(labels) for k, labels in held.items()}
+        return Dimensions(tuple(map(_of_batch, read)), _of_batch(made), of_batch, sums=sums)
 
     return rule
+
+
+def _of_batch(labels: Labels) -> Labels:
+    return tuple(label if label == "n" else None for label in labels)
 
 
 def by_elements(node: Node) -> Dimensions:
@@ -255,10 +266,14 @@ def gather(node: Node) -> Dimensions:
     return Dimensions((read, asked, *[()] * (len(node.inputs) - 2)), read[:axis] + asked[shared:] + read[axis + 1 :])
 
 
-def segment_sum(node: Node) -> Dimensions:
-    values, ids = dims_of(node, 0), dims_of(node, 1)
-    labels = labels_of("d", len(values))
-    return Dimensions((labels, labels[: len(ids)], ()), (None, *labels[len(ids) :]), sums=True)
+def segments(*, sums: bool = False) -> Rule:
+    def rule(node: Node) -> Dimensions:
+        count = len(dims_of(node, 1))
+        labels = labels_of("d", len(dims_of(node, 0)))
+        rows = labels[:count] if sums else whole(count)
+        return Dimensions(((*rows, *labels[count:]), rows, ()), (None, *labels[count:]), sums=sums)
+
+    return rule
 
 
 def gather_slices(node: Node) -> Dimensions:
@@ -276,6 +291,19 @@ def scatter(node: Node) -> Dimensions:
     counted = places[-1]
     labels = (*whole(counted), *labels[counted:])
     return Dimensions((labels, whole(len(places)), (*whole(len(places) - 1), *labels[counted:])), labels)
+
+
+def scatter_sum(node: Node) -> Dimensions:
+    """The sum of slices at places that the first input names, whole in the dimensions that these count."""
+    places = dims_of(node, 0, 1)
+    asked, kept = labels_of("place", len(places) - 1), labels_of("d", len(output_dims(node)))[places[-1] :]
+    made = (*whole(places[-1]), *kept)
+    return Dimensions(((*asked, None), (*asked, *kept), (None,)), made, {2: made}, sums=True)
+
+
+def top(node: Node) -> Dimensions:
+    labels = without(labels_of("d", len(dims_of(node, 0))), {len(dims_of(node, 0)) - 1})
+    return Dimensions((labels, ()), labels)
 
 
 def one_hot(node: Node) -> Dimensions:
@@ -375,8 +403,6 @@ _ELEMENTS = (
     "Cast Bitcast Identity StopGradient PreventGradient CheckNumerics Snapshot OnesLike Equal NotEqual Less LessEqual Greater GreaterEqual "
     "ApproximateEqual IsNan IsInf IsFinite BesselI0e BesselI1e NextAfter Ndtri"
 )
-_IMAGE = "n--- ---- -> n---"
-
 RULES: dict[str, Rule] = {
     op_type: rule
     for names, rule in (
@@ -389,20 +415,24 @@ RULES: dict[str, Rule] = {
         ("MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3", matrix_product),
         ("Einsum", einsum),
         (" ".join(sorted(BATCH_NORMS)), batch_norm),
-        ("Conv2D DepthwiseConv2dNative", rows(_IMAGE)),
-        ("Conv3D", rows("n---- ----- -> n----")),
-        ("Conv2DBackpropInput DepthwiseConv2dNativeBackpropInput", rows("- ---- n--- -> n---", of_0="n---")),
-        ("Conv3DBackpropInputV2", rows("- ----- n---- -> n----", of_0="n----")),
-        ("Conv2DBackpropFilter DepthwiseConv2dNativeBackpropFilter", rows("n--- - n--- -> ----", sums=True)),
-        ("Conv3DBackpropFilterV2", rows("n---- - n---- -> -----", sums=True)),
-        ("MaxPool AvgPool LRN SpaceToDepth DepthToSpace", rows("n--- -> n---")),
-        ("MaxPool3D AvgPool3D", rows("n---- -> n----")),
-        ("MaxPoolGrad", rows("n--- n--- n--- -> n---")),
-        ("MaxPool3DGrad", rows("n---- n---- n---- -> n----")),
-        ("AvgPoolGrad", rows("- n--- -> n---", of_0="n---")),
-        ("AvgPool3DGrad", rows("- n---- -> n----", of_0="n----")),
-        ("ResizeBilinear ResizeNearestNeighbor ResizeNearestNeighborGrad ResizeBicubic", rows("n--- - -> n---")),
-        ("ResizeBilinearGrad ResizeBicubicGrad", rows("n--- n--- -> n---")),
+        ("Conv2D", rows("n--k --kc -> n--c", sums=True)),
+        ("Conv3D", rows("n---k ---kc -> n---c", sums=True)),
+        ("Conv2DBackpropInput", rows("- --kc n--c -> n--k", of_0="n--k", sums=True)),
+        ("Conv3DBackpropInputV2", rows("- ---kc n---c -> n---k", of_0="n---k", sums=True)),
+        ("Conv2DBackpropFilter", rows("n--k - n--c -> --kc", of_1="--kc", sums=True)),
+        ("Conv3DBackpropFilterV2", rows("n---k - n---c -> ---kc", of_1="---kc", sums=True)),
+        ("DepthwiseConv2dNative", rows("n--c --c- -> n--c")),
+        ("DepthwiseConv2dNativeBackpropInput", rows("- --c- n--c -> n--c", of_0="n--c")),
+        ("DepthwiseConv2dNativeBackpropFilter", rows("n--c - n--c -> --c-", of_1="--c-", sums=True)),
+        ("LRN SpaceToDepth DepthToSpace", rows("n--- -> n---")),
+        ("MaxPool AvgPool", rows("n--c -> n--c")),
+        ("MaxPool3D AvgPool3D", rows("n---c -> n---c")),
+        ("MaxPoolGrad", rows("n--c n--c n--c -> n--c")),
+        ("MaxPool3DGrad", rows("n---c n---c n---c -> n---c")),
+        ("AvgPoolGrad", rows("- n--c -> n--c", of_0="n--c")),
+        ("AvgPool3DGrad", rows("- n---c -> n---c", of_0="n---c")),
+        ("ResizeBilinear ResizeNearestNeighbor ResizeNearestNeighborGrad ResizeBicubic", rows("n--c - -> n--c")),
+        ("ResizeBilinearGrad ResizeBicubicGrad", rows("n--c n--c -> n--c")),
         ("SparseSoftmaxCrossEntropyWithLogits", rows("n- n -> n")),
         ("SoftmaxCrossEntropyWithLogits", rows("n- n- -> n")),
         ("InTopKV2", rows("n- n _ -> n")),
@@ -424,10 +454,13 @@ RULES: dict[str, Rule] = {
         ("StridedSlice", strided_slice),
         ("StridedSliceGrad", strided_slice_gradient),
         ("GatherV2 Gather", gather),
-        ("UnsortedSegmentSum", segment_sum),
+        ("UnsortedSegmentSum", segments(sums=True)),
+        ("UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd", segments()),
+        ("ScatterNd", scatter_sum),
         ("TensorScatterUpdate TensorScatterAdd TensorScatterSub TensorScatterMin TensorScatterMax", scatter),
         ("GatherNd", gather_slices),
         ("OneHot", one_hot),
+        ("TopKV2", top),
         ("TensorListSetItem", list_of(2)),
         ("TensorListPushBack", list_of(1)),
         ("TensorListGetItem", element_of(2)),

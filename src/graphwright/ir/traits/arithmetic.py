@@ -61,12 +61,8 @@ LOOKUPS = frozenset({"Gather", "GatherV2"})
 """Rows of the first input, at the places that the second one names."""
 ASKS_FOR_SHAPE = frozenset({"Shape", "ShapeN", "Size", "Rank", "VariableShape"})
 """What tells the shape of an input, or a number of it."""
-counts_elements = of_type({"Size"})
-"""Whether it tells how many elements its input has."""
 adds_any_number = of_type({"AddN"})
 """Whether it is the sum of any number of inputs of one shape, or of as many lists."""
-is_equality = of_type({"Equal"})
-"""Whether it asks element by element whether two tensors are equal."""
 MAKES = {"ZerosLike": 0, "OnesLike": 1}
 """What makes a tensor of one number, and which that is."""
 REPEATS = {"Fill": 1, "BroadcastTo": 0, "Tile": 0}

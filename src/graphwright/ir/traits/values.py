@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so t
     from collections.abc import Callable
 
     from graphwright.ir.dtypes import Shape
-    from graphwright.ir.graph import Graph, Node, Value
+    from graphwright.ir.graph import Graph, Value
 
 _FEW_BYTES = 128
 PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2"})
@@ -63,10 +63,8 @@ RECOMPUTED_FROM = "_graphwright_recomputed_from"
 """The attribute of a recomputed node that names the one that it repeats, as bytes."""
 EXECUTION = "_graphwright_execution"
 """The attribute that tells a recomputed node from all others: Grappler merges nodes that are equal."""
-OFFLOADED, GONE = "offloaded", "gone"
-"""What the names of all nodes begin with that carry copies, and what that of a node ends in which leaves a variable in a file."""
-TENSOR_IN_FILE, STATE_FILE = "tensor", ".state"
-"""What a file of one tensor calls it, and what the names of files end in that hold variables between two runs."""
+OFFLOADED = "offloaded"
+"""The first part of the names of all nodes that carry copies."""
 hands_on_several = of_type({SEVERAL, BARRIER})
 """Whether it hands on several values at once, each at the output of the same number."""
 makes_optional = of_type({"OptionalFromValue"})
@@ -75,8 +73,6 @@ is_constant = of_type(CONSTANTS)
 """Whether its value stands in the graph."""
 is_identity = of_type({"Identity"})
 """Whether it hands on one value."""
-is_bitcast = of_type({"Bitcast"})
-"""Whether it takes the bits of its input for another type."""
 only_orders = of_type({"NoOp"})
 """Whether it is nothing but a point in the order, for which others wait."""
 
@@ -86,29 +82,16 @@ def is_few_integers(value: Value) -> bool:
     return value.dtype.name in ("int32", "int64") and value.nbytes is not None and value.nbytes <= _FEW_BYTES
 
 
-def is_view(node: Node) -> bool:
-    """Whether the outputs share the storage of the inputs: output k of input k for what hands on several, of input 0 else."""
-    if node.op_type in VIEWS:
-        return True
-    if node.op_type not in VIEWS_OF_ALL or not node.inputs:
-        return False
-    before, after = node.inputs[0], node.outputs[0]
-    if after in node.graph.at_most:  # whether there is nothing to do is known when it runs
-        return False
-    same = before.dtype == after.dtype and before.nbytes is not None and before.nbytes == after.nbytes
-    # As many outputs as inputs: a slice with negative strides would reverse them.
-    reverses = node.op_type == "StridedSlice" and (before.shape != after.shape or bool(node.attrs.get("new_axis_mask")))
-    return same and not reverses
-
-
-def _index_behind(value: Value) -> int:
+def index_behind(value: Value) -> int:
     """Which input is handed on as this output."""
+    if value.producer.op_type == "Split":
+        return 1
     return value.index if hands_on_several(value.producer) or value.producer.op_type in LOOPS else 0
 
 
 def input_behind(value: Value) -> Value:
     """The input that is handed on as this output: that of the same number for what hands on several and for loops, the first one else."""
-    return value.producer.inputs[_index_behind(value)]
+    return value.producer.inputs[index_behind(value)]
 
 
 def origin(value: Value, through: AbstractSet[str] = IDENTITIES) -> Value:
@@ -123,7 +106,7 @@ def origin(value: Value, through: AbstractSet[str] = IDENTITIES) -> Value:
     >>> origin(b.outputs[1]).name, origin(c).name, origin(c, SAME_BUT_FOR_TYPE).name
     ('a:1', 'c:0', 'a:1')
     """
-    while value.producer.op_type in through and _index_behind(value) < len(value.producer.inputs):
+    while value.producer.op_type in through and index_behind(value) < len(value.producer.inputs):
         value = input_behind(value)
     return value
 
@@ -132,6 +115,11 @@ def exact_shape(value: Value) -> Shape:
     """The shape that a value has in every run; None where one may depend on data."""
     shape = value.shape
     return None if shape is None or None in shape or value in value.producer.graph.at_most else shape
+
+
+def is_open(value: Value) -> bool:
+    """Whether its size is not known, or depends on data."""
+    return value.dtype.itemsize is not None and exact_shape(value) is None
 
 
 def before_reshapes(value: Value, shape_of: Callable[[Value], Shape] = exact_shape) -> Value:

@@ -14,6 +14,7 @@ from itertools import chain, takewhile
 from typing import Any
 
 from graphwright.analyze.cost import TaskMap
+from graphwright.analyze.splitting import LARGE
 from graphwright.analyze.xla_program import XlaMemory
 from graphwright.errors import InfeasibleError
 from graphwright.ir.edit.clone import copy_graph
@@ -301,7 +302,7 @@ def _in_parts(given: Candidate, map_allowed: Callable[[FlatStep], TaskMap]) -> I
     """The step in parts of its batch, and what its largest values are for in parts alone, as long as that is quickly compiled."""
     made = set[tuple[int, ...]]()
     for largest in (False, True):
-        candidates = split_candidates(given, given.flat.binding.argument_count, map_allowed, largest=largest)
+        candidates = split_candidates(given, given.flat.binding.argument_count, map_allowed, largest=LARGE * largest)
         for step in takewhile(lambda step: len(step.flat.graph) <= _MOST_NODES, candidates):
             like = step.parts, len(step.flat.graph), step.peak_bytes, step.bound_bytes
             if like not in made:  # where all that depends on the batch is there for the largest values, both are one
