@@ -125,6 +125,18 @@ def test_inputs_of_one_graph_stay_together(tmp_path: Path) -> None:
     assert list(found.feeds) == ["serving_default_x", "other_y"], "what nothing needs is no input"
 
 
+@pytest.mark.parametrize(("groups", "strides"), [(1, 1), (2, 1), (3, 2)])
+def test_a_saved_model_leaves_out_attributes_that_have_their_default(groups: int, strides: int, tmp_path: Path) -> None:
+    """Convolutions that XLA is to compile are planned as TensorFlow runs them, in a file too."""
+    model = tf.Module()
+    model.kernel = tf.Variable(tf.ones((3, 3, 6 // groups, 6)))
+    compiled = tf.function(lambda x: tf.nn.conv2d(x, model.kernel, strides, "SAME"), jit_compile=True)
+    model.serve = tf.function(lambda x: {"y": tf.nn.relu(compiled(x))}, input_signature=[tf.TensorSpec((None, 8, 8, 6), name="x")])
+    tf.saved_model.save(model, str(tmp_path / "model"), signatures=model.serve)
+    found, live = (gw.inspect(target, batch=BATCH) for target in (tmp_path / "model", model.serve))
+    assert (found.forward_flops, found.peak_bytes) == (live.forward_flops, live.peak_bytes)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("layers", [["GRU"], ["LSTM", "GRU"], ["Bidirectional"]])
 def test_exports_of_keras_layers_answer_as_the_model(layers: list[str], tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ class SizedStep:
 
     Attributes:
         traced_sizes: batch sizes for which it was traced.
+        of_examples: what is taken from the example inputs, to be put behind how a figure was obtained.
     """
 
     def __init__(
@@ -71,6 +72,8 @@ class SizedStep:
         self.target = read_target(target, outputs, feeds, runs=runs)
         self.given = feeds
         self.inputs = one_batch(self.target, inputs, mode)
+        repeated = _holds_composites(self.inputs)
+        self.of_examples = "; rows of ragged and sparse inputs are those of the examples, repeated" if repeated else ""
         self.mode: Mode = mode
         self.device = device
         self._traced: dict[int, TracedStep] = {}
@@ -125,11 +128,6 @@ class SizedStep:
         """At which sizes the step was traced, and how others are bound."""
         told = "; ".join(r.how for r in self._ranges if r.how) or "each size is traced"
         return f"traced at batch sizes {', '.join(map(str, sorted(self.traced_sizes)))}; {told}{self.of_examples}"
-
-    @property
-    def of_examples(self) -> str:
-        """What is taken from the example inputs, to be put behind how a figure was obtained."""
-        return "; rows of ragged and sparse inputs are those of the examples, repeated" if _holds_composites(self.inputs) else ""
 
     def is_bound(self, size: int) -> bool:
         """Whether a batch size takes no tracing."""

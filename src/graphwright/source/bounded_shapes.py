@@ -45,6 +45,7 @@ _FINDS = frozenset(
     "DenseToDenseSetOperation NonMaxSuppression NonMaxSuppressionV2 NonMaxSuppressionV3 NonMaxSuppressionV4 NonMaxSuppressionV5".split()
 )
 _HANDS_ON = frozenset({"Identity"}) | ENTERS | MERGES | SWITCHES | EXITS | NEXT_ITERATIONS
+_NOT_SEEN_THROUGH = frozenset({"TensorListFromTensor"}) | BRANCHES | LOOPS
 _REDUCES = frozenset("Sum Mean Max Min Prod All Any".split())
 
 
@@ -90,14 +91,17 @@ def import_bounded(
     tf.graph_util.import_graph_def(graph_def, input_map=input_map, name=_PREFIX)
     operation = tf.compat.v1.get_default_graph().get_operation_by_name
     operations = {node.name: operation(f"{_PREFIX}/{node.name}") for node in graph_def.node}
+    made = {name: list(op.outputs) for name, op in operations.items()}
     known = _Bounds(graph_def.versions.producer or tf.version.GRAPH_DEF_VERSION, functions, given)
     known.sizes, known.bounds = sizes or {}, bounds
+    if not bounds and _NOT_SEEN_THROUGH.isdisjoint(node.op for node in graph_def.node):
+        return Bounded(made, made, [], {}, known.numbers_of)
     order = in_order(operations.values(), lambda op: [t.op for t in op.inputs if t.op.type not in NEXT_ITERATIONS])
     found = [op.name.removeprefix(f"{_PREFIX}/") for op in order if known.bind(op)]
-    tensors = {name: [known.known_size(t) for t in op.outputs] for name, op in operations.items()}
-    named = ((f"{name}:{k}", t) for name, op in operations.items() for k, t in enumerate(op.outputs) if t.dtype.size)
+    tensors = {name: [known.known_size(t) for t in outputs] for name, outputs in made.items()}
+    named = ((f"{name}:{k}", t) for name, outputs in made.items() for k, t in enumerate(outputs) if t.dtype.size)
     at_most = {name: shape_of(t) for name, t in named if known.known_size(t) is not t and t.ref() not in known.exact}
-    return Bounded(tensors, {name: list(op.outputs) for name, op in operations.items()}, found, at_most, known.numbers_of)
+    return Bounded(tensors, made, found, at_most, known.numbers_of)
 
 
 class _Bounds:
@@ -233,8 +237,8 @@ class _Bounds:
     def _found(self, op: Any, inputs: Sequence[Any]) -> Sequence[Shape] | None:
         """The largest shapes of the outputs of a node that finds some of its input's elements; None for another node."""
         first = _known(inputs[0]) if inputs else None
-        if op.type in TAKES_OUT_OF_LIST:
-            return [self.elements.get(op.inputs[0].ref())] * len(op.outputs)
+        if op.type in TAKES_OUT_OF_LIST and (element := self.elements.get(op.inputs[0].ref())) is not None:
+            return [element] * len(op.outputs)
         if op.type == "Merge":
             return [largest([shape_of(t) for t in inputs]), ()]
         if op.type == "Reshape":

@@ -139,7 +139,7 @@ def _only_convolves(call: Node, graph: Graph) -> bool:
     function = graph.functions.get(callee(call))
     for node in function.body.nodes if function is not None else (call,):
         if node.op_type.startswith(tuple(CONVOLUTIONS)):  # or a gradient of one
-            how = node.attrs.get("data_format"), node.attrs.get("dilations"), node.outputs[0].dtype.name
+            how = node.attrs.get("data_format", b"NHWC"), node.attrs.get("dilations", (1, 1, 1, 1)), node.outputs[0].dtype.name
             if how != (b"NHWC", (1, 1, 1, 1), "float32"):
                 return False
         elif node.op_type not in IDENTITIES | ASKS_FOR_SHAPE | ARGUMENTS and not (

@@ -56,7 +56,7 @@ def static_function(graph: Graph, key: str = "", fetches: Fetches | None = None,
     if not key:
         outputs, nodes = fetches or (_ends(graph), [])
         needed = backward_reachable([*(value.producer for value in outputs), *nodes])
-        inputs = [n.outputs[0] for n in graph if _is_input(n, fed) and (fetches is None or n in needed)]
+        inputs = [n.outputs[0] for n in graph if n in needed and _is_input(n, fed)]
         return variables.function(graph, inputs, outputs, variables.captured(graph, needed), None, nodes)
     signature = graph.signatures[key]
     outputs = [signature.outputs[key] for key in sorted(signature.outputs)]
