@@ -79,7 +79,7 @@ def step_costs(
     if is_costs_file(target):
         return read_costs(target)
     traced = trace(target, feeds=feeds, inputs=inputs, outputs=outputs, mode=mode, batch=batch, device=device)
-    flat = flat_step(traced, uncompiled=True)
+    flat = flat_step(traced)
     growing = flat.loops.unknown
     tasks = map_tasks(replace(flat, loops=replace(flat.loops, unknown=None)))
     roles = find_roles(tasks)
@@ -87,6 +87,7 @@ def step_costs(
         return _figures(traced.name, traced.feeds, flat.graph, tasks, roles, growing=growing)
     prediction, reason = own_peak(traced, flat, tasks, roles)
     found = _figures(traced.name, traced.feeds, flat.graph, tasks, roles, prediction)
+    found = replace(found, how={**found.how, **flat.loops.sizes})
     if prediction is None:
         return replace(found, how={**found.how, "peak": traced_how(reason)})
     return replace(found, how={**by_operation(found.how, traced, "layers", "bytes moved"), "peak": prediction.how["peak"]})

@@ -107,7 +107,7 @@ def inspect(
 
 @garbage_collection_paused()
 def _inspect(traced: TracedStep, order: Order, measured: Any) -> Inspection:
-    flat = flat_step(traced, uncompiled=True)
+    flat = flat_step(traced)
     tasks = map_tasks(flat)
     roles = find_roles(tasks, innermost_lines(traced.function))
     executor, reason = Obtained(None, "") if order == "traced" and not traced.is_compiled else own_peak(traced, flat, tasks, roles)

@@ -26,7 +26,6 @@ from graphwright.step.targets import Feed, Mode, about_a_step, trace
 
 _GPU_GRAIN_BYTES = 256  # what TensorFlow's allocator for GPUs rounds to
 _HOW_WITHOUT_XLA = "simulated in the order in which the step was traced, tensors rounded to 256 bytes, without the workspace of kernels"
-_COMPILED_INSIDE = "not known, since convolutions in it are compiled by XLA"
 _HOW_TRACED_LOOPS = "the order in which the step was traced, held by control edges; inside loops the executor's"
 
 
@@ -80,16 +79,16 @@ def predict_peak(
     if traced.is_compiled:
         found = xla_peak(traced, threads=inter_op_threads(threads))
         return found if traced.device is None else replace(found, how={**found.how, **_without_xla(traced)})
-    flat = flat_step(traced, uncompiled=True)
+    flat = flat_step(traced)
     tasks = map_tasks(flat)
-    count, reason = inter_op_threads(threads), _COMPILED_INSIDE if order == "executor" else ""
-    if order == "executor" and not flat.uncompiled:
+    count, reason = inter_op_threads(threads), ""
+    if order == "executor":
         try:
             found = executor_peak(traced, flat.graph, tasks, threads=count, simulations=simulations)
             return replace(found, how={**found.how, **flat.loops.sizes})
         except (UnsupportedError, GraphError) as error:  # TensorFlow cannot prepare the step here
             reason = f"not known: {first_line(error)}"
-    elif flat.loops.trip_counts and not flat.uncompiled:
+    elif flat.loops.trip_counts:
         return traced_loops_peak(traced, threads=count, simulations=simulations)
     timeline = make_timeline(tasks, Schedule(tasks.costs.order), find_roles(tasks))
     how = {"peak": traced_how(reason), **flat.how}
@@ -160,6 +159,6 @@ def own_peak(traced: TracedStep, flat: FlatStep, tasks: TaskMap, roles: Roles | 
         except UnsupportedError as error:
             return Obtained(None, f"not known: {first_line(error)}")
         return Obtained(compiled, compiled.how["peak"])
-    if flat.uncompiled:
-        return Obtained(None, _COMPILED_INSIDE)
-    return plain_peak(traced, flat.graph, tasks, roles=roles)
+    found, how = plain_peak(traced, flat.graph, tasks, roles=roles)
+    said = "".join(f"; {key}: {words}" for key, words in flat.loops.sizes.items())
+    return Obtained(found and replace(found, how={**found.how, "peak": found.how["peak"] + said}), how + said)

@@ -108,7 +108,7 @@ def sweep(
         how += (
             f"; at batch size {', '.join(map(str, unknown))}, {HOW_PEAK_TRACED}: TensorFlow's own order is {next(iter(unknown.values()))}"
         )
-    result = _result(points, budget_bytes, how, sized.name)
+    result = _result(points, budget_bytes, how if is_bound else how + sized.of_examples, sized.name)
     if optimized is None:
         return result
     words = format_percent(optimized) if isinstance(optimized, float) else str(optimized)

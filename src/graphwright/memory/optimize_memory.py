@@ -400,10 +400,11 @@ def optimize_memory(
         allow: what a plan may do besides reordering. The default are `"recompute"` and `"segment"`, which are bit for bit the same: to run
             an operation again, and to keep of a loop (an LSTM, `tf.while_loop`) only its values every so many rounds, and to run the rounds
             between them again for their gradient. Segments are planned where recomputing alone does not keep the budget or costs more than
-            15 %. `"split"`: to run the step in 2, 4, 8, ... parts of its batch, one after another, with one update at the end. Dropout
-            masks and statistics of batch normalization are those of the whole batch; results are equal but for the order of sums over the
-            batch, some roundings. `"transpose"`: to transpose weights once that loops take transposed in every round, which is faster and
-            may round otherwise. `"all"` is all four; what takes less time is chosen, the plan of the default among others, and
+            15 %. `"split"`: to run the step in 2, 4, 8, ... parts of its batch, one after another, with one update at the end, or only
+            what its largest values are for, by rows, columns or channels. Dropout masks and statistics of batch normalization are those of
+            the whole batch; results are equal but for the order of sums over the parts, some roundings. `"transpose"`: to transpose weights
+            once that loops take transposed in every round, which is faster and may round otherwise. `"all"` is all four; what takes less
+            time is chosen, the plan of the default among others, and
             `plan.how["plan"]` says which. Under XLA only "recompute" and "split" mean something, on several devices only "recompute".
             `"offload"`, bit for bit the same too: to copy what an operation made to disk or to another device, and to read it back, where
             that takes less time than to make it again. It needs a place, so `"all"` does not mean it. A verb that is named where it means

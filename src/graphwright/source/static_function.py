@@ -14,9 +14,9 @@ from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import Signature, node_of
 from graphwright.ir.traits.control_flow import CALL_TYPES, callee
-from graphwright.ir.traits.values import IDENTITIES, MAY_BE_FED, PLACEHOLDERS, STANDS_FOR_SOMETHING, is_constant, origin
+from graphwright.ir.traits.values import IDENTITIES, MAY_BE_FED, PLACEHOLDERS, STANDS_FOR_SOMETHING, hands_on_several, is_constant, origin
 from graphwright.ir.traits.variables import REFERENCE_VARIABLES, updated_weight, with_handle
-from graphwright.ir.walk import backward_reachable, order_of
+from graphwright.ir.walk import backward_reachable, forward_reachable, order_of
 from graphwright.source import private_tensorflow as private
 from graphwright.source.attributes import constant_array, shape_to_proto, tensor_to_attribute
 from graphwright.source.graph_def import to_graph_def
@@ -56,7 +56,7 @@ def static_function(graph: Graph, key: str = "", fetches: Fetches | None = None,
     if not key:
         outputs, nodes = fetches or (_ends(graph), [])
         needed = backward_reachable([*(value.producer for value in outputs), *nodes])
-        inputs = [n.outputs[0] for n in graph if _is_input(n, fed) and (fetches is None or n in needed)]
+        inputs = [n.outputs[0] for n in graph if n in needed and _is_input(n, fed)]
         return variables.function(graph, inputs, outputs, variables.captured(graph, needed), None, nodes)
     signature = graph.signatures[key]
     outputs = [signature.outputs[key] for key in sorted(signature.outputs)]
@@ -99,13 +99,22 @@ def _ends(graph: Graph) -> list[Value]:
             cause="a step runs what its train op needs, and not what initializes, saves and restores",
             remedy=f"give outputs=[...] (--outputs), such as the train op and the loss; nothing reads {', '.join(ends[-5:])}",
         )
-    ends = [n for n in graph if not any(v.uses for v in n.outputs) and n.op_type not in STANDS_FOR_SOMETHING]
-    return [value for node in ends if not node.control_consumers for value in node.outputs]
+    return _unread(graph)
 
 
 def _is_input(node: Node, fed: Container[str]) -> bool:
     """Whether its value comes from outside. The default of a placeholder does not count where its shape is not that of the placeholder."""
     return node.op_type in PLACEHOLDERS or (node.op_type in MAY_BE_FED and (node.name in fed or node.outputs[0].nbytes is None))
+
+
+def _unread(graph: Graph) -> list[Value]:
+    ends = [n for n in graph if not any(v.uses for v in n.outputs) and n.op_type not in STANDS_FOR_SOMETHING]
+    return [value for node in ends if not node.control_consumers for value in node.outputs]
+
+
+def _placeholders(graph: Graph, outputs: list[Value]) -> list[Value]:
+    needed = backward_reachable(value.producer for value in outputs)
+    return [node.outputs[0] for node in graph if node.op_type in PLACEHOLDERS and node in needed]
 
 
 def _forget_large_values(graph: Graph) -> None:
@@ -144,6 +153,22 @@ def default_signature(graph: Graph, where: str) -> str:
             remedy="load it with tf.saved_model.load and hand in the signature that you mean",
         )
     return "serving_default" if "serving_default" in keys else keys[0]
+
+
+def add_default_signature(graph: Graph) -> str:
+    """Give the default signature back to a graph that was frozen with others beside it; returns its key, or "" where there is none.
+
+    A SavedModel names the placeholders of a signature after it, and a `GraphDef` says nothing else of signatures.
+    """
+    ends = _unread(graph)
+    inputs = [v for v in _placeholders(graph, ends) if v.producer.name.startswith("serving_default_")]
+    served = forward_reachable(v.producer for v in inputs)
+    outputs = [value for value in ends if value.producer in served]
+    if len(outputs) == len(ends) or not outputs or _placeholders(graph, outputs) != inputs:
+        return ""
+    named = [{v.producer.name if v.index == 0 else v.name: v for v in values} for values in (inputs, outputs)]
+    graph.signatures["serving_default"] = Signature(named[0], named[1], "tensorflow/serving/predict")
+    return "serving_default"
 
 
 def _only_call(graph: Graph, signature: Signature) -> Node | None:
@@ -237,23 +262,17 @@ def _write_by_handle(graph: Graph, graph_def: Any, outputs: Container[Value]) ->
     handles = {v: _handle_name(v).removesuffix(":0") for n in graph if n.op_type in REFERENCE_VARIABLES for v in n.outputs}
     for node in order_of(graph.nodes) if handles else ():
         new = written.get(node.name)
-        if (
-            new is None
-            or not node.inputs
-            or node.inputs[0] not in handles
-            or not (node.op_type in IDENTITIES or takes_reference(node.op_type))
-        ):
+        reads = node.op_type in IDENTITIES and not hands_on_several(node)
+        if new is None or not node.inputs or node.inputs[0] not in handles or not (reads or takes_reference(node.op_type)):
             continue
         takes = [argument.is_ref for argument in op_definition(node.op_type).input_arg]
         after = [f"^{v.producer.name}" for v in node.inputs if v in handles and v.producer.op_type not in REFERENCE_VARIABLES]
-        new.input[:] = [
+        data = [
             handles.get(v, text) if k == 0 or takes[k] else text for k, (v, text) in enumerate(zip(node.inputs, new.input, strict=False))
-        ] + [
-            *new.input[len(node.inputs) :],
-            *after,
         ]
+        new.input[:] = [*data, *new.input[len(data) :], *after]
         dtype = new.attr["T"]
-        if node.op_type in IDENTITIES:
+        if reads:
             _become(new, "ReadVariableOp", dtype)
             continue
         handles[node.outputs[0]] = new.input[0]
