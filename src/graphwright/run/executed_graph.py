@@ -8,17 +8,28 @@ The order of the nodes is the one in which TensorFlow numbers them, which decide
 """
 
 import importlib
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from graphwright.errors import GraphError, UnsupportedError, first_line
 from graphwright.ir.dtypes import Shape
+from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph
-from graphwright.ir.traits.control_flow import ENTERS, EXITS, LOOP_CONDITIONS, MERGES, NEXT_ITERATIONS, SWITCHES
+from graphwright.ir.traits.control_flow import (
+    ENTERS,
+    EXITS,
+    FUNCTION_ATTRIBUTES,
+    LOOP_CONDITIONS,
+    MERGES,
+    NEXT_ITERATIONS,
+    SWITCHES,
+    called_functions,
+)
 from graphwright.ir.traits.values import ARGUMENTS, RESULTS
 from graphwright.ir.walk import order_of
 from graphwright.run.call_options import grappler_disabled, optimized_anew
-from graphwright.run.step_stats import written_name
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.bounded_shapes import import_bounded
 from graphwright.source.concrete_function import drop_shape_attributes
@@ -32,6 +43,7 @@ _ONEDNN_PREFIXES = ("_MklNative", "_Mkl")
 _WITH_BIAS = "WithBias"
 _LOWERED = SWITCHES | MERGES | ENTERS | EXITS
 _PASSES_ON = ENTERS | MERGES | EXITS | NEXT_ITERATIONS
+_NUMBER_OF_CALL = re.compile(r"/_\d+/")
 _ATTEMPTS = 8
 
 
@@ -259,10 +271,28 @@ def _numbered_as_constructed(graph_def: Any) -> Any:
 
 
 def known_shapes(graph: Graph) -> dict[str, list[Shape]]:
-    """By name of a node, inside functions too, the shapes of its outputs, where all are known; the largest where they depend on data."""
-    inside = [node for function in graph.functions.values() for node in function.body.nodes]
-    shapes = ((node.name, [value.shape for value in node.outputs]) for node in (*inside, *graph.nodes))
-    return {name: of_outputs for name, of_outputs in shapes if all(s is not None and None not in s for s in of_outputs)}
+    """By name of a node, the shapes of its outputs, where all are known; the largest ones where they depend on data.
+
+    What is inside loops and branches has the name that TensorFlow gives it when it lowers them, without a number: `while/body/Tanh`. What
+    is called from several places, each with shapes of its own, is left out.
+    """
+    sites = Counter(name for body in bodies(graph) for node in body.nodes for name in called_functions(node))
+    shapes: dict[str, list[Shape]] = {}
+
+    def add(body: Graph, place: str) -> None:
+        for node in body.nodes:
+            of_outputs = [value.shape for value in node.outputs]
+            if all(shape is not None and None not in shape for shape in of_outputs):
+                shapes[place + node.name] = of_outputs
+                shapes.setdefault(node.name, of_outputs)  # as the function itself names it
+            for attribute in FUNCTION_ATTRIBUTES.get(node.op_type, ()):
+                for k, name in enumerate(called_functions(node, attribute)):
+                    role = f"branch{k}" if attribute == "branches" else attribute.removesuffix("_branch")
+                    if sites[name] == 1 and name in graph.functions:
+                        add(graph.functions[name].body, f"{place}{node.name}/{role}/")
+
+    add(graph, "")
+    return shapes
 
 
 def _infer(graph_def: Any, arguments: Mapping[str, Shape], sizes: Mapping[str, Sequence[Shape]]) -> dict[str, Shape]:
@@ -300,8 +330,8 @@ def _infer(graph_def: Any, arguments: Mapping[str, Shape], sizes: Mapping[str, S
     graph: Any = tf.Graph()
     try:
         with graph.as_default():
-            named = ((node.name, written_name(node.name)) for node in plain.node)
-            imported = import_bounded(plain, {}, sizes={name: sizes[written] for name, written in named if written in sizes}).tensors
+            inside = {n.name: sizes[key] for n in plain.node if (key := _NUMBER_OF_CALL.sub("/", n.name)) in sizes}
+            imported = import_bounded(plain, {}, sizes=inside).tensors
     except (ValueError, TypeError, tf.errors.OpError) as error:
         raise GraphError(f"TensorFlow refuses its own graph: {first_line(error)}", where="the graph after Grappler and oneDNN") from error
     named = ((f"{name}:{k}", tensor.shape) for name, tensors in imported.items() for k, tensor in enumerate(tensors))

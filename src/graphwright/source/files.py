@@ -45,7 +45,7 @@ def load_callable(path: Path, *, runs: bool = False) -> Any:
         return read_keras_file(path, compiled=True)
     graph = load(path)
     key = default_signature(graph, str(path)) if path.is_dir() else add_default_signature(graph)
-    function = _loaded_signature(path, key) if path.is_dir() and runs else static_function(graph, key, runs=runs)
+    function = _loaded_signature(path, key) if path.is_dir() and key and runs else static_function(graph, key, runs=runs)
     if runs and not key:
         check_has_values(function, str(path))
     function.__name__ = path.resolve().name if path.is_dir() else f"{path.stem} ({key})" if key else path.stem
