@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
+from typer.testing import CliRunner
 
 import graphwright as gw
-from graphwright.errors import ArgumentError, UnsupportedError
+from graphwright.commands.cli import app
+from graphwright.errors import ArgumentError, FileFormatError, UnsupportedError
 from graphwright.run.meter import MEMORY_ENVIRONMENT
 from graphwright.step.fetches import function_of_graph
 from tests.tf1_graphs import OUTPUTS, branched, embedding, exported, logistic, looped, residual, v1
@@ -45,7 +47,7 @@ def test_a_graph_and_its_files(tmp_path: Path) -> None:
 
 
 def test_questions_about_a_graph() -> None:
-    graph = residual()
+    graph = residual(blocks=1)
     loss, train = graph.get_tensor_by_name("net/loss:0"), graph.get_operation_by_name("net/train")
     report = gw.inspect(graph, FEEDS, outputs=[train, loss])
     assert report.peak_bytes == gw.predict_peak(graph, {"x:0": FEEDS["x"]}, outputs=[train, loss]).peak_bytes
@@ -58,6 +60,26 @@ def test_questions_about_a_graph() -> None:
     assert advice.peak_bytes == pytest.approx(report.peak_bytes, rel=0.05)
     assert all("outputs=['net/train', 'net/loss:0']" in s.call for s in advice.suggestions if s.kind == "plan")
     assert any(" --outputs net/train,net/loss:0 --feed" in s.command for s in advice.suggestions)
+
+
+def test_commands_take_a_meta_graph(tmp_path: Path) -> None:
+    path, fed = tmp_path / "step.meta", ("--outputs", "net/train,net/loss:0")
+    exported(logistic(), path)
+    open_batch = ("--feed", "x=batch,64")
+    for command, *options in (
+        ("inspect", "--batch", "8"),
+        ("peak", "--feed", "x=8,64"),
+        ("check", "--batch", "8", "--max-peak", "1GiB"),
+        ("sweep", "--batch", "2,4", *open_batch),
+        ("max-batch", "--budget", "100KiB", "--order", "traced", *open_batch),
+        ("flops", "--batch", "8"),
+    ):
+        done = CliRunner().invoke(app, [command, str(path), *fed, *options, "--json"])
+        assert done.exit_code == 0, (command, done.output)
+        assert json.loads(done.stdout)
+    path.write_bytes(path.read_bytes()[:-1000])
+    with pytest.raises(FileFormatError, match="is not a MetaGraphDef"):
+        gw.inspect(path, batch=8, outputs="net/train")
 
 
 def test_writes_by_reference_keep_their_order() -> None:

@@ -60,7 +60,7 @@ def step_costs(
         target: a `tf.function`, a `ConcreteFunction`, a Keras model, the path of a `.keras` file, a SavedModel or a graph; a
             `tf.Graph`, a `GraphDef`, a `Graph`; the path of a file that `write_costs` wrote; or a `StepCosts`, which is given back.
         order: "executor" for the peak as TensorFlow runs the step, the largest of several simulations; "traced" for the order in which it
-            was traced. The peak of a graph, which TensorFlow does not run without its variables, is always that of the order of its nodes.
+            was traced.
 
     Raises:
         UnknownShapeError: a dimension is not known; the message names the argument to bind.

@@ -14,7 +14,7 @@ from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import Signature, node_of
 from graphwright.ir.traits.control_flow import CALL_TYPES, callee
-from graphwright.ir.traits.values import IDENTITIES, MAY_BE_FED, PLACEHOLDERS, STANDS_FOR_SOMETHING, is_constant, origin
+from graphwright.ir.traits.values import IDENTITIES, MAY_BE_FED, PLACEHOLDERS, STANDS_FOR_SOMETHING, hands_on_several, is_constant, origin
 from graphwright.ir.traits.variables import REFERENCE_VARIABLES, updated_weight, with_handle
 from graphwright.ir.walk import backward_reachable, forward_reachable, order_of
 from graphwright.source import private_tensorflow as private
@@ -262,23 +262,17 @@ def _write_by_handle(graph: Graph, graph_def: Any, outputs: Container[Value]) ->
     handles = {v: _handle_name(v).removesuffix(":0") for n in graph if n.op_type in REFERENCE_VARIABLES for v in n.outputs}
     for node in order_of(graph.nodes) if handles else ():
         new = written.get(node.name)
-        if (
-            new is None
-            or not node.inputs
-            or node.inputs[0] not in handles
-            or not (node.op_type in IDENTITIES or takes_reference(node.op_type))
-        ):
+        reads = node.op_type in IDENTITIES and not hands_on_several(node)
+        if new is None or not node.inputs or node.inputs[0] not in handles or not (reads or takes_reference(node.op_type)):
             continue
         takes = [argument.is_ref for argument in op_definition(node.op_type).input_arg]
         after = [f"^{v.producer.name}" for v in node.inputs if v in handles and v.producer.op_type not in REFERENCE_VARIABLES]
-        new.input[:] = [
+        data = [
             handles.get(v, text) if k == 0 or takes[k] else text for k, (v, text) in enumerate(zip(node.inputs, new.input, strict=False))
-        ] + [
-            *new.input[len(node.inputs) :],
-            *after,
         ]
+        new.input[:] = [*data, *new.input[len(data) :], *after]
         dtype = new.attr["T"]
-        if node.op_type in IDENTITIES:
+        if reads:
             _become(new, "ReadVariableOp", dtype)
             continue
         handles[node.outputs[0]] = new.input[0]

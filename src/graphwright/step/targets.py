@@ -11,6 +11,8 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_args
 
+import numpy as np
+
 from graphwright.analyze.device_models import HERE, find_device
 from graphwright.errors import ArgumentError, ErrorCode, GraphwrightError, UnknownShapeError
 from graphwright.ir.dtypes import agree, format_shape
@@ -148,7 +150,8 @@ def trace(
         return target
     if outputs is not None:
         target = read_target(target, outputs, feeds, runs=runs)
-    feeds = feeds if feeds is None else {_plain_key(key): feed for key, feed in feeds.items()}
+    if isinstance(feeds, Mapping):
+        feeds = {_plain_key(key): tf.constant(feed) if isinstance(feed, np.ndarray) else feed for key, feed in feeds.items()}
     model = find_device(device)
     if model is not None:
         return replace(trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch, open_batch=open_batch, runs=runs), device=model)
@@ -181,8 +184,9 @@ def trace(
     if has_values and not isinstance(target, tf.types.experimental.ConcreteFunction):
         return trace(target, inputs=feeds)
     step = _bound(name, _trace_with_feeds(target, feeds or {}), feeds or {} if _has_signature(target) else {}, owner, open_batch)
-    if has_values and len(given) == len(step.shapes):
-        step = replace(step, arguments=tuple(tf.convert_to_tensor((feeds or {})[name]) for name in step.names))
+    if has_values and feeds and feeds.keys() == set(step.names):
+        values = (tf.convert_to_tensor(feeds[name], tensor.dtype) for name, tensor in zip(step.names, step.function.inputs, strict=False))
+        step = replace(step, arguments=tuple(values))
     known = {key: number for key, feed in (feeds or {}).items() if (number := number_of_tensor(feed)) is not None}
     return replace(step, fed={k: known[key] for k, key in enumerate(step.names) if key in known})
 
