@@ -1,5 +1,6 @@
 """Which nodes are to blame for shapes that are not known before a step runs."""
 
+from graphwright.analyze.batch_norms import is_gpu_scratch
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.control_flow import is_control_flow
 from graphwright.ir.traits.values import is_constant
@@ -50,7 +51,7 @@ def blame_unknown_shapes(graph: Graph) -> dict[Value, Node]:
         if before is not None and any(v.dtype.name in _INTEGERS for v in node.outputs):
             behind[node] = before
         for value in node.outputs:
-            if value.dtype.itemsize is not None and (value.shape is None or None in value.shape):
+            if value.dtype.itemsize is not None and (value.shape is None or None in value.shape) and not is_gpu_scratch(value):
                 blamed[value] = before or node
     return blamed
 
