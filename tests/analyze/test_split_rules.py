@@ -14,7 +14,7 @@ pytest.importorskip("tensorflow")
 
 from graphwright.analyze.split_rules.table import RULES, by_elements
 from graphwright.ir.constants import constant_array
-from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.graph import DTYPES, Graph, Node, Value
 from graphwright.ir.traits.effects import Purity
 from graphwright.ir.traits.values import PART_OF
 from graphwright.source.concrete_function import from_concrete_function
@@ -161,6 +161,7 @@ def _reductions(x: Any, y: Any) -> tuple[Any, ...]:
         raw.InTopKV2(predictions=tf.cast(y, tf.float32), targets=labels, k=2),
         raw.UnsortedSegmentSum(data=x, segment_ids=labels, num_segments=4),
         *(op(data=tf.transpose(x, (1, 0, 2)), segment_ids=[0, 2, 2, 0], num_segments=3) for op in segments),
+        *tf.math.top_k(x, 2),
         tf.one_hot(labels, 4),
         tf.one_hot(labels, 4, axis=0),
     )
@@ -317,6 +318,22 @@ def _copies(graph: Graph) -> list[tuple[Node, Node]]:
 def _is_same(value: Value, other: Value) -> bool:
     arrays = [constant_array(v.producer) for v in (value, other)]
     return value is other or (all(array is not None for array in arrays) and np.array_equal(*arrays))
+
+
+@pytest.mark.parametrize(
+    ("filters", "layout", "made"),
+    [
+        ((3, 3, 6, 4), b"NHWC", ("n", None, None, "c")),
+        ((3, 3, 3, 4), b"NHWC", ("n", None, None, None)),  # in two groups
+        ((3, 3, 6, 4), b"NCHW", ("n", None, None, None)),
+    ],
+)
+def test_channels_that_are_in_groups_or_come_second_stay_whole(filters: tuple[int, ...], layout: bytes, made: tuple[Any, ...]) -> None:
+    graph, f32 = Graph(), DTYPES["float32"]
+    shape, result = ((2, 6, 8, 8), (2, 4, 8, 8)) if layout == b"NCHW" else ((2, 8, 8, 6), (2, 8, 8, 4))
+    x, w = (graph.add_node("Placeholder", name, output_types=[(f32, size)]).outputs[0] for name, size in (("x", shape), ("w", filters)))
+    node = graph.add_node("Conv2D", "y", inputs=[x, w], attrs={"data_format": layout}, output_types=[(f32, result)])
+    assert RULES[node.op_type](node).output == made
 
 
 def test_all_rules_are_tested() -> None:

@@ -116,7 +116,7 @@ class TestBadInput:
             (("flops", "my_costs:train_step", "--batch", "3"), "not been traced"),
             (("flops", "frozen.pb", "--outputs", "score"), "scores"),
             (("flops", "frozen.pb", "--outputs", "scores,"), "option --outputs"),
-            (("flops", "frozen.pb", "--outputs", "scores", "--feed", "z=8,64"), "it needs x"),
+            (("flops", "frozen.pb", "--outputs", "scores", "--feed", "z=8,64"), "it has x"),
             (("peak", "frozen.pb"), "--feed x=SIZES"),
             (("check", "frozen.pb", "--outputs", "scores", "--max-peak", "1GiB"), "--feed x=SIZES"),
             (("check", "my_costs:train_step", *FEEDS, "--max-flops", "lots"), "option --max-flops"),

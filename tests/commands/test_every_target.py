@@ -55,13 +55,13 @@ class Refused:
 REFUSED = {
     "profile": Refused(
         ("TF1 graph",),
-        ("no values to run with", "in a checkpoint, which nothing names", "freeze its variables first"),
+        ("no values to run with", "in a checkpoint or a session, which nothing names", "freeze its variables first"),
         "it runs the step, and a graph alone holds no values of its variables; made-up ones would make made-up times (and NaNs). The "
         "SavedModel of the same graph is profiled, and what `edit freeze --checkpoint` makes of the graph",
     ),
     "verify": Refused(
         ("TF1 graph",),
-        ("no values to run with", "in a checkpoint, which nothing names", "freeze its variables first"),
+        ("no values to run with", "in a checkpoint or a session, which nothing names", "freeze its variables first"),
         "it runs both, as profile does",
     ),
     "edit inline": Refused(

@@ -393,12 +393,6 @@ def test_a_step_that_calls_python_is_refused() -> None:
     assert "EagerPyFunc" in str(caught.value)
 
 
-def test_a_step_compiled_by_xla_inside_is_refused() -> None:
-    inner = tf.function(lambda x: tf.nn.relu(x), jit_compile=True)
-    with pytest.raises(gw.UnsupportedError, match="compiled by XLA"):
-        gw.optimize_memory(tf.function(lambda x: inner(x) + 1.0), budget=0.5, inputs=(tf.ones((64, 64)),))
-
-
 def test_a_plain_function_is_refused() -> None:
     with pytest.raises(gw.ArgumentError, match=r"@tf\.function"):
         gw.optimize_memory(lambda x: x, budget=0.5)

@@ -14,7 +14,7 @@ pytest.importorskip("tensorflow")
 
 import graphwright as gw
 from graphwright.analyze.workspace import onednn_enabled
-from graphwright.errors import ArgumentError, InfeasibleError, UnsupportedError
+from graphwright.errors import ArgumentError, InfeasibleError
 from graphwright.memory import plan_step, planning
 from graphwright.memory.verbs import read_allow
 from graphwright.transform.proof import Proof
@@ -212,8 +212,6 @@ def test_convolutions_that_keras_has_xla_compile_run_by_kernels_where_roundings_
 
     inputs = (tf.constant(np.random.default_rng(0).normal(size=(16, 16, 16, 8)).astype(np.float32)),)
     options = {"inputs": inputs, "cache_dir": None, "time_limit_s": 0.5}
-    with pytest.raises(UnsupportedError, match=r'optimize_memory\(\.\.\., allow="all"\)'):
-        gw.optimize_memory(step, 0.6, **options)
     fast = gw.optimize_memory(step, 0.6, allow="all", verify="run", **options)
     fast(*inputs)
     assert fast.plan.verification.startswith("equal within the tolerance")

@@ -20,6 +20,9 @@ from graphwright.run.executed_graph import executed_graph, plain_op_type, read_e
 from graphwright.run.traced_step import TracedStep, resolve
 from graphwright.source.concrete_function import from_concrete_function
 from graphwright.source.private_tensorflow import collected_graphs
+from graphwright.step.example_inputs import preparable
+from graphwright.step.flatten import flat_step
+from graphwright.step.targets import trace
 
 
 def graph_of(function: Any, inputs: Any, **options: Any) -> Graph:
@@ -271,3 +274,28 @@ def test_one_thread_runs_in_the_order_that_is_simulated() -> None:
         if found["simulated"] == found["ran"]:
             return
     assert found["simulated"] == found["ran"]
+
+
+def _looped(x: Any) -> Any:
+    total = tf.while_loop(lambda i, h: i < 5, lambda i, h: (i + 1, tf.tanh(h + x[:, 0])), (0, tf.zeros_like(x[:, 0])))[1]
+    return tf.gradients(tf.reduce_sum(total), x)[0]
+
+
+def _one_after_the_other(x: Any) -> Any:
+    h = tf.while_loop(lambda i, h: i < 3, lambda i, h: (i + 1, tf.tanh(h * x[:, 1])), (0, x[:, 0]))[1]
+    h = tf.while_loop(lambda i, h: i < 4, lambda i, h: (i + 1, tf.sin(h @ tf.ones((64, 64))) + x[:, 2]), (0, h))[1]
+    return tf.gradients(tf.reduce_sum(h), x)[0]
+
+
+def _stacked(x: Any) -> Any:
+    rows = tf.map_fn(lambda row: tf.exp(row) * tf.reduce_sum(x[:, 2], 0), tf.transpose(x, (1, 0, 2)))
+    return rows, tf.gradients(tf.reduce_sum(rows), x)[0]
+
+
+@pytest.mark.parametrize("make", [_looped, _one_after_the_other, _stacked])
+def test_sizes_inside_loops_and_branches_where_the_batch_was_open(make: Any) -> None:
+    """What TensorFlow leaves open in the graph that it prepares is known from the graph with the batch bound."""
+    spec = tf.TensorSpec((None, 4, 64))
+    step = trace(tf.function(make, input_signature=[spec]), feeds={"x": (32, 4, 64)})
+    graph = executed_graph(preparable(step), like=flat_step(step).graph)
+    assert [v.name for node in graph.nodes for v in node.outputs if v.dtype.itemsize is not None and v.nbytes is None] == []

@@ -9,7 +9,13 @@ import tensorflow as tf
 from graphwright.errors import UnsupportedError
 from graphwright.ir.verify import verify as verify_graph
 from graphwright.run.verify import verify
-from graphwright.source.concrete_function import evaluate_constants, from_concrete_function, to_concrete_function
+from graphwright.source.concrete_function import (
+    compiled_calls,
+    evaluate_constants,
+    from_concrete_function,
+    only_convolves,
+    to_concrete_function,
+)
 from graphwright.source.import_graph import infer_shapes
 from graphwright.step.flatten import flatten
 
@@ -73,29 +79,19 @@ def test_python_callbacks_are_refused_wherever_they_stand():
             from_concrete_function(step.get_concrete_function(tf.TensorSpec(())))
 
 
-def test_compiled_functions_are_refused():
-    compiled = tf.function(lambda x: x * 2.0, jit_compile=True)
-    step = tf.function(lambda x: compiled(x) + 1.0)
-    with pytest.raises(UnsupportedError, match="jit_compile"):
-        from_concrete_function(step.get_concrete_function(tf.TensorSpec((2,))))
-
-
-def test_compiled_functions_that_do_more_than_convolve_are_refused_in_any_case():
+def test_compiled_functions_that_hold_convolutions_alone():
     image, kernel = tf.ones((1, 4, 4, 2)), tf.ones((3, 3, 1, 2))
     same = {"strides": 1, "padding": "SAME"}
-    for inner in (
-        lambda x: tf.nn.conv2d(x, kernel, **same) * 2.0,
-        lambda x: tf.nn.conv2d(x, kernel, **same, dilations=2),
-        lambda x: tf.nn.conv2d(tf.cast(x, tf.float64), tf.cast(kernel, tf.float64), **same),
+    for inner, expected in (
+        (lambda x: tf.nn.conv2d(x, kernel, **same), True),
+        (lambda x: tf.nn.conv2d(x, kernel, **same) * 2.0, False),
+        (lambda x: tf.nn.conv2d(x, kernel, **same, dilations=2), False),
+        (lambda x: tf.nn.conv2d(tf.cast(x, tf.float64), tf.cast(kernel, tf.float64), **same), False),
     ):
         step = tf.function(lambda x, inner=inner: tf.function(inner, jit_compile=True)(x))
-        with pytest.raises(UnsupportedError, match="jit_compile"):
-            from_concrete_function(step.get_concrete_function(image), uncompiled=True)
-    convolve = tf.function(lambda x: tf.nn.conv2d(x, kernel, **same), jit_compile=True)
-    function = tf.function(lambda x: convolve(x) + 1.0).get_concrete_function(image)
-    from_concrete_function(function, uncompiled=True)
-    with pytest.raises(UnsupportedError, match="jit_compile"):
-        from_concrete_function(function)
+        graph, _ = from_concrete_function(step.get_concrete_function(image))
+        [call] = compiled_calls(graph)
+        assert only_convolves(call, graph) is expected
 
 
 def test_a_flat_step_has_no_calls_no_shape_questions_and_all_sizes():

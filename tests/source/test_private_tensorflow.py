@@ -231,6 +231,14 @@ def test_grappler_estimates_a_peak():
     assert max(private.grappler_peaks(meta_graph).values()) >= 4096
 
 
+def test_eager_execution_where_graphs_are_built():
+    with tf.Graph().as_default():
+        assert not tf.executing_eagerly()
+        with private.eager_mode():
+            assert tf.executing_eagerly()
+        assert not tf.executing_eagerly()
+
+
 def test_the_strategy_that_stands_for_none():
     assert private.is_default_strategy(tf.distribute.get_strategy())
     assert not private.is_default_strategy(tf.distribute.OneDeviceStrategy("CPU:0"))

@@ -155,3 +155,28 @@ def test_keras_models_take_them_as_inputs(make: Callable[[], Any]) -> None:
     model, data = make()
     model.compile("sgd", "mse")
     assert gw.inspect(model, inputs=(data, _TARGET)).peak_bytes > 0
+
+
+_SLOW_SWEEPS = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("row splits", "nested")]
+
+
+@pytest.mark.parametrize("kind", ["sparse in a mapping", *_SLOW_SWEEPS])
+def test_a_sweep_repeats_the_rows_of_the_example(kind: str) -> None:
+    step, _ = _step(kind)
+    data = _KINDS[kind][1]
+    found = gw.sweep(step, batches=(ROWS, 2 * ROWS), inputs=(data, _TARGET))
+    twice = tf.nest.map_structure(lambda t: (tf.sparse.concat if isinstance(t, tf.SparseTensor) else tf.concat)(axis=0, **_pair(t)), data)
+    for point, inputs in zip(found.points, ((data, _TARGET), (twice, tf.ones((2 * ROWS, 1)))), strict=True):
+        assert point.peak_bytes == gw.predict_peak(step, inputs=inputs).peak_bytes
+    assert "rows of ragged and sparse inputs are those of the examples" in found.how
+
+
+def _pair(tensor: Any) -> dict[str, Any]:
+    return {"sp_inputs" if isinstance(tensor, tf.SparseTensor) else "values": [tensor, tensor]}
+
+
+def test_a_sweep_over_an_open_ragged_spec_asks_for_example_inputs() -> None:
+    step, _ = _step("row splits")
+    with pytest.raises(gw.ArgumentError, match=r"feeds\['data'\]") as error:
+        gw.sweep(step, {"data": tf.RaggedTensorSpec((None, None), tf.int64), "target": (None, 1)})
+    assert "inputs=" in str(error.value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,10 +33,11 @@ from graphwright.run.traced_step import TracedStep
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.step.example_inputs import example_inputs
 from graphwright.step.executor_peak import inter_op_threads
+from graphwright.step.fetches import output_names
 from graphwright.step.keras_inputs import keras_specs
 from graphwright.step.keras_step import is_keras_model
 from graphwright.step.summary import find_roles
-from graphwright.step.targets import Feed, about_a_step, trace
+from graphwright.step.targets import Feed, about_a_step, read_target, trace
 
 _VERBS: Mapping[SuggestionKind, tuple[tuple[Verb, ...], str]] = {
     "plan": (BIT_FOR_BIT, "bit for bit the same results"),
@@ -52,6 +53,7 @@ def advise(
     memory: int | float | str,
     feeds: Mapping[str, Feed] | None = None,
     inputs: Any = None,
+    outputs: Iterable[Any] | Any = None,
     *,
     batch: int | None = None,
     time_limit_s: float = 6.0,
@@ -95,9 +97,11 @@ def advise(
     budget = Budget.read(memory, "memory")
     cache = plan_cache(cache_dir)
     with shown(progress, title="advice"):
+        names = [] if outputs is None else output_names(outputs)
+        target = read_target(target, outputs, feeds) if names else target
         traced = trace(target, feeds=feeds, inputs=inputs, batch=batch, device=device)
         before = unplanned(traced)
-        own = _Own(traced, before, _peak_of(traced, before), budget, _arguments_text(traced, feeds, batch))
+        own = _Own(traced, before, _peak_of(traced, before), budget, _arguments_text(traced, feeds, batch), names)
         found: list[Suggestion] = []
         left_out: dict[str, str] = {}
         asked: list[tuple[str, Callable[[], list[Suggestion]]]] = [
@@ -147,6 +151,12 @@ class _Own:
     peak: Obtained[int]
     budget: Budget
     arguments: str
+    outputs: Sequence[str]
+
+    @property
+    def fetched(self) -> str:
+        """The option of a command that says what is fetched from a graph."""
+        return f" --outputs {','.join(self.outputs)}" * bool(self.outputs)
 
     @property
     def compiled(self) -> bool:
@@ -248,8 +258,9 @@ def _plans(
     what += f", and recomputes {100 * plan.recomputed_flops:.2g} % of the FLOPs" * bool(plan.recomputed_count)
     if own.device != HERE:
         allow, option = f'{allow}, device="{own.device}"', f"{option} --device {own.device}"
-    call = f"gw.optimize_memory({subject}, {own.budget.given!r}{allow})"
-    command = f"graphwright optimize TARGET{own.arguments} --budget {own.budget.given}{option}"
+    fetched = f", outputs={own.outputs}" * bool(own.outputs)
+    call = f"gw.optimize_memory({subject}, {own.budget.given!r}{fetched}{allow})"
+    command = f"graphwright optimize TARGET{own.fetched}{own.arguments} --budget {own.budget.given}{option}"
     suggestion = own.suggest(kind, what, plan.peak_bytes, 1 + plan.overhead, results, call, command)
     return [replace(suggestion, make=_optimized(own, verbs, time_limit_s, cache_dir))]
 
@@ -292,7 +303,7 @@ def _other_batch(own: _Own, target: Any, feeds: Mapping[str, Feed] | None) -> li
     words = "a smaller batch trains differently: retune the learning rate" if size < own.batch else "a larger batch trains differently"
     call = f"model.fit(..., batch_size={size})" if keras else f"a batch of {size} in the data"
     device = "" if own.device == HERE else f" --device {own.device}"
-    given = "" if own.arguments.startswith(" --batch") else _feeds_text(own.traced, own.batch)
+    given = own.fetched + ("" if own.arguments.startswith(" --batch") else _feeds_text(own.traced, own.batch))
     command = f"graphwright max-batch TARGET{given} --budget {own.budget.given if not own.budget.is_share else own.memory_bytes}{device}"
     made = own.suggest("batch", f"a batch of {size} instead of {own.batch}", peaks[size], time, words, call, command)
     return [replace(made, make=_as_traced(sized.traced(size)))]

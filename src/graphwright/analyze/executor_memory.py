@@ -30,11 +30,11 @@ from graphwright.analyze.batch_norms import is_gpu_scratch
 from graphwright.analyze.storages import Scalar, allocated_bytes
 from graphwright.analyze.trip_counts import compute, number_behind
 from graphwright.analyze.variable_access import copied_bytes, copied_variables
-from graphwright.analyze.workspace import hidden_output_bytes
+from graphwright.analyze.workspace import HOW_COMPILED, hidden_output_bytes
 from graphwright.ir.dtypes import byte_count, format_shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import in_place_pairs
-from graphwright.ir.traits.control_flow import CALL_TYPES, HANDS_ON_IN_TF1, MERGES, SWITCHES, is_control_flow
+from graphwright.ir.traits.control_flow import CALL_TYPES, HANDS_ON_IN_TF1, MERGES, SWITCHES, is_compiled_call, is_control_flow
 from graphwright.ir.traits.values import GIVEN, SAME_BUT_FOR_TYPE, hands_on_several, is_view
 from graphwright.ir.traits.variables import ASSIGNS_WHOLE_VALUE, is_read, updates_whole_value, written_references, written_resources
 
@@ -265,7 +265,9 @@ class Memory:
             for buffer in inputs:
                 if buffer in self.handles:
                     self._update_in_place(self.handles[buffer])
-        if op in CALL_TYPES or is_control_flow(node):
+        if is_compiled_call(node):
+            self.notes[HOW_COMPILED] = None
+        elif op in CALL_TYPES or is_control_flow(node):
             self.notes[f"{node.name!r} calls a function that TensorFlow does not inline; what it needs inside is not counted"] = None
         if hands_on_several(node):
             return [None if b is None else self._held(b) for b in inputs]

@@ -23,7 +23,7 @@ from graphwright.analyze.storages import (
 )
 from graphwright.analyze.trip_counts import Constant, TripCount, compute, counted_loop, follow_loop, number_behind
 from graphwright.analyze.variable_access import copied_bytes, copied_variables
-from graphwright.analyze.workspace import workspace_bytes
+from graphwright.analyze.workspace import HOW_COMPILED, workspace_bytes
 from graphwright.errors import ErrorCode, UnknownShapeError
 from graphwright.ir.dtypes import Argument, DType, Numbers, Shape, byte_count, format_shape
 from graphwright.ir.graph import Function, Graph, Node, Value, Variable
@@ -35,12 +35,13 @@ from graphwright.ir.traits.control_flow import (
     LOOPS,
     called_functions,
     function_at,
+    is_compiled_call,
     runs_over_data,
 )
 from graphwright.ir.traits.values import input_behind, is_constant, is_few_integers, is_view
 from graphwright.ir.traits.variables import is_read
 
-InferBody = Callable[[Graph, Sequence[Argument]], tuple[Sequence[str], Mapping[Value, Numbers]]]
+InferBody = Callable[[Graph, Sequence[Argument]], Mapping[Value, Numbers]]
 
 _SHAPE_BYTES = 64  # of a tensor that holds the sizes of another one, whatever its rank
 _EVALUATIONS = 200_000  # nodes executed on storages per loop; what a longer loop adds per iteration is scaled up
@@ -56,8 +57,10 @@ class Executor:
         infer_body: InferBody | None,
         example: Mapping[str, Scalar] | None = None,
         without: Mapping[Node, TripCount] | None = None,
+        compiled_bytes: Callable[[Node], int] = workspace_bytes,
     ) -> None:
         self.graph = graph
+        self.compiled_bytes = compiled_bytes
         self.example = example or {}
         self.without = without or {}
         self.growing: Node | None = None
@@ -74,7 +77,6 @@ class Executor:
         self.copying = copied_variables(graph)[1]
         self.variables: dict[Storage, Variable] = {}
         self.notes: dict[str, None] = {}
-        self.bounded: dict[str, None] = {}
         self.stacked: dict[Value, Shape] = {}  # of tensors made of lists, as the elements have it
 
     # One node
@@ -89,7 +91,9 @@ class Executor:
         if op in CALL_TYPES or op in self.graph.functions:
             function = function_at(node, "f", self.graph) or self.graph.functions.get(op)
             if function is not None:
-                return self._call(function, arguments, frame)
+                return (
+                    self._compiled(node, function, arguments, frame) if is_compiled_call(node) else self._call(function, arguments, frame)
+                )
         if runs_over_data(node):
             self.growing = self.growing or node
         frame.executed.append((node, 1.0))
@@ -263,6 +267,15 @@ class Executor:
         states = self._run(function, arguments, frame)
         return [states[v] for v in function.body.outputs]
 
+    def _compiled(self, node: Node, function: Function, arguments: Sequence[State], frame: Frame) -> list[State]:
+        """What XLA compiles is one operation: its results are tensors of their own, and it needs what XLA lays out."""
+        inner = Frame()
+        self._call(function, arguments, inner)
+        frame.executed += inner.executed
+        frame.workspace = max(frame.workspace, self.compiled_bytes(node))
+        self.notes[HOW_COMPILED] = None
+        return [self._make(v, arguments, frame) for v in node.outputs]
+
     def _run(self, function: Function, arguments: Sequence[State], frame: Frame) -> dict[Value, State]:
         """The states of all values in the body of a function."""
         body = function.body
@@ -287,18 +300,17 @@ class Executor:
         given: list[Argument] = []
         for value, state in zip(body.inputs, arguments, strict=True):
             item = next((s for s in state.items if s is not None), None) if isinstance(state, TensorList) else None
-            handle = (state.dtype, item.shape) if isinstance(state, TensorList) and item is not None and state.dtype else None
+            handle = None
+            if isinstance(state, TensorList) and item is not None and state.dtype:
+                handle = (state.dtype, item.shape if item.exact is None else item.exact)
             if isinstance(state, Dense) and state.storage in self.variables:
                 variable = self.variables[state.storage]
                 handle = (variable.dtype, variable.shape)
             if isinstance(state, Dense) and value.dtype.itemsize is not None:
                 given.append(Argument(state.shape, handle, state.sizes, state.exact))
             else:
-                given.append(Argument(value.shape, handle))
-        by_data, sizes = self.infer_body(body, given)
-        self.sizes.update(sizes)
-        for name in by_data:
-            self.bounded[name] = None
+                given.append(Argument(value.shape, handle, element=None if item is None else item.shape))
+        self.sizes.update(self.infer_body(body, given))
 
     # Control flow
 

@@ -31,7 +31,7 @@ counts as its largest branch; a branch in a fixed order
 (`transform.order_updates`) as what that order needs.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import isnan
@@ -41,6 +41,7 @@ from graphwright.analyze.loop_execution import Constant, Executor, InferBody, fl
 from graphwright.analyze.storages import Dense, Frame, State, Storage, storages_of, total_bytes
 from graphwright.analyze.trip_counts import TripCount
 from graphwright.analyze.variable_access import find_accesses
+from graphwright.analyze.workspace import workspace_bytes
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
@@ -107,14 +108,20 @@ class LoopCosts:
         return {"sizes": "; ".join(said)} if said else {}
 
 
-def loop_costs(graph: Graph, constant: Constant, *, infer_body: InferBody | None = None, found: Sequence[str] = ()) -> LoopCosts:
+def loop_costs(
+    graph: Graph,
+    constant: Constant,
+    *,
+    infer_body: InferBody | None = None,
+    compiled_bytes: Callable[[Node], int] = workspace_bytes,
+) -> LoopCosts:
     """What the control-flow nodes and lists of a flat graph cost.
 
     Args:
         graph: flat, with static shapes.
         constant: the array of a value whose producer is a `Const`, or None.
         infer_body: sets the shapes in a function's body from what is known of its arguments. Called where a body has unknown shapes.
-        found: nodes of the graph that find out in the data how many rows there are, and have the largest shapes that they can have.
+        compiled_bytes: what a call that XLA compiles needs while it runs.
 
     Raises:
         UnknownShapeError: the size of a tensor inside a loop is not known.
@@ -129,11 +136,11 @@ def loop_costs(graph: Graph, constant: Constant, *, infer_body: InferBody | None
     8192
     """
     if not any(is_control_flow(n) or runs_over_data(n) or any(v.dtype.name == "variant" for v in n.outputs) for n in graph.nodes):
-        return LoopCosts(bounded=tuple(found))
-    costs = _Accounts(graph, constant, infer_body).costs(found)
+        return LoopCosts()
+    costs = _Accounts(graph, constant, infer_body, compiled_bytes=compiled_bytes).costs()
     if not graph.example or all(trip.kind != "unknown" for trip in costs.trip_counts.values()):
         return costs
-    return _Accounts(graph, constant, infer_body, graph.example, costs.trip_counts).costs(found)
+    return _Accounts(graph, constant, infer_body, graph.example, costs.trip_counts, compiled_bytes).costs()
 
 
 def stacked_shapes(graph: Graph, constant: Constant, infer_body: InferBody) -> dict[Value, Shape]:
@@ -144,7 +151,7 @@ def stacked_shapes(graph: Graph, constant: Constant, infer_body: InferBody) -> d
     """
     accounts = _Accounts(graph, constant, infer_body)
     with suppress(UnknownShapeError):
-        accounts.costs(())
+        accounts.costs()
     return accounts.stacked
 
 
@@ -158,15 +165,15 @@ class _Accounts(Executor):
         infer_body: InferBody | None,
         example: Mapping[str, float] | None = None,
         without: Mapping[Node, TripCount] | None = None,
+        compiled_bytes: Callable[[Node], int] = workspace_bytes,
     ) -> None:
-        super().__init__(graph, constant, infer_body, example, without)
+        super().__init__(graph, constant, infer_body, example, without, compiled_bytes)
         self.states: dict[Value, State] = {}
         self.inside: dict[Node, tuple[tuple[Node, float], ...]] = {}
         self.arguments: dict[Node, list[State]] = {}
         self.kept: set[Node] = set()
 
-    def costs(self, found: Sequence[str]) -> LoopCosts:
-        self.bounded.update(dict.fromkeys(found))
+    def costs(self) -> LoopCosts:
         inputs = {v.producer for v in self.graph.inputs}
         order = topological_order(self.graph)
         for node in order:
@@ -193,7 +200,6 @@ class _Accounts(Executor):
             reads=reads,
             writes=writes,
             notes=tuple(self.notes),
-            bounded=tuple(self.bounded),
             unknown=self.growing,
         )
 

@@ -100,9 +100,9 @@ def allocated_bytes(nbytes: int) -> int:
 
 
 def element_bytes(nbytes: int) -> int:
-    """Bytes that a tensor takes in a list, where there may be thousands: large ones are whole pages.
+    """Bytes that a tensor takes in a list, where there may be thousands. Bodies make many scalars, few of which are there at once.
 
-    >>> element_bytes(100), element_bytes(32768)
-    (100, 36864)
+    >>> element_bytes(4), element_bytes(1024), element_bytes(32768)
+    (4, 1152, 36864)
     """
-    return allocated_bytes(nbytes) if nbytes >= _MAPPED_FROM_BYTES else nbytes
+    return allocated_bytes(nbytes) if nbytes > _HEADER_BYTES else nbytes

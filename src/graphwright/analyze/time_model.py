@@ -43,7 +43,7 @@ _SLOW_BYTES_PER_S: dict[str, float] = {
     "Tanh": 1.6e10,
     "Sigmoid": 1.6e10,
     "Softmax": 1.8e10,
-    "Pow": 0.5e10,
+    "Pow": 1.0e9,
     "FusedBatchNormV3": 1.2e10,
     "FusedBatchNormGradV3": 1.2e10,
 }

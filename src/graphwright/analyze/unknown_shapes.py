@@ -55,6 +55,11 @@ def blame_unknown_shapes(graph: Graph) -> dict[Value, Node]:
     return blamed
 
 
+def is_counted_in_data(node: Node) -> bool:
+    """Whether its op finds out in the data how many rows there are."""
+    return node.op_type.startswith(tuple(_REASONS))
+
+
 def reason_of(node: Node) -> str:
     """Why the shape of what a node makes is not known, in words."""
     if node.op_type in _HOST:

@@ -11,6 +11,10 @@ from graphwright.ir.graph import Node, Value
 from graphwright.ir.traits.effects import is_collective
 from graphwright.ir.traits.merging import can_pad
 
+HOW_COMPILED = (
+    "calls that XLA compiles are one operation each, which needs the temporaries and constants of XLA's own buffer assignment; for "
+    "convolutions in groups also what Eigen was seen to take"
+)
 _FOR_ONEDNN = frozenset({"avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16"})
 _AVX512, _AMX = frozenset({"avx512f"}), frozenset({"amx_bf16"})
 _FOR_BFLOAT16 = _AVX512 | {"avx_ne_convert"}  # one of which oneDNN's kernels for it need (`IsDataTypeSupportedByOneDNNOnThisCPU`)

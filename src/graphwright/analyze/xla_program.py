@@ -52,6 +52,7 @@ class XlaMemory:
         live: temporaries and results that are live then, largest first; less than was allocated where places do not fit.
         time_s: estimated by a roofline over the program's instructions; NaN where this process compiled it.
         compiler: who compiled it, "" for this process.
+        library_bytes: what libraries take besides, where it is known; it is not in the peak.
     """
 
     argument_bytes: int
@@ -62,6 +63,7 @@ class XlaMemory:
     live: tuple[XlaBuffer, ...]
     time_s: float = math.nan
     compiler: str = ""
+    library_bytes: int = 0
 
     def how(self, device: str) -> str:
         """What the peak is and is not, where it is that of a GPU of this name."""

@@ -40,10 +40,12 @@ from graphwright.commands.inputs import (
     Layers,
     ModeOption,
     OrderOption,
+    Outputs,
     Target,
     bytes_or_share,
     checked,
     load_target,
+    names_in,
     parse_feeds,
     place_of_copies,
     takes_trust,
@@ -117,6 +119,7 @@ def inspect(
     mode: ModeOption = "auto",
     batch: Batch = None,
     feed: Feeds = None,
+    outputs: Outputs = None,
     measure: Annotated[
         bool, typer.Option("--measure", help="Also run the step in a fresh process, on made-up inputs, and measure it.")
     ] = False,
@@ -138,18 +141,19 @@ def inspect(
     """What a step costs: peak memory and whose it is, parameters, FLOPs."""
     shown = None if columns is None else tuple(name.strip() for name in columns.split(","))
     table = LayerTable(depth, cast("tuple[LayerColumn, ...] | None", shown))
-    feeds = parse_feeds(feed)
+    feeds, fetched = parse_feeds(feed), names_in(outputs)
     amount = None if memory is None else bytes_or_share(memory, "memory")
     loaded = load_target(target, runs=measure or profile)
-    advised = None if amount is None else gw.advise(loaded, amount, feeds, batch=batch)
-    report = gw.inspect(loaded, feeds=feeds, mode=mode, batch=batch, measure=measure, profile=profile, order=order)
+    advised = None if amount is None else gw.advise(loaded, amount, feeds, outputs=fetched, batch=batch)
+    report = gw.inspect(loaded, feeds, None, fetched, mode=mode, batch=batch, measure=measure, profile=profile, order=order)
     if advised is not None:
         report = report.with_advice(advised.for_command(shlex.quote(target)))
     asked = [part for part, wanted in (("layers", layers or depth or columns), ("chart", chart)) if wanted]
     print_result(dataclasses.replace(report, table=table), as_json=as_json, parts=asked)
     if not as_json and not asked:
         command, options = ("optimize", "--budget 50%") if report.backward_flops or report.undivided_flops else ("inspect", "--all")
-        sizes = [f"--batch {batch}"] * (batch is not None) + [f"--feed {shlex.quote(text)}" for text in feed or ()]
+        sizes = [f"--outputs {shlex.quote(','.join(fetched))}"] if fetched else []
+        sizes += [f"--batch {batch}"] * (batch is not None) + [f"--feed {shlex.quote(text)}" for text in feed or ()]
         echo(f"Next: graphwright {' '.join([command, shlex.quote(target), *sizes, options])}")
     write_html(report, html, quiet=as_json)
 
@@ -167,6 +171,7 @@ def optimize(
     save: Annotated[Path | None, written_file("Write the plan to this file, for --plan and gw.load_plan.", "--save")] = None,
     batch: Batch = None,
     feed: Feeds = None,
+    outputs: Outputs = None,
     mode: Annotated[
         Literal["train", "infer"], typer.Option("--mode", help="Of a Keras model: its training step, or its inference.")
     ] = "train",
@@ -194,6 +199,10 @@ def optimize(
         ),
     ] = None,
     measure: Annotated[bool, typer.Option("--measure", help="Measure the step before and after, each in a fresh process.")] = False,
+    output: Annotated[
+        Path | None,
+        written_file("Of a graph: write it here, as a .meta file, with the planned step as optimized/NAME for each output.", "--output"),
+    ] = None,
     layers: Layers = False,
     chart: Chart = False,
     html: Html = None,
@@ -201,19 +210,20 @@ def optimize(
     as_json: AsJson = False,
 ) -> None:
     """Plan a training step into a memory budget, and prove that it computes the same."""
-    feeds = parse_feeds(feed)
+    feeds, fetched = parse_feeds(feed), names_in(outputs)
     amount = None if budget is None else bytes_or_share(budget)
     if (budget is None) == (plan is None):
         what = "neither --budget nor --plan was given" if plan is None else "--budget was given beside --plan"
         raise ArgumentError(what, remedy="give one of them; a plan is followed under the budget that it was made for")
     saved = None if plan is None else gw.load_plan(plan)
     runs = measure or verify == "run"
-    loaded = load_target(target, runs=runs)
+    loaded = load_target(target, runs=runs or output is not None)
     from graphwright.memory.verbs import read_allow
+    from graphwright.source.session_step import write_session_graph
     from graphwright.step.example_inputs import example_inputs
     from graphwright.step.targets import trace
 
-    traced = trace(loaded, feeds=feeds, mode=mode, batch=batch, runs=runs)
+    traced = trace(loaded, feeds=feeds, outputs=fetched, mode=mode, batch=batch, runs=runs)
     step, inputs = traced.function, example_inputs(traced)
     verbs = read_allow("all" if allow == "all" else allow.split(","))
     points = 6 if html else 0
@@ -224,7 +234,12 @@ def optimize(
         "offload_to": offload_to,
         "device": device,
     }
-    fast = gw.optimize_memory(step, amount, inputs=inputs, verify=verify, plan=saved, **search)
+    optimize_memory: Callable[..., Any] = gw.optimize_memory
+    if output is None:
+        fast = optimize_memory(step, amount, inputs=inputs, verify=verify, plan=saved, **search)
+    else:
+        fast = optimize_memory(loaded, amount, outputs=fetched, feeds=feeds, batch=batch, verify=verify, plan=saved, **search)
+        write_session_graph(fast.fetches[0].graph, output)
     result = dataclasses.replace(fast.plan, name=traced.name)
     if measure:
         result = measured_plan(result, step, fast, inputs)
@@ -247,6 +262,7 @@ def advise(
     memory: Annotated[str, typer.Option("--memory", help='What there is: bytes, text such as "2.5GiB", or a share of the step\'s peak.')],
     batch: Batch = None,
     feed: Feeds = None,
+    outputs: Outputs = None,
     html: Html = None,
     device: Device = HERE,
     as_json: AsJson = False,
@@ -255,12 +271,12 @@ def advise(
 
     Nothing is run. Plans are kept: following the advice plans nothing again.
     """
-    feeds, amount = parse_feeds(feed), bytes_or_share(memory, "memory")
+    feeds, fetched, amount = parse_feeds(feed), names_in(outputs), bytes_or_share(memory, "memory")
     loaded = load_target(target)
-    found = gw.advise(loaded, amount, feeds, batch=batch, device=device).for_command(shlex.quote(target))
+    found = gw.advise(loaded, amount, feeds, outputs=fetched, batch=batch, device=device).for_command(shlex.quote(target))
     print_result(found, as_json=as_json)
     if html is not None:
-        write_html(gw.inspect(loaded, feeds=feeds, mode="train", batch=batch).with_advice(found), html, quiet=as_json)
+        write_html(gw.inspect(loaded, feeds, outputs=fetched, mode="train", batch=batch).with_advice(found), html, quiet=as_json)
 
 
 @app.command(rich_help_panel=_MEMORY)

@@ -105,6 +105,7 @@ def peak(
     target: Target,
     batch: Batch = None,
     feed: Feeds = None,
+    outputs: Outputs = None,
     mode: ModeOption = "auto",
     order: OrderOption = "executor",
     threads: Annotated[int | None, unset("Inter-op threads of the executor; those of this machine by default.", min=1)] = None,
@@ -112,11 +113,12 @@ def peak(
     as_json: AsJson = False,
 ) -> None:
     """Peak memory of a step, predicted: how much, where, and what is live there."""
-    feeds = parse_feeds(feed)
+    feeds, fetched = parse_feeds(feed), names_in(outputs)
     loaded = load_target(target)
     from graphwright.costs.peak import predict_peak
 
-    print_result(predict_peak(loaded, feeds, order=order, threads=threads, mode=mode, batch=batch, device=device), as_json=as_json)
+    found = predict_peak(loaded, feeds, outputs=fetched, order=order, threads=threads, mode=mode, batch=batch, device=device)
+    print_result(found, as_json=as_json)
 
 
 def sweep(
@@ -124,6 +126,7 @@ def sweep(
     batch: Annotated[str, typer.Option(help="Batch sizes: 1..32, or 1,2,4,8.")] = "1,2,4,8,16,32",
     budget: Annotated[str | None, unset('Bytes, or text such as "8GiB".', "--budget")] = None,
     feed: BatchFeeds = None,
+    outputs: Outputs = None,
     mode: ModeOption = "auto",
     optimized: Annotated[
         str | None,
@@ -136,14 +139,14 @@ def sweep(
     as_json: AsJson = False,
 ) -> None:
     """Peak memory against the batch size, also with memory-saving plans or of another model; the largest batch that fits a budget."""
-    batches, feeds = parse_batches(batch), parse_open_feeds(feed)
+    batches, feeds, fetched = parse_batches(batch), parse_open_feeds(feed), names_in(outputs)
     amount = None if budget is None else parse_amount(budget)
     plans = None if optimized is None else parse_amount(optimized, "optimized")
     targets = [(name, load_target(name)) for name in (target, *(beside or ()))]
     from graphwright.costs.sweep import sweep as sweep_batches
 
     found = [
-        (name, sweep_batches(loaded, feeds, batches, amount, mode=mode, optimized=plans, order=order, device=device))
+        (name, sweep_batches(loaded, feeds, batches, amount, outputs=fetched, mode=mode, optimized=plans, order=order, device=device))
         for name, loaded in targets
     ]
     (_, result), *others = found
@@ -157,6 +160,7 @@ def max_batch(
     target: Target,
     budget: Annotated[str, typer.Option("--budget", help='Bytes, or text such as "8GiB".')],
     feed: BatchFeeds = None,
+    outputs: Outputs = None,
     mode: ModeOption = "auto",
     measure: Annotated[
         bool, typer.Option("--measure", help="Confirm it: run the step with that batch and with one example more, each in a fresh process.")
@@ -169,11 +173,11 @@ def max_batch(
 
     Of a Keras model the batch size is known. Else --feed says where it goes.
     """
-    feeds, amount = parse_open_feeds(feed), bytes_in(budget)
+    feeds, fetched, amount = parse_open_feeds(feed), names_in(outputs), bytes_in(budget)
     loaded = load_target(target, runs=measure)
     from graphwright.costs.max_batch import max_batch as find_max_batch
 
-    found = find_max_batch(loaded, amount, feeds, mode=mode, measure=measure, order=order, device=device)
+    found = find_max_batch(loaded, amount, feeds, outputs=fetched, mode=mode, measure=measure, order=order, device=device)
     print_result(found, as_json=as_json)
     if found.batch == 0:
         raise typer.Exit(EXIT_INFEASIBLE)

@@ -33,8 +33,8 @@ EXIT_INFEASIBLE = 3
 EXIT_CHECK_FAILED = 4
 
 _TARGET_HELP = (
-    "A .keras file, a SavedModel folder, a GraphDef .pb file, or module:name or file.py:name, which is imported: a tf.function, a Keras "
-    "model, or a function without arguments that makes one."
+    "A .keras file, a SavedModel folder, a GraphDef .pb or MetaGraphDef .meta file, or module:name or file.py:name, which is imported: a "
+    "tf.function, a Keras model, a tf.Graph, or a function without arguments that makes one."
 )
 _FEED_HELP = "Shape of one input: NAME=8,572,572,1 or, with a dtype, NAME=8:int32; its value: NAME==50. Once per input."
 

@@ -189,6 +189,8 @@ def _warnings(costs: StepCosts, before: StepCosts | None, limits: Mapping[str, f
     new = [name for name in costs.unknown_flop_ops if before is None or name not in before.unknown_flop_ops]
     if guards_flops and new:
         found.append(f"FLOPs of {', '.join(new)} are not known and in no figure; graphwright.register_flops gives an op type a rule")
+    if "example inputs" in costs.how.get("sizes", ""):
+        found.append(f"sizes: {costs.how['sizes']}")
     if before is not None and before.name != costs.name:
         found.append(f"the baseline is of {before.name!r}, this is {costs.name!r}")
     return found

@@ -11,32 +11,21 @@ from functools import partial
 from os import PathLike
 from typing import Any
 
-from graphwright.analyze.cost import TaskMap, build_cost_graph, unknown_rounds
-from graphwright.analyze.device_models import HERE, find_device
+from graphwright.analyze.cost import TaskMap, unknown_rounds
+from graphwright.analyze.device_models import HERE
 from graphwright.analyze.flop_tally import Sums, Tally
-from graphwright.analyze.loops import loop_costs
-from graphwright.analyze.time_model import estimated_time_s
 from graphwright.costs.baseline import is_costs_file, read_costs
-from graphwright.costs.counted_graph import Countable, countable, is_graph
-from graphwright.costs.parameters import count_parameters as count_parameters_of
 from graphwright.costs.peak import check_order, own_peak, traced_how
 from graphwright.costs.xla_peak import by_operation
-from graphwright.errors import ArgumentError
 from graphwright.ir.garbage_collection import garbage_collection_paused
-from graphwright.ir.graph import Graph, Node, Variable
-from graphwright.ir.traits.effects import Purity
-from graphwright.ir.traits.variables import VARIABLES, variable_key
+from graphwright.ir.graph import Graph, Node
 from graphwright.memory.planning import HOW_PEAK_TRACED, map_tasks
 from graphwright.plan.model import Schedule
 from graphwright.report.comparison import FIGURES, Comparison, LayerFigures, LayerPair, StepCosts, model_scope
-from graphwright.report.parameter_table import ParameterTable
 from graphwright.report.peak_prediction import Order, PeakPrediction
-from graphwright.source.attributes import constant_array
-from graphwright.source.import_graph import infer_body_shapes
 from graphwright.source.load import made_by
-from graphwright.source.stored_variables import of_node
-from graphwright.step.feeds import ask_each, open_input
-from graphwright.step.flatten import flat_step, stateful_op_types
+from graphwright.step.feeds import ask_each
+from graphwright.step.flatten import flat_step
 from graphwright.step.summary import Roles, count_executed, count_parameters, find_roles, make_layers, make_timeline
 from graphwright.step.targets import Feed, Mode, about_a_step, trace
 
@@ -89,44 +78,19 @@ def step_costs(
         return target
     if is_costs_file(target):
         return read_costs(target)
-    if find_device(device) is not None and (outputs is not None or is_graph(target)):
-        raise ArgumentError(f"device={device!r} was given for a graph", argument="device", remedy="give a step, or leave the device out")
-    if outputs is None and not is_graph(target):
-        traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch, device=device)
-        flat = flat_step(traced, uncompiled=True)
-        growing = flat.loops.unknown
-        tasks = map_tasks(replace(flat, loops=replace(flat.loops, unknown=None)))
-        roles = find_roles(tasks)
-        if growing is not None or (order == "traced" and not traced.is_compiled):
-            return _figures(traced.name, traced.feeds, flat.graph, tasks, roles, growing=growing)
-        prediction, reason = own_peak(traced, flat, tasks, roles)
-        found = _figures(traced.name, traced.feeds, flat.graph, tasks, roles, prediction)
-        if prediction is None:
-            return replace(found, how={**found.how, "peak": traced_how(reason)})
-        return replace(found, how={**by_operation(found.how, traced, "layers", "bytes moved"), "peak": prediction.how["peak"]})
-    read, counted = countable(Countable(target, feeds, inputs, outputs, mode, batch))
-    if read.is_open:
-        free = next(name for name, shape in (read.feeds or {}).items() if None in shape)
-        where, cause = f"graph {counted.name!r}", "memory and FLOPs depend on it"
-        raise open_input(f"the batch size of input {free!r} is open", free, (None,), where=where, cause=cause)
-    graph = counted.graph
-    if any(node.op_type in VARIABLES for node in graph.nodes):
-        _name_variables(graph, count_parameters_of(target, outputs=outputs))
-    purity = Purity(graph, stateful_op_types(graph))
-    loops = loop_costs(graph, constant_array, infer_body=infer_body_shapes)
-    tasks = build_cost_graph(graph, purity, estimated_time_s, loops=replace(loops, unknown=None))
-    return _figures(counted.name, counted.feeds, graph, tasks, find_roles(tasks), growing=loops.unknown)
-
-
-def _name_variables(graph: Graph, table: ParameterTable) -> None:
-    """Say which variables a graph makes itself: they stay when the step is over, and some are trained."""
-    trained = {name for p in table.parameters if p.kind == "trainable" for name in (p.name, *p.aliases)}
-    known: set[str] = set()
-    for value in (node.outputs[0] for node in graph.nodes if node.op_type in VARIABLES):
-        key, variable = variable_key(value), of_node(value.producer)
-        if value not in graph.variables and key not in known:
-            known.add(key)
-            graph.variables[value] = Variable(variable.name, variable.dtype, variable.shape, variable.name in trained)
+    traced = trace(target, feeds=feeds, inputs=inputs, outputs=outputs, mode=mode, batch=batch, device=device)
+    flat = flat_step(traced)
+    growing = flat.loops.unknown
+    tasks = map_tasks(replace(flat, loops=replace(flat.loops, unknown=None)))
+    roles = find_roles(tasks)
+    if growing is not None or (order == "traced" and not traced.is_compiled):
+        return _figures(traced.name, traced.feeds, flat.graph, tasks, roles, growing=growing)
+    prediction, reason = own_peak(traced, flat, tasks, roles)
+    found = _figures(traced.name, traced.feeds, flat.graph, tasks, roles, prediction)
+    found = replace(found, how={**found.how, **flat.loops.sizes})
+    if prediction is None:
+        return replace(found, how={**found.how, "peak": traced_how(reason)})
+    return replace(found, how={**by_operation(found.how, traced, "layers", "bytes moved"), "peak": prediction.how["peak"]})
 
 
 def _figures(

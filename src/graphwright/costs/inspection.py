@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -50,6 +50,7 @@ def inspect(
     target: Any,
     feeds: Mapping[str, Feed] | None = None,
     inputs: Any = None,
+    outputs: Iterable[Any] | Any = None,
     *,
     mode: Mode = "auto",
     batch: int | None = None,
@@ -87,7 +88,8 @@ def inspect(
       (no layer)                524 kFLOP
     """
     check_order(order)
-    traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch, runs=measure or profile)
+    runs = measure or profile
+    traced = trace(target, feeds=feeds, inputs=inputs, outputs=outputs, mode=mode, batch=batch, runs=runs)
     made_up = measure and not traced.is_runnable
     if measure:
         traced = runnable(traced)
@@ -105,7 +107,7 @@ def inspect(
 
 @garbage_collection_paused()
 def _inspect(traced: TracedStep, order: Order, measured: Any) -> Inspection:
-    flat = flat_step(traced, uncompiled=True)
+    flat = flat_step(traced)
     tasks = map_tasks(flat)
     roles = find_roles(tasks, innermost_line(traced.function))
     executor, reason = Obtained(None, "") if order == "traced" and not traced.is_compiled else own_peak(traced, flat, tasks, roles)

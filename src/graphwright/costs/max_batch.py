@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
@@ -29,6 +29,7 @@ def max_batch(
     budget: int | str,
     feeds: Feeds = None,
     inputs: Any = None,
+    outputs: Iterable[Any] | Any = None,
     *,
     mode: Mode = "auto",
     measure: bool = False,
@@ -66,14 +67,13 @@ def max_batch(
     if measure and find_device(device) is not None:
         raise ArgumentError(f"device={device!r} was given beside measure", argument="device", remedy="measure where that device is")
     budget_bytes = Budget.read(budget).nbytes
-    sized = SizedStep(target, feeds, mode, inputs=inputs, runs=measure, device=device)
+    sized = SizedStep(target, feeds, mode, inputs=inputs, outputs=outputs, runs=measure, device=device)
     shapes = sized.open_feeds()
     start = _start(sized, budget_bytes)
     how = {"predicted peak": HOW_PEAK_TRACED, "shapes": sized.how}
     if start is None:
         peak = sized.peak_bytes(1)
         return MaxBatch(sized.name, shapes, budget_bytes, None, None, peak, peak, "traced", {1: peak}, (), how)
-    sized.is_confirmed(start + 1)
     predicted = largest(lambda size: sized.peak_bytes(size) <= budget_bytes, start)
 
     predict = cache(sized.own_peak)
@@ -178,9 +178,9 @@ def _start(sized: SizedStep, budget_bytes: int) -> int | None:
     """A size near the largest that fits in the traced order; None where every size fits."""
     last = _LAST if sized.is_bound(_LAST_TRACED) and sized.is_bound(_LAST) else _LAST_TRACED
     peak = sized.peak_bytes(last)
-    if sized.peak_bytes(last // 2) < peak or peak > budget_bytes:
-        return _near(sized.peak_bytes, last, budget_bytes)
-    return None if sized.is_confirmed(last) else _start(sized, budget_bytes)
+    grows = sized.peak_bytes(last // 2) < peak or peak > budget_bytes
+    start = _near(sized.peak_bytes, last, budget_bytes) if grows else None
+    return start if sized.is_confirmed(last if start is None else start + 1) else _start(sized, budget_bytes)
 
 
 def _near(peak_at: Callable[[int], int], size: int, budget_bytes: int) -> int:
@@ -189,13 +189,19 @@ def _near(peak_at: Callable[[int], int], size: int, budget_bytes: int) -> int:
     >>> _near(lambda size: max(100 + size, 40 + 5 * size), 512, 139)
     19
     """
-    before = size // 2
+    before, fitting, too_large = size // 2, 0, 1 << 62
     for _ in range(_TRIES):
+        for known in (before, size):
+            if peak_at(known) <= budget_bytes:
+                fitting = max(fitting, known)
+            else:
+                too_large = min(too_large, known)
         growth = (peak_at(size) - peak_at(before)) / (size - before)
         if growth <= 0:
             break
-        before, size = size, max(int(size + (budget_bytes - peak_at(size)) / growth), 1)
-        if size == before:
+        nearer = max(int(size + (budget_bytes - peak_at(size)) / growth), 1)
+        before, size = size, min(max(nearer, fitting), too_large)
+        if size in (fitting, too_large):
             break
     return size
 

@@ -14,7 +14,7 @@ from graphwright.analyze.parameters import Parameter
 from graphwright.analyze.update_checks import Finding, check_step, frozen_but_moving, update_ops_of
 from graphwright.analyze.variable_access import Access
 from graphwright.analyze.variable_updates import AVERAGE_OF_VARIABLE
-from graphwright.costs.counted_graph import Countable, countable, is_graph
+from graphwright.costs.counted_graph import Countable, countable
 from graphwright.costs.graph_parameters import graph_parameters
 from graphwright.costs.keras_parameters import keras_parameters
 from graphwright.costs.step_variables import StepVariables, choose_step, look_at_step
@@ -30,6 +30,7 @@ from graphwright.source.package import Package
 from graphwright.source.private_tensorflow import traces_of
 from graphwright.source.stored_variables import stored_variables
 from graphwright.source.trust import as_path
+from graphwright.step.fetches import is_graph
 from graphwright.step.keras_step import is_keras_model
 from graphwright.step.targets import Feed, Mode, about_a_step, read_target, trace
 

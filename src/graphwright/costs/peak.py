@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +26,6 @@ from graphwright.step.targets import Feed, Mode, about_a_step, trace
 
 _GPU_GRAIN_BYTES = 256  # what TensorFlow's allocator for GPUs rounds to
 _HOW_WITHOUT_XLA = "simulated in the order in which the step was traced, tensors rounded to 256 bytes, without the workspace of kernels"
-_COMPILED_INSIDE = "not known, since convolutions in it are compiled by XLA"
 _HOW_TRACED_LOOPS = "the order in which the step was traced, held by control edges; inside loops the executor's"
 
 
@@ -36,6 +35,7 @@ def predict_peak(
     target: Any,
     feeds: Mapping[str, Feed] | None = None,
     inputs: Any = None,
+    outputs: Iterable[Any] | Any = None,
     *,
     order: Order = "executor",
     threads: int | None = None,
@@ -75,20 +75,20 @@ def predict_peak(
     for name, count in (("threads", threads), ("simulations", simulations)):
         if count is not None and count < 1:
             raise ArgumentError(f"{name}={count} was given", argument=name, remedy="give 1 or more")
-    traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch, device=device)
+    traced = trace(target, feeds=feeds, inputs=inputs, outputs=outputs, mode=mode, batch=batch, device=device)
     if traced.is_compiled:
         found = xla_peak(traced, threads=inter_op_threads(threads))
         return found if traced.device is None else replace(found, how={**found.how, **_without_xla(traced)})
-    flat = flat_step(traced, uncompiled=True)
+    flat = flat_step(traced)
     tasks = map_tasks(flat)
-    count, reason = inter_op_threads(threads), _COMPILED_INSIDE if order == "executor" else ""
-    if order == "executor" and not flat.uncompiled:
+    count, reason = inter_op_threads(threads), ""
+    if order == "executor":
         try:
             found = executor_peak(traced, flat.graph, tasks, threads=count, simulations=simulations)
             return replace(found, how={**found.how, **flat.loops.sizes})
         except (UnsupportedError, GraphError) as error:  # TensorFlow cannot prepare the step here
             reason = f"not known: {first_line(error)}"
-    elif flat.loops.trip_counts and not flat.uncompiled:
+    elif flat.loops.trip_counts:
         return traced_loops_peak(traced, threads=count, simulations=simulations)
     timeline = make_timeline(tasks, Schedule(tasks.costs.order), find_roles(tasks))
     how = {"peak": traced_how(reason), **flat.how}
@@ -159,6 +159,6 @@ def own_peak(traced: TracedStep, flat: FlatStep, tasks: TaskMap, roles: Roles | 
         except UnsupportedError as error:
             return Obtained(None, f"not known: {first_line(error)}")
         return Obtained(compiled, compiled.how["peak"])
-    if flat.uncompiled:
-        return Obtained(None, _COMPILED_INSIDE)
-    return plain_peak(traced, flat.graph, tasks, roles=roles)
+    found, how = plain_peak(traced, flat.graph, tasks, roles=roles)
+    said = "".join(f"; {key}: {words}" for key, words in flat.loops.sizes.items())
+    return Obtained(found and replace(found, how={**found.how, "peak": found.how["peak"] + said}), how + said)

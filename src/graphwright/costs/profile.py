@@ -8,18 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack
 
-import numpy as np
-
 from graphwright.analyze.profile_tree import TreeOptions, TreeWords, grow_tree
 from graphwright.analyze.step_profile import ProfileRow, StepProfile, by_layer, by_op_type, whole
-from graphwright.costs.counted_graph import is_graph
-from graphwright.costs.fetches import check_takes_outputs, fetch
 from graphwright.costs.measured_step import join_records
-from graphwright.errors import ArgumentError, UnsupportedError
-from graphwright.ir.graph import Graph
-from graphwright.ir.traits.values import INPUTS
-from graphwright.ir.traits.variables import VARIABLES
-from graphwright.ir.walk import backward_reachable
+from graphwright.errors import ArgumentError
 from graphwright.plain import fields_json, number, plain
 from graphwright.report.chrome_trace import write_chrome_trace
 from graphwright.report.draw import Printed
@@ -31,13 +23,7 @@ from graphwright.run.step_session import executed_graph_def
 from graphwright.run.step_stats import rename_as_written
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.event_file import write_event_file
-from graphwright.source.graph_def import to_graph_def
-from graphwright.source.load import load
-from graphwright.source.rebuild import rebuild_concrete_function
-from graphwright.source.tensorflow_import import import_tensorflow
-from graphwright.source.trust import check_trusted
 from graphwright.step.example_inputs import MADE_UP, runnable
-from graphwright.step.feeds import check_known
 from graphwright.step.targets import Feed, Mode, about_a_step, trace
 
 _HOW = {
@@ -197,11 +183,7 @@ def profile(
     >>> measured.by_op_type["MatMul"].occurrences, measured.by_op_type["MatMul"].flops
     (1, 524288.0)
     """
-    if is_graph(target) or outputs is not None:
-        if inputs is not None:
-            raise ArgumentError("a graph was given with inputs", argument="inputs", remedy="give feeds and outputs")
-        target, feeds, inputs = _callable_of(target, feeds or {}, outputs)
-    traced = trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch, runs=True)
+    traced = trace(target, feeds=feeds, inputs=inputs, outputs=outputs, mode=mode, batch=batch, runs=True)
     return profile_traced(
         traced,
         steps=steps,
@@ -218,42 +200,3 @@ def profile_traced(traced: TracedStep, **options: Any) -> Profile:
     recorded = record_step(runnable(traced), **options)
     made_up = {} if traced.is_runnable else {"inputs": MADE_UP}
     return Profile(traced.name, traced.feeds, join_records(traced, recorded), {"run": recorded.how} | _HOW | made_up, recorded)
-
-
-def _callable_of(target: Any, feeds: Mapping[str, Feed], outputs: Any) -> tuple[Any, Mapping[str, Feed] | None, Any]:
-    """A function that computes the outputs of a graph, with its feeds as shapes or as values."""
-    tf = import_tensorflow()
-    check_takes_outputs(target, is_graph=is_graph(target))
-    check_trusted(target, "profiling")
-    graph: Graph = target if isinstance(target, Graph) else load(target)
-    values, run = (graph.outputs, []) if outputs is None else fetch(graph, outputs)
-    if not values and not run:
-        raise ArgumentError("nothing says what is fetched from the graph", argument="outputs", remedy="give outputs=[...]")
-    ends = [*(value.producer for value in values), *run]
-    needed = backward_reachable(ends)
-    stateful = next((n for n in needed if n.op_type in VARIABLES or any(v.dtype.name == "resource" for v in n.outputs)), None)
-    if stateful is not None:
-        raise UnsupportedError(
-            "a graph with variables has no values to run with",
-            where=f"node {stateful.name!r} ({stateful.op_type})",
-            remedy="profile the SavedModel or the function that it came from, or freeze its variables first",
-        )
-    fed = [node.name for node in graph.nodes if node in needed and node.op_type in INPUTS]
-    given = {key.removesuffix(":0"): value for key, value in feeds.items()}
-    check_known(feeds, fed, "what is fetched needs")
-    inputs = {name: graph[name].outputs[0] for name in fed}
-    signature = tuple(tf.TensorSpec(value.shape, tf.as_dtype(value.dtype.number), name) for name, value in inputs.items())
-    function = rebuild_concrete_function(
-        to_graph_def(graph, keep=lambda node: node in needed),
-        inputs=[f"{name}:0" for name in fed],
-        outputs=[value.name for value in values],
-        control_outputs=[node.name for node in run],
-        structured_input_signature=(signature, {}),
-        name=graph.name or "graph",
-    )
-    if given and all(tf.is_tensor(value) or isinstance(value, np.ndarray) for value in given.values()):
-        missing = [name for name in fed if name not in given]
-        if missing:
-            raise ArgumentError(f"{missing[0]!r} has no value", argument="feeds", remedy=f"give values for {', '.join(fed)}")
-        return function, None, tuple(tf.convert_to_tensor(given[name]) for name in fed)
-    return function, given, None

@@ -8,8 +8,6 @@ from typing import Any
 
 from graphwright.analyze.dimension_fit import Bindings, Dimension, fit_dimension
 from graphwright.analyze.unknown_shapes import blame_unknown_shapes, reason_of
-from graphwright.costs.counted_graph import is_graph
-from graphwright.costs.fetches import fetch
 from graphwright.errors import ArgumentError, ErrorCode, GraphwrightError, UnknownShapeError
 from graphwright.ir.dtypes import Shape, agree, format_shape
 from graphwright.ir.graph import Graph, Node, Value
@@ -20,6 +18,7 @@ from graphwright.source.graph_def import from_graph_def, to_graph_def
 from graphwright.source.load import load, made_by
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.step.feeds import check_known, declared_shape, is_nested, is_value, leaves_of, map_feeds, resized
+from graphwright.step.fetches import fetch, is_graph
 from graphwright.step.flatten import counted_graph, flatten_graph
 from graphwright.step.keras_inputs import declared_inputs, inputs_fed
 from graphwright.step.keras_step import is_keras_model

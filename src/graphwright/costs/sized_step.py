@@ -54,6 +54,7 @@ class SizedStep:
         target: as for `graphwright.inspect`.
         feeds: see `feeds_at`.
         inputs: example arguments of one call, instead of feeds; see `specs_at`.
+        outputs: of a graph, what is fetched.
         mode: for a Keras model.
         runs: whether it is to be run.
         device: what its peaks are for.
@@ -62,10 +63,12 @@ class SizedStep:
         traced_sizes: batch sizes for which it was traced.
     """
 
-    def __init__(self, target: Any, feeds: Feeds, mode: Mode, *, inputs: Any = None, runs: bool = False, device: str = HERE) -> None:
+    def __init__(
+        self, target: Any, feeds: Feeds, mode: Mode, *, inputs: Any = None, outputs: Any = None, runs: bool = False, device: str = HERE
+    ) -> None:
         if feeds is not None and inputs is not None:
             raise both_given()
-        self.target = read_target(target, runs=runs)
+        self.target = read_target(target, outputs, feeds, runs=runs)
         self.given = feeds
         self.inputs = one_batch(self.target, inputs, mode)
         self.mode: Mode = mode
@@ -121,7 +124,12 @@ class SizedStep:
     def how(self) -> str:
         """At which sizes the step was traced, and how others are bound."""
         told = "; ".join(r.how for r in self._ranges if r.how) or "each size is traced"
-        return f"traced at batch sizes {', '.join(map(str, sorted(self.traced_sizes)))}; {told}"
+        return f"traced at batch sizes {', '.join(map(str, sorted(self.traced_sizes)))}; {told}{self.of_examples}"
+
+    @property
+    def of_examples(self) -> str:
+        """What is taken from the example inputs, to be put behind how a figure was obtained."""
+        return "; rows of ragged and sparse inputs are those of the examples, repeated" if _holds_composites(self.inputs) else ""
 
     def is_bound(self, size: int) -> bool:
         """Whether a batch size takes no tracing."""
@@ -195,7 +203,7 @@ class SizedStep:
         if size not in self._flat:
             traced = self.traced(size)
             with at_size(size):
-                self._flat[size] = flat_step(traced, uncompiled=True)
+                self._flat[size] = flat_step(traced)
         return self._flat[size]
 
     def _range_of(self, size: int) -> _Range:
@@ -251,6 +259,8 @@ def feeds_at(feeds: Feeds, size: int) -> Mapping[str, Feed] | None:
 def specs_at(inputs: Any, size: int) -> Any:
     """Specs of example arguments with another batch size: that of the first tensor, wherever it is a first dimension.
 
+    Where one is ragged or sparse, no spec says how much its rows hold: then the arguments themselves, their rows repeated.
+
     >>> import tensorflow as tf
     >>> x, rate, table = specs_at((tf.zeros((4, 3)), 0.5, tf.zeros((9, 3))), 8)
     >>> x.shape, rate, table.shape
@@ -265,8 +275,21 @@ def specs_at(inputs: Any, size: int) -> Any:
         first, *rest = shape_of(leaf) or (None,)
         return leaf if first is None else tf.TensorSpec((size if first == batch else first, *rest), leaf.dtype)
 
+    def repeated(leaf: Any) -> Any:
+        first, *rest = shape_of(leaf) or (None,)
+        if first is None or first != batch:
+            return leaf
+        if not isinstance(leaf, tf.SparseTensor):
+            return tf.gather(leaf, tf.range(size) % batch)
+        return tf.sparse.slice(tf.sparse.concat(0, [leaf] * -(-size // first)), [0] * (1 + len(rest)), [size, *rest])
+
     batch = next((shape[0] for shape in map(shape_of, tf.nest.flatten(inputs)) if shape), None)
-    return tf.nest.map_structure(spec, inputs)
+    return tf.nest.map_structure(repeated if batch and _holds_composites(inputs) else spec, inputs)
+
+
+def _holds_composites(inputs: Any) -> bool:
+    tf = import_tensorflow()
+    return any(isinstance(leaf, tf.RaggedTensor | tf.SparseTensor) for leaf in tf.nest.flatten(inputs))
 
 
 def open_shape(name: str, feed: Feed) -> tuple[int | None, ...]:
@@ -284,7 +307,7 @@ def open_shape(name: str, feed: Feed) -> tuple[int | None, ...]:
             argument="feeds",
             item=name,
             cause="a formula has one free dimension, the batch size",
-            remedy="give a number for all but one of them",
+            remedy="give example inputs, inputs=(...)" if hasattr(feed, "ragged_rank") else "give a number for all but one of them",
         )
     return shape
 

@@ -11,7 +11,6 @@ from graphwright.analyze.backward import backward_nodes
 from graphwright.analyze.collections import TRAIN_OPS
 from graphwright.analyze.variable_access import Access, find_accesses
 from graphwright.analyze.variable_updates import describe_update
-from graphwright.costs.fetches import fetch
 from graphwright.errors import GraphError, UnsupportedError
 from graphwright.ir.edit.clone import clone
 from graphwright.ir.graph import Graph, Node, Value
@@ -20,6 +19,7 @@ from graphwright.ir.traits.control_flow import is_call
 from graphwright.ir.traits.effects import Purity
 from graphwright.ir.traits.variables import VARIABLES, updated_weight, variable_key
 from graphwright.ir.walk import backward_reachable, forward_reachable
+from graphwright.step.fetches import fetch
 from graphwright.step.flatten import stateful_op_types
 from graphwright.transform.inline_calls import inline_functions
 

@@ -31,6 +31,7 @@ def sweep(
     budget: int | float | str | None = None,
     *,
     inputs: Any = None,
+    outputs: Iterable[Any] | Any = None,
     mode: Mode = "auto",
     optimized: int | float | str | None = None,
     time_limit_s: float = 10.0,
@@ -67,7 +68,7 @@ def sweep(
         raise ArgumentError(f"batch sizes {sizes} were given", argument="batches", remedy="give whole numbers from 1 on")
     budget_bytes = 0 if budget is None else Budget.read(budget).nbytes
     goal = None if optimized is None else Budget.read(optimized, "optimized")
-    sized = SizedStep(target, feeds, mode, inputs=inputs, device=device)
+    sized = SizedStep(target, feeds, mode, inputs=inputs, outputs=outputs, device=device)
     if sized.is_compiled:
         if goal is not None:
             raise UnsupportedError(
@@ -107,7 +108,7 @@ def sweep(
         how += (
             f"; at batch size {', '.join(map(str, unknown))}, {HOW_PEAK_TRACED}: TensorFlow's own order is {next(iter(unknown.values()))}"
         )
-    result = _result(points, budget_bytes, how, sized.name)
+    result = _result(points, budget_bytes, how if is_bound else how + sized.of_examples, sized.name)
     if optimized is None:
         return result
     words = format_percent(optimized) if isinstance(optimized, float) else str(optimized)

@@ -201,12 +201,14 @@ class Argument:
         handle: of a list or a variable, the dtype and shape of its elements or of its value.
         numbers: of a few whole numbers, where they are known.
         exact: of a shape that depends on data, what is the same in every run; else None.
+        element: of a list, the shape of its elements; where that depends on data, the largest that it can be.
     """
 
     shape: Shape
     handle: tuple[DType, Shape] | None = None
     numbers: Numbers | None = None
     exact: Shape = None
+    element: Shape = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ fcntl: Any = importlib.import_module("fcntl") if os.name == "posix" else None
 
 _SPILLED = "graphwright_spill_"
 _DEVICE = re.compile(r"(CPU|GPU):\d+")
-LEAST_BYTES = 1 << 16
+_LEAST_BYTES = 1 << 16
 """Smaller buffers are not worth a file."""
 _MEASURED_BYTES = 1 << 25
 _HOST = CopyEngine(1e10, 1e10, 2e-5, "assumed for PCIe, not measured")
@@ -59,7 +59,7 @@ class Offload:
         found: dict[int, Copy] = {}
         for b, (buffer, value) in enumerate(zip(tasks.costs.buffers, tasks.values, strict=True)):
             is_plain = value.dtype.itemsize is not None and value not in held and value not in flat.graph.at_most
-            if buffer.producer is None or buffer.kept or buffer.killed_by is not None or buffer.nbytes < LEAST_BYTES or not is_plain:
+            if buffer.producer is None or buffer.kept or buffer.killed_by is not None or buffer.nbytes < _LEAST_BYTES or not is_plain:
                 continue
             write_s, read_s = self.engine.write_s(buffer.nbytes), self.engine.read_s(buffer.nbytes)
             found[b] = Copy(write_s, read_s, WRITE_BUFFER_BYTES if self.on_disk else 0)

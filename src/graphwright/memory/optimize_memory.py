@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -39,11 +39,15 @@ from graphwright.run.free_memory import free_bytes
 from graphwright.run.traced_step import TracedStep, bind, first_batch, split_inputs
 from graphwright.run.verify import verify as verify_steps
 from graphwright.source.concrete_function import meets_other_processes
+from graphwright.source.load import made_by
 from graphwright.source.rebuild import is_jit_compiled
+from graphwright.source.session_step import add_step, session_graph
 from graphwright.source.tensorflow_import import import_tensorflow
+from graphwright.source.trust import check_trusted
+from graphwright.step.fetches import function_of_graph, is_graph, output_names
 from graphwright.step.keras_step import is_keras_model, keras_data, keras_step, train_with
 from graphwright.step.signatures import as_inputs, signature_of, signature_of_shapes
-from graphwright.step.targets import Feed, read_target, trace
+from graphwright.step.targets import Feed, eagerly, fed_names, read_target, trace
 
 Verify = Literal["structure", "run"] | bool
 OnFailure = Literal["raise", "original"]
@@ -57,6 +61,7 @@ class Options(TypedDict, total=False):
     """Options of `optimize_memory`, as type checkers know them."""
 
     inputs: Any
+    outputs: Any
     feeds: Mapping[str, Feed] | None
     verify: Verify
     time_limit_s: float
@@ -85,6 +90,8 @@ class OptimizedStep:
 
     grappler_disabled = True
     """Its functions run without Grappler's rewrites, which know nothing of the plan."""
+    fetches: Sequence[Any] = ()
+    """Of a graph of TensorFlow 1: what a session runs to run the planned step, in the order of `outputs`."""
 
     def __init__(
         self,
@@ -152,6 +159,8 @@ class OptimizedStep:
     @import_tensorflow().autograph.experimental.do_not_convert  # this package's own code is not part of the graph
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the step; planned, and proved equal, when the signature is new."""
+        if self.fetches:
+            raise ArgumentError("a graph runs in a session", where=f"step {self.__name__!r}", remedy="session.run(step.fetches)")
         args, kwargs = split_inputs(bind(self._step, args, kwargs))
         key = signature_of(args, kwargs)
         with self._lock if self._by_running else nullcontext():
@@ -184,6 +193,13 @@ class OptimizedStep:
         if planned is None or planned.function is None:
             return trace(self._step, inputs=as_inputs(args, kwargs)).function
         return planned.function
+
+    def add_to(self, graph: Any, traced: TracedStep, outputs: Sequence[str]) -> None:
+        """Let a `tf.Graph`, from which the step was read, hold the planned step too: what a session runs for it is in `fetches`."""
+        planned = self._latest if self._latest is not None and self._latest.function is not None else None
+        with nullcontext() if planned is None else grappler_disabled():
+            own = traced.function
+            self.fetches = add_step(graph, own if planned is None else planned.function, own, traced.shapes, outputs)
 
     def _traced(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> TracedStep:
         try:
@@ -324,11 +340,13 @@ Model = TypeVar("Model", bound=KerasModel)
 def optimize_memory(step: Model, budget: int | float | str | None = None, **options: Unpack[Options]) -> Model: ...
 @overload
 def optimize_memory(step: Callable[..., Any], budget: int | float | str | None = None, **options: Unpack[Options]) -> OptimizedStep: ...
+@eagerly()
 def optimize_memory(
     step: Any,
     budget: int | float | str | None = None,
     *,
     inputs: Any = None,
+    outputs: Iterable[Any] | Any = None,
     feeds: Mapping[str, Feed] | None = None,
     batch: int | None = None,
     verify: Verify = "structure",
@@ -355,7 +373,7 @@ def optimize_memory(
 
     Args:
         step: a `tf.function`, a `ConcreteFunction`, or a compiled Keras model; a path that is trusted, of a file that holds one; or a
-            function without arguments that makes one.
+            function without arguments that makes one. Or a graph that a session runs: a `tf.Graph`, or a `.pb` or `.meta` file.
         budget: all that the step may hold on the device at once, resident variables included: bytes (int), a share of the
             unmodified peak (float below 1), or text such as "2.5GiB" or "60%". Where the step runs on several
             devices, it is what each of them may hold. The unmodified peak is the one in the order of TensorFlow's executor, which is
@@ -363,6 +381,7 @@ def optimize_memory(
             Where the unmodified peak keeps the budget and no fixed order does, the step runs as it is, and `plan.how["plan"]` says so.
             Or "smallest": as little as is found within `max_overhead`.
         inputs: example arguments of one call; then the plan is made now instead of at the first call.
+        outputs: of a graph, what a step fetches, such as the train op and the loss: names, tensors or operations.
         feeds: shapes by argument name, instead of inputs; then the plan is made now.
         batch: batch size, where feeds and step leave it open; then the plan is made now.
         verify: how a new plan is proved to compute what the original does. "structure" (or True) compares the two graphs
@@ -381,10 +400,11 @@ def optimize_memory(
         allow: what a plan may do besides reordering. The default are `"recompute"` and `"segment"`, which are bit for bit the same: to run
             an operation again, and to keep of a loop (an LSTM, `tf.while_loop`) only its values every so many rounds, and to run the rounds
             between them again for their gradient. Segments are planned where recomputing alone does not keep the budget or costs more than
-            15 %. `"split"`: to run the step in 2, 4, 8, ... parts of its batch, one after another, with one update at the end. Dropout
-            masks and statistics of batch normalization are those of the whole batch; results are equal but for the order of sums over the
-            batch, some roundings. `"transpose"`: to transpose weights once that loops take transposed in every round, which is faster and
-            may round otherwise. `"all"` is all four; what takes less time is chosen, the plan of the default among others, and
+            15 %. `"split"`: to run the step in 2, 4, 8, ... parts of its batch, one after another, with one update at the end, or only
+            what its largest values are for, by rows, columns or channels. Dropout masks and statistics of batch normalization are those of
+            the whole batch; results are equal but for the order of sums over the parts, some roundings. `"transpose"`: to transpose weights
+            once that loops take transposed in every round, which is faster and may round otherwise. `"all"` is all four; what takes less
+            time is chosen, the plan of the default among others, and
             `plan.how["plan"]` says which. Under XLA only "recompute" and "split" mean something, on several devices only "recompute".
             `"offload"`, bit for bit the same too: to copy what an operation made to disk or to another device, and to read it back, where
             that takes less time than to make it again. It needs a place, so `"all"` does not mean it. A verb that is named where it means
@@ -407,6 +427,8 @@ def optimize_memory(
     Returns:
         For a step: an `OptimizedStep` with the same signature and results. For a model: the model itself, whose `fit` and
         `train_on_batch` keep the budget. Both have `memory_plan()`; of a step `plan` is short for it.
+        For a graph: an `OptimizedStep` whose `fetches` a session runs instead of the outputs, each of which runs the whole step. They are
+        added to the `tf.Graph`, whose variables they use, or to one that is made of the file; all else in it stays as it is.
 
     Raises:
         InfeasibleError: no plan fits; the error carries `smallest_budget_bytes`.
@@ -496,6 +518,12 @@ def optimize_memory(
         "offload": find_offload(offload_to, copy_engine) if "offload" in verbs else None,
         "on_failure": on_failure,
     }
+    step = made_by(step)
+    if outputs is not None or is_graph(step):
+        if inputs is not None or verify == "run":
+            given = "inputs" if inputs is not None else "verify"
+            raise ArgumentError("variables of a graph have their values in a session", argument=given, remedy="leave it out; give feeds")
+        return _optimize_graph(step, budget, outputs, {"feeds": feeds, "batch": batch}, **options)
     step, inputs = read_target(step, runs=True), first_batch(inputs)
     with shown(progress, title="planning"):
         if is_keras_model(step):
@@ -518,6 +546,19 @@ def _optimize_function(step: Any, budget: int | float | str, inputs: Any, shapes
         optimized.prepare(target, signature_of(args, kwargs), example=(args, kwargs) if target.is_runnable else None)
     elif any(given is not None for given in shapes.values()):
         optimized.prepare(trace(step, device=options["device"], **shapes), example=None)
+    return optimized
+
+
+def _optimize_graph(target: Any, budget: int | float | str, outputs: Any, shapes: dict[str, Any], **options: Any) -> OptimizedStep:
+    """Let a graph hold an optimized step beside the one that it has."""
+    check_trusted(target, "optimizing a graph")
+    graph = session_graph(target)
+    traced = trace(function_of_graph(graph, outputs, fed_names(shapes["feeds"]), runs=True), device=options["device"], **shapes)
+    optimized = OptimizedStep(traced.function, budget, **options)
+    with shown(options["progress"], title="planning"):
+        optimized.prepare(traced, example=None)
+    own = [*traced.function.outputs, *traced.function.graph.control_outputs]
+    optimized.add_to(graph, traced, output_names(own if outputs is None else outputs))
     return optimized
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from graphwright.errors import ArgumentError, FileFormatError
 from graphwright.files import cache_directory
 from graphwright.ir.attributes import FunctionReference
+from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph
 from graphwright.plain import from_plain, plain
 from graphwright.plan.json_file import Record, read_json, write_json
@@ -49,6 +50,8 @@ def fingerprint(graph: Graph, budget: int | float | str, time_limit_s: float, de
         digest.update(repr((value.name, variable.dtype.name, variable.shape)).encode())
     digest.update(repr([v.name for v in graph.outputs]).encode())
     digest.update(repr(sorted(graph.example.items())).encode() if graph.example else b"")  # a plan is for so many rounds of its loops
+    sizes = [value.shape for body in bodies(graph) for value in body.at_most]
+    digest.update(repr(sizes).encode() if sizes else b"")
     asked = hashlib.sha256(f"{budget} {time_limit_s}".encode())
     return f"{digest.hexdigest()[:48]}-{asked.hexdigest()[:16]}"
 

@@ -30,12 +30,12 @@ from graphwright.step.flatten import FlatStep
 
 _DEAREST = 0.5  # extra time as a share, beyond which loops run in segments within parts of the batch, and time that is over does not count
 _MOST_PARTS_IN_SEGMENTS = 4
-_CLEARLY = 0.75  # of what the budget leaves free: a bound above it is seldom reached
+_CLEARLY, _SURELY = 0.75, 0.5  # of what the budget leaves free: a bound above it is seldom reached, and one below it mostly
 _MOST_SOLVES = 2  # how many rewritten steps of a verb are planned
 _GIVEN, _LEAST_SHARE = 0.4, 0.1  # of the time allowed: for the step as it is, where verbs may win, and at least for each step they make
 _CHEAP = 0.03  # extra time as a share, up to which no loops are run in segments
 _QUICKLY_SPLIT = 6_000  # nodes of a step that is split only to say what that would reach
-_PARTS_TO_SAY = 4
+_PARTS_TO_SAY = 4  # and twice as many, where these are not surely enough
 _TO_SAY = 0.25  # of the time allowed: to plan what is only said
 _SHARES = (
     0.0,
@@ -412,12 +412,12 @@ def _in_its_own_order(costs: CostGraph, budget_bytes: int | None) -> Obtained[So
     return Obtained(solution, "in its own order")
 
 
-def _may_fit(candidate: Candidate, budget_bytes: int | None) -> bool:
+def _may_fit(candidate: Candidate, budget_bytes: int | None, share: float = _CLEARLY) -> bool:
     """Whether it is worth looking for a plan that keeps the budget."""
     if budget_bytes is None:
         return True
     resident = candidate.tasks.costs.resident_bytes
-    return candidate.bound_bytes - resident <= (_CLEARLY if candidate.parts > 1 else 1.0) * (budget_bytes - resident)
+    return candidate.bound_bytes - resident <= (share if candidate.parts > 1 else 1.0) * (budget_bytes - resident)
 
 
 def reach_of_parts(
@@ -432,13 +432,16 @@ def reach_of_parts(
     Returns:
         None where more would be made than is quickly made, or nothing can be split.
     """
-    found: list[Candidate] = []
+    found, end = list[Candidate](), now() + _TO_SAY * (search.time_limit_s if search is not None else 0)
     for largest in (LARGE, 0, QUITE_LARGE) if len(given.flat.graph) <= _QUICKLY_SPLIT else ():
-        if largest == QUITE_LARGE and any(_may_fit(candidate, budget_bytes) for candidate in found):
+        if largest == QUITE_LARGE and any(_may_fit(candidate, budget_bytes, _SURELY) for candidate in found):
             break
-        found += islice(split_candidates(given, argument_count, map_allowed, largest=largest, first=_PARTS_TO_SAY), 1)
-        if found and found[-1].peak_bytes <= budget_bytes:
-            return found[-1]
+        for candidate in islice(split_candidates(given, argument_count, map_allowed, largest=largest, first=_PARTS_TO_SAY), 2):
+            found.append(candidate)
+            if candidate.peak_bytes <= budget_bytes:
+                return candidate
+            if now() > end or _may_fit(candidate, budget_bytes, _SURELY):
+                break
     tight = min((candidate for candidate in found if _may_fit(candidate, budget_bytes)), key=lambda one: one.bound_bytes, default=None)
     if search is not None and tight is not None:
         part, within_s = split(tight.tasks, None)[0], _TO_SAY * search.time_limit_s

@@ -11,8 +11,8 @@ offload
     Copy what an operation made to disk or to another device, and read it back, instead of keeping it (`plan.copies`). Bit for bit the same.
     It needs a place, so "all" does not mean it.
 split
-    Run the step in parts of its batch, one after another, with one update (`transform.split_batch`). Equal but for the order of sums
-    over the batch.
+    Run the step in parts of its batch, one after another, with one update (`transform.split_batch`); or only what its largest values are
+    for, in parts along any of their axes. Equal but for the order of sums along that axis.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from graphwright.analyze.layers import find_layers
 from graphwright.analyze.splitting import LARGE, find_splitting, find_splitting_of_largest
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.ir.edit.clone import copy_graph
+from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph
 from graphwright.ir.traits.control_flow import LOOPS
 from graphwright.ir.traits.effects import Purity
@@ -169,7 +170,7 @@ def split_candidates(
             gradients of all other weights stay as they are. By what a value may take less than the largest one (`LARGE`).
         first: how many parts to begin with.
     """
-    if given.flat.graph.at_most:
+    if any(body.at_most for body in bodies(given.flat.graph)):
         return
     graph = given.flat.graph
     if largest:

@@ -8,13 +8,25 @@ The order of the nodes is the one in which TensorFlow numbers them, which decide
 """
 
 import importlib
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from graphwright.errors import GraphError, UnsupportedError, first_line
 from graphwright.ir.dtypes import Shape
+from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph
-from graphwright.ir.traits.control_flow import ENTERS, EXITS, LOOP_CONDITIONS, MERGES, NEXT_ITERATIONS, SWITCHES
+from graphwright.ir.traits.control_flow import (
+    ENTERS,
+    EXITS,
+    FUNCTION_ATTRIBUTES,
+    LOOP_CONDITIONS,
+    MERGES,
+    NEXT_ITERATIONS,
+    SWITCHES,
+    called_functions,
+)
 from graphwright.ir.traits.values import ARGUMENTS, RESULTS
 from graphwright.ir.walk import order_of
 from graphwright.run.call_options import grappler_disabled, optimized_anew
@@ -31,6 +43,7 @@ _ONEDNN_PREFIXES = ("_MklNative", "_Mkl")
 _WITH_BIAS = "WithBias"
 _LOWERED = SWITCHES | MERGES | ENTERS | EXITS
 _PASSES_ON = ENTERS | MERGES | EXITS | NEXT_ITERATIONS
+_NUMBER_OF_CALL = re.compile(r"/_\d+/")
 _ATTEMPTS = 8
 
 
@@ -136,6 +149,7 @@ def read_executed_graph(graphs: Sequence[bytes], *, like: Graph, shapes: dict[st
         if like.inputs[k] in like.variables:
             graph.variables[graph[name].outputs[0]] = like.variables[like.inputs[k]]
     graph.inputs = [graph[name].outputs[0] for _, name in sorted(names.items())]
+    graph.functions.update({name: function for name, function in like.functions.items() if name in graph.functions})  # with shapes
     graph.example = dict(like.example)
     graph.example.update((name, like.example[key]) for k, name in names.items() if (key := like.inputs[k].producer.name) in like.example)
     graph.outputs = [node.inputs[0] for node in graph.nodes if node.op_type in RESULTS]
@@ -257,9 +271,28 @@ def _numbered_as_constructed(graph_def: Any) -> Any:
 
 
 def known_shapes(graph: Graph) -> dict[str, list[Shape]]:
-    """By name of a node, the shapes of its outputs, where all are known; the largest ones where they depend on data."""
-    shapes = {node.name: [value.shape for value in node.outputs] for node in graph.nodes}
-    return {name: of_outputs for name, of_outputs in shapes.items() if all(s is not None and None not in s for s in of_outputs)}
+    """By name of a node, the shapes of its outputs, where all are known; the largest ones where they depend on data.
+
+    What is inside loops and branches has the name that TensorFlow gives it when it lowers them, without a number: `while/body/Tanh`. What
+    is called from several places, each with shapes of its own, is left out.
+    """
+    sites = Counter(name for body in bodies(graph) for node in body.nodes for name in called_functions(node))
+    shapes: dict[str, list[Shape]] = {}
+
+    def add(body: Graph, place: str) -> None:
+        for node in body.nodes:
+            of_outputs = [value.shape for value in node.outputs]
+            if all(shape is not None and None not in shape for shape in of_outputs):
+                shapes[place + node.name] = of_outputs
+                shapes.setdefault(node.name, of_outputs)  # as the function itself names it
+            for attribute in FUNCTION_ATTRIBUTES.get(node.op_type, ()):
+                for k, name in enumerate(called_functions(node, attribute)):
+                    role = f"branch{k}" if attribute == "branches" else attribute.removesuffix("_branch")
+                    if sites[name] == 1 and name in graph.functions:
+                        add(graph.functions[name].body, f"{place}{node.name}/{role}/")
+
+    add(graph, "")
+    return shapes
 
 
 def _infer(graph_def: Any, arguments: Mapping[str, Shape], sizes: Mapping[str, Sequence[Shape]]) -> dict[str, Shape]:
@@ -297,7 +330,8 @@ def _infer(graph_def: Any, arguments: Mapping[str, Shape], sizes: Mapping[str, S
     graph: Any = tf.Graph()
     try:
         with graph.as_default():
-            imported = import_bounded(plain, {}, sizes=sizes).tensors
+            inside = {n.name: sizes[key] for n in plain.node if (key := _NUMBER_OF_CALL.sub("/", n.name)) in sizes}
+            imported = import_bounded(plain, {}, sizes=inside).tensors
     except (ValueError, TypeError, tf.errors.OpError) as error:
         raise GraphError(f"TensorFlow refuses its own graph: {first_line(error)}", where="the graph after Grappler and oneDNN") from error
     named = ((f"{name}:{k}", tensor.shape) for name, tensors in imported.items() for k, tensor in enumerate(tensors))

@@ -1,6 +1,7 @@
 """What depends on data, measured in one run that changes no variable: how often loops run, and the sizes of tensors."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Any
 
@@ -10,13 +11,20 @@ from graphwright.analyze.backward import updated_variables
 from graphwright.analyze.frames import counters_of_frames, has_frames, is_one_more
 from graphwright.analyze.storages import Scalar
 from graphwright.analyze.trip_counts import number_behind
+from graphwright.analyze.unknown_shapes import is_counted_in_data
+from graphwright.errors import UnsupportedError
 from graphwright.ir.dtypes import Shape
+from graphwright.ir.edit.library import reached_functions
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.control_flow import LOOPS, called_functions, function_at
 from graphwright.ir.traits.effects import CHECKS, Purity, draws_by_counter
-from graphwright.ir.traits.values import ARGUMENTS, only_orders
+from graphwright.ir.traits.values import ARGUMENTS, is_open, only_orders
 from graphwright.ir.traits.variables import reads_resource, written_resources
 from graphwright.ir.walk import backward_reachable, topological_order
+from graphwright.run.step_session import StepSession, trace_options
+from graphwright.run.step_stats import read_runs, written_name
+from graphwright.run.traced_step import TracedStep
+from graphwright.source.bounded_shapes import largest
 from graphwright.source.concrete_function import Binding
 from graphwright.source.graph_def import to_graph_def
 from graphwright.source.rebuild import rebuild_concrete_function
@@ -58,7 +66,9 @@ def measure_shapes(
 ) -> Mapping[str, Sequence[Shape]]:
     """Run what some nodes need, once; by name, the shapes of their outputs.
 
-    A node is left out where something that it needs may do more than compute, read variables and draw random numbers.
+    A node is left out where something that it needs may do more than compute, read variables and draw random numbers. Of a
+    loop or a branch in which rows are counted in the data, the shapes inside are set, the largest of all rounds; the nodes that count
+    them are returned.
 
     Args:
         graph, binding, arguments: as for `measure_trip_counts`.
@@ -69,31 +79,87 @@ def measure_shapes(
         reads = reads_resource(node) and not written_resources(node)
         return reads or purity.is_pure(node) or draws_by_counter(node) or only_orders(node) or node.op_type in CHECKS | ARGUMENTS
 
-    wanted = [node for node in dict.fromkeys(nodes) if all(map(may_run, backward_reachable([node])))]
+    open_ = {node: _counted_inside(graph, node) for node in nodes}
+    wanted = [node for node, inside in open_.items() if inside or any(map(is_open, node.outputs))]
+    wanted = [node for node in wanted if all(map(may_run, backward_reachable([node])))]
+    measured = _measure_inside(graph, binding, arguments, {node: open_[node] for node in wanted if open_[node]})
+    sized = [value for node in wanted if any(map(is_open, node.outputs)) for value in node.outputs if value.dtype.itemsize is not None]
+    found = dict(zip(sized, _run(graph, binding, arguments, sized, shapes=True) if sized else (), strict=False))
+    sizes = {node.name: [tuple(found.get(v, ())) for v in node.outputs] for node in wanted if found and any(map(is_open, node.outputs))}
+    return {**measured, **sizes}
+
+
+def _counted_inside(graph: Graph, node: Node) -> dict[str, Node]:
+    """The nodes in the functions of a node whose shapes are open, where some of them find out in the data how many rows there are."""
+    bodies = [graph.functions[name].body for name in reached_functions(graph, [node])]
+    inside = {n.name: n for body in bodies for n in body.nodes if any(map(is_open, n.outputs))}
+    return inside if any(map(is_counted_in_data, inside.values())) else {}
+
+
+def _measure_inside(
+    graph: Graph, binding: Binding, arguments: Sequence[Any], wanted: Mapping[Node, Mapping[str, Node]]
+) -> dict[str, list[Shape]]:
+    """Run some nodes, and set open shapes in their functions as they are then, the largest of all rounds; returns those of what counts."""
     if not wanted:
         return {}
-    sized = [value for node in wanted for value in node.outputs if value.dtype.itemsize is not None]
-    found = dict(zip(sized, _run(graph, binding, arguments, sized, shapes=True), strict=False))
-    return {node.name: [tuple(found.get(v, ())) for v in node.outputs] for node in wanted if found}
+    tf = import_tensorflow()
+    found: dict[tuple[str, int], Shape] = {}
+    try:
+        function = _part(graph, binding, backward_reachable(wanted), effects=[node.name for node in wanted])
+        with StepSession(TracedStep.called("part_of_step", function, arguments), grappler=False) as session:
+            metadata = tf.compat.v1.RunMetadata()
+            session.run(options=trace_options(devices=False), metadata=metadata)
+    except (tf.errors.OpError, UnsupportedError):
+        return {}
+    for run in read_runs(metadata.step_stats):
+        for slot, shape in run.shapes:
+            key = written_name(run.name), slot
+            found[key] = largest([shape, found.get(key, shape)])
+    for function in graph.functions.values():  # bounds give way
+        for value, exact in function.body.at_most.items():
+            value.shape = exact
+        function.body.at_most.clear()
+    inside = {name: node for nodes in wanted.values() for name, node in nodes.items()}
+    for name, node in inside.items():
+        for value in node.outputs:
+            measured = found.get((name, value.index))
+            if measured is not None and is_open(value):
+                node.graph.at_most[value], value.shape = value.shape, measured
+    counted = [node for node in inside.values() if is_counted_in_data(node) and node.outputs[0] in node.graph.at_most]
+    return {node.name: [value.shape for value in node.outputs] for node in counted}
+
+
+def _part(
+    graph: Graph,
+    binding: Binding,
+    needed: AbstractSet[Node],
+    outputs: Sequence[Value] = (),
+    *,
+    shapes: bool = False,
+    effects: Sequence[str] = (),
+) -> Any:
+    """A function of the nodes that are needed, which returns values, or their shapes."""
+    needed = {*needed, *(v.producer for v in graph.inputs[: binding.argument_count])}
+    graph_def = to_graph_def(graph, keep=lambda node: node in needed)
+    for k, value in enumerate(outputs if shapes else ()):  # so that none is held for long
+        asked = graph_def.node.add(name=f"graphwright_shape_{k}", op="Shape", input=[value.name])
+        asked.attr["T"].type, asked.attr["out_type"].type = value.dtype.number, import_tensorflow().int64.as_datatype_enum
+    captured = zip(binding.captures, graph.inputs[binding.argument_count :], strict=True)
+    return rebuild_concrete_function(
+        graph_def,
+        inputs=[v.name for v in graph.inputs[: binding.argument_count]],
+        captures=[(external, value.name) for external, value in captured if value.producer in needed],
+        outputs=[f"graphwright_shape_{k}:0" if shapes else value.name for k, value in enumerate(outputs)],
+        control_outputs=effects,
+        name="part_of_step",
+    )
 
 
 def _run(graph: Graph, binding: Binding, arguments: Sequence[Any], values: Sequence[Value], *, shapes: bool = False) -> list[Any]:
     """The values, or their shapes, for these arguments; none where the graph, which was made to be analyzed, does not run."""
     tf = import_tensorflow()
-    needed = backward_reachable(value.producer for value in values) | {v.producer for v in graph.inputs}
-    captured = graph.inputs[binding.argument_count :]
-    graph_def = to_graph_def(graph, keep=lambda node: node in needed)
-    for k, value in enumerate(values if shapes else ()):  # so that none is held for long
-        asked = graph_def.node.add(name=f"graphwright_shape_{k}", op="Shape", input=[value.name])
-        asked.attr["T"].type, asked.attr["out_type"].type = value.dtype.number, tf.int64.as_datatype_enum
     try:
-        function = rebuild_concrete_function(
-            graph_def,
-            inputs=[v.name for v in graph.inputs[: binding.argument_count]],
-            captures=[(external, value.name) for external, value in zip(binding.captures, captured, strict=True)],
-            outputs=[f"graphwright_shape_{k}:0" if shapes else value.name for k, value in enumerate(values)],
-            name="part_of_step",
-        )
+        function = _part(graph, binding, backward_reachable(value.producer for value in values), values, shapes=shapes)
         results = list(function(*(tf.convert_to_tensor(a) for a in arguments)) or ())
         return [result.numpy().tolist() for result in results] if shapes else results
     except tf.errors.OpError:

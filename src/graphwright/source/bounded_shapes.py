@@ -15,14 +15,15 @@ from typing import Any
 import numpy as np
 
 from graphwright.ir.dtypes import Argument, Numbers, Shape, filled
-from graphwright.ir.traits.arithmetic import GOES_BY_ELEMENTS
-from graphwright.ir.traits.control_flow import BRANCHES, LOOPS, NEXT_ITERATIONS
+from graphwright.ir.traits.arithmetic import GOES_BY_ELEMENTS, TAKES_OUT_OF_LIST
+from graphwright.ir.traits.control_flow import BRANCHES, ENTERS, EXITS, LOOPS, MERGES, NEXT_ITERATIONS, SWITCHES
 from graphwright.ir.walk import in_order
 from graphwright.source import private_tensorflow
 from graphwright.source.attributes import shape_of
 from graphwright.source.tensorflow_import import import_tensorflow
 
-Outputs = Sequence[tuple[Shape, Numbers | None]]
+Outputs = Sequence[tuple[Shape, Numbers | None, bool]]
+"""Of each output of a function the largest shape, the numbers, and whether it has this shape in every run."""
 Functions = Callable[[str, Sequence[Argument]], Sequence[Outputs]]
 
 _PREFIX = "graphwright"
@@ -43,6 +44,7 @@ _FINDS = frozenset(
     "Where Unique UniqueV2 UniqueWithCounts UniqueWithCountsV2 ListDiff DynamicPartition SparseAdd SparseFillEmptyRows Slice StridedSlice "
     "DenseToDenseSetOperation NonMaxSuppression NonMaxSuppressionV2 NonMaxSuppressionV3 NonMaxSuppressionV4 NonMaxSuppressionV5".split()
 )
+_HANDS_ON = frozenset({"Identity"}) | ENTERS | MERGES | SWITCHES | EXITS | NEXT_ITERATIONS
 _REDUCES = frozenset("Sum Mean Max Min Prod All Any".split())
 
 
@@ -71,10 +73,12 @@ def import_bounded(
     functions: Functions | None = None,
     given: Sequence[tuple[Any, Argument]] = (),
     sizes: Mapping[str, Sequence[Shape]] | None = None,
+    bounds: bool = True,
 ) -> Bounded:
     """Import into the current graph; where the number of rows depends on data, there are as many as there can be.
 
     Args:
+        bounds: whether to bound what depends on data; else only what follows from branches, nested loops and lists is inferred.
         functions: what each branch of a node gives, or the body of a loop, by the node's name and what it hands to them.
         given: tensors of the map, and what is known of them.
         sizes: the shapes of the outputs of nodes, by name, where they are known from elsewhere.
@@ -86,14 +90,14 @@ def import_bounded(
     tf.graph_util.import_graph_def(graph_def, input_map=input_map, name=_PREFIX)
     operation = tf.compat.v1.get_default_graph().get_operation_by_name
     operations = {node.name: operation(f"{_PREFIX}/{node.name}") for node in graph_def.node}
-    bounds = _Bounds(graph_def.versions.producer or tf.version.GRAPH_DEF_VERSION, functions, given)
-    bounds.sizes = sizes or {}
+    known = _Bounds(graph_def.versions.producer or tf.version.GRAPH_DEF_VERSION, functions, given)
+    known.sizes, known.bounds = sizes or {}, bounds
     order = in_order(operations.values(), lambda op: [t.op for t in op.inputs if t.op.type not in NEXT_ITERATIONS])
-    found = [op.name.removeprefix(f"{_PREFIX}/") for op in order if bounds.bind(op)]
-    tensors = {name: [bounds.known_size(t) for t in op.outputs] for name, op in operations.items()}
-    named = ((f"{name}:{k}", t) for name, op in operations.items() for k, t in enumerate(op.outputs))
-    made = {name: list(op.outputs) for name, op in operations.items()}
-    return Bounded(tensors, made, found, {name: shape_of(t) for name, t in named if bounds.known_size(t) is not t}, bounds.numbers_of)
+    found = [op.name.removeprefix(f"{_PREFIX}/") for op in order if known.bind(op)]
+    tensors = {name: [known.known_size(t) for t in op.outputs] for name, op in operations.items()}
+    named = ((f"{name}:{k}", t) for name, op in operations.items() for k, t in enumerate(op.outputs) if t.dtype.size)
+    at_most = {name: shape_of(t) for name, t in named if known.known_size(t) is not t and t.ref() not in known.exact}
+    return Bounded(tensors, {name: list(op.outputs) for name, op in operations.items()}, found, at_most, known.numbers_of)
 
 
 class _Bounds:
@@ -104,12 +108,17 @@ class _Bounds:
         self.producer = producer
         self.functions = functions
         self.sizes: Mapping[str, Sequence[Shape]] = {}
+        self.bounds = True
+        self.exact: set[Any] = set()  # those of the largest that have the same shape in every run
         self.largest: dict[Any, Any] = {}
         self.flat: dict[Any, Any] = {}  # as many elements, in a shape that is not known
         self.known: dict[Any, Numbers | None] = {}
+        self.elements: dict[Any, Shape] = {}  # of lists
         for tensor, argument in given:
             if argument.exact is not None:
                 self.largest[tensor.ref()] = self.tf.compat.v1.placeholder(tensor.dtype, argument.shape)
+            if argument.element is not None:
+                self.elements[tensor.ref()] = argument.element
             if argument.numbers is not None:
                 self.known[tensor.ref()] = argument.numbers
 
@@ -119,15 +128,33 @@ class _Bounds:
 
     def bind(self, op: Any) -> bool:
         """Set the largest shapes of what a node gives; whether it is this node that finds out how many there are."""
+        if op.inputs and (element := self.elements.get(op.inputs[0].ref())) is not None:
+            self.elements.update((t.ref(), element) for t in op.outputs if t.dtype == self.tf.variant)
+        lists = [t for t in op.outputs if t.dtype == self.tf.variant]
         open_ = [t for t in op.outputs if t.dtype.size and not t.shape.is_fully_defined()]
-        if not open_:
+        if not open_ and not lists:
             return False
         inputs = [self.largest.get(t.ref(), t) for t in op.inputs]
+        for tensor in lists:
+            self._bind_list(op, inputs, tensor)
+        is_flow = op.type in BRANCHES | LOOPS
+        if not open_ or not (self.bounds or is_flow or any(t is not u for t, u in zip(inputs, op.inputs, strict=True))):
+            return False
+        is_exact = self._is_exact(op)
         shapes = self.sizes.get(op.name.removeprefix(f"{_PREFIX}/"))
-        if shapes is None or len(shapes) != len(op.outputs):
-            shapes = self._found(op, inputs)
-        if shapes is None:
-            shapes = self._of_functions(op, inputs) if op.type in BRANCHES | LOOPS else self._derived(op, inputs)
+        if shapes is not None and len(shapes) == len(op.outputs):
+            is_exact = False
+        elif (shapes := self._found(op, inputs)) is not None:
+            is_exact = is_exact and op.type == "Reshape"
+        elif is_flow:
+            shapes, is_same = self._of_functions(op, inputs)
+            is_exact = is_exact and is_same
+        else:
+            shapes = self._derived(op, inputs, widest=not is_exact)
+            if is_exact and any(shapes[t.value_index] is None or None in shapes[t.value_index] for t in open_) and self.bounds:
+                is_exact, shapes = False, self._derived(op, inputs)
+        if not (is_exact or self.bounds):
+            return False
         is_source = op.type in _FINDS | BRANCHES and (self.sizes or all(t.shape.is_fully_defined() for t in op.inputs if t.dtype.size))
         is_source = is_source and not (op.type in ("Slice", "StridedSlice") and all(t.op.type == "Const" for t in op.inputs[1:]))
         for tensor in open_:
@@ -138,19 +165,41 @@ class _Bounds:
                 shape = next((s for s in stated if s is not None), None)
             if shape is not None and None not in shape:
                 self.largest[tensor.ref()] = self.tf.compat.v1.placeholder(tensor.dtype, shape)
+                self.exact |= {tensor.ref()} if is_exact else set()
             elif op.type in _REDUCES and (count := _count(self.known_size(op.inputs[0]))) is not None:
                 self.flat[tensor.ref()] = self.tf.compat.v1.placeholder(tensor.dtype, (count,))
-        return bool(is_source) and any(t.ref() in self.largest for t in open_)
+        return bool(is_source) and not is_exact and any(t.ref() in self.largest for t in open_)
 
-    def _derived(self, op: Any, inputs: Sequence[Any]) -> list[Shape]:
+    def _is_exact(self, op: Any) -> bool:
+        """Whether the shapes of what a node reads, and the numbers that shapes are made of, are the same in every run."""
+        numbers = map(self.numbers_of, op.inputs)
+        same = all(n is None or np.array_equal(*n) for n in numbers)
+        return same and all(t.ref() in self.exact or self.known_size(t) is t for t in op.inputs)
+
+    def _bind_list(self, op: Any, inputs: Sequence[Any], tensor: Any) -> None:
+        """Let a list know the shape of its elements, where it is made of rows of known size, or of a list that knows."""
+        said, rows = private_tensorflow.type_behind(tensor), _known(inputs[0]) if inputs else None
+        type_ = private_tensorflow.type_behind(inputs[0]) if op.type in _HANDS_ON else said
+        if type_ is None or (said is not None and said[1] is not None and None not in said[1]):
+            return
+        if op.type == "TensorListFromTensor" and rows:
+            type_ = type_[0], rows[1:]
+        elif op.type not in _HANDS_ON and any(t is not u and t.dtype == tensor.dtype for t, u in zip(inputs, op.inputs, strict=True)):
+            type_ = private_tensorflow.type_behind(self._made(op, inputs)[tensor.value_index]) or type_
+        if type_[1] is not None and None not in type_[1] and (self.bounds or self._is_exact(op)):
+            self.largest[tensor.ref()] = made = self.tf.compat.v1.placeholder(tensor.dtype, tensor.shape)
+            private_tensorflow.set_handle_data(made, *type_)
+            self.exact |= {tensor.ref()} if self._is_exact(op) else set()
+
+    def _derived(self, op: Any, inputs: Sequence[Any], *, widest: bool = True) -> list[Shape]:
         """By TensorFlow's rule, at each end of the numbers that are intervals."""
         fixed = [self._fixed(op, k, tensor) for k, tensor in enumerate(inputs)]
-        merged: list[Shape] = _widest(op, inputs) or [None for _ in op.outputs]
+        merged: list[Shape] = (_widest(op, inputs) if widest else None) or [None for _ in op.outputs]
         try:
             made = [self._made(op, ends) for ends in itertools.product(*fixed)]
         except ValueError:  # two bounds of one size differ, or an end that no run can have
             return merged
-        shapes = [_largest([shape_of(outputs[k]) for outputs in made]) for k in range(len(op.outputs))]
+        shapes = [largest([shape_of(outputs[k]) for outputs in made]) for k in range(len(op.outputs))]
         return [filled(shape, other) for shape, other in zip(shapes, merged, strict=True)]
 
     def _fixed(self, op: Any, k: int, tensor: Any) -> list[Any]:
@@ -184,8 +233,10 @@ class _Bounds:
     def _found(self, op: Any, inputs: Sequence[Any]) -> Sequence[Shape] | None:
         """The largest shapes of the outputs of a node that finds some of its input's elements; None for another node."""
         first = _known(inputs[0]) if inputs else None
+        if op.type in TAKES_OUT_OF_LIST:
+            return [self.elements.get(op.inputs[0].ref())] * len(op.outputs)
         if op.type == "Merge":
-            return [_largest([shape_of(t) for t in inputs]), ()]
+            return [largest([shape_of(t) for t in inputs]), ()]
         if op.type == "Reshape":
             return [_reshaped(_count(self.known_size(op.inputs[0])), self.numbers_of(op.inputs[1]))]
         if first is None:
@@ -213,8 +264,8 @@ class _Bounds:
             case _:
                 return None
 
-    def _of_functions(self, op: Any, inputs: Sequence[Any]) -> list[Shape]:
-        """The larger of the branches; what a loop starts with, where it goes on with no more."""
+    def _of_functions(self, op: Any, inputs: Sequence[Any]) -> tuple[list[Shape], bool]:
+        """The larger of the branches; what a loop starts with, where it goes on with no more. And whether no round or branch differs."""
         nothing: list[Shape] = [None] * len(op.outputs)
         first = 1 if op.type in BRANCHES else 0
         given = [self._argument(*pair) for pair in zip(op.inputs[first:], inputs[first:], strict=True)]
@@ -223,21 +274,24 @@ class _Bounds:
         try:
             results = () if self.functions is None else self.functions(op.name.removeprefix(f"{_PREFIX}/"), given)
         except ValueError:
-            return nothing
+            return nothing, False
         if not results:
-            return nothing
-        shapes = [_largest([outputs[k][0] for outputs in results]) for k in range(len(op.outputs))]
+            return nothing, False
+        shapes = [largest([outputs[k][0] for outputs in results]) for k in range(len(op.outputs))]
+        sized = [k for k, t in enumerate(op.outputs) if t.dtype.size]
+        is_same = all(outputs[k][2] and outputs[k][0] == shapes[k] for outputs in results for k in sized)
         if op.type in LOOPS:
             starts = [argument.shape for argument in given]
-            sized = [t.dtype.size for t in op.outputs]
-            return starts if all(_largest([a, b]) == a for a, b, s in zip(starts, shapes, sized, strict=True) if s) else nothing
+            is_same = is_same and all(starts[k] == shapes[k] for k in sized)
+            return starts if all(largest([starts[k], shapes[k]]) == starts[k] for k in sized) else nothing, is_same
         for k, tensor in enumerate(op.outputs):
             self.known[tensor.ref()] = _either([outputs[k][1] for outputs in results])
-        return shapes
+        return shapes, is_same
 
     def _argument(self, tensor: Any, largest: Any) -> Argument:
-        exact = None if tensor is largest else shape_of(tensor) or (None,) * len(largest.shape)
-        return Argument(shape_of(largest), private_tensorflow.type_behind(tensor), self.numbers_of(tensor), exact)
+        is_same = tensor is largest or tensor.ref() in self.exact
+        exact = None if is_same else shape_of(tensor) or (None,) * len(largest.shape)
+        return Argument(shape_of(largest), private_tensorflow.type_behind(largest), self.numbers_of(tensor), exact)
 
     # Numbers
 
@@ -258,7 +312,8 @@ class _Bounds:
         if array is not None:
             return np.asarray(array), np.asarray(array)
         if op.type in ("Shape", "ShapeN", "Size"):
-            sizes = _sizes_of(op.inputs[k], self.largest.get(op.inputs[k].ref()))
+            largest = self.largest.get(op.inputs[k].ref())
+            sizes = _sizes_of(largest if op.inputs[k].ref() in self.exact else op.inputs[k], largest)
             if sizes is not None and op.type == "Size":
                 sizes = np.prod(sizes[0], dtype=np.int64), np.prod(sizes[1], dtype=np.int64)
             return sizes
@@ -348,7 +403,7 @@ def _sizes_of(tensor: Any, largest: Any) -> Numbers | None:
     return np.array([0 if d is None else d for d in exact], np.int64), np.array(most, np.int64)
 
 
-def _largest(shapes: Sequence[Shape]) -> Shape:
+def largest(shapes: Sequence[Shape]) -> Shape:
     """In each dimension the largest, or None where one of them is open; None where they have not as many dimensions."""
     known = [shape for shape in shapes if shape is not None]
     if not known or len(known) < len(shapes) or len(set(map(len, known))) > 1:

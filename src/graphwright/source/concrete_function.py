@@ -12,7 +12,7 @@ from graphwright.ir.dtypes import DType, Shape, dtype_from_number
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node, Value, Variable
 from graphwright.ir.traits.arithmetic import ASKS_FOR_SHAPE, CONVOLUTIONS
-from graphwright.ir.traits.control_flow import NEXT_ITERATIONS, callee
+from graphwright.ir.traits.control_flow import NEXT_ITERATIONS, callee, is_compiled_call
 from graphwright.ir.traits.effects import CALLS_PYTHON
 from graphwright.ir.traits.values import ARGUMENTS, IDENTITIES, is_constant, only_orders
 from graphwright.ir.traits.variables import reads_resource
@@ -41,26 +41,24 @@ class Binding:
     function: Any
 
 
-def from_concrete_function(
-    function: Any, *, planned: bool = True, compiled: bool = False, uncompiled: bool = False
-) -> tuple[Graph, Binding]:
+def from_concrete_function(function: Any, *, planned: bool = True, compiled: bool = False) -> tuple[Graph, Binding]:
     """Read a `ConcreteFunction`; the graph's inputs are its arguments, then its captures.
 
     Args:
         planned: whether a plan is to be made for it; what is only counted may hold anything.
         compiled: whether the plan is to be one for XLA, which may compile the function then.
-        uncompiled: whether functions inside that XLA compiles, and that hold nothing but convolutions, may run by TensorFlow's kernels.
 
     Raises:
-        UnsupportedError: it is to be planned, and calls back into Python, or must be compiled by XLA.
+        UnsupportedError: it is to be planned, and calls back into Python, or must be compiled by XLA as a whole.
     """
     func_graph = function.graph
     name = plain_name(str(getattr(function, "name", "") or func_graph.name))
     if planned and not compiled and is_jit_compiled(function):
-        raise _compiled_by_xla(
-            "the step",
-            f"step {name!r}",
-            "use jit_compile=False for this step (for Keras: model.compile(..., jit_compile=False)); "
+        raise UnsupportedError(
+            "the step is compiled by XLA (jit_compile=True)",
+            where=f"step {name!r}",
+            cause="XLA schedules and recomputes by its own rules, and undoes the planned order",
+            remedy="use jit_compile=False for this step (for Keras: model.compile(..., jit_compile=False)); "
             "optimize_memory and predict_peak take both",
         )
     graph = from_graph_def(func_graph.as_graph_def(add_shapes=True), name=plain_name(str(func_graph.name)))
@@ -70,7 +68,7 @@ def from_concrete_function(
     argument_count = len(graph.inputs) - len(captures)
     set_variables(graph, func_graph, captures)
     if planned:
-        _refuse_unsupported(graph, compiled=compiled, uncompiled=uncompiled)
+        _refuse_unsupported(graph)
     return graph, Binding(captures, argument_count, name, function)
 
 
@@ -126,10 +124,10 @@ def drop_shape_attributes(graph: Graph) -> None:
 
 def compiled_calls(graph: Graph) -> list[Node]:
     """The calls that XLA must compile."""
-    return [node for body in bodies(graph) for node in body.nodes if node.attrs.get("_XlaMustCompile") is True]
+    return [node for body in bodies(graph) for node in body.nodes if is_compiled_call(node)]
 
 
-def _only_convolves(call: Node, graph: Graph) -> bool:
+def only_convolves(call: Node, graph: Graph) -> bool:
     """Whether a call computes convolutions of images in float32 without gaps, or gradients of them, and nothing else.
 
     Keras has XLA compile convolutions in groups, since TensorFlow's kernels for the CPU could not compute them. oneDNN's can.
@@ -147,8 +145,7 @@ def _only_convolves(call: Node, graph: Graph) -> bool:
     return True
 
 
-def _refuse_unsupported(graph: Graph, *, compiled: bool, uncompiled: bool) -> None:
-    kept = {call for call in compiled_calls(graph) if not compiled and not (uncompiled and _only_convolves(call, graph))}
+def _refuse_unsupported(graph: Graph) -> None:
     for body in bodies(graph):
         for node in body.nodes:
             if node.op_type in CALLS_PYTHON:
@@ -162,25 +159,9 @@ def _refuse_unsupported(graph: Graph, *, compiled: bool, uncompiled: bool) -> No
                 raise UnsupportedError(
                     f"the TF1 loop around {node.name!r} is not supported",
                     where=f"node {node.name!r} of {body.name!r}",
-                    remedy="build the loop with control flow v2 (tf.compat.v1.enable_control_flow_v2)",
+                    remedy="build the loop with control flow v2 (tf.compat.v1.enable_control_flow_v2); of a SavedModel freeze it with "
+                    "`graphwright edit freeze`, or with lower_control_flow=False",
                 )
-            if node in kept:
-                where = f"node {node.name!r} of {body.name!r}"
-                raise _compiled_by_xla(
-                    "a function inside the step",
-                    where,
-                    "use jit_compile=False for it, or True for the whole step (Keras compiles convolutions with groups in any case: "
-                    'model.compile(..., jit_compile=True), or optimize_memory(..., allow="all"), which computes them without XLA)',
-                )
-
-
-def _compiled_by_xla(what: str, where: str, remedy: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"{what} is compiled by XLA (jit_compile=True)",
-        where=where,
-        cause="XLA schedules and recomputes by its own rules, and undoes the planned order",
-        remedy=remedy,
-    )
 
 
 def evaluate_constants(graph: Graph) -> Callable[[Sequence[Value]], list[np.ndarray[Any, Any]]]:

@@ -12,12 +12,12 @@ from tempfile import mkdtemp
 from typing import Any
 from weakref import finalize
 
-from graphwright.errors import ArgumentError, FileFormatError, UnsupportedError, in_words
+from graphwright.errors import ArgumentError, FileFormatError, in_words
 from graphwright.source.keras_file import KERAS_SUFFIXES, read_keras_file
 from graphwright.source.load import load
 from graphwright.source.protobuf_files import serialize
 from graphwright.source.saved_model import parse_saved_model
-from graphwright.source.static_function import default_signature, static_function
+from graphwright.source.static_function import add_default_signature, check_has_values, default_signature, static_function
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.source.trust import check_trusted
 
@@ -26,7 +26,8 @@ def load_callable(path: Path, *, runs: bool = False) -> Any:
     """What a file holds, as something that can be traced.
 
     A `.keras` or `.h5` file gives the Keras model, a SavedModel folder its default signature (or its only one), a
-    `.pb` or `.pbtxt` file a function from all placeholders to all values that nothing reads.
+    `.pb` or `.pbtxt` file a function from all placeholders to all values that nothing reads; of one that was frozen with several
+    signatures, the default one.
 
     Args:
         runs: whether it is to be called. Else nothing of the file runs, and no variable has a value.
@@ -43,17 +44,11 @@ def load_callable(path: Path, *, runs: bool = False) -> Any:
     if path.suffix in KERAS_SUFFIXES:
         return read_keras_file(path, compiled=True)
     graph = load(path)
-    key = default_signature(graph, str(path)) if path.is_dir() else ""
-    function = _loaded_signature(path, key) if key and runs else static_function(graph, key, runs=runs)
-    if runs and not key and function.graph.variables:
-        raise UnsupportedError(
-            "a graph with variables has no values to run with",
-            where=f"{str(path)!r}, variable {function.graph.variables[0].name!r}",
-            cause="their values are in a checkpoint, which nothing names",
-            remedy="give the SavedModel that it came from, or freeze its variables first: `graphwright edit freeze GRAPH OUT "
-            "--checkpoint PATH`",
-        )
-    function.__name__ = path.resolve().name if path.is_dir() else path.stem
+    key = default_signature(graph, str(path)) if path.is_dir() else add_default_signature(graph)
+    function = _loaded_signature(path, key) if path.is_dir() and key and runs else static_function(graph, key, runs=runs)
+    if runs and not key:
+        check_has_values(function, str(path))
+    function.__name__ = path.resolve().name if path.is_dir() else f"{path.stem} ({key})" if key else path.stem
     return function
 
 

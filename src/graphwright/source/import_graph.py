@@ -59,20 +59,19 @@ def infer_shapes(graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | Non
     return inferred.found
 
 
-def infer_body_shapes(body: Graph, arguments: Sequence[Argument]) -> tuple[list[str], dict[Value, Numbers]]:
+def infer_body_shapes(body: Graph, arguments: Sequence[Argument]) -> dict[Value, Numbers]:
     """Set the shapes in the body of a function from those of its arguments.
 
     A dimension that inference leaves open keeps what tracing found.
 
     Returns:
-        The names of the nodes that give as many rows as there are in the data, where as many as there can be were taken; and the integers
-        that the body hands to other functions, where they are known.
+        The integers that the body hands to other functions, where they are known.
 
     Raises:
         UnknownShapeError: TensorFlow refuses the function with these shapes.
     """
     try:
-        inferred = _inferred(body, arguments, bounded=Known())
+        inferred = _inferred(body, arguments, bounded=_known_inside(body))
     except ValueError as error:
         raise UnknownShapeError(
             f"the function cannot take these shapes: {', '.join(format_shape(a.shape) for a in arguments)}",
@@ -89,7 +88,13 @@ def infer_body_shapes(body: Graph, arguments: Sequence[Argument]) -> tuple[list[
     _note_bounds(body, inferred)
     handed_on = {v for node in body.nodes if called_functions(node) for v in node.inputs if v.producer.name in inferred.tensors}
     known = {v: inferred.numbers(inferred.made[v.producer.name][v.index]) for v in handed_on}
-    return inferred.found, {v: numbers for v, numbers in known.items() if numbers is not None}
+    return {v: numbers for v, numbers in known.items() if numbers is not None}
+
+
+def _known_inside(body: Graph) -> Known:
+    """The sizes in the body of a function that depend on data and are known from elsewhere."""
+    found = {value.producer for value in body.at_most} - {value.producer for value in body.inputs}
+    return Known(sizes={node.name: [value.shape for value in node.outputs] for node in found})
 
 
 def _note_bounds(graph: Graph, inferred: Bounded) -> None:
@@ -121,12 +126,8 @@ def _inferred(graph: Graph, arguments: Sequence[Argument], *, bounded: Known | N
         graph_def = forbid_to_run(to_graph_def(graph, keep=lambda node: node not in inputs))
         for node in graph_def.node:  # the gradient of a loop's body is placed with nodes of the body, which are not here
             node.attr.pop("_class", None)
-        if bounded is not None:
-            return import_bounded(graph_def, input_map, partial(_results, graph), given, bounded.sizes)
-        tf.graph_util.import_graph_def(graph_def, input_map=input_map, name="")
-    operation: Any = func_graph.get_operation_by_name
-    made = {node.name: list(operation(node.name).outputs) for node in graph.nodes if node not in inputs}
-    return Bounded(made, made, [], {}, lambda _: None)
+        sizes, functions = (bounded or Known()).sizes, partial(_results, graph, bounded)
+        return import_bounded(graph_def, input_map, functions, given, sizes, bounds=bounded is not None)
 
 
 def _stand_in(argument: Argument, dtype: Any, name: str) -> Any:
@@ -140,20 +141,21 @@ def _stand_in(argument: Argument, dtype: Any, name: str) -> Any:
     return tensor
 
 
-def _results(graph: Graph, name: str, arguments: Sequence[Argument]) -> list[Outputs]:
+def _results(graph: Graph, bounded: Known | None, name: str, arguments: Sequence[Argument]) -> list[Outputs]:
     """What each branch of a node, or the body of a loop, gives for these arguments."""
     results: list[Outputs] = []
     node = graph[name]
     for function in called_functions(node, "body") or called_functions(node):
         body = graph.functions[function].body
-        inferred = _inferred(body, arguments, bounded=Known())
+        inferred = _inferred(body, arguments, bounded=None if bounded is None else _known_inside(body))
         position = {value: k for k, value in enumerate(body.inputs)}
-        outputs: list[tuple[Shape, Numbers | None]] = []
+        outputs: list[tuple[Shape, Numbers | None, bool]] = []
         for value in body.outputs:
             if value in position:
-                outputs.append((arguments[position[value]].shape, arguments[position[value]].numbers))
+                argument = arguments[position[value]]
+                outputs.append((argument.shape, argument.numbers, argument.exact is None))
             else:
                 made, largest = (tensors[value.producer.name][value.index] for tensors in (inferred.made, inferred.tensors))
-                outputs.append((shape_of(largest), inferred.numbers(made)))
+                outputs.append((shape_of(largest), inferred.numbers(made), value.name not in inferred.at_most))
         results.append(outputs)
     return results

@@ -26,7 +26,7 @@ from graphwright.source.model_folder import refuse_remote
 from graphwright.source.package import Package, TemporaryFolder
 from graphwright.source.private_keras import call_with_specs, called_specs
 from graphwright.source.private_tensorflow import traces_of
-from graphwright.source.protobuf_files import read_graph_def
+from graphwright.source.protobuf_files import read_graph_def, read_message
 from graphwright.source.registry_rule import REGISTRY_RULE
 from graphwright.source.saved_model import graph_rest, read_saved_model
 from graphwright.source.shape_inference import infer_output_shapes
@@ -40,9 +40,10 @@ def load(x: Any, *, tags: str | Iterable[str] | None = None) -> Graph:
     """Read a graph of any origin, to edit it and write it again with `write`.
 
     Args:
-        x: a path: to a `GraphDef` in binary (`.pb`) or as text (`.pbtxt`), a SavedModel folder of TF1 or TF2, a `.keras` or `.h5`
-            file; nothing of it runs (but see `trust`). Or an object: a `GraphDef`, `MetaGraphDef`, `tf.Graph`, `ConcreteFunction`,
-            `tf.function` with one trace, Keras model, `tf.Module` that can be saved, or a `Graph`, which is returned as it is.
+        x: a path: to a `GraphDef` in binary (`.pb`) or as text (`.pbtxt`), a `MetaGraphDef` (`.meta`), a SavedModel folder of TF1 or
+            TF2, a `.keras` or `.h5` file; nothing of it runs (but see `trust`). Or an object: a `GraphDef`, `MetaGraphDef`, `tf.Graph`,
+            `ConcreteFunction`, `tf.function` with one trace, Keras model, `tf.Module` that can be saved, or a `Graph`, which is
+            returned as it is.
         tags: which MetaGraph of a SavedModel; by default its only one, or the one tagged `serve`.
 
     Returns:
@@ -117,6 +118,10 @@ def _load_path(path: Path, tags: str | Iterable[str] | None) -> Graph:
         return _load_keras_model(read_keras_file(path, compiled=False))
     if path.name in ("saved_model.pb", "saved_model.pbtxt"):
         return read_saved_model(path.parent, tags)
+    if path.suffix == ".meta":
+        graph = _load_object(read_message(path, import_tensorflow().compat.v1.MetaGraphDef()), tags)
+        graph.name = path.stem
+        return graph
     return _from_graph_def(read_graph_def(path), path.stem)
 
 

@@ -7,7 +7,7 @@ TensorFlow has no public way to make a `ConcreteFunction` of a `GraphDef`, nor t
 import importlib
 import threading
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from types import FrameType
 from typing import Any
@@ -157,9 +157,14 @@ def is_default_strategy(strategy: Any) -> bool:
     return type(strategy).__name__ in ("_DefaultDistributionStrategy", "_DefaultDistributionStrategyV1")
 
 
-def call_flat(function: Any, arguments: Sequence[Any]) -> Any:
-    """Call a `ConcreteFunction` with flat tensors, captures left out; its structured outputs."""
-    return function._call_flat(list(arguments), function.captured_inputs)
+def eager_mode() -> AbstractContextManager[None]:
+    """Execute eagerly in this block, in this thread, also where the process does not (`tf.compat.v1.disable_eager_execution`)."""
+    return _private("eager.context").eager_mode()
+
+
+def call_flat(function: Any, arguments: Sequence[Any], captures: Sequence[Any] | None = None) -> Any:
+    """Call a `ConcreteFunction` with flat tensors, captures left out, or others in their place; its structured outputs."""
+    return function._call_flat(list(arguments), function.captured_inputs if captures is None else list(captures))
 
 
 def traces_of(function: Any) -> list[Any]:

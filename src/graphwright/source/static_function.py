@@ -4,59 +4,67 @@ Behind the handles of its variables are variables without values. `tf.saved_mode
 runs initializers, restores and the `main_op` of the file.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
-from graphwright.errors import FileFormatError, UnsupportedError
+from graphwright.errors import ArgumentError, FileFormatError, UnsupportedError
 from graphwright.ir.attributes import SerializedAttribute
 from graphwright.ir.dtypes import Shape, dtype_from_number
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import Signature, node_of
 from graphwright.ir.traits.control_flow import CALL_TYPES, callee
-from graphwright.ir.traits.values import PLACEHOLDERS, STANDS_FOR_SOMETHING, is_constant, origin
-from graphwright.ir.traits.variables import REFERENCE_VARIABLES, updated_weight
-from graphwright.ir.walk import backward_reachable
+from graphwright.ir.traits.values import IDENTITIES, MAY_BE_FED, PLACEHOLDERS, STANDS_FOR_SOMETHING, is_constant, origin
+from graphwright.ir.traits.variables import REFERENCE_VARIABLES, updated_weight, with_handle
+from graphwright.ir.walk import backward_reachable, forward_reachable, order_of
 from graphwright.source import private_tensorflow as private
 from graphwright.source.attributes import constant_array, shape_to_proto, tensor_to_attribute
 from graphwright.source.graph_def import to_graph_def
 from graphwright.source.never_run import forbid_to_run
 from graphwright.source.op_types import takes_reference
+from graphwright.source.private_tensorflow import op_definition
 from graphwright.source.rebuild import rebuild_concrete_function
 from graphwright.source.stored_variables import StoredVariable, stored_variables
 from graphwright.source.tensorflow_import import import_tensorflow
 
+Fetches = tuple[list[Value], list[Node]]
 _LARGE_BYTES = 2**20
 _FIELDS = {"float16": "half_val", "bfloat16": "half_val", "float32": "float_val", "float64": "double_val"}
 _FIRST_NUMBER = 0x4000  # neither zero nor one, which Grappler would simplify, as bits and as a number
 
 
-def static_function(graph: Graph, key: str = "", *, runs: bool = False) -> Any:
-    """A signature of a graph; without one, the function from all placeholders to all that nothing reads.
+def static_function(graph: Graph, key: str = "", fetches: Fetches | None = None, *, fed: Container[str] = (), runs: bool = False) -> Any:
+    """A signature of a graph, or the function from placeholders to what is fetched.
+
+    Variables that are written by reference, as those of TF1 without handles, have handles in the function: writes in place stay such.
 
     Args:
         graph: as `load` gives it. Where the function is not to be called, the graph loses the values of its large constants.
+        key: of the signature.
+        fetches: without a signature, the values that the function returns and the nodes that it runs; by default all that nothing reads.
+        fed: names of nodes with a default value that are arguments too.
         runs: whether it is to be called all the same: a graph without variables can be.
 
     Raises:
+        ArgumentError: the graph trains, and nothing says what is fetched.
         GraphError: TensorFlow refuses the graph.
-        UnsupportedError: without a signature, what nothing reads would write variables of TF1, which are no handles.
+        UnsupportedError: an operation writes a variable by reference and has no counterpart that takes a handle.
     """
     if not runs:
         _forget_large_values(graph)
     variables = _Variables(graph, runs)
     if not key:
-        inputs = [node.outputs[0] for node in graph if node.op_type in PLACEHOLDERS]
-        ends = [n for n in graph if not any(v.uses for v in n.outputs) and n.op_type not in STANDS_FOR_SOMETHING]
-        outputs = [value for node in ends if not node.control_consumers for value in node.outputs]
-        _check_no_writes(graph, outputs)
-        return variables.function(graph, inputs, outputs, variables.captured(graph, outputs), None)
+        outputs, nodes = fetches or (_ends(graph), [])
+        needed = backward_reachable([*(value.producer for value in outputs), *nodes])
+        inputs = [n.outputs[0] for n in graph if _is_input(n, fed) and (fetches is None or n in needed)]
+        return variables.function(graph, inputs, outputs, variables.captured(graph, needed), None, nodes)
     signature = graph.signatures[key]
     outputs = [signature.outputs[key] for key in sorted(signature.outputs)]
     call = _only_call(graph, signature)
     if call is None:
         inputs = list(signature.inputs.values())
-        return variables.function(graph, inputs, outputs, variables.captured(graph, outputs), signature)
+        captured = variables.captured(graph, backward_reachable(value.producer for value in outputs))
+        return variables.function(graph, inputs, outputs, captured, signature)
     # Of a signature of TF2 the function that it calls is taken, as TensorFlow does: its names are those of the model.
     body = graph.functions[callee(call)].body
     name = graph.name
@@ -65,7 +73,48 @@ def static_function(graph: Graph, key: str = "", *, runs: bool = False) -> Any:
     captured = {inner: variables.behind(outer) for inner, outer in zip(body.inputs, call.inputs, strict=True) if outer not in fed}
     place = {value: k for k, value in enumerate(call.outputs)}
     results = [body.outputs[place[origin(value)]] for value in outputs]
-    return variables.function(body, inputs, results, captured, signature, name)
+    return variables.function(body, inputs, results, captured, signature, name=name)
+
+
+def check_has_values(function: Any, name: str) -> None:
+    """Raise where the function of a graph is to be called and has variables, which have no values."""
+    if function.graph.variables:
+        raise UnsupportedError(
+            "a graph with variables has no values to run with",
+            where=f"graph {name!r}, variable {function.graph.variables[0].path!r}",
+            cause="their values are in a checkpoint or a session, which nothing names",
+            remedy="give the SavedModel that it came from, or freeze its variables first: `graphwright edit freeze GRAPH OUT "
+            "--checkpoint PATH`",
+        )
+
+
+def _ends(graph: Graph) -> list[Value]:
+    trains = next((node for node in graph if updated_weight(node) is not None), None)
+    if trains is not None:
+        ends = [node.name for node in graph if node.control_inputs and not node.control_consumers and not any(v.uses for v in node.outputs)]
+        raise ArgumentError(
+            "the graph trains, and nothing says what is fetched from it",
+            argument="outputs",
+            where=f"node {trains.name!r} ({trains.op_type})",
+            cause="a step runs what its train op needs, and not what initializes, saves and restores",
+            remedy=f"give outputs=[...] (--outputs), such as the train op and the loss; nothing reads {', '.join(ends[-5:])}",
+        )
+    return _unread(graph)
+
+
+def _is_input(node: Node, fed: Container[str]) -> bool:
+    """Whether its value comes from outside. The default of a placeholder does not count where its shape is not that of the placeholder."""
+    return node.op_type in PLACEHOLDERS or (node.op_type in MAY_BE_FED and (node.name in fed or node.outputs[0].nbytes is None))
+
+
+def _unread(graph: Graph) -> list[Value]:
+    ends = [n for n in graph if not any(v.uses for v in n.outputs) and n.op_type not in STANDS_FOR_SOMETHING]
+    return [value for node in ends if not node.control_consumers for value in node.outputs]
+
+
+def _placeholders(graph: Graph, outputs: list[Value]) -> list[Value]:
+    needed = backward_reachable(value.producer for value in outputs)
+    return [node.outputs[0] for node in graph if node.op_type in PLACEHOLDERS and node in needed]
 
 
 def _forget_large_values(graph: Graph) -> None:
@@ -90,20 +139,6 @@ def _forget_large_values(graph: Graph) -> None:
                         body.set_attr(node, "value", tensor_to_attribute(one))
 
 
-def _check_no_writes(graph: Graph, outputs: list[Value]) -> None:
-    needed = backward_reachable(value.producer for value in outputs)
-    writes = [node.name for node in graph if node in needed and takes_reference(node.op_type)]
-    if writes:
-        reads = ", ".join([value.name for value in outputs if value.producer.name not in writes][:3])
-        raise UnsupportedError(
-            f"{writes[0]!r} and {len(writes) - 1} more nodes write variables of TF1 by reference, and nothing says what is fetched",
-            where=f"graph {graph.name!r}",
-            cause="TensorFlow runs such writes in a session only, so the graph as a whole is not a function",
-            remedy=f"say what is fetched, outputs=[...], where that is an argument (nothing reads {reads or writes[-1]}), or cut out what "
-            "you mean (graphwright.extract_submodel)",
-        )
-
-
 def default_signature(graph: Graph, where: str) -> str:
     """The key of the default signature of a SavedModel, or of its only one.
 
@@ -118,6 +153,22 @@ def default_signature(graph: Graph, where: str) -> str:
             remedy="load it with tf.saved_model.load and hand in the signature that you mean",
         )
     return "serving_default" if "serving_default" in keys else keys[0]
+
+
+def add_default_signature(graph: Graph) -> str:
+    """Give the default signature back to a graph that was frozen with others beside it; returns its key, or "" where there is none.
+
+    A SavedModel names the placeholders of a signature after it, and a `GraphDef` says nothing else of signatures.
+    """
+    ends = _unread(graph)
+    inputs = [v for v in _placeholders(graph, ends) if v.producer.name.startswith("serving_default_")]
+    served = forward_reachable(v.producer for v in inputs)
+    outputs = [value for value in ends if value.producer in served]
+    if len(outputs) == len(ends) or not outputs or _placeholders(graph, outputs) != inputs:
+        return ""
+    named = [{v.producer.name if v.index == 0 else v.name: v for v in values} for values in (inputs, outputs)]
+    graph.signatures["serving_default"] = Signature(named[0], named[1], "tensorflow/serving/predict")
+    return "serving_default"
 
 
 def _only_call(graph: Graph, signature: Signature) -> Node | None:
@@ -153,8 +204,7 @@ class _Variables:
             return tf.raw_ops.AnonymousMutableHashTable(key_dtype=tf.int64, value_dtype=tf.int64)
         return tf.constant(constant_array(value))
 
-    def captured(self, graph: Graph, outputs: list[Value]) -> dict[Value, Any]:
-        needed = backward_reachable(value.producer for value in outputs)
+    def captured(self, graph: Graph, needed: Container[Node]) -> dict[Value, Any]:
         return {v: self.behind(v) for v in self._keys if v.producer in needed and graph.owns(v.producer)}
 
     def _variable(self, value: Value) -> Any:
@@ -174,11 +224,13 @@ class _Variables:
         outputs: list[Value],
         captured: Mapping[Value, Any],
         signature: Signature | None,
+        nodes: Sequence[Node] = (),
         name: str = "",
     ) -> Any:
         tf = import_tensorflow()
-        needed = backward_reachable(value.producer for value in outputs) | {v.producer for v in (*inputs, *captured)}
+        needed = {*backward_reachable([*(v.producer for v in outputs), *nodes]), *(v.producer for v in (*inputs, *captured))}
         graph_def = to_graph_def(graph, keep=lambda node: node in needed)
+        _write_by_handle(graph, graph_def, outputs)
         by_name = {value.producer.name: value for value in (*inputs, *captured)}
         graph_def.node.extend(list(_as_placeholders(graph_def, by_name)))
         called = dict(zip((v.producer.name for v in inputs), signature.inputs if signature is not None else (), strict=False))
@@ -191,12 +243,70 @@ class _Variables:
             inputs=[v.name for v in inputs],
             captures=[(external, _handle_name(value)) for value, external in captured.items()],
             outputs=[v.name for v in outputs],
+            control_outputs=[node.name for node in nodes],
             structured_outputs=keys,
             name=name or graph.name or "graph",
         )
         function.graph.variables = list(self._made.values())
         function.graphwright_keeps_alive = self._made  # the graph holds its variables weakly
         return function
+
+
+def _write_by_handle(graph: Graph, graph_def: Any, outputs: Container[Value]) -> None:
+    """Let what writes variables by reference write by handle, and what hands on the value of one read it where it stands in the order.
+
+    Raises:
+        UnsupportedError: an operation has no counterpart that takes a handle.
+    """
+    written = {node.name: node for node in graph_def.node}
+    handles = {v: _handle_name(v).removesuffix(":0") for n in graph if n.op_type in REFERENCE_VARIABLES for v in n.outputs}
+    for node in order_of(graph.nodes) if handles else ():
+        new = written.get(node.name)
+        if (
+            new is None
+            or not node.inputs
+            or node.inputs[0] not in handles
+            or not (node.op_type in IDENTITIES or takes_reference(node.op_type))
+        ):
+            continue
+        takes = [argument.is_ref for argument in op_definition(node.op_type).input_arg]
+        after = [f"^{v.producer.name}" for v in node.inputs if v in handles and v.producer.op_type not in REFERENCE_VARIABLES]
+        new.input[:] = [
+            handles.get(v, text) if k == 0 or takes[k] else text for k, (v, text) in enumerate(zip(node.inputs, new.input, strict=False))
+        ] + [
+            *new.input[len(node.inputs) :],
+            *after,
+        ]
+        dtype = new.attr["T"]
+        if node.op_type in IDENTITIES:
+            _become(new, "ReadVariableOp", dtype)
+            continue
+        handles[node.outputs[0]] = new.input[0]
+        if node.outputs[0] in outputs or any(not takes_reference(use.node.op_type) for use in node.outputs[0].uses):
+            write = graph_def.node.add()
+            write.CopyFrom(new)
+            write.name = f"{node.name}/graphwright_write"
+            new.input[:] = [new.input[0], f"^{write.name}"]
+            _become(new, "ReadVariableOp", dtype)
+            new = write
+        if not _become(new, with_handle(node.op_type), dtype):
+            raise UnsupportedError(
+                f"{node.op_type} takes a variable of TF1 by reference, and there is no such operation for handles",
+                where=f"node {node.name!r}",
+                remedy="build the graph with resource variables: tf.compat.v1.enable_resource_variables()",
+            )
+
+
+def _become(node: Any, op_type: str, dtype: Any) -> bool:
+    """Let a node be of a type that takes a handle, where that is registered: with the attributes that it has."""
+    definition = op_definition(op_type)
+    known = {attr.name for attr in definition.attr} if definition is not None else set[str]()
+    for key in [key for key in node.attr if key not in known and (not key.startswith("_") or key == "_output_shapes")]:
+        del node.attr[key]
+    if "dtype" in known:
+        node.attr["dtype"].CopyFrom(dtype)
+    node.op = op_type
+    return definition is not None
 
 
 def _handle_name(value: Value) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 from graphwright.ir.attributes import Attribute, ShapeAttribute
 from graphwright.ir.edit.call_groups import lists_of_types, types_attribute
 from graphwright.ir.graph import Node, Value
+from graphwright.ir.node import recorded_shapes
 from graphwright.source.attributes import shape_to_proto, write_attr_value
 
 
@@ -51,9 +52,14 @@ def follow_values(node: Node) -> dict[str, Attribute]:
 
 
 def follow_shapes(node: Node, attrs: dict[str, Attribute]) -> None:
-    """Let `_output_shapes` say what the outputs are now, where it is among the attributes as a list of shapes."""
-    listed = attrs.get("_output_shapes")
-    if isinstance(listed, tuple):
-        shapes = tuple(ShapeAttribute(node.graph.at_most.get(v, v.known_shape)) for v in node.outputs)
-        if shapes != listed[: len(shapes)]:
-            attrs["_output_shapes"] = shapes
+    """Let the attributes that repeat the shapes of the outputs say what these are now."""
+    at_most = node.graph.at_most
+    shapes = tuple(ShapeAttribute(at_most.get(v, v.known_shape)) for v in node.outputs)
+    for name in recorded_shapes(node):
+        listed = attrs.get(name)
+        if (
+            isinstance(listed, tuple)
+            and shapes != listed[: len(shapes)]
+            and (name[0] == "_" or not at_most.keys().isdisjoint(node.outputs))
+        ):
+            attrs[name] = shapes

@@ -19,6 +19,7 @@ from graphwright.analyze.traffic import bytes_moved
 from graphwright.analyze.workspace import onednn_enabled, workspace_bytes
 from graphwright.errors import GraphwrightError, first_line, in_words
 from graphwright.ir.graph import Graph, Node
+from graphwright.ir.traits.control_flow import is_compiled_call
 from graphwright.ir.traits.effects import Purity
 from graphwright.report.obtained import Obtained
 from graphwright.report.peak_prediction import Order, PeakPrediction
@@ -30,6 +31,7 @@ from graphwright.run.traced_step import TracedStep
 from graphwright.source.attributes import constant_array
 from graphwright.source.concrete_function import meets_other_processes
 from graphwright.source.tensorflow_import import import_tensorflow
+from graphwright.step.compiled_calls import compiled_call_bytes
 from graphwright.step.example_inputs import preparable
 from graphwright.step.executor_timeline import executor_timeline
 from graphwright.step.flatten import stateful_op_types
@@ -202,7 +204,7 @@ def inter_op_threads(threads: int | None = None) -> int:
 
 def _simulate(graph: Graph, tasks: TaskMap, threads: int, count: int, *, as_numbered: bool) -> list[PeakState]:
     """Simulations with different draws of what is left to chance."""
-    time_of, workspace_of = cache(_time_of), cache(workspace_bytes)
+    time_of, workspace_of = cache(_time_of), cache(_workspace_bytes)
     computed_once = runtime_constants(graph, Purity(graph, stateful_op_types(graph)))
     states: list[PeakState] = []
     runs: dict[int, int] = {}
@@ -223,6 +225,10 @@ def _simulate(graph: Graph, tasks: TaskMap, threads: int, count: int, *, as_numb
         if sum(runs.values()) > _MANY_RUNS:
             break
     return states
+
+
+def _workspace_bytes(node: Node) -> int:
+    return compiled_call_bytes(node) if is_compiled_call(node) else workspace_bytes(node)
 
 
 def _time_of(node: Node) -> float:

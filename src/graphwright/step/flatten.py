@@ -8,38 +8,39 @@ from functools import partial
 from typing import Any
 
 from graphwright.analyze.loops import LoopCosts, loop_costs, stacked_shapes
-from graphwright.analyze.unknown_shapes import blame_unknown_shapes
+from graphwright.analyze.unknown_shapes import blame_unknown_shapes, is_counted_in_data
 from graphwright.analyze.variable_access import find_accesses
 from graphwright.analyze.workspace import onednn_enabled
 from graphwright.ir.dtypes import Known, Shape
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.edit.prune import prune
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits.control_flow import NEXT_ITERATIONS, is_control_flow
+from graphwright.ir.traits.control_flow import COMPILED, NEXT_ITERATIONS, is_control_flow
 from graphwright.ir.traits.effects import Purity
 from graphwright.report.progress import tell
 from graphwright.run.measure_loops import measure_shapes, measure_trip_counts
 from graphwright.run.traced_step import TracedStep, number_of_tensor
 from graphwright.source.attributes import constant_array
-from graphwright.source.concrete_function import Binding, compiled_calls, evaluate_constants, from_concrete_function, sparse_sizes
+from graphwright.source.concrete_function import (
+    Binding,
+    compiled_calls,
+    evaluate_constants,
+    from_concrete_function,
+    only_convolves,
+    sparse_sizes,
+)
 from graphwright.source.import_graph import infer_body_shapes
 from graphwright.source.never_run import only_computes
 from graphwright.source.op_types import is_stateful
 from graphwright.source.rebuild import value_of_variable
+from graphwright.step.compiled_calls import compiled_call_bytes
 from graphwright.step.infer_shapes import infer_flat_shapes
 from graphwright.transform.fold_constants import fold_constants, fold_shapes
 from graphwright.transform.inline_calls import inline_functions
 from graphwright.transform.known_branches import unroll_loops
 from graphwright.transform.loop_invariants import forward_loop_invariants
 from graphwright.transform.loop_order import run_iterations_in_order
-from graphwright.transform.loop_shapes import (
-    bind_element_shapes,
-    bind_loop_shapes,
-    bind_stacked_shapes,
-    calls,
-    fold_body_shapes,
-    relaxed_dimensions,
-)
+from graphwright.transform.loop_shapes import bind_loop_shapes, bind_stacked_shapes, calls, fold_body_shapes, relaxed_dimensions
 from graphwright.transform.order_updates import order_updates
 from graphwright.transform.split_identities import split_identities
 from graphwright.transform.unread_lists import drop_unread_lists
@@ -96,8 +97,8 @@ def flat_step(traced: TracedStep, *, uncompiled: bool = False) -> FlatStep:
     tell("counting the rounds of loops")
     flat.graph.example.update(measure_trip_counts(flat.graph, flat.binding, traced.arguments, unknown, constant_array))
     costs = find_loop_costs(flat.graph)
-    said = {name: tuple(dict.fromkeys((*getattr(flat.loops, name), *getattr(costs, name)))) for name in ("notes", "bounded", "measured")}
-    return replace(flat, loops=replace(costs, **said))
+    notes = tuple(dict.fromkeys((*flat.loops.notes, *costs.notes)))
+    return replace(flat, loops=replace(costs, notes=notes, bounded=flat.loops.bounded, measured=flat.loops.measured))
 
 
 def counted_graph(traced: TracedStep) -> tuple[Graph, Binding]:
@@ -149,14 +150,16 @@ def flatten(
         UnknownShapeError: the feeds do not fit the step.
     """
     tell("reading the graph")
-    graph, binding = from_concrete_function(function, compiled=compiled, uncompiled=uncompiled and onednn_enabled())
-    calls = 0 if compiled else len(compiled_calls(graph))
-    graph, purity = flatten_graph(graph, feeds)
+    graph, binding = from_concrete_function(function, compiled=compiled)
+    calls = [call for call in compiled_calls(graph) if only_convolves(call, graph)] if uncompiled and onednn_enabled() else []
+    for call in calls:
+        call.graph.set_attr(call, COMPILED, None)
+    graph, purity = flatten_graph(graph, feeds, compiled=compiled)
     graph.example.update(_known_numbers(graph, binding, numbers or {}))
     if not compiled:  # XLA has an order of its own
         order_updates(graph, purity)
     measure = partial(measure_shapes, graph, binding, example, purity) if example and not compiled else None
-    return FlatStep(graph, binding, purity, find_loop_costs(graph, Known(numbers=sparse_sizes(function)[1]), measure), calls)
+    return FlatStep(graph, binding, purity, find_loop_costs(graph, Known(numbers=sparse_sizes(function)[1]), measure), len(calls))
 
 
 def find_loop_costs(graph: Graph, known: Known | None = None, measure: Measure | None = None) -> LoopCosts:
@@ -166,8 +169,10 @@ def find_loop_costs(graph: Graph, known: Known | None = None, measure: Measure |
         known, measure: see `bind_sizes`.
     """
     found, measured = bind_sizes(graph, known, measure)
-    costs = loop_costs(graph, constant_array, infer_body=infer_body_shapes, found=[name for name in found if name not in measured])
-    return replace(costs, measured=tuple(measured))
+    costs = loop_costs(graph, constant_array, infer_body=infer_body_shapes, compiled_bytes=compiled_call_bytes)
+    inside = (value.producer for function in graph.functions.values() for value in function.body.at_most)
+    bounded = [*found, *(node.name for node in inside if is_counted_in_data(node))]
+    return replace(costs, bounded=tuple(name for name in dict.fromkeys(bounded) if name not in measured), measured=tuple(measured))
 
 
 def bind_sizes(graph: Graph, known: Known | None = None, measure: Measure | None = None) -> tuple[list[str], Sizes]:
@@ -182,18 +187,26 @@ def bind_sizes(graph: Graph, known: Known | None = None, measure: Measure | None
     """
     found: list[str] = []
     measured: dict[str, Sequence[Shape]] = {}
-    known, more = known or Known(), _has_unknown_sizes(graph)
-    while more:
-        depend = (*blame_unknown_shapes(graph).values(), *map(graph.__getitem__, found))
+    known, depend, more = known or Known(), [node for node in graph.nodes if is_control_flow(node)], _has_unknown_sizes(graph)
+    while more or depend:
+        depend += blame_unknown_shapes(graph).values()
         before = len(measured)
-        measured.update(measure(node for node in depend if node.name not in measured) if measure is not None else {})
-        found = infer_flat_shapes(graph, bounded=replace(known, sizes={**known.sizes, **measured}))
+        if measure is not None:
+            measured.update(measure(node for node in depend if node.name not in measured))
+        if more or len(measured) > before:
+            found = infer_flat_shapes(graph, bounded=replace(known, sizes={**known.sizes, **measured}))
         more = len(measured) > before
+        depend = [graph[name] for name in found] if more else []
     return found, measured
 
 
 def flatten_graph(
-    graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | None = None, *, infer: bool = False, fold_floats: bool = True
+    graph: Graph,
+    feeds: Mapping[int, tuple[int | None, ...]] | None = None,
+    *,
+    infer: bool = False,
+    fold_floats: bool = True,
+    compiled: bool = True,
 ) -> tuple[Graph, Purity]:
     """A new graph without calls and without what nothing needs, with the shapes that follow from the feeds; and what is pure in it.
 
@@ -201,11 +214,12 @@ def flatten_graph(
         feeds: shapes of inputs by position, where they are not static in the graph.
         infer: whether to infer shapes where sizes are unknown although the feeds bind nothing new.
         fold_floats: whether arithmetic on float constants goes; what is counted keeps it.
+        compiled: whether to inline calls that XLA compiles too.
 
     Raises:
         UnknownShapeError: the feeds do not fit the graph.
     """
-    graph = inline_functions(graph, Purity(graph, stateful_op_types(graph)))
+    graph = inline_functions(graph, Purity(graph, stateful_op_types(graph)), compiled=compiled)
     split_identities(graph)
     prune(graph)
     purity = Purity(graph, stateful_op_types(graph))
@@ -223,7 +237,7 @@ def flatten_graph(
     if has_rounds or open_sizes or has_loops or any(shape != graph.inputs[k].shape for k, shape in (feeds or {}).items()):
         infer_flat_shapes(graph, feeds)
     for _ in range(_ROUNDS):  # folding makes shapes known, which makes more foldable
-        folded = bind_element_shapes(graph) + (bind_loop_shapes(graph, relaxed) if has_loops else 0)
+        folded = bind_loop_shapes(graph, relaxed) if has_loops else 0
         folded += fold_shapes(graph) + fold_constants(graph, foldable, evaluate_constants(graph), floats=fold_floats)
         prune(graph)
         if has_loops and _has_sizes_of_one_call(graph):
@@ -236,7 +250,7 @@ def flatten_graph(
             break
         infer_flat_shapes(graph, feeds)
     if has_loops and unroll_loops(graph, purity):
-        return flatten_graph(graph, feeds, infer=True, fold_floats=fold_floats)
+        return flatten_graph(graph, feeds, infer=True, fold_floats=fold_floats, compiled=compiled)
     return graph, purity
 
 

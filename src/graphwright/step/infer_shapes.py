@@ -8,12 +8,17 @@ open all the same, it keeps what the graph said before.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+
+import numpy as np
 
 from graphwright.ir.attributes import ShapeAttribute
-from graphwright.ir.dtypes import Known, filled
+from graphwright.ir.constants import add_constant, constant_array
+from graphwright.ir.dtypes import Known, Shape, filled
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits.control_flow import ENTERS, SWITCHES, is_back_edge
-from graphwright.ir.traits.values import IDENTITIES, origin
+from graphwright.ir.traits.control_flow import ENTERS, MERGES, SWITCHES, is_back_edge
+from graphwright.ir.traits.rounds import is_empty_list, puts_last_input, reserves
+from graphwright.ir.traits.values import IDENTITIES, exact_shape, origin
 from graphwright.source.import_graph import infer_shapes
 
 _ROUNDS = 3
@@ -45,7 +50,7 @@ def infer_flat_shapes(
         for value, shape in before.items():
             if value not in fed:
                 value.shape = filled(value.shape, shape)
-        if not _bind_tensor_arrays(graph):
+        if not _bind_tensor_arrays(graph) | _bind_lists(graph):
             break
     return found
 
@@ -105,6 +110,21 @@ def _bind_tensor_arrays(graph: Graph) -> bool:
     return changed
 
 
-def _behind(value: Value) -> Value:
+def _bind_lists(graph: Graph) -> bool:
+    """The same for lists of tensors, which are handed on from round to round, where all elements have one shape."""
+    found: dict[Node, set[Shape]] = {}
+    for node in filter(puts_last_input, graph.nodes):
+        found.setdefault(_behind(node.inputs[0], MERGES).producer, set()).add(exact_shape(node.inputs[-1]))
+    changed = False
+    for made, shapes in found.items():
+        stated = constant_array(made.inputs[0].producer) if reserves(made) or is_empty_list(made) else None
+        shape = shapes.pop() if len(shapes) == 1 else None
+        if shape is not None and stated is not None and np.any(stated < 0):
+            graph.replace_input(made, 0, add_constant(graph, f"{made.name}/element_shape", np.asarray(shape, stated.dtype)))
+            changed = True
+    return changed
+
+
+def _behind(value: Value, also: AbstractSet[str] = frozenset()) -> Value:
     """The handle that a node made, before it is handed on into a loop."""
-    return origin(value, IDENTITIES | ENTERS | SWITCHES)
+    return origin(value, IDENTITIES | ENTERS | SWITCHES | also)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect as python_inspect
 import re
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
@@ -19,7 +19,8 @@ from graphwright.run.traced_step import TracedStep, first_batch, name_of, number
 from graphwright.source.concrete_function import argument_names, argument_shapes, arguments_of, flat_arguments, sparse_sizes
 from graphwright.source.files import load_callable
 from graphwright.source.load import made_by
-from graphwright.source.private_tensorflow import traces_of
+from graphwright.source.private_tensorflow import eager_mode, traces_of
+from graphwright.source.static_function import check_has_values
 from graphwright.source.tensorflow_import import import_keras, import_tensorflow
 from graphwright.source.trust import as_path
 from graphwright.step.feeds import (
@@ -34,6 +35,7 @@ from graphwright.step.feeds import (
     map_feeds,
     open_input,
 )
+from graphwright.step.fetches import function_of_graph, is_graph
 from graphwright.step.keras_inputs import declared_inputs, feeds_to_give, keras_specs, named_data
 from graphwright.step.keras_step import build_as_fit, is_keras_model, keras_data, keras_step, mode_of
 
@@ -55,7 +57,8 @@ _OF_GRAPHS = {"target": "; or a `tf.Graph`, a `GraphDef`, a `Graph`", "feeds": "
 
 
 def about_a_step(question: Question) -> Question:
-    """Complete the docstring of a function with the arguments that all questions about a step share, but for those that it describes.
+    """Complete the docstring of a function with the arguments that all questions about a step share, but for those that it describes, and
+    let it execute eagerly.
 
     >>> @about_a_step
     ... def count(target, *, batch=None, depth=1):
@@ -79,19 +82,33 @@ def about_a_step(question: Question) -> Question:
     entries = {name: f"    {name}: {text}{extra.get(name, '')}." for name, text in _CALL.items() if name in parameters}
     entries |= {entry.split(":")[0].split(",")[0].strip(): entry for entry in re.split(r"\n(?=    \w)", own)}
     question.__doc__ = head + args + "\n".join(entries[name] for name in sorted(entries, key=parameters.index)) + gap + tail
-    return question
+    return eagerly()(question)
 
 
-def read_target(target: Any, *, runs: bool = False) -> Any:
-    """What a target is that can be traced: of a path what the file holds, of a factory what it makes, anything else as it is.
+@contextmanager
+def eagerly() -> Generator[None]:
+    """In a process of TensorFlow 1, which builds graphs and does not execute eagerly, do the latter in this block."""
+    with nullcontext() if import_tensorflow().compat.v1.executing_eagerly_outside_functions() else eager_mode():
+        yield
+
+
+def read_target(target: Any, outputs: Any = None, feeds: Any = None, *, runs: bool = False) -> Any:
+    """What a target is that can be traced: of a path what the file holds, of a graph the function from what is fed to what is fetched, of
+    a factory what it makes, anything else as it is.
 
     Args:
+        outputs, feeds: of a graph, what is fetched and fed.
         runs: whether it is to be called; a file must be trusted then.
 
     Raises:
-        ArgumentError, FileFormatError, GraphError, UnsupportedError: see `load_callable` and `made_by`.
+        ArgumentError, FileFormatError, GraphError, UnsupportedError: see `load_callable`, `function_of_graph` and `made_by`.
     """
     target = made_by(target)
+    if outputs is not None or is_graph(target):
+        function = function_of_graph(target, outputs, fed_names(feeds), runs=runs)
+        if runs:
+            check_has_values(function, function.__name__)
+        return function
     return load_callable(as_path(target), runs=runs) if isinstance(target, str | Path) else target
 
 
@@ -100,6 +117,7 @@ def trace(
     *,
     feeds: Mapping[str, Feed] | None = None,
     inputs: Any = None,
+    outputs: Any = None,
     mode: Mode = "auto",
     batch: int | None = None,
     open_batch: int | None = None,
@@ -110,10 +128,11 @@ def trace(
 
     Args:
         target: a `tf.function`, a `ConcreteFunction`, a Keras model, a path of a `.keras` file, of a SavedModel or of a
-            frozen graph, or an object with a method `concrete_function(*inputs)`; a step that is traced already stays as it is.
+            graph, a graph, or an object with a method `concrete_function(*inputs)`; a step that is traced already stays as it is.
         feeds: by argument name, what `graphwright.step.feeds` describes: a shape, a `tf.TensorSpec`, a tensor, or a structure of such.
         inputs: example arguments of one call, instead of feeds; for a Keras model its data, such as `(x, y)`, or `x` for inference. Of a
             dataset, a generator or a `keras.utils.PyDataset` the first batch.
+        outputs: of a graph, what is fetched: names, tensors or operations.
         mode: for a Keras model, its training step or its inference; "auto" is the former where the model is compiled.
         batch: what a first dimension gets that feeds and target leave open; one must be.
         runs: whether the step is to be called, and not only looked at; a file must be trusted then.
@@ -127,6 +146,9 @@ def trace(
     tf = import_tensorflow()
     if isinstance(target, TracedStep):
         return target
+    if outputs is not None:
+        target = read_target(target, outputs, feeds, runs=runs)
+    feeds = feeds if feeds is None else {_plain_key(key): feed for key, feed in feeds.items()}
     model = find_device(device)
     if model is not None:
         return replace(trace(target, feeds=feeds, inputs=inputs, mode=mode, batch=batch, open_batch=open_batch, runs=runs), device=model)
@@ -139,7 +161,7 @@ def trace(
         return _trace_with_batch(target, feeds, inputs, mode, batch, runs)
     if open_batch is not None and feeds is not None:
         feeds = map_feeds(lambda _, feed: closed(feed, open_batch), feeds)
-    target = owner = read_target(target, runs=runs)
+    target = owner = read_target(target, None, feeds, runs=runs)
     inputs = one_batch(target, inputs, mode)
     if is_keras_model(target):
         return _trace_model(target, mode_of(target, mode), inputs, feeds or {}, open_batch)
@@ -159,8 +181,20 @@ def trace(
     if has_values and not isinstance(target, tf.types.experimental.ConcreteFunction):
         return trace(target, inputs=feeds)
     step = _bound(name, _trace_with_feeds(target, feeds or {}), feeds or {} if _has_signature(target) else {}, owner, open_batch)
+    if has_values and len(given) == len(step.shapes):
+        step = replace(step, arguments=tuple(tf.convert_to_tensor((feeds or {})[name]) for name in step.names))
     known = {key: number for key, feed in (feeds or {}).items() if (number := number_of_tensor(feed)) is not None}
     return replace(step, fed={k: known[key] for k, key in enumerate(step.names) if key in known})
+
+
+def fed_names(feeds: Any) -> list[str]:
+    """The names of the inputs that are fed, as far as that is known before there is a batch size."""
+    return [_plain_key(key) for key in cast("Mapping[Any, Any]", feeds)] if isinstance(feeds, Mapping) else []
+
+
+def _plain_key(key: Any) -> str:
+    """The name of an input by which it is fed: placeholders are fed as tensors too, and by the names of these."""
+    return str(getattr(key, "name", key)).removesuffix(":0")
 
 
 def both_given() -> ArgumentError:

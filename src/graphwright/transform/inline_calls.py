@@ -7,15 +7,15 @@ from graphwright.ir.edit.copying import copy_whole
 from graphwright.ir.edit.inline import inline
 from graphwright.ir.edit.library import reached_functions
 from graphwright.ir.garbage_collection import garbage_collection_paused
-from graphwright.ir.graph import Graph
+from graphwright.ir.graph import Graph, Node
 from graphwright.ir.nesting import check_nesting
 from graphwright.ir.signature import node_of
-from graphwright.ir.traits.control_flow import is_call
+from graphwright.ir.traits.control_flow import is_call, is_compiled_call
 from graphwright.ir.traits.effects import Purity
 from graphwright.transform.interface import put_in_order
 
 
-def inline_calls(graph: Graph, purity: Purity | None = None, *, strict: bool = True) -> int:
+def inline_calls(graph: Graph, purity: Purity | None = None, *, strict: bool = True, compiled: bool = True) -> int:
     """Inline every call, nested ones too, and keep signatures, collections and names around it; returns how many.
 
     What TF2 exports is a signature that calls a function that calls the model; a job that looks at
@@ -25,6 +25,7 @@ def inline_calls(graph: Graph, purity: Purity | None = None, *, strict: bool = T
     Args:
         purity: tells which nodes have no effects; without it, every node of a body counts as having some.
         strict: as for `ir.edit.inline`.
+        compiled: whether to inline calls that XLA compiles too.
 
     Raises:
         GraphError: a called function is not in the library.
@@ -47,14 +48,18 @@ def inline_calls(graph: Graph, purity: Purity | None = None, *, strict: bool = T
     check_nesting(graph)
     purity = purity or Purity(graph, {})
     held = {node_of(item) for c in graph.collections.values() for item in c.references()}
-    waiting = [node for node in graph.nodes if is_call(node, graph) and node not in held]
+
+    def goes(node: Node) -> bool:
+        return is_call(node, graph) and (compiled or not is_compiled_call(node))
+
+    waiting = [node for node in graph.nodes if goes(node) and node not in held]
     with garbage_collection_paused():
         order = {node: [node] for node in graph.nodes}  # and what stands in the place of calls
         for call in waiting:  # grows while it is walked
             inline(call, purity=purity, strict=strict)
             order[call] = list(takewhile(lambda node: node not in order, reversed(graph)))[::-1]
             order.update((node, [node]) for node in order[call])
-            waiting += [node for node in order[call] if is_call(node, graph)]
+            waiting += filter(goes, order[call])
         for call in reversed(waiting):
             order[call] = [inner for node in order[call] for inner in order.pop(node)]
     if waiting:
@@ -63,7 +68,7 @@ def inline_calls(graph: Graph, purity: Purity | None = None, *, strict: bool = T
     return len(waiting)
 
 
-def inline_functions(graph: Graph, purity: Purity | None = None) -> Graph:
+def inline_functions(graph: Graph, purity: Purity | None = None, *, compiled: bool = True) -> Graph:
     """A new graph in which every call is inlined, so that forward and backward pass lie in one joint graph.
 
     Not as strict as `inline_calls`, which has the same arguments and errors: what ran after a call runs after the effects of its body,
@@ -72,7 +77,7 @@ def inline_functions(graph: Graph, purity: Purity | None = None) -> Graph:
     graph.settle_shapes()
     result = copy_whole(graph, Graph(graph.name, functions=graph.functions, versions=graph.versions), {}).graph
     result.shape_rule = result.op_rule = None
-    inline_calls(result, purity, strict=False)
+    inline_calls(result, purity, strict=False, compiled=compiled)
     result.inlined = len(result) + sum(len(result.functions[name].body) for name in reached_functions(result, result.nodes))
     for node in result.nodes:
         if COLOCATION in node.attrs:  # it names nodes that are gone

@@ -10,6 +10,7 @@ from collections.abc import Container, Iterable, Sequence
 from functools import partial
 
 from graphwright.analyze.trip_counts import counted_loop, follow_loop, number_behind
+from graphwright.analyze.unknown_shapes import is_counted_in_data
 from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.constants import constant_array
 from graphwright.ir.edit.inline import inline
@@ -17,7 +18,7 @@ from graphwright.ir.edit.reroute import replace_node, reroute_control
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.control_flow import BRANCHES, CALLS_LIKE, LOOPS, called_functions, function_at
 from graphwright.ir.traits.effects import Purity
-from graphwright.ir.traits.values import origin
+from graphwright.ir.traits.values import is_open, origin
 from graphwright.transform.inline_calls import inline_calls
 
 _MOST_UNROLLED = 10_000  # nodes
@@ -110,7 +111,8 @@ def unroll_loops(graph: Graph, purity: Purity) -> int:
     unrolled = 0
     for node in [node for node in graph.nodes if node.op_type in LOOPS]:
         loop, function = counted_loop(node), function_at(node, "body", graph)
-        if loop is None or function is None or not any(_is_open(v) for n in function.body.nodes for v in n.outputs):
+        open_ = [n for n in function.body.nodes if any(map(is_open, n.outputs))] if function is not None else []
+        if loop is None or function is None or not open_ or any(map(is_counted_in_data, open_)):
             continue
         number = partial(number_behind, constant=lambda value: constant_array(value.producer), example={})
         trip, _ = follow_loop(loop, [number(origin(value)) for value in node.inputs], number)
@@ -130,12 +132,8 @@ def unroll_loops(graph: Graph, purity: Purity) -> int:
         graph.sort_nodes([*others[:place], *calls, *others[place:]])
         unrolled += 1
     if unrolled:
-        inline_calls(graph, purity, strict=False)
+        inline_calls(graph, purity, strict=False, compiled=False)
     return unrolled
-
-
-def _is_open(value: Value) -> bool:
-    return value.dtype.itemsize is not None and (value.nbytes is None or value in value.producer.graph.at_most)
 
 
 def _never_runs(graph: Graph, node: Node) -> bool:

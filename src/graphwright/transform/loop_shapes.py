@@ -86,21 +86,6 @@ def bind_loop_shapes(graph: Graph, relaxed: AbstractSet[Dimension] = frozenset()
     return changed
 
 
-def bind_element_shapes(graph: Graph) -> int:
-    """Write the sizes of a tensor's rows, where they were open when the step was traced, into the list of its rows; returns how many.
-
-    Shapes of what reads the lists must be inferred again.
-    """
-    changed = 0
-    for node in filter(unstacks, graph.nodes):
-        rows, stated = node.inputs[0], constant_array(origin(node.inputs[1]).producer)
-        shape = graph.at_most.get(rows, rows.shape)
-        if shape and None not in shape[1:] and stated is not None and np.any(stated < 0):
-            _set_element_shape(node, np.asarray(shape[1:], stated.dtype))
-            changed += 1
-    return changed
-
-
 def bind_stacked_shapes(shapes: Mapping[Value, Shape]) -> int:
     """Write the shapes of tensors that are made of lists, where the lists cannot have another length; returns how many that are.
 
@@ -111,14 +96,12 @@ def bind_stacked_shapes(shapes: Mapping[Value, Shape]) -> int:
     for value, shape in shapes.items():
         node, count = value.producer, _length(value.producer.inputs[0])
         if shape is not None and count == shape[0]:
-            _set_element_shape(node, np.asarray(shape[1:], np.int32))
-            node.graph.set_attr(node, "num_elements", count)
+            graph = node.graph
+            element = add_constant(graph, f"{node.name}/element_shape", np.asarray(shape[1:], np.int32))
+            graph.replace_input(node, 1, element)
+            graph.set_attr(node, "num_elements", count)
             changed += 1
     return changed
-
-
-def _set_element_shape(node: Node, shape: Array) -> None:
-    node.graph.replace_input(node, 1, add_constant(node.graph, f"{node.name}/element_shape", shape))
 
 
 def fold_body_shapes(graph: Graph) -> int:

@@ -69,7 +69,7 @@ class HostCopies:
         pass
 
     def _identity(self, name: str, source: Value, like: Value, device: str) -> Node:
-        return add(self.graph, "Identity", name, [source], (like.dtype, like.shape), device, T=like.dtype)
+        return _add(self.graph, "Identity", name, [source], (like.dtype, like.shape), device, T=like.dtype)
 
 
 class SpillFiles:
@@ -125,12 +125,12 @@ class _FileTexts:
             self.graph.set_attr(self.graph[name], "value", text_attribute(text))
             return self.graph[name].outputs[0]
         shape: Shape = () if isinstance(text, str) else (len(text),)
-        return add(self.graph, "Const", name, [], (_TEXT, shape), dtype=_TEXT, value=text_attribute(text)).outputs[0]
+        return _add(self.graph, "Const", name, [], (_TEXT, shape), dtype=_TEXT, value=text_attribute(text)).outputs[0]
 
     def file(self, name: str, digits: Value, suffix: str) -> Value:
         """The name of a file: the folder, digits, and what tells it from others."""
         parts = [self.folder, digits, self.text(f"{name}/number", suffix)]
-        return add(self.graph, "StringJoin", f"{name}/file", parts, (_TEXT, ()), N=3, separator=b"").outputs[0]
+        return _add(self.graph, "StringJoin", f"{name}/file", parts, (_TEXT, ()), N=3, separator=b"").outputs[0]
 
     def save(self, name: str, file: Value, value: Value) -> Node:
         inputs, attrs = [file, self._names, self._slices, value], {"dtypes": (value.dtype,)}
@@ -139,11 +139,11 @@ class _FileTexts:
     def restore(self, name: str, file: Value, dtype: DType, shape: Shape) -> Node:
         shapes = (ShapeAttribute(shape),)
         inputs = [file, self._names, self._slices]
-        return add(self.graph, "RestoreV2", name, inputs, (dtype, shape), dtypes=(dtype,), _output_shapes=shapes)
+        return _add(self.graph, "RestoreV2", name, inputs, (dtype, shape), dtypes=(dtype,), _output_shapes=shapes)
 
     def give_up(self, name: str, file: Value, readers: Sequence[Node]) -> Node:
         """Rename the file, when it was read, to the name that all such files have in common."""
-        names = add(self.graph, "Pack", f"{name}/names", [file], (_TEXT, (1,)), N=1, T=_TEXT, axis=0).outputs[0]
+        names = _add(self.graph, "Pack", f"{name}/names", [file], (_TEXT, (1,)), N=1, T=_TEXT, axis=0).outputs[0]
         attrs: dict[str, Attribute] = {"delete_old_dirs": False, "allow_missing_files": False}
         name = self.graph.unique_name(name)
         return self.graph.add_node("MergeV2Checkpoints", name, inputs=[names, self.over], attrs=attrs, control_inputs=readers)
@@ -153,13 +153,13 @@ class _FileTexts:
         int32 = DTYPES["int32"]
         shape = add_constant(self.graph, f"{name}/shape", np.array(_DRAWN_SHAPE, np.int32))
         output = int32, _DRAWN_SHAPE
-        drawn = add(self.graph, "NonDeterministicInts", f"{name}/drawn", [shape], output, dtype=int32, shape_dtype=int32).outputs[0]
+        drawn = _add(self.graph, "NonDeterministicInts", f"{name}/drawn", [shape], output, dtype=int32, shape_dtype=int32).outputs[0]
         axis = add_constant(self.graph, f"{name}/axis", np.array([1, 0], np.int32))
-        text = add(self.graph, "AsString", f"{name}/digits", [drawn], (_TEXT, _DRAWN_SHAPE), T=int32).outputs[0]
-        return add(self.graph, "ReduceJoin", name, [text, axis], (_TEXT, ()), keep_dims=False, separator=b"_").outputs[0]
+        text = _add(self.graph, "AsString", f"{name}/digits", [drawn], (_TEXT, _DRAWN_SHAPE), T=int32).outputs[0]
+        return _add(self.graph, "ReduceJoin", name, [text, axis], (_TEXT, ()), keep_dims=False, separator=b"_").outputs[0]
 
 
-def add(
+def _add(
     graph: Graph, op_type: str, name: str, inputs: Sequence[Value], output: tuple[DType, Shape], device: str = "", **attrs: Attribute
 ) -> Node:
     return graph.add_node(op_type, graph.unique_name(name), inputs=inputs, attrs=attrs, output_types=[output], device=device)

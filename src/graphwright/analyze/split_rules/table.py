@@ -301,6 +301,11 @@ def scatter_sum(node: Node) -> Dimensions:
     return Dimensions(((*asked, None), (*asked, *kept), (None,)), made, {2: made}, sums=True)
 
 
+def top(node: Node) -> Dimensions:
+    labels = without(labels_of("d", len(dims_of(node, 0))), {len(dims_of(node, 0)) - 1})
+    return Dimensions((labels, ()), labels)
+
+
 def one_hot(node: Node) -> Dimensions:
     labels = labels_of("d", len(dims_of(node, 0)))
     axis = number(node, "axis", -1) % (len(labels) + 1)
@@ -455,6 +460,7 @@ RULES: dict[str, Rule] = {
         ("TensorScatterUpdate TensorScatterAdd TensorScatterSub TensorScatterMin TensorScatterMax", scatter),
         ("GatherNd", gather_slices),
         ("OneHot", one_hot),
+        ("TopKV2", top),
         ("TensorListSetItem", list_of(2)),
         ("TensorListPushBack", list_of(1)),
         ("TensorListGetItem", element_of(2)),

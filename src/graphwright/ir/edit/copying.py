@@ -77,6 +77,8 @@ def copy_nodes(nodes: Iterable[Node], result: CloneResult, controls: Mapping[Nod
             node_of[node] = copy
             for value, new in zip(outputs, copy.outputs, strict=True):
                 value_of.setdefault(value, new)
+                if value in node.graph.at_most:
+                    target.at_most[new] = node.graph.at_most[value]
         for node in late:  # back edges of loops, and orders that are not the one in which nodes run
             copy = node_of[node]
             target.set_inputs(copy, [value_of.get(v, v) for v in node.inputs])

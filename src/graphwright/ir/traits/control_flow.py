@@ -23,6 +23,8 @@ FUNCTION_ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
 """Control flow of TF2 -> the attributes that name its functions."""
 CALL_TYPES = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 """Op types that call the function named in their attribute `f`."""
+COMPILED = "_XlaMustCompile"
+"""The attribute that has XLA compile what a node calls."""
 CALLS_LIKE: Mapping[str, str] = {
     **dict.fromkeys(("If", "Case", "While"), "StatefulPartitionedCall"),
     **dict.fromkeys(("StatelessIf", "StatelessCase", "StatelessWhile"), "PartitionedCall"),
@@ -48,9 +50,14 @@ is_control_flow_of_tf1 = of_type(CONTROL_FLOW_OF_TF1)
 """Whether the node belongs to the control flow of TF1, with dead tensors and frames."""
 
 
+def is_compiled_call(node: Node) -> bool:
+    """Whether XLA compiles the function that the node calls, as one operation."""
+    return node.op_type in CALL_TYPES and node.attrs.get(COMPILED) is True
+
+
 def is_control_flow(node: Node) -> bool:
-    """Whether it is a While, If or Case node."""
-    return node.op_type in LOOPS or node.op_type in BRANCHES
+    """Whether it is a While, If or Case node, or a call that XLA compiles: one operation that runs functions."""
+    return node.op_type in LOOPS or node.op_type in BRANCHES or is_compiled_call(node)
 
 
 def is_call(node: Node, graph: Graph) -> bool:

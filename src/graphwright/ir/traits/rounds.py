@@ -22,6 +22,8 @@ pushes = of_type({"TensorListPushBack"})
 """Whether it puts an element, its second input, at the end of a list, its first."""
 pops = of_type({"TensorListPopBack"})
 """Whether it takes the last element, its second output, out of a list; its first output is what is left."""
+puts_last_input = of_type({"TensorListPushBack", "TensorListSetItem"})
+"""Whether it puts its last input into a list, its first."""
 adds_two = of_type(ADDITIONS)
 """Whether it is the sum of its two inputs."""
 subtracts = of_type({"Sub"})

@@ -130,6 +130,11 @@ def exact_shape(value: Value) -> Shape:
     return None if shape is None or None in shape or value in value.producer.graph.at_most else shape
 
 
+def is_open(value: Value) -> bool:
+    """Whether its size is not known, or depends on data."""
+    return value.dtype.itemsize is not None and exact_shape(value) is None
+
+
 def before_reshapes(value: Value, shape_of: Callable[[Value], Shape] = exact_shape) -> Value:
     """The value of this shape that was brought into another one and back; the value itself where there is none.
 

@@ -103,6 +103,15 @@ def written_references(node: Node) -> tuple[Value, ...]:
     return tuple(v for v in node.inputs[:1] if v.dtype.name != "resource") if by_reference else ()
 
 
+def with_handle(op_type: str) -> str:
+    """The type of the operation that does with a handle what this one does by reference, if there is one.
+
+    >>> with_handle("AssignSub"), with_handle("ApplyAdam")
+    ('AssignSubVariableOp', 'ResourceApplyAdam')
+    """
+    return f"{op_type}VariableOp" if op_type.startswith("Assign") else f"Resource{op_type}"
+
+
 def accesses_rows(node: Node) -> bool:
     """Whether it reads or writes rows of variables with handles, so that TensorFlow copies them on every other access from then on."""
     return node.op_type in READS_OF_ROWS or node.op_type.startswith(_WRITES_ROWS)
