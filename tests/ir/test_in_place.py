@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from graphwright.ir.traits.arithmetic import BINARY_IN_PLACE, UNARY_IN_PLACE, in_place_pairs
+from graphwright.ir.traits.views import is_view
 from graphwright.source.graph_def import from_graph_def
 
 tf: Any = pytest.importorskip("tensorflow")
@@ -93,3 +94,52 @@ def test_batch_norms_hold_their_input_and_write_elsewhere(training: bool) -> Non
     images, channels = (IMAGES, "float32"), ((16,), "float32")
     assert shared(forward, images, channels) == ([], [])
     assert shared(backward, images, images, channels) == ([], [])
+
+
+def _place(make: Callable[..., Any], shape: tuple[int, ...]) -> tuple[bool, bool]:
+    """Whether an op's outputs lie within its input when it runs, and whether `is_view` says so."""
+    v1 = tf.compat.v1
+    with tf.Graph().as_default() as graph:
+        fresh = tf.roll(v1.placeholder(tf.float32, shape, "x"), 1, 0)
+        op = tf.nest.flatten(make(fresh))[0].op
+        readers = [tf.roll(output, 1, 0).op for output in op.outputs]
+        config, record = v1.ConfigProto(), v1.RunMetadata()
+        config.graph_options.rewrite_options.disable_meta_optimizer = True
+        config.graph_options.optimizer_options.opt_level = -1
+        with v1.Session(graph=graph, config=config) as session:
+            options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
+            session.run(readers, {"x:0": np.ones(shape, np.float32)}, options=options, run_metadata=record)
+    lies: dict[str, list[int]] = {}
+    for node in record.step_stats.dev_stats[0].node_stats:
+        lies[node.node_name] = [output.tensor_description.allocation_description.ptr for output in node.output]
+    start, end = lies[fresh.op.name][0], lies[fresh.op.name][0] + 4 * int(np.prod(shape))
+    return all(start <= pointer < end for pointer in lies[op.name]), is_view(from_graph_def(graph.as_graph_def(add_shapes=True))[op.name])
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (lambda x: x[0], (8, 48)),
+        (lambda x: x[:3], (8, 4, 16)),
+        (lambda x: x[5:7], (8, 48)),
+        (lambda x: x[3:], (8, 5)),
+        (lambda x: x[::2], (8, 48)),
+        (lambda x: x[:, :16], (8, 48)),
+        (lambda x: x[:, 0], (16, 16, 16)),
+        (lambda x: x[tf.newaxis, 1:3], (8, 48)),
+        (lambda x: x[..., 2:4, :], (8, 48)),
+        (lambda x: x[16:32], (64,)),
+        (lambda x: tf.slice(x, [2, 0], [3, 48]), (8, 48)),
+        (lambda x: tf.slice(x, [2, 0], [3, 16]), (8, 48)),
+        (lambda x: tf.split(x, 4, axis=0), (8, 48)),
+        (lambda x: tf.split(x, 3, axis=1), (8, 48)),
+        (lambda x: tf.split(x, [2, 6], axis=0), (8, 48)),
+        (lambda x: tf.unstack(x), (8, 48)),
+        (lambda x: tf.unstack(x), (8, 5)),
+        (lambda x: tf.unstack(x, axis=1), (8, 48)),
+    ],
+)
+def test_rows_of_a_tensor_share_its_storage(make: Callable[..., Any], shape: tuple[int, ...]) -> None:
+    shares, told = _place(make, shape)
+    assert told <= shares, "a copy is taken for a view"
+    assert told == shares or len(shape) == 1 or any(word in inspect.getsource(make) for word in ("newaxis", "..."))

@@ -10,8 +10,9 @@ from graphwright.ir.text import from_text
 from graphwright.ir.traits.arithmetic import in_place_pairs, is_batch_norm
 from graphwright.ir.traits.control_flow import FUNCTION_ATTRIBUTES, called_functions, is_call, is_control_flow, result_functions
 from graphwright.ir.traits.effects import Purity, has_known_effects
-from graphwright.ir.traits.values import INPUTS, SAME_NUMBERS, STANDS_FOR_SOMETHING, is_view, origin
+from graphwright.ir.traits.values import INPUTS, SAME_NUMBERS, STANDS_FOR_SOMETHING, origin
 from graphwright.ir.traits.variables import adds_to_variable, resource_of, written_references, written_resources
+from graphwright.ir.traits.views import is_view
 
 STATEFUL = {"Relu": False, "Neg": False, "MatMul": False, "Custom": True, "RandomUniform": True, "TensorListReserve": False}
 

@@ -46,8 +46,9 @@ from graphwright.ir.traits.arithmetic import ADDS_BIAS, CONVOLUTIONS, in_place_p
 from graphwright.ir.traits.control_flow import is_control_flow, runs_over_data
 from graphwright.ir.traits.effects import Purity, is_collective
 from graphwright.ir.traits.merging import merge_partners
-from graphwright.ir.traits.values import INPUTS, input_behind, is_constant, is_view, only_orders
+from graphwright.ir.traits.values import INPUTS, input_behind, is_constant, only_orders
 from graphwright.ir.traits.variables import REFERENCE_VARIABLES, is_read, reads_resource, resource_of, written_resources
+from graphwright.ir.traits.views import is_view
 from graphwright.ir.walk import consumers_of, in_order, reached, topological_order
 from graphwright.plan.model import Buffer, CostGraph, Task
 

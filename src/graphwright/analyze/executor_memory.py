@@ -35,8 +35,9 @@ from graphwright.ir.dtypes import byte_count, format_shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import in_place_pairs
 from graphwright.ir.traits.control_flow import CALL_TYPES, HANDS_ON_IN_TF1, MERGES, SWITCHES, is_compiled_call, is_control_flow
-from graphwright.ir.traits.values import GIVEN, SAME_BUT_FOR_TYPE, hands_on_several, is_view
+from graphwright.ir.traits.values import GIVEN, SAME_BUT_FOR_TYPE, hands_on_several, index_behind
 from graphwright.ir.traits.variables import ASSIGNS_WHOLE_VALUE, is_read, updates_whole_value, written_references, written_resources
+from graphwright.ir.traits.views import is_view
 
 Constant = Callable[[Value], "np.ndarray[Any, Any] | None"]
 
@@ -274,8 +275,9 @@ class Memory:
         if node not in self.views:
             self.views[node] = is_view(node)
         # Assignments by reference hand the reference on. Grappler makes them of an `AddN` where memory is short.
-        if first is not None and (self.views[node] or op == "DestroyTemporaryVariable" or written_references(node)):
-            return [self._held(first)]
+        source = inputs[index_behind(node.outputs[0])] if self.views[node] else first
+        if source is not None and (self.views[node] or op == "DestroyTemporaryVariable" or written_references(node)):
+            return [self._held(source) for _ in node.outputs]
         outputs = self._list_kernel(node, inputs)
         return self._plain(node, inputs) if outputs is None else outputs
 

@@ -38,8 +38,9 @@ from graphwright.ir.traits.control_flow import (
     is_compiled_call,
     runs_over_data,
 )
-from graphwright.ir.traits.values import input_behind, is_constant, is_few_integers, is_view
+from graphwright.ir.traits.values import index_behind, input_behind, is_constant, is_few_integers
 from graphwright.ir.traits.variables import is_read
+from graphwright.ir.traits.views import is_view
 
 InferBody = Callable[[Graph, Sequence[Argument]], Mapping[Value, Numbers]]
 
@@ -102,7 +103,7 @@ class Executor:
         if is_read(node) and node not in self.copying:
             return [Dense(Storage(v.nbytes or 0, resident=True), v.shape, number_of(arguments[0])) for v in node.outputs]
         if is_view(node) and not is_read(node):
-            return [_viewed(value, source, state) for value, source, state in zip(node.outputs, node.inputs, arguments, strict=False)]
+            return [_viewed(value, input_behind(value), arguments[index_behind(value)]) for value in node.outputs]
         outputs = self._list_operation(node, arguments, frame)
         if outputs is not None:
             return outputs

@@ -47,8 +47,9 @@ from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import TAKES_OUT_OF_LIST
 from graphwright.ir.traits.control_flow import LOOPS, is_control_flow, runs_over_data
-from graphwright.ir.traits.values import is_constant, is_view
+from graphwright.ir.traits.values import is_constant
 from graphwright.ir.traits.variables import is_read, resource_of
+from graphwright.ir.traits.views import is_view
 from graphwright.ir.walk import consumers_of, reached, topological_order
 
 _MEASURED = "those that depend on data are as in the example inputs, and other data may need more"

@@ -8,8 +8,8 @@ of its input counts that part. Text, handles and variants have no size and count
 from collections.abc import Iterable
 
 from graphwright.ir.graph import Node, Value
-from graphwright.ir.traits.values import is_view
 from graphwright.ir.traits.variables import written_resources
+from graphwright.ir.traits.views import is_view
 
 _NOTHING = frozenset(
     "Const Placeholder PlaceholderV2 PlaceholderWithDefault _Arg _Retval NoOp VarHandleOp VariableV2 Variable VarIsInitializedOp Shape "

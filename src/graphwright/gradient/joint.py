@@ -29,8 +29,8 @@ from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import ASKS_FOR_SHAPE
 from graphwright.ir.traits.control_flow import ENTERS, EXITS, MERGES, SWITCHES, is_back_edge, is_control_flow_of_tf1
 from graphwright.ir.traits.effects import Purity
-from graphwright.ir.traits.values import is_view
 from graphwright.ir.traits.variables import REFERENCE_VARIABLES, reads_resource, resource_of
+from graphwright.ir.traits.views import is_view
 from graphwright.ir.walk import backward_reachable, producers_of, topological_order
 from graphwright.source.attributes import constant_array
 from graphwright.source.import_graph import infer_body_shapes

@@ -13,7 +13,7 @@ from graphwright.analyze.cost import TaskMap
 from graphwright.ir.attributes import Attribute
 from graphwright.ir.edit.prune import prune
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits.values import EXECUTION, RECOMPUTED_FROM, hands_on_several, input_behind
+from graphwright.ir.traits.values import EXECUTION, RECOMPUTED_FROM, hands_on_several, index_behind, input_behind
 from graphwright.ir.walk import topological_order
 from graphwright.plan.model import Schedule, Waits
 from graphwright.transform.keep_order import keep_order
@@ -147,10 +147,10 @@ class _Rewriter:
         clone = self.graph.add_node(
             "Identity" if several else node.op_type,
             self.graph.unique_name(f"recomputed/{node.name}"),
-            inputs=[source] if several else [source, *node.inputs[1:]],
+            inputs=[source] if several else [source if k == index_behind(value) else v for k, v in enumerate(node.inputs)],
             attrs={**attrs, RECOMPUTED_FROM: node.name.encode()},
-            output_types=[(value.dtype, value.shape)],
+            output_types=[(v.dtype, v.shape) for v in ([value] if several else node.outputs)],
             device=node.device,
         )
-        self.views[value, version] = clone.outputs[0]
-        return clone.outputs[0]
+        self.views.update({(own, version): copy for own, copy in zip([value] if several else node.outputs, clone.outputs, strict=True)})
+        return self.views[value, version]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so t
     from collections.abc import Callable
 
     from graphwright.ir.dtypes import Shape
-    from graphwright.ir.graph import Graph, Node, Value
+    from graphwright.ir.graph import Graph, Value
 
 _FEW_BYTES = 128
 PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2"})
@@ -82,29 +82,16 @@ def is_few_integers(value: Value) -> bool:
     return value.dtype.name in ("int32", "int64") and value.nbytes is not None and value.nbytes <= _FEW_BYTES
 
 
-def is_view(node: Node) -> bool:
-    """Whether the outputs share the storage of the inputs: output k of input k for what hands on several, of input 0 else."""
-    if node.op_type in VIEWS:
-        return True
-    if node.op_type not in VIEWS_OF_ALL or not node.inputs:
-        return False
-    before, after = node.inputs[0], node.outputs[0]
-    if after in node.graph.at_most:  # whether there is nothing to do is known when it runs
-        return False
-    same = before.dtype == after.dtype and before.nbytes is not None and before.nbytes == after.nbytes
-    # As many outputs as inputs: a slice with negative strides would reverse them.
-    reverses = node.op_type == "StridedSlice" and (before.shape != after.shape or bool(node.attrs.get("new_axis_mask")))
-    return same and not reverses
-
-
-def _index_behind(value: Value) -> int:
+def index_behind(value: Value) -> int:
     """Which input is handed on as this output."""
+    if value.producer.op_type == "Split":
+        return 1
     return value.index if hands_on_several(value.producer) or value.producer.op_type in LOOPS else 0
 
 
 def input_behind(value: Value) -> Value:
     """The input that is handed on as this output: that of the same number for what hands on several and for loops, the first one else."""
-    return value.producer.inputs[_index_behind(value)]
+    return value.producer.inputs[index_behind(value)]
 
 
 def origin(value: Value, through: AbstractSet[str] = IDENTITIES) -> Value:
@@ -119,7 +106,7 @@ def origin(value: Value, through: AbstractSet[str] = IDENTITIES) -> Value:
     >>> origin(b.outputs[1]).name, origin(c).name, origin(c, SAME_BUT_FOR_TYPE).name
     ('a:1', 'c:0', 'a:1')
     """
-    while value.producer.op_type in through and _index_behind(value) < len(value.producer.inputs):
+    while value.producer.op_type in through and index_behind(value) < len(value.producer.inputs):
         value = input_behind(value)
     return value
 

@@ -23,7 +23,8 @@ from graphwright.ir.edit.insert import add_identity
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import ASKS_FOR_SHAPE, LOOKUPS, SUMS
 from graphwright.ir.traits.control_flow import called_functions
-from graphwright.ir.traits.values import CONSTANTS, input_behind, is_view
+from graphwright.ir.traits.values import CONSTANTS, input_behind
+from graphwright.ir.traits.views import is_view
 from graphwright.ir.walk import made_of, topological_order
 from graphwright.source.live_graph import is_numeric, numeric_output
 

@@ -23,8 +23,9 @@ from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.storages import SMALL_BYTES
 from graphwright.ir.edit.insert import add_identity
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits.values import GIVEN, RECOMPUTED_FROM, hands_on_several, is_view
+from graphwright.ir.traits.values import GIVEN, RECOMPUTED_FROM, hands_on_several
 from graphwright.ir.traits.variables import is_read
+from graphwright.ir.traits.views import is_view
 from graphwright.ir.walk import topological_order
 from graphwright.memory.xla.barriers import write_barriers
 from graphwright.memory.xla.gates import add_gates
