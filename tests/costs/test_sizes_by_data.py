@@ -186,7 +186,9 @@ def test_inside_a_loop_the_largest_of_all_rounds_count() -> None:
         hit = tf.where(x[:, 0] > 0.5)
         x = tf.tensor_scatter_nd_add(x, hit, network(tf.gather(x, hit[:, 0]), *made.weights))
     each = 2 * WIDTH * HIDDEN * 6 * ROUNDS
-    assert products(gw.count_flops(made.step, inputs=data)) == max(sizes) * each
+    counted = gw.count_flops(made.step, inputs=data)
+    assert products(counted) == max(sizes) * each
+    assert "example inputs" in counted.how["sizes"]
     assert products(gw.count_flops(made.step, inputs=specs(data))) == ROWS * each
     peak, bound = (gw.predict_peak(made.step, inputs=given) for given in (data, specs(data)))
     assert peak.peak_bytes < 0.7 * bound.peak_bytes

@@ -196,3 +196,11 @@ def test_a_plain_function_with_loops_over_tensors(kind: str) -> None:
         tape.watch(x)
         y = function(x)
     assert gw.jacobian(function, x).numpy() == pytest.approx(tape.jacobian(y, x).numpy())
+
+
+def test_a_loop_that_autograph_cannot_see() -> None:
+    scope: dict[str, Any] = {"tf": tf}
+    exec("def function(x):\n    for _ in tf.range(3): x = tf.tanh(x)\n    return x\n", scope)
+    for function in (scope["function"], tf.autograph.experimental.do_not_convert(lambda x: next(x for _ in tf.range(2)))):
+        with pytest.raises(gw.UnsupportedError, match="AutoGraph cannot convert"):
+            gw.jacobian(function, tf.ones(3))

@@ -12,6 +12,7 @@ from graphwright.analyze.flops import register_flops as register_flops
 from graphwright.analyze.trip_counts import TripCount
 from graphwright.costs.counted_graph import Countable, CountedGraph, countable
 from graphwright.costs.flop_formulas import count_open
+from graphwright.ir.edit.library import bodies
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph
 from graphwright.report.flop_count import FlopCount, FlopRow, UnknownOps
@@ -113,7 +114,7 @@ def _how(execution: Execution, found: Tally, graph: Graph) -> dict[str, str]:
         how["loops"] = "trip counts computed from constants, or from the given call; where a count is not known, no total is"
     if execution.branches:
         how["branches"] = "which branch runs depends on data; the one that costs most is counted"
-    if graph.at_most:
+    if any(body.at_most for body in bodies(graph)):
         how["sizes"] = "those that depend on data are as one run with the example inputs gives them, or else the largest that they can be"
     if found.whole.unknown:
         how["unknown"] = "operations without a rule are in no figure; register_flops(op_type, rule) gives them one"

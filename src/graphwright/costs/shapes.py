@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 from graphwright.analyze.dimension_fit import Bindings, Dimension, fit_dimension
@@ -211,6 +212,8 @@ def _report(
     bound: _Bound, free: Mapping[str, tuple[str, ...]], bindings: Bindings, graphs: list[tuple[Graph, dict[str, Shape]]]
 ) -> ShapeReport:
     graph = graphs[0][0]
+    for value, exact in chain.from_iterable(flat.at_most.items() for flat, _ in graphs):
+        value.shape = exact  # not the largest that it can have
     others = [{v.name: v for node in flat.nodes for v in node.outputs} for flat, _ in graphs[1:]]
     values: dict[str, ValueShape] = {}
     missing = 0

@@ -129,7 +129,7 @@ class Search:
             within_s: how much of the time allowed is for this one; all without it.
             strict: whether that holds without an answer, too.
         """
-        within_s = within_s or self.time_limit_s
+        within_s = self.time_limit_s if within_s is None else max(within_s, _LEAST_SHARE * self.time_limit_s)
         costs, cache = part.tasks.costs, self.cache
         schedule = reused_schedule(part.tasks, self.steps)
         solution = None if schedule is None else known_solution(costs, schedule, self.budget_bytes)

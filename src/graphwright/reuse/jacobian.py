@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 
 from graphwright.costs.flops import count_flops
 from graphwright.costs.peak import predict_peak
-from graphwright.errors import ArgumentError, GraphwrightError, InfeasibleError, in_words
+from graphwright.errors import ArgumentError, GraphwrightError, InfeasibleError, UnsupportedError, in_words
 from graphwright.least_squares.jacobians import Linear
 from graphwright.plain import Result
 from graphwright.plan.budget import Budget
@@ -152,7 +152,14 @@ class _Problem:
             self.traced(self.vector)  # the outputs are known now
         except tf.errors.OperatorNotAllowedInGraphError:  # a loop over tensors, which AutoGraph converts
             self._function = tf.function(function)
-            self.traced(self.vector)
+            try:
+                self.traced(self.vector)
+            except tf.errors.OperatorNotAllowedInGraphError as error:
+                raise UnsupportedError(
+                    "AutoGraph cannot convert a loop or a condition over tensors in the function",
+                    cause="its source is not at hand (it was typed into an interpreter), or it opts out of AutoGraph",
+                    remedy="put it into a file, or use tf.while_loop and tf.cond",
+                ) from error
         self.rows = sum(math.prod(spec.shape) for spec in tf.nest.flatten(self._outputs))
 
     def vector(self, leaves: Sequence[Any]) -> Any:

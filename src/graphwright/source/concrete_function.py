@@ -127,11 +127,15 @@ def compiled_calls(graph: Graph) -> list[Node]:
     return [node for body in bodies(graph) for node in body.nodes if is_compiled_call(node)]
 
 
-def only_convolves(call: Node, graph: Graph) -> bool:
-    """Whether a call computes convolutions of images in float32 without gaps, or gradients of them, and nothing else.
+def convolution_calls(graph: Graph) -> list[Node]:
+    """The calls that XLA must compile and that compute convolutions of images in float32 without gaps, or gradients of them, alone.
 
     Keras has XLA compile convolutions in groups, since TensorFlow's kernels for the CPU could not compute them. oneDNN's can.
     """
+    return [call for call in compiled_calls(graph) if _only_convolves(call, graph)]
+
+
+def _only_convolves(call: Node, graph: Graph) -> bool:
     function = graph.functions.get(callee(call))
     for node in function.body.nodes if function is not None else (call,):
         if node.op_type.startswith(tuple(CONVOLUTIONS)):  # or a gradient of one

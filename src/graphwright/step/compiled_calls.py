@@ -49,10 +49,9 @@ def compiled_call_bytes(node: Node) -> int:
             remedy="use jit_compile=False for it, or True for the whole step; or let it return the new value, and assign it outside",
         )
     serialized = to_graph_def(graph, keep=needed.__contains__).SerializeToString(deterministic=True)
+    shapes = tuple((value.name, value.shape) for value in inputs)
     with located(where):
-        return _program_bytes(
-            serialized, tuple((v.name, v.shape) for v in inputs), tuple(v.name for v in graph.outputs), plain_name(callee(node))
-        )
+        return _program_bytes(serialized, shapes, tuple(value.name for value in graph.outputs), plain_name(callee(node)))
 
 
 def _argument(graph: Graph, index: int, value: Value) -> Value:

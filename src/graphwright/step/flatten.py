@@ -21,14 +21,7 @@ from graphwright.report.progress import tell
 from graphwright.run.measure_loops import measure_shapes, measure_trip_counts
 from graphwright.run.traced_step import TracedStep, number_of_tensor
 from graphwright.source.attributes import constant_array
-from graphwright.source.concrete_function import (
-    Binding,
-    compiled_calls,
-    evaluate_constants,
-    from_concrete_function,
-    only_convolves,
-    sparse_sizes,
-)
+from graphwright.source.concrete_function import Binding, convolution_calls, evaluate_constants, from_concrete_function, sparse_sizes
 from graphwright.source.import_graph import infer_body_shapes
 from graphwright.source.never_run import only_computes
 from graphwright.source.op_types import is_stateful
@@ -151,7 +144,7 @@ def flatten(
     """
     tell("reading the graph")
     graph, binding = from_concrete_function(function, compiled=compiled)
-    calls = [call for call in compiled_calls(graph) if only_convolves(call, graph)] if uncompiled and onednn_enabled() else []
+    calls = convolution_calls(graph) if uncompiled and onednn_enabled() else []
     for call in calls:
         call.graph.set_attr(call, COMPILED, None)
     graph, purity = flatten_graph(graph, feeds, compiled=compiled)
@@ -187,16 +180,16 @@ def bind_sizes(graph: Graph, known: Known | None = None, measure: Measure | None
     """
     found: list[str] = []
     measured: dict[str, Sequence[Shape]] = {}
-    known, depend, more = known or Known(), [node for node in graph.nodes if is_control_flow(node)], _has_unknown_sizes(graph)
+    known, more = known or Known(), _has_unknown_sizes(graph)
+    depend = [*(node for node in graph.nodes if is_control_flow(node)), *blame_unknown_shapes(graph).values()]
     while more or depend:
-        depend += blame_unknown_shapes(graph).values()
         before = len(measured)
         if measure is not None:
             measured.update(measure(node for node in depend if node.name not in measured))
-        if more or len(measured) > before:
+        grew = len(measured) > before
+        if more or grew:
             found = infer_flat_shapes(graph, bounded=replace(known, sizes={**known.sizes, **measured}))
-        more = len(measured) > before
-        depend = [graph[name] for name in found] if more else []
+        more, depend = False, [*map(graph.__getitem__, found), *blame_unknown_shapes(graph).values()] if grew else []
     return found, measured
 
 

@@ -20,7 +20,6 @@ ACCUMULATES = SUMS_OF_MANY | SAME_BUT_FOR_TYPE | {"ConcatV2"}
 NOT_LINEAR_IN_BOTH = (COMBINES_TWO | COMMUTES) - SCALES
 """What is not the gradient of anything where one input is a constant: a gradient is linear in the gradient of the loss."""
 _SCOPE = re.compile(r"(^|/)gradient_tape/|_grad(_\d+)?/")
-_BACKWARD = "__backward_"
 _ADJOINTS = ("adj_x", "adj_y")
 
 
@@ -35,7 +34,7 @@ def is_gradient_kernel(node: Node) -> bool:
 
 
 def _calls_gradient(node: Node) -> bool:
-    return is_compiled_call(node) and _BACKWARD in callee(node)
+    return is_compiled_call(node) and "__backward_" in callee(node)
 
 
 def factors(node: Node) -> list[tuple[int, bool]]:
