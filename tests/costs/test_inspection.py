@@ -9,6 +9,8 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 import graphwright as gw  # noqa: E402
+from graphwright.analyze import directions, flop_tally  # noqa: E402
+from graphwright.step import summary  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -184,3 +186,32 @@ def test_output_shapes_in_inference_are_those_of_the_model() -> None:
     found = gw.inspect(model, batch=2, mode="infer").output_shapes
     for layer in model.layers[1:]:
         assert found[layer.name] == (2, *layer.output.shape[1:])
+
+
+@pytest.mark.parametrize("kind", ["dense", "convolution", "recurrent"])
+def test_the_directions_of_a_step_are_found_once(kind, monkeypatch):
+    weights = tf.Variable(tf.ones([3, 3, 4, 4] if kind == "convolution" else [4, 4]))
+
+    @tf.function
+    def step(x):
+        with tf.GradientTape() as tape:
+            y = x
+            for _ in range(3):
+                y = tf.nn.relu(tf.nn.conv2d(y, weights, 1, "SAME") if kind == "convolution" else y @ weights)
+            if kind == "recurrent":
+                y = tf.while_loop(lambda k, _: k < 4, lambda k, y: (k + 1, tf.tanh(y @ weights)), [0, y])[1]
+            loss = tf.reduce_sum(y)
+        weights.assign_sub(tape.gradient(loss, weights))
+        return loss
+
+    x = tf.ones([256, 8, 8, 4] if kind == "convolution" else [8192, 4])
+    calls = []
+    for module in (summary, flop_tally):
+        monkeypatch.setattr(module, "find_directions", lambda *given: calls.append(given) or directions.find_directions(*given))
+    assert gw.inspect(step, inputs=(x,)).backward_flops > 0
+    graphs = [graph for graph, *_ in calls]
+    assert len(set(graphs)) == len(graphs) > 0
+    calls.clear()
+    plan = gw.optimize_memory(step, "1GiB", inputs=(x,), cache_dir=None, allow=("recompute",)).plan
+    assert len(calls) == 1
+    assert any("test_inspection.py:" in live.source for live in plan.timeline_before.live_at_peak)

@@ -42,8 +42,11 @@ _ARITHMETIC = frozenset({"element by element", "optimizer"})
 _NORMS = frozenset({"L2Loss", "EuclideanNorm"})
 
 
-def find_directions(graph: Graph) -> Mapping[Node, Direction]:
+def find_directions(graph: Graph, backward: AbstractSet[Node] | None = None) -> Mapping[Node, Direction]:
     """The direction of every node of a flat graph; forward is what is neither backward nor optimizer.
+
+    Args:
+        backward: the nodes that depend on the gradient of the loss, where they are known.
 
     >>> from graphwright.ir.graph import DTYPES
     >>> g = Graph()
@@ -52,7 +55,7 @@ def find_directions(graph: Graph) -> Mapping[Node, Direction]:
     >>> find_directions(g)[y]
     'forward'
     """
-    backward = backward_nodes(graph)
+    backward = backward_nodes(graph) if backward is None else backward
     if not backward:
         return dict.fromkeys(graph.nodes, "forward")
     order = topological_order(graph)
@@ -60,16 +63,16 @@ def find_directions(graph: Graph) -> Mapping[Node, Direction]:
     return {n: "optimizer" if n in optimizer else "backward" if n in backward else "forward" for n in order}
 
 
-def is_split_known(graph: Graph) -> bool:
+def is_split_known(graph: Graph, directions: Mapping[Node, Direction]) -> bool:
     """Whether dataflow tells the directions: False where nodes have names of gradients, and nothing says whether they are gradients.
 
     They are none where they lead to a product of the forward pass: one outside of their scopes, or one that takes no factor transposed.
     """
-    doubtful = [n for n in graph.nodes if is_in_gradient_scope(n) and node_flops(n)]
-    if not doubtful or backward_nodes(graph):
+    if any(direction != "forward" for direction in directions.values()):
         return True
+    doubtful = [n for n in graph.nodes if is_in_gradient_scope(n) and node_flops(n)]
     products = ((n, factors(n)) for n in depending_on(doubtful))
-    return any(found and not (is_in_gradient_scope(n) and any(flipped for _, flipped in found)) for n, found in products)
+    return not doubtful or any(found and not (is_in_gradient_scope(n) and any(flipped for _, flipped in found)) for n, found in products)
 
 
 def _find_optimizer(graph: Graph, order: Sequence[Node], backward: AbstractSet[Node]) -> set[Node]:

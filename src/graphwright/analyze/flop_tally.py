@@ -55,12 +55,13 @@ class Tally:
     unknown_counts: Mapping[str, tuple[int, float, int]]
 
 
-def tally(graph: Graph, execution: Execution, layer_of: Callable[[str], str]) -> Tally:
+def tally(graph: Graph, execution: Execution, layer_of: Callable[[str], str], known: Mapping[Node, Direction] | None = None) -> Tally:
     """Add up an execution.
 
     Args:
         graph: flat; what calls and control flow run is in the execution.
         layer_of: the layer of a node of the graph, by its name; what a loop runs belongs to the loop's.
+        known: the directions of its nodes, where they are.
 
     >>> from graphwright.analyze.flop_execution import execute
     >>> from graphwright.ir.text import from_text
@@ -73,7 +74,7 @@ def tally(graph: Graph, execution: Execution, layer_of: Callable[[str], str]) ->
     per_layer: dict[str, Sums] = defaultdict(Sums)
     reasons: dict[str, str] = {}
     counts: dict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0])
-    directions = _Directions(graph)
+    directions = _Directions(graph, known)
     for outer, runs in execution.times.items():
         layer = per_layer[layer_of(outer.name)] if outer.op_type not in STANDS_FOR_SOMETHING else None
         for node, times in runs.items():
@@ -115,10 +116,10 @@ def _reason(node: Node) -> str:
 class _Directions:
     """Directions of nodes; a loop that is forward as a whole may hold a training step, whose nodes have their own."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, known: Mapping[Node, Direction] | None) -> None:
         self._graph = graph
-        self._of: dict[Graph, Mapping[Node, Direction]] = {graph: find_directions(graph)}
-        self.are_known = is_split_known(graph)
+        self._of: dict[Graph, Mapping[Node, Direction]] = {graph: find_directions(graph) if known is None else known}
+        self.are_known = is_split_known(graph, self._of[graph])
 
     def of(self, node: Node, outer: Node) -> Direction:
         direction = self._of[self._graph][outer]
@@ -126,5 +127,5 @@ class _Directions:
             return direction
         if node.graph not in self._of:
             self._of[node.graph] = find_directions(node.graph)
-            self.are_known &= is_split_known(node.graph)
+            self.are_known &= is_split_known(node.graph, self._of[node.graph])
         return self._of[node.graph][node]

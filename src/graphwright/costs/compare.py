@@ -110,7 +110,7 @@ def _figures(
     """
     timeline = prediction.timeline if prediction is not None else None
     shown = timeline or make_timeline(tasks, Schedule(tasks.costs.order), roles)
-    execution, counted = count_executed(graph, layers=roles.layers)
+    execution, counted = count_executed(graph, roles)
     parameters = count_parameters(graph, roles)
     peak_bytes = shown.peak_bytes if prediction is None else prediction.peak_bytes
     figures: dict[str, float] = {

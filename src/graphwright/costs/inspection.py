@@ -26,7 +26,7 @@ from graphwright.run.measure import measure as measure_step
 from graphwright.run.roofs import measure_roofs
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.private_keras import layer_classes
-from graphwright.source.tracebacks import innermost_lines
+from graphwright.source.tracebacks import innermost_line
 from graphwright.step.example_inputs import MADE_UP, runnable
 from graphwright.step.flatten import flat_step
 from graphwright.step.keras_step import is_keras_model
@@ -109,7 +109,7 @@ def inspect(
 def _inspect(traced: TracedStep, order: Order, measured: Any) -> Inspection:
     flat = flat_step(traced)
     tasks = map_tasks(flat)
-    roles = find_roles(tasks, innermost_lines(traced.function))
+    roles = find_roles(tasks, innermost_line(traced.function))
     executor, reason = Obtained(None, "") if order == "traced" and not traced.is_compiled else own_peak(traced, flat, tasks, roles)
     timeline = executor.timeline if executor is not None else None
     how = by_operation(_HOW, traced, "lower bound", "bytes moved") | flat.how
@@ -121,7 +121,7 @@ def _inspect(traced: TracedStep, order: Order, measured: Any) -> Inspection:
         timeline = make_timeline(tasks, Schedule(tasks.costs.order), roles)
     peak_bytes = timeline.peak_bytes if executor is None else executor.peak_bytes
     bound_bytes, bound_words = stated_bound(tasks, lower_bound(tasks.costs), roles.layers, timeline.peak_bytes)
-    execution, counted = count_executed(flat.graph, layers=roles.layers)
+    execution, counted = count_executed(flat.graph, roles)
     nodes, time_by_op_type = node_costs(execution, roles.layers)
     layers = make_layers(tasks, roles, timeline, None)
     if counted.whole.flops["undivided"]:

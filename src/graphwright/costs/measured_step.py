@@ -147,10 +147,10 @@ def _spread(executed: Graph, names: Mapping[str, str], known: Mapping[str, Direc
 
 def _sources(function: Any, names: Mapping[str, str]) -> dict[str, tuple[SourceLine, ...]]:
     """Lines by node; a node in a function that is called, or in a loop, has those of the call."""
-    lines = {name: tuple(SourceLine(*line) for line in found) for name, found in creation_lines(function).items()}
+    lines_of = creation_lines(function)
     result: dict[str, tuple[SourceLine, ...]] = {}
     for name, written in names.items():
-        found = lines.get(written) or next((lines[scope] for scope in scopes(name) if scope in lines), None)
-        if found is not None:
-            result[written] = found
+        found = lines_of(written) or next((lines for scope in scopes(name) if (lines := lines_of(scope))), ())
+        if found:
+            result[written] = tuple(SourceLine(*line) for line in found)
     return result

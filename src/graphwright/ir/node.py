@@ -87,7 +87,7 @@ class Value:
     @property
     def consumers(self) -> tuple[Node, ...]:
         """The nodes that read it, each once."""
-        return tuple(dict.fromkeys(node for node, _ in self._uses))
+        return tuple({node: None for node, _ in self._uses})
 
     @property
     def nbytes(self) -> int | None:

@@ -43,10 +43,11 @@ from graphwright.run.traced_step import TracedStep
 from graphwright.source.concrete_function import Binding, from_concrete_function, process_among_others
 from graphwright.source.registry_rule import default_attributes
 from graphwright.source.tensorflow_import import import_tensorflow
+from graphwright.source.tracebacks import innermost_line
 from graphwright.step.executor_peak import ask_tensorflow, inter_op_threads, plain_peak, prepared, why_refused
 from graphwright.step.flatten import FlatStep, flat_step, stateful_op_types
 from graphwright.step.grappler_step import HOW_ADDED, grappler_step
-from graphwright.step.summary import flops_rule
+from graphwright.step.summary import Roles, find_roles, flops_rule
 from graphwright.transform.proof import Original, Proof
 from graphwright.transform.segments_proof import segments_difference
 from graphwright.transform.transposes_proof import transposes_difference
@@ -105,8 +106,7 @@ def unplanned(target: TracedStep) -> Unplanned:
     """
     flat = flat_step(target)
     tasks, records = map_tasks(flat, target.device), prepared(target, flat.graph)
-    found = _plain_peak(target, flat, tasks, split(tasks, None), None, records)
-    return Unplanned(flat, tasks, records, found)
+    return Unplanned(flat, tasks, records, _plain_peak(target, flat, tasks, split(tasks, None), None, records))
 
 
 def plan_step(
@@ -162,6 +162,7 @@ def plan_step(
         return map_tasks(step) if "recompute" in allow else without_recomputation(map_tasks(step))
 
     given = Candidate(flat, map_allowed(flat))
+    roles = find_roles(given.tasks, innermost_line(target.function))
     as_traced = given if flat is traced or not {"split", "transpose"} & set(allow) else priced_beside(given, traced, map_allowed(traced))
     placement = find_placement(flat.graph, flat.located(target.arguments))
     if placement is not None:
@@ -174,7 +175,7 @@ def plan_step(
     elif before is None and earlier is None and kept.peak is not None and records.found is not None:
         executor, plain_how = kept.peak, f"{'; '.join(kept.peak.how.values())}; as found in an earlier run"
     else:
-        executor, plain_how = _plain_peak(target, traced, given.tasks, parts, earlier, records) if before is None else before.executor
+        executor, plain_how = before.executor if before else _plain_peak(target, traced, given.tasks, parts, earlier, records, roles)
         kept.peak = executor if earlier is None else None
     kept.keep()
     how = {"peak": HOW_PEAK, "overhead": HOW_TIME, "original peak": plain_how, "graph": graph_how, **flat.how}
@@ -221,7 +222,8 @@ def plan_step(
             how["for less time"] = reach(others)
     worst = max((k for k, part in enumerate(parts) if part.budgeted), key=lambda k: (originals[k], -k))
     origin = given if chosen.root.flat is flat else as_traced
-    plan = _describe(target, origin, chosen, parts[worst].tasks, solutions[worst], originals[worst], how, kept)
+    known = roles if (parts[worst].tasks if origin is chosen else origin.tasks) is given.tasks else None
+    plan = _describe(target, origin, chosen, parts[worst].tasks, solutions[worst], originals[worst], how, kept, known)
     kept.keep()
     process = process_among_others(target.function)
     names = [f"{process} {part.device}".strip() or "one device" for part in parts]
@@ -337,20 +339,19 @@ def _describe(
     original_bytes: int,
     how: Mapping[str, str],
     kept: KeptFigures,
+    roles: Roles | None,
 ) -> MemoryPlan:
     """What users see of the plan of the device that needs most; call it before the schedule is applied."""
-    is_given = chosen is given
-    plan = make_memory_plan(
-        target, tasks, solution, original_bytes, how, chosen.flat.loops, None if is_given else given.tasks, chosen.loops, kept.least_time
-    )
+    before = None if chosen is given else given.tasks
+    plan = make_memory_plan(target, tasks, solution, original_bytes, how, chosen.flat.loops, before, chosen.loops, kept.least_time, roles)
     plan = replace(plan, rewritten=chosen.how)
     if not chosen.loops:
         return plan
     # What a segment runs again is within one task.
-    before, after = (
+    once, after = (
         sum(flops_rule(step.flat.loops)(node) or 0.0 for nodes in step.tasks.nodes for node in nodes) for step in (given, chosen)
     )
-    return replace(plan, recomputed_flops=(1 + plan.recomputed_flops) * after / max(before, 1.0) - 1)
+    return replace(plan, recomputed_flops=(1 + plan.recomputed_flops) * after / max(once, 1.0) - 1)
 
 
 def _follow(
@@ -447,6 +448,7 @@ def _plain_peak(
     parts: Sequence[Part],
     earlier: Planned | None,
     records: Obtained[list[bytes] | None],
+    roles: Roles | None = None,
 ) -> Obtained[PeakPrediction | None]:
     """The peak of the step as TensorFlow runs it by itself; None where it is not known."""
     if len(parts) > 1:
@@ -458,7 +460,7 @@ def _plain_peak(
     elif records.found is None:
         found, reason = None, f"not simulated{records.how}"
     else:
-        found, reason = plain_peak(target, flat.graph, tasks, records=records.found)
+        found, reason = plain_peak(target, flat.graph, tasks, records=records.found, roles=roles)
         if found is not None and "not counted" in found.how.get("not exact", ""):
             found, reason = None, f"not known: {found.how['not exact']}"
     return Obtained(found, reason if found else f"that of the order in which the step was traced; TensorFlow's own is {reason}")

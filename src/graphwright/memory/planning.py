@@ -26,9 +26,10 @@ from graphwright.report.units import format_bytes
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.concrete_function import to_concrete_function
 from graphwright.source.tensorflow_import import import_tensorflow
-from graphwright.source.tracebacks import innermost_lines
+from graphwright.source.tracebacks import innermost_line
 from graphwright.step.flatten import FlatStep
 from graphwright.step.summary import (
+    Roles,
     find_roles,
     flops_rule,
     make_decisions,
@@ -176,6 +177,7 @@ def make_memory_plan(
     given: TaskMap | None = None,
     segmented: Collection[str] = (),
     least_time: Callable[[CostGraph, int], float] = least_time,
+    roles: Roles | None = None,
 ) -> MemoryPlan:
     """What users see of a solution; call it before the schedule is applied.
 
@@ -183,12 +185,13 @@ def make_memory_plan(
         given: the tasks of the step as it was given, where it was rewritten before it was planned.
         segmented: the loops that run in segments, by name.
         least_time: what says how long every schedule takes.
+        roles: in the step as it was given, where they are known.
     """
     costs = tasks.costs
     given = given or tasks
     before = Schedule(given.costs.order)
-    lines = innermost_lines(target.function)
-    roles = find_roles(tasks, lines)
+    given_roles = roles or find_roles(given, innermost_line(target.function))
+    roles = given_roles if given is tasks else find_roles(tasks, given_roles.line)
     flops = flops_rule(loops)
     timeline = make_timeline(tasks, solution.schedule, roles)
     copied = copied_buffers(costs)
@@ -213,7 +216,7 @@ def make_memory_plan(
         recomputed_flops=recomputed_flops_share(tasks, solution.schedule, flops),
         recomputed_count=recomputed,
         planning_time_s=solution.planning_time_s,
-        timeline_before=make_timeline(given, before, roles if given is tasks else find_roles(given, lines)),
+        timeline_before=make_timeline(given, before, given_roles),
         timeline_after=timeline,
         decisions=make_decisions(tasks, solution.schedule, roles, flops),
         layers=make_layers(tasks, roles, timeline, flops, solution.schedule, segmented),

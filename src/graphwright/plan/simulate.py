@@ -183,28 +183,25 @@ def simulate_unchecked(graph: CostGraph, steps: Sequence[int]) -> list[int]:
         task = tasks[step]
         here = live + task.workspace_bytes
         for number in task.outputs:
-            if not needed[number]:
-                here += buffers[number].nbytes
-        for number in task.inputs:
-            if not needed[number]:
+            if needed[number]:
+                needed[number] = False
+                live -= buffers[number].nbytes
+            else:
                 here += buffers[number].nbytes
         if task.in_place:
             taken: set[int] = set()
             for number, output in task.in_place:
-                if number in taken or output in taken or needed[number]:
+                if needed[number] or number in taken or output in taken:
                     continue
-                source = buffers[number]
-                if not source.kept and source.producer is not None and source.nbytes >= buffers[output].nbytes:
+                source, nbytes = buffers[number], buffers[output].nbytes
+                if not source.kept and source.producer is not None and source.nbytes >= nbytes:
                     taken |= {number, output}
-                    here -= buffers[output].nbytes
-        for number in task.outputs:
-            if needed[number]:
-                needed[number] = False
-                live -= buffers[number].nbytes
+                    here -= nbytes
         for number in task.inputs:
             if not needed[number]:
                 needed[number] = True
                 live += buffers[number].nbytes
+                here += buffers[number].nbytes
         step_bytes[step] = here
     return step_bytes
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from graphwright.ir.graph import Value
 from graphwright.source.private_tensorflow import message_class
-from graphwright.source.tracebacks import innermost_lines, scopes
+from graphwright.source.tracebacks import innermost_line
 
 
 class TemporaryFolder:
@@ -64,8 +64,7 @@ class Package:
     def line_of(self) -> Callable[[str], str]:
         """What tells the line of Python that made a node, or the scope that it lies in, by its name; "" where that is not known."""
         asked = self.keep_function or self.made_in
-        lines = innermost_lines(asked) if asked is not None else dict[str, str]()
-        return lambda name: next((lines[scope] for scope in scopes(name) if scope in lines), "")
+        return (lambda _: "") if asked is None else innermost_line(asked)
 
     def parsed(self) -> Any:
         """The `SavedModel`; an empty one where the graph comes from none."""

@@ -2,33 +2,40 @@
 
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 _LIBRARIES = ("tensorflow", "keras", "tf_keras", "graphwright")
 
 
-def creation_lines(function: Any) -> dict[str, tuple[tuple[str, int, str], ...]]:
-    """File, line and function of the calls that made each operation of a function, or of a `tf.Graph`, the outermost first.
+def creation_lines(function: Any) -> Callable[[str], tuple[tuple[str, int, str], ...]]:
+    """A function that gives file, line and function of the calls that made an operation, the outermost first, by the operation's name.
 
     Frames of TensorFlow, Keras, graphwright and of what runs Python itself are left out, and those that asked graphwright to trace. What
-    was read from a file, or made in C++, has no lines. Operations of functions that it calls are not listed; the call is.
+    was read from a file, or made in C++, has no lines. Operations of functions that are called have none; the call has. Each operation
+    is looked at when it is asked for, as TensorFlow takes long to tell the lines of all.
+
+    Args:
+        function: a `ConcreteFunction` or a `tf.Graph`.
 
     >>> import tensorflow as tf
     >>> def double(x):
     ...     return x + x
-    >>> lines = creation_lines(tf.function(double, autograph=False).get_concrete_function(tf.TensorSpec([2])))
-    >>> lines["add"][-1][1:]
-    (2, 'double')
+    >>> lines_of = creation_lines(tf.function(double, autograph=False).get_concrete_function(tf.TensorSpec([2])))
+    >>> lines_of("add")[-1][1:], lines_of("sub")
+    ((2, 'double'), ())
     """
     inner, python = _folders(), f"{sysconfig.get_paths()['stdlib']}/"
     tracing = tuple(f"{Path(__file__).parent.parent / room}/" for room in ("source", "step"))
+    operations = {operation.name: operation for operation in getattr(function, "graph", function).get_operations()}
     kept: dict[str, bool] = {}
-    found: dict[str, tuple[tuple[str, int, str], ...]] = {}
-    for operation in getattr(function, "graph", function).get_operations():
+
+    @cache
+    def lines_of(name: str) -> tuple[tuple[str, int, str], ...]:
         lines: list[tuple[str, int, str]] = []
-        for frame in operation.traceback or ():
+        for frame in (operations[name].traceback or ()) if name in operations else ():
             file = str(frame.filename)
             if file not in kept:
                 kept[file] = not file.startswith(inner) and (not file.startswith(python) or "-packages/" in file)
@@ -36,18 +43,33 @@ def creation_lines(function: Any) -> dict[str, tuple[tuple[str, int, str], ...]]
                 lines.clear()
             if kept[file]:
                 lines.append((file, int(frame.lineno), str(frame.name)))
-        if lines:
-            found[operation.name] = tuple(lines)
-    return found
+        return tuple(lines)
+
+    return lines_of
 
 
-def innermost_lines(function: Any) -> dict[str, str]:
-    """By operation the line of the user's that made it, as `net.py:12 call`; files below the current folder relative to it."""
-    here, found = f"{Path.cwd()}/", dict[str, str]()
-    for name, lines in creation_lines(function).items():
-        file, line, caller = lines[-1]
-        found[name] = f"{file.removeprefix(here) if file.startswith(here) else '/'.join(Path(file).parts[-2:])}:{line} {caller}"
-    return found
+def innermost_line(function: Any) -> Callable[[str], str]:
+    """A function that gives the user's line that made an operation, or the scope that it lies in, by name; "" where it is not known.
+
+    A line reads `net.py:12 call`; files below the current folder are relative to it.
+
+    >>> import tensorflow as tf
+    >>> def double(x):
+    ...     return x + x
+    >>> line_of = innermost_line(tf.function(double, autograph=False).get_concrete_function(tf.TensorSpec([2])))
+    >>> line_of("add/inner").endswith(":2 double"), line_of("sub")
+    (True, '')
+    """
+    here, lines_of = f"{Path.cwd()}/", creation_lines(function)
+
+    def line_of(name: str) -> str:
+        found = next((lines for scope in scopes(name) if (lines := lines_of(scope))), None)
+        if found is None:
+            return ""
+        file, line, caller = found[-1]
+        return f"{file.removeprefix(here) if file.startswith(here) else '/'.join(Path(file).parts[-2:])}:{line} {caller}"
+
+    return line_of
 
 
 def scopes(name: str) -> Iterator[str]:

@@ -57,7 +57,6 @@ def plain_peak(
     like: Graph,
     tasks: TaskMap,
     *,
-    simulations: int | None = None,
     records: Sequence[bytes] | None = None,
     roles: Roles | None = None,
 ) -> Obtained[PeakPrediction | None]:
@@ -66,13 +65,13 @@ def plain_peak(
     Most of the time goes into TensorFlow's preparing the graph, which takes time about linear in its nodes.
 
     Args:
-        traced, like, tasks, simulations, roles: see `executor_peak`.
+        traced, like, tasks, roles: see `executor_peak`.
         records: what TensorFlow recorded when it prepared the step, if it has.
     """
 
     def predict() -> PeakPrediction:
         graph = None if records is None else read_executed_graph(records, like=like)
-        return executor_peak(traced, like, tasks, threads=inter_op_threads(), simulations=simulations, graph=graph, roles=roles)
+        return executor_peak(traced, like, tasks, threads=inter_op_threads(), graph=graph, roles=roles)
 
     tell("simulating TensorFlow's executor")
     found, why = ask_tensorflow(traced, like, predict)

@@ -32,7 +32,6 @@ from graphwright.plan.simulate import executed, live_at, simulate, versions
 from graphwright.report.results import ROLES, BufferDecision, BufferLifetime, LayerCost, LiveBuffer, Role, Timeline
 from graphwright.source.attributes import constant_array
 from graphwright.source.import_graph import infer_body_shapes
-from graphwright.source.tracebacks import scopes
 
 FlopsOf = Callable[[Node], float | None]
 
@@ -47,19 +46,15 @@ class Roles:
     variables: Mapping[Value, ParameterKind]
     layers: Layers
     graph: Graph
-    lines: Mapping[str, str]  # by name of an operation, or of the scope that it lies in, the line of Python that made it
+    line: Callable[[str], str]  # by name of an operation, the line of Python that made it or its scope; "" where it is not known
 
     @cached_property
     def directions(self) -> Mapping[Node, Direction]:
         """Of every node, whether it is forward, backward or the optimizer's; found when it is first asked for, which takes long."""
-        return find_directions(self.graph)
-
-    def line(self, name: str) -> str:
-        """The line of Python that made the node, "" where it is not known."""
-        return next((self.lines[scope] for scope in scopes(name) if scope in self.lines), "") if self.lines else ""
+        return find_directions(self.graph, self.backward)
 
 
-def find_roles(tasks: TaskMap, lines: Mapping[str, str] | None = None) -> Roles:
+def find_roles(tasks: TaskMap, line: Callable[[str], str] = lambda _: "") -> Roles:
     """Tell the roles apart by dataflow.
 
     A variable that the backward pass writes and the forward pass does not read is optimizer state. A
@@ -82,7 +77,7 @@ def find_roles(tasks: TaskMap, lines: Mapping[str, str] | None = None) -> Roles:
         "gradients" if value.producer in backward else "residuals" if b in read_backward else "temporaries"
         for b, value in enumerate(tasks.values)
     ]
-    return Roles(backward, tuple(roles), resident, kinds, find_layers(graph), graph, lines or {})
+    return Roles(backward, tuple(roles), resident, kinds, find_layers(graph), graph, line)
 
 
 def variable_kinds(graph: Graph, backward: frozenset[Node]) -> dict[Value, ParameterKind]:
@@ -296,14 +291,14 @@ def make_decisions(tasks: TaskMap, schedule: Schedule, roles: Roles, flops: Flop
     return tuple(sorted(decisions, key=lambda d: (-d.nbytes, d.name)))
 
 
-def count_executed(graph: Graph, layers: Layers | None = None) -> tuple[Execution, Tally]:
+def count_executed(graph: Graph, roles: Roles | None = None) -> tuple[Execution, Tally]:
     """What one execution of a flat graph runs, and its FLOPs and bytes by direction, op type and layer.
 
     Args:
-        layers: of the graph, where they are known.
+        roles: in the graph, where they are known.
     """
     execution = execute(graph, constant_array, infer_body=infer_body_shapes)
-    return execution, tally(graph, execution, (layers or find_layers(graph)).of)
+    return execution, tally(graph, execution, (roles.layers if roles else find_layers(graph)).of, roles.directions if roles else None)
 
 
 def recomputed_flops_share(tasks: TaskMap, schedule: Schedule, flops: FlopsOf) -> float:
