@@ -88,8 +88,8 @@ def test_a_loop_counts_as_often_as_it_runs():
 
 def test_it_prints_within_80_columns_and_is_json(training):
     _, profile, _ = training
-    assert max(map(len, str(profile).splitlines())) <= 80
-    assert "Per layer" in str(profile)
+    assert max(map(len, profile.text("all").splitlines())) <= 80
+    assert "Per layer" in profile.text("all")
     assert html.escape(str(profile)) in profile._repr_html_()
     document = json.loads(json.dumps(profile.to_json(), allow_nan=False))
     assert document["by_op_type"]["MatMul"]["flops"] == profile.by_op_type["MatMul"].flops
