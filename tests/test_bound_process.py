@@ -98,5 +98,5 @@ def test_signals_status_input_and_output_are_those_of_the_command():
 def test_every_process_that_graphwright_starts_is_bound():
     texts = {path: path.read_text() for path in Path(bound_process.__file__).parent.rglob("*.py") if path.name != "bound_process.py"}
     started = {path.name: text.count("subprocess.run(") + text.count("Popen(") for path, text in texts.items()}
-    assert {"measure.py", "drawing.py"} <= {name for name, count in started.items() if count}
+    assert "measure.py" in {name for name, count in started.items() if count}
     assert [path for path, text in texts.items() if text.count(" bound(") + text.count("(bound(") < started[path.name]] == []

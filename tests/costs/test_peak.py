@@ -94,7 +94,7 @@ def test_every_question_is_answered_with_one_peak(step: Any) -> None:
         peak = report.peak_bytes
         assert report.timeline.peak_bytes == report.timeline.total_bytes[report.timeline.peak_step] == peak
         assert sum(row[report.timeline.peak_step] for row in report.timeline.bytes_by_role.values()) == peak
-        assert f"needs {format_bytes(peak)} at its peak" in report.verdict
+        assert f"peak {format_bytes(peak)}, predicted" in report.verdict
         predicted = gw.predict_peak(step, feeds, order=order)
         costs = gw.step_costs(step, feeds, order=order)
         low, high = predicted.low_bytes, predicted.high_bytes  # TensorFlow may prepare the step in another order each time

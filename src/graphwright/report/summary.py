@@ -78,7 +78,7 @@ class DecisionTotal:
 def inspection_verdict(inspection: Inspection) -> str:
     """One sentence: what the step needs at its peak, and how that is known."""
     own, measured = inspection.executor, inspection.measured
-    order = " in the traced order" if own is None else " by XLA" if own.order == "xla" else ""
+    order = " in the traced order" if own is None else ", compiled by XLA" if own.order == "xla" else ""
     text = f"{inspection.name}: peak {format_bytes(inspection.peak_bytes)}, predicted{order}{of_example_sizes(inspection.how)}"
     return f"{text}; measured {format_bytes(measured.peak_bytes)}." if measured else f"{text}."
 

@@ -18,7 +18,6 @@ from graphwright.report.layer_tree import layer_columns as layer_tree_columns
 from graphwright.report.layer_tree import layer_rows, total_row
 from graphwright.report.results import ROLES, Inspection, LayerCost, LayerTable, MemoryPlan, Role, Timeline
 from graphwright.report.summary import (
-    NO_LAYER,
     NOT_MEASURED,
     ROLE_WORDS,
     Comparison,
@@ -67,8 +66,10 @@ def print_inspection(inspection: Inspection, page: Page) -> None:
     timeline = inspection.timeline
     roles = sorted(((role, row[timeline.peak_step]) for role, row in timeline.bytes_by_role.items() if row), key=lambda row: -row[1])
     page.flow([f"{ROLE_WORDS[role]} {format_bytes(nbytes)}" for role, nbytes in roles if nbytes], "   ", indent=2)
+    if timeline.peak_bytes != inspection.peak_bytes:
+        page.paragraph(f"  ({format_bytes(timeline.peak_bytes)} operation by operation, without the fusions of XLA)")
     page.ranking(
-        "Largest", ((g.layer or NO_LAYER, g.nbytes) for g in live_groups(timeline.live_at_peak) if g.role not in _STATE), format_bytes
+        "Largest", ((g.layer or g.role, g.nbytes) for g in live_groups(timeline.live_at_peak) if g.role not in _STATE), format_bytes
     )
     for text in inspection_lines(inspection):
         page.paragraph(text)
