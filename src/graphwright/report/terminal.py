@@ -66,7 +66,7 @@ def print_inspection(inspection: Inspection, page: Page) -> None:
     timeline = inspection.timeline
     roles = sorted(((role, row[timeline.peak_step]) for role, row in timeline.bytes_by_role.items() if row), key=lambda row: -row[1])
     page.flow([f"{ROLE_WORDS[role]} {format_bytes(nbytes)}" for role, nbytes in roles if nbytes], "   ", indent=2)
-    if timeline.peak_bytes != inspection.peak_bytes:
+    if inspection.executor is not None and inspection.executor.order == "xla":
         page.paragraph(f"  ({format_bytes(timeline.peak_bytes)} operation by operation, without the fusions of XLA)")
     page.ranking(
         "Largest", ((g.layer or g.role, g.nbytes) for g in live_groups(timeline.live_at_peak) if g.role not in _STATE), format_bytes
