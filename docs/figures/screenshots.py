@@ -34,7 +34,7 @@ PAGES = {
     "advise": f"advise {MODEL} --batch 32 --memory 1GiB --html advise.html",
 }
 """By page the command that writes it."""
-README = f"optimize {MODEL} --batch 16 --budget 50% --html plan.html"
+README = f"optimize {MODEL} --batch 16 --budget 50% --chart --html plan.html"
 LINES = 39  # of the terminal's picture
 COLORS = 256  # of the report's, which keeps it small
 
