@@ -120,7 +120,7 @@ class TestMaxBatch:
         assert answer.is_confirmed
         by_size = {m.batch: m for m in answer.measured}
         assert by_size[answer.batch].peak_bytes <= answer.budget_bytes < by_size[answer.batch + 1].peak_bytes
-        text = " ".join(str(answer).split())
+        text = " ".join(answer.text("all").split())
         assert "as measured" in text
         assert "executor" in text
         assert max(map(len, str(answer).splitlines())) <= 80
