@@ -24,6 +24,8 @@ _REASONS = {
     "Ragged": "as long as its rows are",
     "Sparse": "as many as there are entries",
 }
+_DENSE = ("SparseSoftmax", "SparseMatMul", "SparseTensorDense")
+"""Prefixes of op types that read sparse tensors or labels, and whose outputs are as large as their inputs say."""
 _HOST = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 
 
@@ -58,7 +60,7 @@ def blame_unknown_shapes(graph: Graph) -> dict[Value, Node]:
 
 def is_counted_in_data(node: Node) -> bool:
     """Whether its op finds out in the data how many rows there are."""
-    return node.op_type.startswith(tuple(_REASONS))
+    return node.op_type.startswith(tuple(_REASONS)) and not node.op_type.startswith(_DENSE)
 
 
 def reason_of(node: Node) -> str:
@@ -68,7 +70,7 @@ def reason_of(node: Node) -> str:
     if is_control_flow(node):
         return "another shape in each branch, or from one iteration to the next"
     for prefix, reason in _REASONS.items():
-        if node.op_type.startswith(prefix):
+        if node.op_type.startswith(prefix) and is_counted_in_data(node):
             return reason
     if any(v.dtype.name in _INTEGERS and not is_constant(v.producer) for v in node.inputs):
         return "its size is a number that the step computes"
