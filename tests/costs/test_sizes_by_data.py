@@ -225,23 +225,3 @@ def test_a_check_and_the_largest_batch_say_whose_sizes_they_take() -> None:
 )
 def test_rows_are_counted_by_operations_that_look_at_values(op_type: str, counts: bool) -> None:
     assert is_counted_in_data(Graph().add_node(op_type, "node", output_types=[])) is counts
-
-
-def test_a_loop_over_slices_of_the_batch_has_the_sizes_of_its_rounds() -> None:
-    """Gradients are accumulated over parts of the batch; the loss has labels, and its operation begins with "Sparse"."""
-    w = tf.Variable(tf.random.stateless_normal((64, 64), (1, 2)))
-
-    @tf.function
-    def step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-        def body(k: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            part, labels = x[k * 256 : (k + 1) * 256], y[k * 256 : (k + 1) * 256]
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.nn.tanh(part @ w) @ w))
-            return k + 1, total + tape.gradient(loss, w)
-
-        return tf.while_loop(lambda k, _: k < 4, body, (0, tf.zeros_like(w)))[1]
-
-    shapes = {"x": (1024, 64), "y": tf.TensorSpec((1024,), tf.int32)}
-    peak = gw.predict_peak(step, shapes, order="traced")
-    inside = peak.peak_bytes - peak.resident_bytes
-    assert inside < 8 * 256 * 64 * 4, "a round takes a quarter of the batch"
