@@ -147,10 +147,7 @@ class _Bounds:
         is_exact = self._is_exact(op)
         shapes = self.sizes.get(op.name.removeprefix(f"{_PREFIX}/"))
         if shapes is not None and len(shapes) == len(op.outputs):
-            # The size of a slice may be known in this round of a loop, and the other size is the largest of all rounds.
-            own = self._derived(op, inputs, widest=False) if op.type in _PLACED | _COUNTED else [None] * len(shapes)
-            shapes = [_smallest(ours, known) for ours, known in zip(own, shapes, strict=True)]
-            is_exact = is_exact and own == shapes
+            is_exact = False
         elif (shapes := self._found(op, inputs)) is not None:
             is_exact = is_exact and op.type == "Reshape"
         elif is_flow:
@@ -408,17 +405,6 @@ def _sizes_of(tensor: Any, largest: Any) -> Numbers | None:
         return None
     exact = shape if shape is not None else (None,) * len(most)
     return np.array([0 if d is None else d for d in exact], np.int64), np.array(most, np.int64)
-
-
-def _smallest(first: Shape, second: Shape) -> Shape:
-    """In each dimension the smaller size of two bounds; a bound that is not known, or has another rank, does not count.
-
-    >>> _smallest((16, None), (48, 3)), _smallest(None, (4,))
-    ((16, 3), (4,))
-    """
-    if first is None or second is None or len(first) != len(second):
-        return second if first is None else first
-    return tuple(b if a is None else a if b is None else min(a, b) for a, b in zip(first, second, strict=True))
 
 
 def largest(shapes: Sequence[Shape]) -> Shape:
