@@ -87,7 +87,7 @@ class Formula(Result):
 
 
 def formula_through(figures: Mapping[int, float]) -> Formula | None:
-    """The polynomial of lowest degree through the values at some sizes, at least one of which is left to check it.
+    """Return the polynomial of lowest degree through the values at some sizes; at least one more value checks it.
 
     A batch of one is often a special case, so the polynomial need not hold there.
 

@@ -113,6 +113,11 @@ def _root(  # pyright: ignore[reportUnusedFunction] - typer calls it
     pass
 
 
+def _parts(layers: bool, chart: bool) -> list[str]:
+    """The parts of a result to print beside its first screen."""
+    return ["layers"] * layers + ["chart"] * chart
+
+
 @app.command(rich_help_panel=_COSTS)
 def inspect(
     target: Target,
@@ -148,7 +153,7 @@ def inspect(
     report = gw.inspect(loaded, feeds, None, fetched, mode=mode, batch=batch, measure=measure, profile=profile, order=order)
     if advised is not None:
         report = report.with_advice(advised.for_command(shlex.quote(target)))
-    asked = [part for part, wanted in (("layers", layers or depth or columns), ("chart", chart)) if wanted]
+    asked = _parts(bool(layers or depth or columns), chart)
     print_result(dataclasses.replace(report, table=table), as_json=as_json, parts=asked)
     if not as_json and not asked:
         command, options = ("optimize", "--budget 50%") if report.backward_flops or report.undivided_flops else ("inspect", "--all")
@@ -243,7 +248,7 @@ def optimize(
     result = dataclasses.replace(fast.plan, name=traced.name)
     if measure:
         result = measured_plan(result, step, fast, inputs)
-    asked = [part for part, wanted in (("layers", layers), ("chart", chart)) if wanted]
+    asked = _parts(layers, chart)
     print_result(result, as_json=as_json, parts=asked)
     if not as_json and not asked and result.status != "infeasible":
         if not measure and device == HERE:

@@ -182,7 +182,8 @@ def load_target(text: str, *, runs: bool = False) -> Any:
         ) from error
     for attribute in attributes.split("."):
         if not hasattr(found, attribute):
-            here = [name for name, value in inspect.getmembers(found) if name[0] != "_" and not inspect.ismodule(value)]
+            members: dict[str, Any] = getattr(found, "__dict__", {})  # no property is evaluated
+            here = [name for name, value in members.items() if name[0] != "_" and not inspect.ismodule(value)]
             where = f"argument TARGET, {text!r}"
             raise ArgumentError(f"{module_name!r} has no {attribute!r}", where=where, remedy=_one_of(module_name, here))
         found = getattr(found, attribute)
