@@ -318,7 +318,8 @@ class Node(View):
             for _ in range(count):
                 level = {n for node in level for n in (consumers_of(node, control=False) if forward else [v.producer for v in node.inputs])}
                 near |= level
-        return visualize(self._graph, format, depth, self.name, nodes=near, **{"add_digraph_node_func": add_node, **options})
+        options.setdefault("add_digraph_node_func", add_node)
+        return visualize(self._graph, format, depth, self.name, nodes=near, **options)
 
 
 # The two attributes with words of their own, and the protobuf
