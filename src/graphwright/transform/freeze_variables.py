@@ -12,7 +12,7 @@ from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.constants import Array, add_constant
 from graphwright.ir.dtypes import DTYPES, DType
-from graphwright.ir.edit.reroute import reroute_control
+from graphwright.ir.edit.reroute import reroute_control, take_name
 from graphwright.ir.given import Written, edits_in_place, values_beside
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.control_flow import ENTERS, SWITCHES, is_control_flow
@@ -263,7 +263,7 @@ def _bind(graph: Graph, resource: Value, constant: Value, needed: set[Node]) -> 
             for old, new in zip(node.outputs, made.outputs, strict=True):
                 _bind(graph, old, new, needed)
             needed.add(made)
-            _take_name(graph, node, made)
+            take_name(graph, node, made)
         else:
             bind_arguments(graph, node, dict.fromkeys(indices, constant))
 
@@ -280,14 +280,3 @@ def _taken_in(graph: Graph, node: Node, value: Value) -> Node:
         device=node.device,
         extra=node.extra,
     )
-
-
-def _take_name(graph: Graph, old: Node, new: Node) -> None:
-    """Let a node go on under the name of one that is not read any more."""
-    if graph.is_border(old) or any(v.uses for v in old.outputs):
-        return
-    reroute_control([new], old)
-    graph.replace_in_collections(old, new)
-    name = old.name
-    graph.remove_node(old)
-    graph.rename(new, name)
