@@ -10,6 +10,7 @@ pytest.importorskip("tensorflow")
 import tensorflow as tf
 
 import graphwright as gw
+from graphwright.ir.constants import add_constant
 from graphwright.ir.edit.library import bodies, reached_functions
 from graphwright.ir.text import from_text
 from graphwright.ir.traits.effects import Purity
@@ -131,6 +132,17 @@ def test_branches_in_branches_and_loops(switches, feeds, partial):
     assert [n.name for n in decided if n.op_type == "Enter" and n.name.startswith("cond_1/")] == [] or feeds["train"]
     rest = {key: value for key, value in feeds.items() if key not in given}
     np.testing.assert_array_equal(serve(decided, {"x": X, **rest})["y"], expected)
+
+
+def test_simplify_takes_them_too(switches):
+    graph = built(nested, inputs={"x": "x:0", "train": "train:0", "fine": "fine:0"}, outputs={"y": "y:0"})
+    expected = serve(graph, {"x": X, "train": True, "fine": 3})["y"]
+    for name, value in (("train", True), ("fine", np.int32(3))):
+        constant = add_constant(graph, f"{name}/constant", np.array(value))
+        graph.replace_uses(graph[name].outputs[0], constant)
+    assert gw.simplify(graph).found["branches"] > 5
+    assert not {"Tanh", "Sinh", "Exp", "Sin", "Cos"} & op_types(graph)
+    np.testing.assert_array_equal(serve(graph, {"x": X, "train": False, "fine": 0})["y"], expected)
 
 
 SWITCHES = """
