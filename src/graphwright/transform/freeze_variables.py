@@ -139,9 +139,12 @@ def _array(graph: Graph, value: Value, given: Any) -> Array:
     array = np.asarray(given)
     dtype = _dtype_of(graph, value, array)
     if dtype.name == "string":
-        raise UnsupportedError(f"the variable {name!r} holds strings", where=f"node {name!r}")
-    if str(array.dtype) != dtype.name and not (array.dtype.kind == np.dtype("float32" if dtype.name == "bfloat16" else dtype.name).kind):
-        raise ArgumentError(f"the value of {name!r} has dtype {array.dtype}, the variable {dtype}", argument="values")
+        array = np.asarray(given, object)
+        fits = all(isinstance(text, str | bytes) for text in array.flat)
+    else:
+        fits = str(array.dtype) == dtype.name or array.dtype.kind == np.dtype("float32" if dtype.name == "bfloat16" else dtype.name).kind
+    if not fits:
+        raise ArgumentError(f"the value of {name!r} has dtype {np.asarray(given).dtype}, the variable {dtype}", argument="values")
     stated = value.producer.attrs.get("shape")
     shape = stated.shape if isinstance(stated, ShapeAttribute) else None
     if value in graph.variables:
@@ -150,7 +153,7 @@ def _array(graph: Graph, value: Value, given: Any) -> Array:
         shape = next((c.outputs[0].shape for c in value.consumers if is_read(c)), None)
     if shape is not None and (len(shape) != array.ndim or any(a not in (None, b) for a, b in zip(shape, array.shape, strict=True))):
         raise ArgumentError(f"the value of {name!r} has shape {array.shape}, the variable {shape}", argument="values")
-    return array if dtype.name == "bfloat16" else array.astype(dtype.name)
+    return array if dtype.name in ("bfloat16", "string") else array.astype(dtype.name)
 
 
 _HAND_ON = IDENTITIES | ENTERS | SWITCHES
