@@ -136,10 +136,9 @@ def _held(number: Scalar | None, dtype: str) -> Scalar | None:
     """The number, rounded as a scalar of the dtype is; None where it does not fit, or the dtype is not one of NumPy's."""
     if isinstance(number, float):
         return np.dtype(dtype).type(number).item() if dtype in ("float16", "float32", "float64") else None
-    if number is None or dtype == "bool" or "int" not in dtype:
+    if number is None or dtype.lstrip("u") not in ("int8", "int16", "int32", "int64"):
         return number
-    limits = np.iinfo(dtype)
-    return number if limits.min <= number <= limits.max else None
+    return number if np.iinfo(dtype).min <= number <= np.iinfo(dtype).max else None
 
 
 def number_behind(value: Value, constant: Constant, example: Mapping[str, Scalar]) -> Scalar | None:

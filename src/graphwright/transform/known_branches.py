@@ -17,10 +17,9 @@ from graphwright.analyze.trip_counts import counted_loop, follow_loop, number_be
 from graphwright.analyze.unknown_shapes import is_counted_in_data
 from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.constants import add_constant, constant_array
-from graphwright.ir.edit.copying import copy_body
 from graphwright.ir.edit.inline import inline
 from graphwright.ir.edit.insert import add_op
-from graphwright.ir.edit.library import unique_function_name
+from graphwright.ir.edit.library import copy_function, unique_function_name
 from graphwright.ir.edit.prune import remove_unread
 from graphwright.ir.edit.reroute import replace_node, reroute, reroute_control, set_control_inputs, take_name
 from graphwright.ir.function_names import with_functions
@@ -31,6 +30,7 @@ from graphwright.ir.traits.control_flow import (
     CALLS_LIKE,
     IDENTITY_OF_TF1,
     LOOPS,
+    MERGES,
     RUNS_WHEN_DEAD,
     SWITCHES,
     called_functions,
@@ -88,13 +88,11 @@ def _constant_arguments(node: Node) -> Sequence[Scalar | None]:
 
 def _with_constants(function: Function, numbers: Sequence[Scalar | None]) -> Graph:
     """The body of a copy of the function, in the library, that reads constants in place of arguments."""
-    library = function.body.functions
-    body = copy_body(function, unique_function_name(function.body, f"{function.name}_decided"), library, {}).graph
+    body = copy_function(function, unique_function_name(function.body, f"{function.name}_decided"), function.body, {}).graph
     for argument, number in zip(body.inputs, numbers, strict=False):
         if number is not None:
             constant = add_constant(body, f"{argument.producer.name}/constant", np.array(number), dtype=argument.dtype)
             reroute(constant, argument, borders=False)
-    library[body.name] = Function(body.name, body, function.definition)
     return body
 
 
@@ -160,21 +158,18 @@ def _take_known_switches(graph: Graph, kept: Container[Node]) -> int:
         elif node.op_type in SWITCHES and not is_loop_condition(node.inputs[1].producer) and (number := _known(node.inputs[1])) is not None:
             taken[node] = node.outputs[int(number)], 0
             dead.update(value for value in node.outputs if value is not taken[node][0])
-    fetched, switches = fetched_values(graph), dict[Node, Node]()
-    for node, (old, k) in taken.items():
-        others_read = any(value.uses for value in node.outputs if value is not old and value not in dead)
-        if node not in kept and not others_read and (old.uses or old in fetched):
-            inputs, types, waits, device = [node.inputs[k]], (old.dtype, old.last_shape), node.control_inputs, node.device
-            op_type = IDENTITY_OF_TF1[node.op_type]
-            new = add_op(graph, op_type, node.name, inputs, *types, control_inputs=waits, device=device, T=node.attrs["T"])
-            graph.replace_uses(old, new)
-            take_name(graph, node, new.producer)
-            if graph.owns(node):  # a switch, which dead nodes read
-                switches[node] = new.producer
     graph.control_outputs = [node for node in graph.control_outputs if node not in dead or node in kept]
-    remove_unread(graph, [node for node in graph.nodes if node in dead], lambda node: node in dead and node not in kept)
-    for node, identity in switches.items():
-        take_name(graph, node, identity)
+    fetched = fetched_values(graph)
+    for kind in (MERGES, SWITCHES):  # merges first: they read dead nodes, which read switches
+        for node, (old, k) in taken.items():
+            others_read = any(value.uses for value in node.outputs if value is not old and value not in dead)
+            if node.op_type in kind and node not in kept and not others_read and (old.uses or old in fetched):
+                op_type, inputs, types = IDENTITY_OF_TF1[node.op_type], [node.inputs[k]], (old.dtype, old.last_shape)
+                waits, device = node.control_inputs, node.device
+                new = add_op(graph, op_type, node.name, inputs, *types, control_inputs=waits, device=device, T=node.attrs["T"])
+                graph.replace_uses(old, new)
+                take_name(graph, node, new.producer)
+        remove_unread(graph, [node for node in graph.nodes if node in dead], lambda node: node in dead and node not in kept)
     return sum(not graph.owns(node) for node in taken)
 
 
