@@ -49,7 +49,7 @@ def strip_training(
 
     Args:
         outputs: values to keep besides; where given, they become the outputs of the graph.
-        constants: name of an input -> its value from now on.
+        constants: name of an input, or of a placeholder that no signature states -> its value from now on.
         keep_variables: keep what saves and restores variables (a graph whose variables are frozen needs it no more).
 
     Raises:
@@ -68,12 +68,7 @@ def strip_training(
     wanted = None if outputs is None else [find_value(graph, name) for name in outputs]
     if wanted is None and not graph.outputs and not graph.signatures:
         raise ArgumentError("the graph states no outputs", where=f"graph {graph.name!r}", remedy="name what serving fetches: outputs=[...]")
-    arrays = {
-        meant[name]: (name, value)
-        for name, value in (constants or {}).items()
-        for meant in find_in_signatures(graph, [name], is_input=True)
-    }
-    bound = {value: _array(value, name, given) for value, (name, given) in arrays.items()}
+    bound = {value: _array(value, name, given) for name, given in (constants or {}).items() for value in _placeholders(graph, name)}
 
     with graph.restored_on_error():
         before = len(graph)
@@ -122,6 +117,14 @@ def remove_unneeded(graph: Graph) -> int:
     needed = needed_nodes(graph, inputs=False)
     graph.inputs = [v for v in graph.inputs if v.producer in needed]
     return prune(graph)
+
+
+def _placeholders(graph: Graph, name: str) -> list[Value]:
+    """The inputs of this name, in each signature; or a placeholder that no signature knows."""
+    called = [v for node in graph.nodes if node.op_type in MAY_BE_FED for v in node.outputs if name in (node.name, v.name)]
+    if called and not any(name in known.inputs for known in graph.signatures.values()):
+        return called
+    return [meant[name] for meant in find_in_signatures(graph, [name], is_input=True)]
 
 
 def _array(value: Value, name: str, given: Any) -> np.ndarray[Any, Any]:
