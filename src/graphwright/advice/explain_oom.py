@@ -55,7 +55,7 @@ class explain_oom(keras.callbacks.Callback):  # noqa: N801 - it is called like a
 
     def __init__(self, memory: int | str | None = None, *, advice: bool = True) -> None:
         super().__init__()  # pyright: ignore[reportUnknownMemberType] - Keras has no types
-        self._memory_bytes = None if memory is None else Budget.read(memory).nbytes
+        self._memory_bytes = None if memory is None else Budget.read(memory, "memory").nbytes
         self._advice = advice
 
     def __enter__(self) -> Self:
