@@ -23,12 +23,13 @@ from graphwright.analyze.device_models import DEVICES, HERE
 from graphwright.errors import ArgumentError, located
 from graphwright.files import check_file_for_user
 from graphwright.plan.budget import Budget
-from graphwright.report.progress import lines_of_progress, shown, silent, tell
+from graphwright.report.progress import lines_every, lines_of_progress, shown, silent, tell
 from graphwright.source.tensorflow_import import import_tensorflow, start_quietly
 from graphwright.source.tracebacks import user_code
 from graphwright.source.trust import check_trusted, trust
 
 _NAMED = 8
+_PACE_S = 10.0  # between lines of progress in a log
 EXIT_ERROR = 2
 EXIT_INFEASIBLE = 3
 EXIT_CHECK_FAILED = 4
@@ -114,7 +115,8 @@ def takes_trust(command: Callable[..., None], *, shows: bool) -> Callable[..., N
     def run(*args: Any, trust: bool, imports: list[str] | None, quiet: bool, verbose: bool, whole: bool = False, **kwargs: Any) -> None:
         before = _shared.set({"trust": trust, "imports": imports, "whole": whole})
         try:
-            with silent() if quiet else shown(lines_of_progress() if verbose else None, after_s=0.0):
+            shows = verbose or sys.stderr.isatty()
+            with silent() if quiet else shown(lines_of_progress() if verbose else None, after_s=0.0) if shows else lines_every(_PACE_S):
                 command(*args, **kwargs)
         finally:
             _shared.reset(before)

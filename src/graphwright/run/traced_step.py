@@ -187,6 +187,7 @@ def resolve(function: Any, inputs: Any) -> TracedStep:
     if isinstance(function, TracedStep):
         concrete = function.function
     elif isinstance(function, tf.types.experimental.ConcreteFunction):
+        check_step(function, "step")
         concrete = function
     elif hasattr(function, "concrete_function"):
         concrete = function.concrete_function(*positional, **keyword)
@@ -230,6 +231,15 @@ def check_step(target: Any, argument: str) -> None:
             argument=argument,
             remedy="give a tf.function (decorate the step with @tf.function), a ConcreteFunction, a compiled Keras model, or a file",
         )
+    try:
+        _ = getattr(target, "graph", None) and target.graph.variables
+    except AssertionError as error:
+        raise ArgumentError(
+            "the variables of the ConcreteFunction are gone",
+            argument=argument,
+            cause="it does not keep them alive: the tf.function or the model that made them is no longer referred to",
+            remedy="give that tf.function or model, or keep it in a name",
+        ) from error
 
 
 def name_of(target: Any) -> str:

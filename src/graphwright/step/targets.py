@@ -298,9 +298,9 @@ def _holds_specs(inputs: Any) -> bool:
 
 def _trace_with_feeds(target: Any, feeds: Mapping[str, Feed]) -> Any:
     tf = import_tensorflow()
+    check_step(target, "target")
     if isinstance(target, tf.types.experimental.ConcreteFunction):
         return target
-    check_step(target, "target")
     if getattr(target, "input_signature", None) is not None:
         return target.get_concrete_function()
     traced = traces_of(target)
