@@ -95,7 +95,7 @@ def main(arguments: list[str] | None = None) -> None:
             app(args=arguments, prog_name="graphwright")
     except Exception:  # noqa: BLE001 - an error that nobody foresaw is shown whole, and may quote a file
         sys.stderr.write(printable(traceback.format_exc(), lines=True))
-        sys.exit(1)
+        sys.exit(EXIT_ERROR)
     finally:
         warnings.formatwarning = formatted
 

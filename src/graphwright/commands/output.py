@@ -19,6 +19,7 @@ from graphwright.plain import plain
 from graphwright.report.progress import hide, tell
 from graphwright.report.safe_console import SafeConsole
 from graphwright.source.tensorflow_import import missing_is_told
+from graphwright.source.tracebacks import raised_by_user, users_traceback
 
 _REMEDIES = {
     ErrorCode.OPEN_INPUT: "give its shape: --feed {}=SIZES",
@@ -77,6 +78,12 @@ class Commands(TyperGroup):
         except GraphwrightError as error:
             print_error(error, self.get_command(ctx, ctx.invoked_subcommand or ""))
             raise typer.Exit(EXIT_INFEASIBLE if isinstance(error, InfeasibleError) else EXIT_ERROR) from error
+        except Exception as error:
+            if not raised_by_user(error):
+                raise
+            hide()
+            typer.echo(printable(users_traceback(error), lines=True), err=True)
+            raise typer.Exit(EXIT_ERROR) from error
 
 
 def print_error(error: GraphwrightError, command: Any) -> None:

@@ -144,7 +144,8 @@ def infeasible(
         where=f"step {tasks.costs.name!r}, unmodified {format_bytes(original_bytes)}",
         cause=f"{reason}: {format_bytes(least)}, {share} of the unmodified peak; "
         f"{format_bytes(tasks.costs.resident_bytes)} are weights, optimizer state, inputs and constants",
-        remedy=f"give a budget of {smallest} bytes or more{as_it_is}{parts}, or a smaller batch",
+        remedy=f'give "{budget_bytes}%", if a share was meant, or ' * (budget_bytes <= 100)
+        + f"give a budget of {smallest} bytes or more{as_it_is}{parts}, or a smaller batch",
         smallest_budget_bytes=smallest,
     )
 
