@@ -30,7 +30,7 @@ def creation_lines(function: Any) -> Callable[[str], tuple[tuple[str, int, str],
     inner, python = _folders(), f"{sysconfig.get_paths()['stdlib']}/"
     tracing = tuple(f"{Path(__file__).parent.parent / room}/" for room in ("source", "step"))
     operations = {operation.name: operation for operation in getattr(function, "graph", function).get_operations()}
-    kept: dict[str, bool] = {}
+    kept: dict[str, bool | None] = {}  # None for those that trace
 
     @cache
     def lines_of(name: str) -> tuple[tuple[str, int, str], ...]:
@@ -38,10 +38,11 @@ def creation_lines(function: Any) -> Callable[[str], tuple[tuple[str, int, str],
         for frame in (operations[name].traceback or ()) if name in operations else ():
             file = str(frame.filename)
             if file not in kept:
-                kept[file] = not file.startswith(inner) and (not file.startswith(python) or "-packages/" in file)
-            if file.startswith(tracing):
+                is_own = not file.startswith(inner) and (not file.startswith(python) or "-packages/" in file)
+                kept[file] = None if file.startswith(tracing) else is_own
+            if kept[file] is None:
                 lines.clear()
-            if kept[file]:
+            elif kept[file]:
                 lines.append((file, int(frame.lineno), str(frame.name)))
         return tuple(lines)
 
