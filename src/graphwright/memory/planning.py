@@ -108,11 +108,11 @@ def overlap_within(costs: CostGraph, node_count: int, solution: Solution) -> tup
 
 
 def solve_with_room(
-    costs: CostGraph, node_count: int, budget_bytes: int, time_limit_s: float, progress: Progress | None, *, strict: bool = False
+    costs: CostGraph, node_count: int, budget_bytes: int, time_limit_s: float, progress: Progress | None, *, longest_s: float | None = None
 ) -> Solution:
     """A plan with some room for what the simulation does not count; without that room where there is no other."""
     room = room_bytes(costs, node_count, budget_bytes)
-    return solve(costs, budget_bytes, room_bytes=room, time_limit_s=time_limit_s, progress=progress, strict=strict)
+    return solve(costs, budget_bytes, room_bytes=room, time_limit_s=time_limit_s, progress=progress, longest_s=longest_s)
 
 
 def room_bytes(costs: CostGraph, node_count: int, budget_bytes: int) -> int:

@@ -40,7 +40,7 @@ def creation_lines(function: Any) -> Callable[[str], tuple[tuple[str, int, str],
     """
     inner, tracing = _folders(), tuple(f"{_HERE}{room}/" for room in ("source", "step"))
     operations = {operation.name: operation for operation in getattr(function, "graph", function).get_operations()}
-    kept: dict[str, bool] = {}
+    kept: dict[str, bool | None] = {}  # None for those that trace
 
     @cache
     def lines_of(name: str) -> tuple[tuple[str, int, str], ...]:
@@ -48,10 +48,10 @@ def creation_lines(function: Any) -> Callable[[str], tuple[tuple[str, int, str],
         for frame in (operations[name].traceback or ()) if name in operations else ():
             file = str(frame.filename)
             if file not in kept:
-                kept[file] = _is_of_user(file, inner)
-            if file.startswith(tracing):
+                kept[file] = None if file.startswith(tracing) else _is_of_user(file, inner)
+            if kept[file] is None:
                 lines.clear()
-            if kept[file]:
+            elif kept[file]:
                 lines.append((file, int(frame.lineno), str(frame.name)))
         return tuple(lines)
 
