@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,10 +12,11 @@ from graphwright.errors import FileFormatError
 from graphwright.ir.given import as_graph
 from graphwright.ir.graph import Node
 from graphwright.ir.traits.variables import VARIABLES, shared_name
-from graphwright.source.join_checkpoints import OBJECT_GRAPH, has_checkpoint, readable
+from graphwright.source.join_checkpoints import OBJECT_GRAPH, has_checkpoint, join_checkpoints, readable, stored_objects
 from graphwright.source.named_refs import parsed
 from graphwright.source.package import Package
 from graphwright.source.private_tensorflow import message_class
+from graphwright.source.protobuf_files import remove_items
 
 _VALUE = "VARIABLE_VALUE"
 
@@ -65,6 +68,19 @@ def variable_values(graph: Any) -> dict[str, np.ndarray[Any, Any]]:
                     cause="the files of variables belong to another model, or are damaged",
                 )
     return values
+
+
+def drop_values(package: Package, gone: AbstractSet[int], target: Path) -> None:
+    """Write the checkpoint of a SavedModel into another folder without the values of the variables that are gone; nothing where none is."""
+    if not gone or package.folder is None or not has_checkpoint(package.folder):
+        return
+    with readable(package.folder) as reader:
+        by_object, _ = _object_keys(reader, package)
+    dropped = {by_object[k] for k in gone & by_object.keys()} - {key for k, key in by_object.items() if k not in gone}
+    stored = stored_objects(package.folder)
+    for node in stored.nodes:
+        remove_items(node.attributes, lambda entry: entry.checkpoint_key in dropped)
+    join_checkpoints([(package.folder, lambda key: "" if key in dropped else key)], stored.SerializeToString(deterministic=True), target)
 
 
 def _key_by_name(node: Node, keys: set[str], by_name: dict[str, str]) -> str | None:

@@ -24,6 +24,7 @@ from graphwright.transform.folding.steps import NORMS
 from graphwright.transform.freeze_variables import freeze_variables
 from graphwright.transform.inline_calls import inline_calls
 from graphwright.transform.interface import put_in_order
+from graphwright.transform.one_copy import leave_one_copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,7 @@ def fold_batch_norms(graph: Graph, **written: Unpack[Written]) -> BatchNormRepor
             if fold_before(body, constants, notes):
                 fold_behind(body, constants, notes)  # a linear op may stand between two batch norms
             if notes.folded:
+                leave_one_copy(body)
                 put_in_order(body)
             folded += [FoldedChain(name, into, place, function) for name, (into, place) in notes.folded.items()]
             norms = [n for n in body.nodes if n.op_type in NORMS or (n.op_type == "Mul" and _is_unfused_norm(n, constants))]

@@ -22,6 +22,7 @@ from graphwright.ir.walk import backward_reachable, fetched_values
 from graphwright.transform.freeze_functions import bind_arguments, check_arguments, read_from
 from graphwright.transform.inline_calls import inline_calls
 from graphwright.transform.interface import output_values, put_in_order
+from graphwright.transform.one_copy import leave_one_copy
 from graphwright.transform.strip_training import drop_collections, forget_items, remove_unneeded
 
 
@@ -92,6 +93,8 @@ def freeze_variables(graph: Graph, values: Mapping[str, Any] | None = None, *, p
         for item in frozen:
             _freeze(graph, item, needed)
         remove_unneeded(graph)
+        if not missing:
+            leave_one_copy(graph)
         put_in_order(graph)
         if not states_outputs:
             graph.outputs = ()
