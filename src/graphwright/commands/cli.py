@@ -412,8 +412,8 @@ def doctor(as_json: AsJson = False) -> None:
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
-for _registered in (*app.registered_commands, *edit.edit.registered_commands):
-    if _registered.callback not in (None, demo, doctor, plan):  # which read no model
+for _registered in (*app.registered_commands, edit.edit.registered_callback):
+    if _registered is not None and _registered.callback not in (None, demo, doctor, plan):  # which read no model
         _registered.callback = takes_trust(_registered.callback, shows=_registered.rich_help_panel in (_COSTS, _MEMORY))
 
 

@@ -80,8 +80,8 @@ class Package:
             ids = [child.node_id for child in held.children] if held.WhichOneof("kind") == "resource" else []
             ids += [k for saved in held.saveable_objects.values() for k in (saved.save_function, saved.restore_function)]
             found.update(name for k in ids for name in called_by(objects.nodes[k]))
-        bound = (objects.nodes[k].captured_tensor.concrete_function for name in found for k in objects.concrete_functions[name].bound_inputs)
-        return found.union(filter(None, bound))
+        bound = {k for name in found for k in objects.concrete_functions[name].bound_inputs}
+        return found.union(filter(None, (objects.nodes[k].captured_tensor.concrete_function for k in bound)))
 
     def rename_functions(self, new_of: Mapping[str, str]) -> None:
         """Let what the file says of functions say it under their new names; `ir.edit.rename_functions` calls this."""
