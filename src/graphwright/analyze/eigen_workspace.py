@@ -1,7 +1,7 @@
 """Bytes that TensorFlow's own kernels for the CPU, written with Eigen, allocate beyond their outputs.
 
 They run where oneDNN does not: for `Einsum`, for float16 and float64, and for every dtype with `TF_ENABLE_ONEDNN_OPTS=0`. Read off
-`conv_grad_filter_ops.cc`, `conv_grad_input_ops.cc` and `batch_matmul_op_impl.h`, and checked against measurements (docs/predicting-peaks.md
+`conv_grad_filter_ops.cc`, `conv_grad_input_ops.cc` and `batch_matmul_op_impl.h`, and checked against measurements (docs/figures.md
 has the table). Counted is what is written. More is asked for: columns for 30 MiB of images where the batch has fewer.
 """
 

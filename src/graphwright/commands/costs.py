@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -53,6 +54,23 @@ def add_to(app: typer.Typer, panel: str) -> None:
 # What is read from the graph
 
 
+def _print_rules(wanted: bool) -> None:
+    if not wanted:
+        return
+    from graphwright.analyze.flops import built_in_rules
+
+    families: dict[str, dict[str, list[str]]] = {}
+    for op_type, rule in built_in_rules().items():
+        families.setdefault(rule.family, {}).setdefault(rule.formula, []).append(op_type)
+    for family, formulas in sorted(families.items(), key=lambda item: item[0] == "no arithmetic"):
+        echo(f"{family[0].upper()}{family[1:]}")
+        for formula, op_types in formulas.items():
+            for text, indent in ((formula, "  "), (", ".join(op_types), "      ")):
+                echo(textwrap.fill(text, 80, initial_indent=indent, subsequent_indent=indent))
+        echo("")
+    raise typer.Exit
+
+
 def flops(
     target: Target,
     batch: Batch = None,
@@ -60,6 +78,7 @@ def flops(
     outputs: Outputs = None,
     mode: ModeOption = "auto",
     as_json: AsJson = False,
+    rules: Annotated[bool, typer.Option("--rules", callback=_print_rules, is_eager=True, help="Print each op type's rule.")] = False,  # noqa: ARG001
 ) -> None:
     """FLOPs of a step: forward, backward and optimizer, per op type and per layer.
 
