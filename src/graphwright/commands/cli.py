@@ -396,7 +396,6 @@ def verify(
 app.command("diff", rich_help_panel=_EDITING)(edit.diff)
 app.command("draw", rich_help_panel=_EDITING)(edit.draw)
 app.command("show", rich_help_panel=_EDITING)(edit.show)
-app.command("simplify", rich_help_panel=_EDITING)(edit.simplify)
 app.add_typer(edit.edit, name="edit", rich_help_panel=_EDITING)
 
 

@@ -67,7 +67,6 @@ Second = Annotated[str, typer.Argument(metavar="SECOND", help="Another one.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is at OUT.")]
 SignatureName = Annotated[str | None, unset("The signature that is meant; all by default.", "--signature")]
 Rows = Annotated[int, typer.Option(min=1, help="Lines per section.")]
-NoInline = Annotated[bool, typer.Option("--no-inline", help="Leave the calls of functions as they are.")]
 Pairs = Annotated[list[str], typer.Argument(metavar="OLD=NEW...", help="The name and the new one, once per name.")]
 
 
@@ -101,7 +100,7 @@ def run(ctx: typer.Context, model: Model, out: Out, overwrite: Overwrite = False
             graph, done = step(graph)
         echo(done)
     ctx.invoked_subcommand = None
-    _write(graph, out)
+    gw.write(graph, out, overwrite=True)  # what is there has been looked at
     echo(f"{counted(len(graph), 'node')} written to {out}")
 
 
@@ -244,27 +243,9 @@ def inline() -> Step:
 
 
 @edit.command("simplify")
-def simplify_step(no_inline: NoInline = False) -> Step:
+def simplify(no_inline: Annotated[bool, typer.Option("--no-inline", help="Leave the calls of functions as they are.")] = False) -> Step:
     """Take out what is computed twice, what is known before it runs, and what does nothing; proved equal."""
-    return lambda graph: (graph, str(gw.simplify(graph, inline_functions=not no_inline)).partition("\n")[0])
-
-
-def simplify(
-    model: Model,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="OUT", help="Where the simplified model goes.")],
-    no_inline: NoInline = False,
-    overwrite: Overwrite = False,
-    as_json: AsJson = False,
-) -> None:
-    """Take out what is computed twice, what is known before it runs, and what does nothing; proved equal."""
-    graph = _load(model, out, overwrite)
-    report = gw.simplify(graph, inline_functions=not no_inline)
-    _write(graph, out)
-    if as_json:
-        echo_json(plain(report))
-    else:
-        echo(str(report))
-        echo(f"written to {out}")
+    return lambda graph: (graph, str(gw.simplify(graph, inline_functions=not no_inline)))
 
 
 def show(
@@ -372,12 +353,6 @@ def _load(text: str, out: Path | None = None, overwrite: bool = False, tags: Seq
 def _shapes(feed: list[str] | None, batch: int | None, mode: Mode) -> dict[str, Any]:
     """What a step is traced with; nothing where no shapes are given."""
     return {} if feed is None and batch is None else {"feeds": parse_feeds(feed), "batch": batch, "mode": mode}
-
-
-def _write(graph: Graph, out: Path) -> None:
-    from graphwright.source.write import write
-
-    write(graph, out, overwrite=True)  # what is there has been looked at
 
 
 def _regex(text: str) -> re.Pattern[str]:

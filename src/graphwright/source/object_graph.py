@@ -8,7 +8,6 @@ main graph. When a graph is written, both must say the same:
   from the main graph: what lies between its inputs and outputs, where variables, tables, assets and large constants are captured.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -19,7 +18,7 @@ from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.graph import Function, Graph, Value
 from graphwright.ir.traits.control_flow import CALL_TYPES, callee
 from graphwright.ir.traits.values import is_constant
-from graphwright.ir.traits.variables import opens_variable, shared_name
+from graphwright.ir.traits.variables import opens_variable
 from graphwright.source.attributes import shape_from_proto
 from graphwright.source.function_def import write_function
 from graphwright.source.graph_def import nodes_of
@@ -29,9 +28,6 @@ from graphwright.source.outline import outline_signature
 from graphwright.source.package import Package, called_by, rename_called
 from graphwright.source.protobuf_files import remove_items
 from graphwright.source.structured_values import fill_specs, full_argument_spec, result_structure, signature_structure, spec_count, specs_of
-
-_EXPORT_LIST = "_all_variables"
-"""Below this child of its root, Keras exports a twin of each variable."""
 
 
 def check_object_graph(meta_graph: Any, folder: Path) -> None:
@@ -83,30 +79,6 @@ def note_objects(graph: Graph, objects: Any, package: Package) -> None:
         value = find(graph, name)
         if isinstance(value, Value) and k.isdecimal() and int(k) < len(objects.nodes):
             package.object_ids.setdefault(value, int(k))
-    twins = exported_twins(objects)
-    variables = {k: o.variable.name for k, o in enumerate(objects.nodes) if o.WhichOneof("kind") == "variable"}
-    times = Counter(name for k, name in variables.items() if k not in twins)
-    by_name = {name: k for k, name in variables.items() if name and times[name] == 1}
-    for node in graph.nodes:
-        if opens_variable(node) and shared_name(node) in by_name:
-            package.object_ids.setdefault(node.outputs[0], by_name[shared_name(node)])
-
-
-def exported_twins(objects: Any) -> dict[int, int]:
-    """Number of each twin of a variable that Keras exports -> the variable that it repeats."""
-    variables = [k for k, held in enumerate(objects.nodes) if held.WhichOneof("kind") == "variable"]
-    lists = [objects.nodes[child.node_id] for child in objects.nodes[0].children if child.local_name == _EXPORT_LIST]
-    listed = {child.node_id for held in lists for child in held.children}
-
-    def looks(k: int) -> tuple[Any, ...]:
-        variable = objects.nodes[k].variable
-        return variable.name, variable.dtype, variable.shape.SerializeToString(deterministic=True), variable.trainable
-
-    first: dict[tuple[Any, ...], int] = {}
-    for k in variables:
-        if k not in listed:
-            first.setdefault(looks(k), k)
-    return {k: first[looks(k)] for k in variables if k in listed and looks(k) in first}
 
 
 def nodes_named_by_objects(package: Package) -> dict[str, set[str]]:

@@ -72,8 +72,6 @@ class Package:
 
     def functions_of_state(self) -> set[str]:
         """The functions that loading calls: those that make, fill and restore tables and other resources."""
-        if not self.saved_model:
-            return set()
         objects = self.parsed().meta_graphs[self.meta_graph].object_graph_def
         found: set[str] = set()
         for held in objects.nodes:

@@ -109,7 +109,8 @@ def write_saved_model(graph: Graph, folder: Path) -> None:
         check_variables(package.folder, needed=saved_model.meta_graphs[package.meta_graph].HasField("object_graph_def"))
         copy_around(package.folder, folder, skip=("variables",) if gone else ())
         (folder / "variables").mkdir(exist_ok=True)
-        drop_values(package, gone - {_ALL}, folder)
+        if gone - {_ALL}:
+            drop_values(package, gone, folder)
     (folder / "saved_model.pb").write_bytes(serialize(saved_model, f"graph {graph.name!r}"))
 
 

@@ -11,10 +11,8 @@ import numpy as np
 from graphwright.errors import FileFormatError
 from graphwright.ir.given import as_graph
 from graphwright.ir.traits.variables import VARIABLES, shared_name
-from graphwright.source.join_checkpoints import OBJECT_GRAPH, has_checkpoint, join_checkpoints, readable, stored_objects
-from graphwright.source.named_refs import parsed
+from graphwright.source.join_checkpoints import has_checkpoint, join_checkpoints, readable, stored_objects
 from graphwright.source.package import Package
-from graphwright.source.private_tensorflow import message_class
 from graphwright.source.protobuf_files import remove_items
 
 _VALUE = "VARIABLE_VALUE"
@@ -51,7 +49,7 @@ def variable_values(graph: Any) -> dict[str, np.ndarray[Any, Any]]:
         return {}
     with readable(package.folder) as reader:
         keys = set(reader.get_variable_to_shape_map())
-        by_object = _object_keys(reader, package) if OBJECT_GRAPH in keys else {}
+        by_object = _object_keys(package, package.folder)
         values: dict[str, np.ndarray[Any, Any]] = {}
         for node in graph.nodes:
             if node.op_type not in VARIABLES:
@@ -71,11 +69,10 @@ def variable_values(graph: Any) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def drop_values(package: Package, gone: AbstractSet[int], target: Path) -> None:
-    """Write the checkpoint of a SavedModel into another folder without the values of the variables that are gone; nothing where none is."""
-    if not gone or package.folder is None or not has_checkpoint(package.folder):
+    """Write the checkpoint of a SavedModel into another folder without the values of the variables that are gone."""
+    if package.folder is None or not has_checkpoint(package.folder):
         return
-    with readable(package.folder) as reader:
-        by_object = _object_keys(reader, package)
+    by_object = _object_keys(package, package.folder)
     dropped = {by_object[k] for k in gone & by_object.keys()} - {key for k, key in by_object.items() if k not in gone}
     stored = stored_objects(package.folder)
     for node in stored.nodes:
@@ -83,14 +80,12 @@ def drop_values(package: Package, gone: AbstractSet[int], target: Path) -> None:
     join_checkpoints([(package.folder, lambda key: "" if key in dropped else key)], stored.SerializeToString(deterministic=True), target)
 
 
-def _object_keys(reader: Any, package: Package) -> dict[int, str]:
+def _object_keys(package: Package, folder: Path) -> dict[int, str]:
     """Keys of the checkpoint by object of the SavedModel.
 
     Both object graphs are walked from their roots along the same names, since each numbers its objects in its own way.
     """
-    stored: Any = parsed(
-        message_class("protobuf.trackable_object_graph", "TrackableObjectGraph"), reader.get_tensor(OBJECT_GRAPH), "the checkpoint"
-    )
+    stored = stored_objects(folder)
     objects = package.parsed().meta_graphs[package.meta_graph].object_graph_def.nodes
     by_object: dict[int, str] = {}
     pairs = [(0, 0)] if len(objects) and len(stored.nodes) else []
