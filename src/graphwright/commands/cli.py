@@ -396,7 +396,6 @@ def verify(
 app.command("diff", rich_help_panel=_EDITING)(edit.diff)
 app.command("draw", rich_help_panel=_EDITING)(edit.draw)
 app.command("show", rich_help_panel=_EDITING)(edit.show)
-app.command("simplify", rich_help_panel=_EDITING)(edit.simplify)
 app.add_typer(edit.edit, name="edit", rich_help_panel=_EDITING)
 
 
@@ -412,8 +411,8 @@ def doctor(as_json: AsJson = False) -> None:
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
-for _registered in (*app.registered_commands, *edit.edit.registered_commands):
-    if _registered.callback not in (None, demo, doctor, plan):  # which read no model
+for _registered in (*app.registered_commands, edit.edit.registered_callback):
+    if _registered is not None and _registered.callback not in (None, demo, doctor, plan):  # which read no model
         _registered.callback = takes_trust(_registered.callback, shows=_registered.rich_help_panel in (_COSTS, _MEMORY))
 
 
