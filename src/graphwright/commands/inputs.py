@@ -94,8 +94,7 @@ Chart = Annotated[bool, typer.Option("--chart", help="Print memory over the step
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 
-_trusted: ContextVar[bool] = ContextVar("--trust", default=False)
-_whole: ContextVar[bool] = ContextVar("--all", default=False)
+_running: ContextVar[typer.Context | None] = ContextVar("command", default=None)
 _WHOLE = Annotated[bool, typer.Option("--all", help="Print every section, and how each figure was obtained.")]
 _ON_ALL = {
     "trust": Annotated[bool, typer.Option("--trust", help="What the files hold may run: Lambda layers, and the model where it is run.")],
@@ -108,32 +107,38 @@ def takes_trust(command: Callable[..., None], *, shows: bool) -> Callable[..., N
     """The command with the options of all that read a model: `--trust`, progress, and `--all` where a result is shown."""
 
     @wraps(command)
-    def run(*args: Any, trust: bool, quiet: bool, verbose: bool, whole: bool = False, **kwargs: Any) -> None:
-        before, all_before = _trusted.set(trust), _whole.set(whole)
+    def run(context: typer.Context, **words: Any) -> None:
+        before, options = _running.set(context), {name: words.pop(name) for name in shared}
         try:
-            with silent() if quiet else shown(lines_of_progress() if verbose else None, after_s=0.0):
-                command(*args, **kwargs)
+            with silent() if options["quiet"] else shown(lines_of_progress() if options["verbose"] else None, after_s=0.0):
+                command(**words)
         finally:
-            _trusted.reset(before)
-            _whole.reset(all_before)
+            _running.reset(before)
 
     signature = inspect.signature(command, eval_str=True)
     kind = inspect.Parameter.KEYWORD_ONLY
     shared = _ON_ALL | ({"whole": _WHOLE} if shows else {})
     options = [inspect.Parameter(name, kind, default=False, annotation=option) for name, option in shared.items()]
-    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *options])  # pyright: ignore[reportAttributeAccessIssue]
-    run.__annotations__ = {**command.__annotations__, **shared}
+    first = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    run.__signature__ = signature.replace(parameters=[first, *signature.parameters.values(), *options])  # pyright: ignore[reportAttributeAccessIssue]
+    run.__annotations__ = {"context": typer.Context, **command.__annotations__, **shared}
     return run
 
 
-def shows_all() -> bool:
-    """Whether the command line asks for every section of a result."""
-    return _whole.get()
+def running() -> typer.Context | None:
+    """The command that runs, with its parameters."""
+    return _running.get()
+
+
+def is_set(option: str) -> bool:
+    """Whether the command that runs was given one of the options that commands share: "trust", "whole"."""
+    context = _running.get()
+    return context is not None and bool(context.params.get(option))
 
 
 def path_of(text: str | Path) -> Path:
     """The path, trusted where the command line says so."""
-    return trust(text) if _trusted.get() else Path(text)
+    return trust(text) if is_set("trust") else Path(text)
 
 
 def load_target(text: str, *, runs: bool = False) -> Any:

@@ -63,10 +63,10 @@ def innermost_line(function: Any) -> Callable[[str], str]:
     here, lines_of = f"{Path.cwd()}/", creation_lines(function)
 
     def line_of(name: str) -> str:
-        found = next((lines for scope in scopes(name) if (lines := lines_of(scope))), None)
-        if found is None:
+        found = next((lines for scope in scopes(name) if (lines := lines_of(scope))), ())
+        file, line, caller = next((frame for frame in reversed(found) if "-packages/" not in frame[0]), ("", 0, ""))
+        if not file:
             return ""
-        file, line, caller = found[-1]
         return f"{file.removeprefix(here) if file.startswith(here) else '/'.join(Path(file).parts[-2:])}:{line} {caller}"
 
     return line_of
