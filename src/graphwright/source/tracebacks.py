@@ -73,8 +73,9 @@ def innermost_line(function: Any) -> Callable[[str], str]:
     lines_of = creation_lines(function)
 
     def line_of(name: str) -> str:
-        found = next((lines for scope in scopes(name) if (lines := lines_of(scope))), None)
-        return "" if found is None else _place(*found[-1])
+        found = next((lines for scope in scopes(name) if (lines := lines_of(scope))), ())
+        own = next((frame for frame in reversed(found) if "-packages/" not in frame[0]), None)
+        return "" if own is None else _place(*own)
 
     return line_of
 
