@@ -45,7 +45,7 @@ def creation_lines(function: Any) -> Callable[[str], tuple[tuple[str, int, str],
     @cache
     def lines_of(name: str) -> tuple[tuple[str, int, str], ...]:
         lines: list[tuple[str, int, str]] = []
-        for frame in (operations[name].traceback or ()) if name in operations else ():
+        for frame in operations[name].traceback.get_user_frames() if name in operations and operations[name].traceback else ():
             file = str(frame.filename)
             if file not in kept:
                 kept[file] = None if file.startswith(tracing) else _is_of_user(file, inner)
