@@ -22,6 +22,7 @@ from graphwright.ir.walk import backward_reachable, fetched_values
 from graphwright.transform.freeze_functions import bind_arguments, check_arguments, read_from
 from graphwright.transform.inline_calls import inline_calls
 from graphwright.transform.interface import output_values, put_in_order
+from graphwright.transform.one_copy import leave_one_copy
 from graphwright.transform.strip_training import drop_collections, forget_items, remove_unneeded
 
 
@@ -82,7 +83,7 @@ def freeze_variables(graph: Graph, values: Mapping[str, Any] | None = None, *, p
             raise ArgumentError(
                 f"{len(missing)} variable{'s have' if len(missing) > 1 else ' has'} no value: {', '.join(missing[:5])}",
                 argument="values",
-                remedy="give a value for each, or freeze only some with partial=True; a command takes them from --checkpoint",
+                remedy="give a value for each, or freeze only some with partial=True",
             )
         for item in frozen:
             _check_uses(graph, item.value, _dtype_of(graph, item.value, item.array), needed)
@@ -92,6 +93,8 @@ def freeze_variables(graph: Graph, values: Mapping[str, Any] | None = None, *, p
         for item in frozen:
             _freeze(graph, item, needed)
         remove_unneeded(graph)
+        if not missing:
+            leave_one_copy(graph)
         put_in_order(graph)
         if not states_outputs:
             graph.outputs = ()
@@ -183,12 +186,17 @@ def _check_uses(graph: Graph, value: Value, dtype: DType, needed: set[Node]) -> 
 
 
 def _written(value: Value, node: Node) -> UnsupportedError:
+    signatures = value.producer.graph.signatures
+    others = [key for key, known in signatures.items() if node not in backward_reachable(v.producer for v in known.outputs.values())]
+    way = "export the model as it is for inference, training=False"
+    if others and len(others) < len(signatures):
+        way = f"keep only the signatures that do not change it (keep_signatures): {', '.join(others)}"
     return UnsupportedError(
         f"the variable {value.producer.name!r} is also used by {node.name!r}, a {node.op_type}",
         where=f"node {node.name!r}",
         cause="what is served changes the variable, as a batch norm does that was exported in training mode, or hands it on to an op that "
         "needs a variable",
-        remedy="export the model as it is for inference, training=False; or leave this variable alone: freeze the others with partial=True",
+        remedy=f"{way}; or leave this variable alone: freeze the others with partial=True",
     )
 
 

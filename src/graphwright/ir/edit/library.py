@@ -1,6 +1,6 @@
 """The library of functions: who calls what, adding, removing and renaming functions, taking them into another library."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from graphwright.errors import GraphError
 from graphwright.ir.edit.copying import CloneResult, copy_body
@@ -70,9 +70,14 @@ def remove_function(graph: Graph, name: str) -> None:
     del graph.functions[name]
 
 
-def remove_unused_functions(graph: Graph) -> list[str]:
-    """Remove the functions that neither the graph nor a function that it reaches names; returns their names."""
-    reached = set(reached_functions(graph, graph))
+def remove_unused_functions(graph: Graph, *, called: Collection[str] = ()) -> list[str]:
+    """Remove the functions that neither the graph nor a function that it reaches names; returns their names.
+
+    Args:
+        called: functions that are called by name besides.
+    """
+    callers = [graph, *(graph.functions[name].body for name in called)]
+    reached = {*called, *reached_functions(graph, (node for body in callers for node in body))}
     unused = [name for name in graph.functions if name not in reached]
     for name in unused:
         del graph.functions[name]

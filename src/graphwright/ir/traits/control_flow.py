@@ -96,13 +96,13 @@ def runs_over_data(node: Node) -> bool:
 
 def called_functions(node: Node, *attributes: str) -> tuple[str, ...]:
     """Names of the library functions in these attributes of the node, one after another; in all of them by default."""
-    names: list[str] = []
+    names: tuple[str, ...] = ()
     for attribute in map(node.attrs.get, attributes) if attributes else node.attrs.values():
-        if isinstance(attribute, FunctionReference):
-            names.append(attribute.name)
-        elif isinstance(attribute, tuple):
-            names += [item.name for item in attribute if isinstance(item, FunctionReference)]
-    return tuple(names)
+        kind = type(attribute)  # of all nodes it is asked many times, and most have no functions
+        if kind is FunctionReference or kind is tuple:
+            named = attribute if isinstance(attribute, tuple) else (attribute,)
+            names += tuple(item.name for item in named if isinstance(item, FunctionReference))
+    return names
 
 
 def function_at(node: Node, attribute: str, graph: Graph) -> Function | None:
