@@ -10,6 +10,7 @@ pytest.importorskip("tensorflow")
 import tensorflow as tf
 
 import graphwright as gw
+from graphwright.errors import UnsupportedError
 from graphwright.ir.constants import add_constant
 from graphwright.ir.edit.library import bodies, reached_functions
 from graphwright.ir.text import from_text
@@ -259,6 +260,12 @@ def test_functions_of_a_saved_model(tmp_path, mode):
     gw.write(graph, tmp_path / "b")
     served = tf.saved_model.load(str(tmp_path / "b"))
     function = served.signatures["serving_default"]
+    np.testing.assert_array_equal(function(x=tf.constant(X))["y"], expected)
+    assert (tmp_path / "b" / "saved_model.pb").stat().st_size < (tmp_path / "a" / "saved_model.pb").stat().st_size
+    with pytest.raises(UnsupportedError, match="AssignAddVariableOp"):
+        gw.freeze_variables(tmp_path / "a", out=tmp_path / "c")
+    gw.freeze_variables(tmp_path / "b", out=tmp_path / "c")  # nothing assigns any more
+    function = tf.saved_model.load(str(tmp_path / "c")).signatures["serving_default"]
     np.testing.assert_array_equal(function(x=tf.constant(X))["y"], expected)
     left = {n.op_type for name in reached_functions(graph, graph.nodes) for n in graph.functions[name].body.nodes}
     assert not {"Exp", "Square", "AssignAddVariableOp", "RandomUniform", "Case", "StatelessCase", "Sin"} & left

@@ -21,6 +21,7 @@ from graphwright.ir.traits.variables import makes_table
 from graphwright.ir.walk import needed_nodes, served_variables
 from graphwright.transform.interface import described, find_in_signatures, find_value, put_in_order
 from graphwright.transform.known_branches import take_decided_branches
+from graphwright.transform.one_copy import leave_one_copy
 
 _TRAINING_COLLECTIONS = frozenset(
     "train_op summaries summary_op losses regularization_losses update_ops trainable_variables moving_average_variables "
@@ -78,8 +79,8 @@ def strip_training(
             _make_constant(graph, value, array)
         _pass_through(graph)
         drop_collections(graph, keep_variables=keep_variables)
-        if bound:
-            take_decided_branches(graph)
+        if bound and take_decided_branches(graph):
+            leave_one_copy(graph)
         remove_unneeded(graph)
         left = [] if keep_variables else served_variables(graph)
         if left:
