@@ -79,9 +79,10 @@ def strip_training(
             _make_constant(graph, value, array)
         _pass_through(graph)
         drop_collections(graph, keep_variables=keep_variables)
-        if bound and take_decided_branches(graph):
-            leave_one_copy(graph)
+        decided = bool(bound) and take_decided_branches(graph) > 0
         remove_unneeded(graph)
+        if decided:
+            leave_one_copy(graph)
         left = [] if keep_variables else served_variables(graph)
         if left:
             raise ArgumentError(
