@@ -77,7 +77,8 @@ def find_roles(tasks: TaskMap, line: Callable[[str], str] = lambda _: "") -> Rol
         "gradients" if value.producer in backward else "residuals" if b in read_backward else "temporaries"
         for b, value in enumerate(tasks.values)
     ]
-    return Roles(backward, tuple(roles), resident, kinds, find_layers(graph), graph, line)
+    layers = find_layers(graph).with_lines(line, (node.name for node in graph.nodes))
+    return Roles(backward, tuple(roles), resident, kinds, layers, graph, line)
 
 
 def variable_kinds(graph: Graph, backward: frozenset[Node]) -> dict[Value, ParameterKind]:

@@ -38,6 +38,10 @@ MERGES = frozenset({"Merge", "RefMerge"})
 """What hands on the one of its inputs that is not dead."""
 SWITCHES = frozenset({"Switch", "RefSwitch", "_SwitchN"})
 """What hands its input on at one output, and leaves the others dead; `_SwitchN` is of the executor, for a `Case`."""
+IDENTITY_OF_TF1 = {"Switch": "Identity", "_SwitchN": "Identity", "Merge": "Identity", "RefSwitch": "RefIdentity", "RefMerge": "RefIdentity"}
+"""Switches and merges -> what hands on the same value."""
+RUNS_WHEN_DEAD = MERGES | {"ControlTrigger"}
+"""What runs when something that it waits for is dead."""
 LOOP_CONDITIONS = frozenset({"LoopCond"})
 """What tells the switches of a loop of TF1 whether it goes on."""
 HANDS_ON_IN_TF1 = ENTERS | EXITS | NEXT_ITERATIONS | MERGES | SWITCHES | LOOP_CONDITIONS
