@@ -11,6 +11,8 @@ import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 import graphwright as gw
+from graphwright.errors import ArgumentError, GraphError
+from graphwright.ir.text import to_text
 from graphwright.source.graph_def import to_graph_def
 from graphwright.transform.batch_size import change_batch_size
 from tests.transform.serving import random
@@ -179,11 +181,20 @@ def split_rows(x, b):
     return tf.concat([row @ W for row in tf.split(x, b)], 0)
 
 
+def other_sizes_alike(x, b):
+    """A batch of 5 beside 5 steps, 5 classes, 5 columns, a temperature of 5, and a table of 5 rows."""
+    steps = tf.tile((x[:, :5] / 5.0)[:, :, None], [1, 1, 5])
+    total = tf.while_loop(lambda k, h: k < 5, lambda k, h: (k + 1, h * 0.5 + steps[:, k]), [0, tf.zeros([b, 5])])[1]
+    classes = tf.one_hot(tf.argmax(total, 1), 5)
+    shares = tf.nn.softmax(tf.reshape(tf.reshape(steps, [b * 5, 5]) @ TABLE[:5, :5], [b, 5, 5]), 1) + TABLE[:5, :5]
+    return classes + tf.reduce_sum(shares, 1) / 5.0 + tf.gather(TABLE[:, :5], tf.range(5))[0]
+
+
 SERVED = (
     conv_transpose, conv_transpose_3d, tiled, repeated, repeated_constant, scattered, ensured, random_shape, stateful_random_shape,
     one_hot_of_the_batch, masked_sequence, eye, folded_eye, zeros, whole_slice, halves, ranges, cropped, mean_by_hand, covariance_by_hand,
     gathered_by_rows, gathered_flat, updated, mapped, mapped_pairs, scanned, recurrent, in_a_branch, time_major, as_long_as_the_batch,
-    gradient, pieces, split_rows,
+    gradient, pieces, split_rows, other_sizes_alike,
 )  # fmt: skip
 
 
@@ -211,14 +222,101 @@ def frozen(concrete):
     return graph
 
 
+def check_sizes(function, load, *sizes):
+    original = traced(function, OLD)
+    for size in sizes:
+        graph = load(original)
+        change_batch_size(graph, size)
+        for batch in (10, 1) if size is None else (size,):
+            x = random(batch, 6, seed=batch)
+            wanted = traced(function, batch)(tf.constant(x)).numpy()
+            np.testing.assert_allclose(served(graph, x), wanted, rtol=1e-4, atol=1e-5, err_msg=f"{load.__name__} {size} {batch}")
+
+
 @pytest.mark.parametrize("function", SERVED, ids=lambda f: f.__name__)
 def test_each_size_follows_the_batch(function):
-    original = traced(function, OLD)
-    for load in (of_function, frozen):
-        for size in (None, 10, 1):
-            graph = load(original)
-            change_batch_size(graph, size)
-            for batch in (10, 1) if size is None else (size,):
-                x = random(batch, 6, seed=batch)
-                wanted = traced(function, batch)(tf.constant(x)).numpy()
-                np.testing.assert_allclose(served(graph, x), wanted, rtol=1e-4, atol=1e-5, err_msg=f"{load.__name__} {size} {batch}")
+    check_sizes(function, frozen if SERVED.index(function) % 2 else of_function, None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("function", SERVED, ids=lambda f: f.__name__)
+def test_each_size_follows_the_batch_in_other_files(function):
+    check_sizes(function, of_function if SERVED.index(function) % 2 else frozen, None, 10)
+    check_sizes(function, frozen if SERVED.index(function) % 2 else of_function, 1)
+
+
+def own_rows(x):
+    return x + TABLE[:OLD]
+
+
+def other_examples(x):
+    return tf.reduce_sum(x[1:3], 0)
+
+
+def one_example(x):
+    return x * x[2]
+
+
+def picked_examples(x):
+    return tf.gather(x, [0, 2])
+
+
+def unclear_divisor(x):
+    return tf.reduce_sum(x, 0) / 10.0
+
+
+def unknown_count(x):
+    return tf.reshape(tf.boolean_mask(x, x > 0.0), [OLD, -1])
+
+
+def state_of_one_batch(x):
+    return x + STATE
+
+
+def unlike_examples(x):
+    return tf.stack([row * k for k, row in enumerate(tf.unstack(x))])
+
+
+STATE = tf.Variable(random(OLD, 6), name="state")
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (own_rows, "AddV2 'add' reads the constant 'add/y', which has a row of its own for each of 5 examples"),
+        (other_examples, "StridedSlice 'strided_slice' takes examples 1 to 3 of 5"),
+        (one_example, "StridedSlice 'strided_slice' reads example 2 of 5 alone"),
+        (picked_examples, r"GatherV2 'GatherV2' picks examples \[0, 2\] by number"),
+        (unclear_divisor, "RealDiv 'truediv' divides a sum over the batch by 10"),
+        (unknown_count, "Reshape 'Reshape' brings an unknown number of elements"),
+        (state_of_one_batch, "ReadVariableOp 'add/ReadVariableOp' makes 'add/ReadVariableOp:0', whose dimension 0 of size 5 has to follow"),
+        (unlike_examples, "Unpack 'unstack' takes the 5 examples apart into 5 values"),
+    ],
+)
+def test_what_cannot_be_known_is_refused_by_name(function, why):
+    graph = of_function(tf.function(function).get_concrete_function(tf.TensorSpec([OLD, 6], tf.float32, "x")))
+    before = to_text(graph)
+    with pytest.raises(GraphError, match=why):
+        change_batch_size(graph, None)
+    assert to_text(graph) == before
+
+
+def with_a_batch_of_one(x):
+    """One example, squeezed out of its batch."""
+    return tf.nn.softmax(tf.reshape(x, [6]))
+
+
+def test_examples_that_would_be_mixed_are_refused():
+    graph = of_function(tf.function(with_a_batch_of_one).get_concrete_function(tf.TensorSpec([1, 6], tf.float32, "x")))
+    with pytest.raises(GraphError, match="Softmax 'Softmax' computes along dimension 0 of 'Reshape:0'"):
+        change_batch_size(graph, None)
+
+
+def test_inputs_of_different_sizes():
+    specs = [tf.TensorSpec([5, 6], tf.float32, "x"), tf.TensorSpec([3], tf.float32, "w")]
+    concrete = tf.function(lambda x, w: tf.reshape(x, [5, 3, 2]) * w[:, None]).get_concrete_function(*specs)
+    graph = of_function(concrete)
+    with pytest.raises(ArgumentError, match="have different sizes"):
+        change_batch_size(graph, 2, inputs=["x", "w"])
+    change_batch_size(graph, None, inputs=["x"])
+    assert [value.shape for value in graph.inputs] == [(None, 6), (3,)]

@@ -7,19 +7,20 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import Unpack
 
-from graphwright.errors import ArgumentError
+from graphwright.errors import ArgumentError, GraphError
 from graphwright.ir.attributes import ShapeAttribute
-from graphwright.ir.dtypes import Shape
+from graphwright.ir.dtypes import Shape, agree, format_shape
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.given import Written, edits_in_place
 from graphwright.ir.graph import Graph, Value
+from graphwright.ir.node import write_shape
 from graphwright.ir.select import walk_forward
 from graphwright.ir.settle import ShapeRule
 from graphwright.ir.traits.control_flow import is_call
 from graphwright.ir.traits.values import MAY_BE_FED
 from graphwright.transform.batch_trace import RATIO, BatchTrace
 from graphwright.transform.inline_calls import inline_calls
-from graphwright.transform.interface import described, find_in_signatures, input_values, put_in_order
+from graphwright.transform.interface import described, find_in_signatures, input_values, output_values, put_in_order
 
 
 @edits_in_place
@@ -28,22 +29,19 @@ def change_batch_size(
 ) -> int:
     """Let the model be fed batches of another size; returns how many nodes changed.
 
-    The placeholders get the new size, a constant shape that a `Reshape`, `BroadcastTo` or `Fill`
-    gives with the old size in front gets it too, also where it is made of constants and in the bodies
-    of branches and loops, and the shapes of what depends on them follow (those recorded as attributes
-    are forgotten, TensorFlow infers them again). Functions that are called with the inputs are inlined
-    first, since their arguments have shapes of their own. So do constants of one number, such as the
-    zeros that a recurrent layer starts from. What else was written down for one size is not seen.
+    The batch is followed through the graph and the bodies of its loops and branches. Sizes that operations hold follow it, such as the
+    shape of a `Reshape` or of zeros, how often `map_fn` calls its function, or the number by which a sum over the batch is divided. What is
+    done to each example of `tf.unstack` becomes a function that is mapped over the batch. Functions that are called with the inputs are
+    inlined first. The result is checked by the shapes at two batch sizes. What does not depend on the inputs stays.
 
     Args:
         size: the new size; None frees it.
-        inputs: names of inputs; by default each whose first dimension is the batch, which is
-            every one of known rank above zero.
+        inputs: names of the inputs that have the batch; by default those whose first dimension is open, or the most frequent one.
         axis: which dimension the batch is.
 
     Raises:
         ArgumentError: `size` is below 1, or a named input has no such dimension or is not a placeholder.
-        GraphError: the graph has a rule for shapes, which refuses the new size somewhere; nothing is changed then.
+        GraphError: of a node it cannot be known how it follows the batch: the message names it, and says why. Nothing is changed then.
 
     >>> from graphwright.ir.graph import DTYPES
     >>> g = Graph()
@@ -55,32 +53,44 @@ def change_batch_size(
     if size is not None and size < 1:
         raise ArgumentError(f"the batch size {size} was given", argument="size", remedy="give a positive number, or None to free it")
     chosen, old = _chosen(graph, inputs, axis)
-    graph.settle_shapes()
-    with graph.restored_on_error(), _shapes_settled_once(graph) as rules:
-        if any(is_call(node, graph) for value in chosen for node in value.consumers):
-            inline_calls(graph)
-        if old is not None and old != size:
-            trace = BatchTrace(graph, rules, old)
-            having = [value for value in chosen if value.last_shape and value.last_shape[axis] == old]
-            trace.follow({value: _with_size(value.last_shape, axis, old * RATIO) for value in having})
-            trace.finish(size, (having[0], axis))
-        changed = len(chosen)
-        for value in chosen:
-            shape = _with_size(value.last_shape, axis, size)
-            graph.set_attr(value.producer, "shape", ShapeAttribute(shape))
-            graph.set_attr(value.producer, "_output_shapes", None)
-            graph.set_attr(value.producer, "_user_specified_shape", None)
-            value.shape = shape
-        for node in walk_forward(chosen):
-            graph.set_attr(node, "_output_shapes", None)
-        for each in bodies(graph):
-            put_in_order(each)
-        return changed
+    changed = len(chosen)
+    with graph.restored_on_error():
+        with _no_rules(graph) as rules:
+            if any(is_call(node, graph) for value in chosen for node in value.consumers):
+                inline_calls(graph)
+            having = [value for value in chosen if old not in (None, size) and (value.last_shape or ())[axis] == old]
+            trace = BatchTrace(graph, rules, old or 1)
+            if having:
+                trace.follow({value: _with_size(value.last_shape, axis, trace.old * RATIO) for value in having})
+                changed += trace.finish(size, (having[0], axis))
+            for node in walk_forward(chosen):
+                graph.set_attr(node, "_output_shapes", None)
+            for each in bodies(graph):
+                put_in_order(each)
+        for batch, known in ((old, trace.then), (trace.old * RATIO, trace.now)) if size is None and trace.now else ():
+            _set_size(graph, chosen, axis, batch)
+            for value in output_values(graph):
+                if value in known and not agree(value.shape, known[value]):
+                    raise GraphError(f"{described(value)} would be {format_shape(known[value])} in a model of batch size {batch}")
+        _set_size(graph, chosen, axis, size)
+    return changed
+
+
+def _set_size(graph: Graph, chosen: Iterable[Value], axis: int, size: int | None) -> None:
+    for value in chosen:
+        shape = _with_size(value.last_shape, axis, size)
+        graph.set_attr(value.producer, "shape", ShapeAttribute(shape))
+        for name in ("_output_shapes", "_user_specified_shape"):
+            graph.set_attr(value.producer, name, None)
+        write_shape(value, shape)
+    for each in bodies(graph):
+        each.refresh_shapes()
+        each.settle_shapes()
 
 
 @contextmanager
-def _shapes_settled_once(graph: Graph) -> Generator[dict[Graph, ShapeRule | None]]:
-    """Ask no rule for shapes within the block, where sizes contradict each other, and all rules behind it."""
+def _no_rules(graph: Graph) -> Generator[dict[Graph, ShapeRule | None]]:
+    """Ask no rule for shapes within the block, where sizes contradict each other."""
     rules = {g: g.shape_rule for g in bodies(graph)}
     for each in rules:
         each.settle_shapes()
@@ -88,8 +98,6 @@ def _shapes_settled_once(graph: Graph) -> Generator[dict[Graph, ShapeRule | None
     yield rules
     for each, rule in rules.items():
         each.shape_rule = rule
-        each.refresh_shapes()
-        each.settle_shapes()
 
 
 def _chosen(graph: Graph, names: Iterable[str] | None, axis: int) -> tuple[list[Value], int | None]:

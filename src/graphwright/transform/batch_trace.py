@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any, NoReturn
 
 import numpy as np
@@ -65,6 +66,7 @@ _PICKS = dict.fromkeys(["Gather", "GatherV2", "GatherNd", *_SCATTERS], (0, 1)) |
 _PLACES = {"OneHot": (1, 0), "ScatterNd": (2, 0)} | {f"UnsortedSegment{kind}": (2, 1) for kind in ("Sum", "Max", "Min", "Prod")}
 """Which input says first how many rows there are, that are placed by the numbers in which other one."""
 _MASKS = ("shrink_axis", "begin", "end", "new_axis", "ellipsis")
+_REDUCES = frozenset({"Sum", "Mean"})
 _IN_RANGES = frozenset({"int32", "int64", "float32", "float64"})
 _INT = DTYPES["int32"]
 
@@ -109,11 +111,11 @@ class BatchTrace:
         self._behind: set[Value] = set()  # what depends on the batch
         self._counting: set[Value] = set()  # numbers that count examples
         self._digits: dict[tuple[Value, int], tuple[int, ...]] = {}  # how many elements of a dimension stand before each batch in it
-        self._terms: dict[Value, tuple[int, int]] = {}  # of a sum over the batch, the number of terms, and the power of the batch in it
+        self._terms: dict[Value, tuple[tuple[int, ...], int]] = {}  # of a sum over the batch, its sizes, and the power of the batch
         self._labels: dict[Node, Dimensions] = {}
         self._callers: dict[Graph, tuple[Node, int]] = {}
         self._frames: dict[Graph, dict[Node, tuple[str, ...]]] = {}
-        self._asked: set[tuple[Value, int]] = set()
+        self._asked: set[tuple[Node, int, int]] = set()
         self._is_changed = False
         self._constants = Constants(lambda node: node in self._baked or (node.op_type in SCALES and node.outputs[0].last_shape != ()))
 
@@ -124,6 +126,10 @@ class BatchTrace:
             GraphError: of a node it is not known how it would follow the batch.
         """
         self._begin(self.graph)
+        self.now = dict(larger)
+        for node, value in ((value.producer, value) for value in larger if value.producer.inputs):  # a default that is fed at times
+            for axis in self._grown(value):
+                self._grow(node, 0, axis)
         for _ in range(_PASSES):
             self._is_changed = False
             self.now, self._lengths, self._digits, self._terms, self._counting = dict(larger), {}, {}, {}, set()
@@ -172,6 +178,12 @@ class BatchTrace:
         if node.op_type not in _FUNCTIONS:
             found = self._by_labels(node, labels)
             self.now.update(zip(node.outputs, self._inferred(node, self.now) if found is None else [found], strict=True))
+        for value in node.outputs:
+            then, now = self.then[value], self.now[value]
+            if then is not None and now is not None and len(now) != len(then):
+                self.refuse(node, f"makes {len(then)} dimensions of the batch of {self.old}, and {len(now)} of a larger one")
+        if self.old == 1 and node.op_type not in RESHAPES | _HANDS_ON | _FUNCTIONS:
+            self._check_apart(node, labels)
         self._note_digits(node, labels)
         self._note_terms(node, labels)
         goes_on = node.op_type in _COUNTS_ON or _RULES.get(node.op_type) is by_elements
@@ -346,6 +358,16 @@ class BatchTrace:
         for k, element in ((k, e) for k, each in labels.sizes.items() for e, label in enumerate(each) if label in grown):
             self._scale(node, k, element, grown[labels.sizes[k][element]])
 
+    def _check_apart(self, node: Node, labels: Dimensions | None) -> None:
+        """With a batch of one example, what is computed along a dimension that holds it and more was not meant for several examples."""
+        for k, axis in ((k, a) for k, v in enumerate(node.inputs) for a in self._grown(v) if (self.size(v, a) or 1) > 1):
+            label = None if labels is None else labels.inputs[k][axis]
+            is_product = labels is not None and labels.sums and len(node.inputs) > 1 and node.op_type not in _REDUCES
+            if label is None or labels is None or not (label in labels.output or is_product):
+                self.refuse(
+                    node, f"computes along dimension {axis} of {node.inputs[k].name!r}, in which the example was joined with the rest"
+                )
+
     def _grow(self, node: Node, index: int, axis: int) -> None:
         """Let an input of a node follow the batch along an axis.
 
@@ -356,9 +378,9 @@ class BatchTrace:
         size = self.size(value, axis)
         if size is None or self._power(value, axis):
             return
-        if (value, axis) in self._asked:
+        if (node, index, axis) in self._asked:
             self.refuse(node, f"reads {value.name!r}, whose dimension {axis} of size {size} does not follow the batch")
-        self._asked.add((value, axis))
+        self._asked.add((node, index, axis))
         self._is_changed = True
         array = self._array(node, index)
         if array is not None:
@@ -386,7 +408,7 @@ class BatchTrace:
         value, name, graph = node.inputs[index], f"{node.name}/batch", node.graph
         dtype, count = value.dtype, array.shape[axis]
         step: Any = np.moveaxis(array, axis, 0).reshape(count, -1)[1:2, 0] if count > 1 else np.ones(1, np.int32)
-        line: Any = np.reshape(np.arange(count) * step, [-1 if k == axis else 1 for k in range(array.ndim)])
+        line = np.reshape(step * np.arange(count, dtype=np.int64), [-1 if k == axis else 1 for k in range(array.ndim)])
         first = np.take(array, [0], axis)
 
         def constant(key: str, array: Any, dtype: DType = _INT) -> Value:
@@ -578,19 +600,21 @@ class BatchTrace:
 
     def _divide(self, node: Node) -> None:
         """A mean over the batch that was written as a sum, divided by a number."""
-        for k in (0, 1) if node.op_type.startswith("Mul") else (1,):
-            count, degree = self._terms.get(node.inputs[1 - k], (0, 0))
+        is_product = node.op_type.startswith("Mul")
+        for k in (0, 1) if is_product else (1,):
+            sizes, degree = self._terms.get(node.inputs[1 - k], ((), 0))
             array = self._array(node, k)
-            if not count or array is None or array.size != 1 or not array.any():
+            if not degree or array is None or array.size != 1 or not array.any():
                 continue
-            sign = -1 if node.op_type.startswith("Mul") else 1
-            by = float(array.reshape(())) ** sign
-            if self.old == 1 and abs(by - count) <= 1e-5 * count and count > 1:
-                self.refuse(node, f"divides a sum of {count} terms by {by:g}; whether that is a mean over the batch of 1 is not known")
-            if abs(by - count) <= 1e-5 * count:
-                self._scale(node, k, 0, sign * degree)
-            elif self.old > 1 and abs(by - round(by)) <= 1e-5 * by and round(by) % self.old == count % round(by) == 0:
-                self._scale(node, k, 0, sign)
+            by = float(array.reshape(())) ** (-1 if is_product else 1)
+            parts = {math.prod(part): len(part) for n in range(len(sizes) + 1) for part in combinations(sizes, n)}
+            whole_number = round(by) if abs(by - round(by)) <= 1e-5 * abs(by) else 0
+            if self.old > 1 and parts.get(whole_number) == len(sizes):
+                self._scale(node, k, 0, -degree if is_product else degree)
+            elif self.old > 1 and whole_number and whole_number % self.old == 0 and whole_number // self.old in parts:
+                self._scale(node, k, 0, -1 if is_product else 1)
+            elif whole_number > 1 and (whole_number in parts if is_product else whole_number % self.old == 0):
+                self.refuse(node, f"divides a sum over the batch by {whole_number}; whether that is for a mean over the batch is not known")
 
     def _note_terms(self, node: Node, labels: Dimensions | None) -> None:
         own = [value for value in node.inputs if value.producer in self._baked]
@@ -602,10 +626,10 @@ class BatchTrace:
             summed = [place for label, place in gone.items() if label is not None and label not in labels.output]
             degree = sum(self._power(*place) for place in summed)
             if degree:
-                self._terms[made] = math.prod(self.size(*place) or 0 for place in summed), degree
+                self._terms[made] = tuple(self.size(*place) or 0 for place in summed), degree
         elif own and node.op_type in ("Tile", "BroadcastTo", "Fill"):
             read = max((math.prod(d or 0 for d in self.then[v] or ()) for v in node.inputs if v not in own), default=1)
-            self._terms[made] = count // max(read, 1), 1
+            self._terms[made] = (count // max(read, 1),), 1
         elif node.op_type in RESHAPES | _HANDS_ON or _RULES.get(node.op_type) is by_elements:
             found = {self._terms[v] for v in node.inputs if v in self._terms}
             self._terms.update({made: found.pop()} if len(found) == 1 else {})
@@ -628,7 +652,7 @@ class BatchTrace:
         if then is None or not known:
             return
         if now != then:
-            if not same:
+            if not same and len(known) == len(list(self._bounds(node))):
                 self.refuse(node, f"reads one of {then} examples in each round of a loop that makes {known[0][2]} rounds")
             for n, k in same:
                 self._scale(n, k)
@@ -704,8 +728,8 @@ class BatchTrace:
 
     # The new size
 
-    def finish(self, size: int | None, source: tuple[Value, int]) -> None:
-        """Give what was baked in the numbers of a batch size; for a free one, let it be computed.
+    def finish(self, size: int | None, source: tuple[Value, int]) -> int:
+        """Give what was baked in the numbers of a batch size; for a free one, let it be computed. Returns how many nodes read them.
 
         Args:
             source: an input of the graph, and its dimension that is the batch.
@@ -735,6 +759,7 @@ class BatchTrace:
             known = tuple(now if now == then else None if size is None or then is None else then * size // self.old for now, then in pairs)
             if shape is not None and value.producer.graph.owns(value.producer) and not is_list(value):
                 write_shape(value, known)
+        return len({baked.reader for baked in self._baked.values()})
 
     def _number(
         self,

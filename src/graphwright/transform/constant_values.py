@@ -120,6 +120,10 @@ def _pack(node: Node, *parts: Array) -> Array:
     return np.stack(parts, axis if isinstance(axis, int) else 0)
 
 
+def _product(node: Node, x: Array, axes: Array) -> Array:
+    return np.prod(x, tuple(np.atleast_1d(axes)), keepdims=node.attrs.get("keep_dims") is True)
+
+
 def _strided_slice(node: Node, x: Array, begin: Array, end: Array, strides: Array) -> Array:
     """A part of a vector, which shapes are; more dimensions are not looked at."""
     if x.ndim != 1 or begin.size != 1 or node.attrs.get("ellipsis_mask") or node.attrs.get("new_axis_mask"):
@@ -174,6 +178,7 @@ _OF_NODES: dict[str, Callable[..., Array]] = {
     "Pack": _pack,
     "StridedSlice": _strided_slice,
     "OneHot": _one_hot,
+    "Prod": _product,
 }
 """Those of which attributes say more; they are given the node first."""
 _EVALUATED = _OF_ARRAYS.keys() | _OF_NODES.keys()
