@@ -225,6 +225,12 @@ class BatchTrace:
     def _grown(self, value: Value) -> list[int]:
         return [axis for axis in range(len(self.then.get(value) or ())) if self._power(value, axis)]
 
+    def _multiples(self, value: Value) -> list[tuple[Value, int]]:
+        """The dimensions of a value that are so many batches."""
+        then, now = self.then.get(value) or (), self.now.get(value) or ()
+        pairs = enumerate(zip(then, now, strict=False))
+        return [(value, axis) for axis, (a, b) in pairs if a and a % self.old == 0 and b == a * RATIO]
+
     def _length(self, value: Value) -> tuple[int | None, int | None]:
         return self._lengths.get(value, (None, None))
 
@@ -239,9 +245,9 @@ class BatchTrace:
         if labels is None or value is None or is_list(value) or len(labels.output) != len(self.then[value] or ()):
             return None
         read = zip(labels.inputs, node.inputs, strict=True)
-        sizes = {label: now for each, v in read for label, now in zip(each, self.now.get(v) or (), strict=False) if label is not None}
-        found = tuple(sizes.get(label) for label in labels.output)
-        return None if None in found else found
+        sizes = {(label, now) for each, v in read for label, now in zip(each, self.now.get(v) or (), strict=False) if label is not None}
+        found = tuple(dict(sizes).get(label) for label in labels.output)
+        return None if None in found or len(dict(sizes)) < len(sizes) else found
 
     def _inferred(self, node: Node, known: Mapping[Value, Shape]) -> list[Shape]:
         is_now, first = known is self.now, node.inputs[0]
@@ -364,9 +370,7 @@ class BatchTrace:
             label = None if labels is None else labels.inputs[k][axis]
             is_product = labels is not None and labels.sums and len(node.inputs) > 1 and node.op_type not in _REDUCES
             if label is None or labels is None or not (label in labels.output or is_product):
-                self.refuse(
-                    node, f"computes along dimension {axis} of {node.inputs[k].name!r}, in which the example was joined with the rest"
-                )
+                self.refuse(node, f"computes along dimension {axis} of {node.inputs[k].name!r}, which holds the example and more")
 
     def _grow(self, node: Node, index: int, axis: int) -> None:
         """Let an input of a node follow the batch along an axis.
@@ -474,9 +478,7 @@ class BatchTrace:
         elif node.inputs and self.then[node.inputs[0]] == then:
             self._grow(node, 0, axis)
         else:
-            self.refuse(
-                node, f"makes {value.name!r}, whose dimension {axis} of size {then[axis]} has to follow the batch, and no input says it"
-            )
+            self.refuse(node, f"makes {value.name!r}, whose dimension {axis} of size {then[axis]} has to follow the batch")
 
     # What shapes do not contradict
 
@@ -673,7 +675,7 @@ class BatchTrace:
     def _bounds(self, node: Node) -> Iterator[tuple[Node, int]]:
         """The inputs that the condition of the loop around a node compares with its counters."""
         graph = node.graph
-        frames = self._frames.setdefault(graph, frame_names(graph))
+        frames = self._frames_of(graph)
         waiting = [n for n in graph.nodes if is_loop_condition(n) and frames.get(node) == frames.get(n)]
         while not waiting and graph in self._callers:
             caller, _ = self._callers[graph]
@@ -734,8 +736,7 @@ class BatchTrace:
         Args:
             source: an input of the graph, and its dimension that is the batch.
         """
-        numbers: dict[tuple[Graph, tuple[str, ...]], Value] = {}
-        frames = {graph: frame_names(graph) for graph in {const.graph for const in self._baked}} if size is None else {}
+        self._frames, numbers = {}, dict[tuple[Graph, tuple[str, ...]], Value]()
         for const, baked in self._baked.items():
             graph, reader, dtype = const.graph, baked.reader, const.outputs[0].dtype
             if not graph.owns(const):
@@ -743,91 +744,75 @@ class BatchTrace:
             if size is not None:
                 graph.set_attr(const, "value", tensor_attribute(baked.at(size / self.old), dtype))
             elif reader.op_type == "Reshape" and len(baked.powers) == 1 and baked.old.all():
-                sizes = [
-                    -1 if k in baked.powers else d or n
-                    for k, (n, d) in enumerate(zip(baked.old, self.then[reader.outputs[0]] or (), strict=True))
-                ]
-                graph.set_attr(const, "value", tensor_attribute(np.array(sizes, baked.old.dtype), dtype))
+                known = zip(baked.old.tolist(), self.then[reader.outputs[0]] or (), strict=True)
+                sizes = np.array([-1 if k in baked.powers else d or n for k, (n, d) in enumerate(known)], baked.old.dtype)
+                graph.set_attr(const, "value", tensor_attribute(sizes, dtype))
             else:
-                frame = frames[graph].get(reader, ())
-                frame = frame[:-1] if reader.op_type in ENTERS else frame
-                batch = self._number(graph, frame, numbers, source, frames[graph])
+                frame = self._frames_of(graph).get(reader, ())
+                batch = self._number(graph, frame[:-1] if reader.op_type in ENTERS else frame, numbers, source)
                 graph.replace_input(reader, baked.index, self._computed(baked, batch, dtype))
                 remove_unread(graph, [const])
-        for value, shape in self.now.items():
-            pairs = zip(shape or (), self.then[value] or (), strict=False)
-            known = tuple(now if now == then else None if size is None or then is None else then * size // self.old for now, then in pairs)
-            if shape is not None and value.producer.graph.owns(value.producer) and not is_list(value):
-                write_shape(value, known)
+        for value, now in self.now.items():
+            pairs = zip(now or (), self.then[value] or (), strict=False)
+            if now is not None and value.producer.graph.owns(value.producer) and not is_list(value):
+                write_shape(value, tuple(a if a == b else None if size is None or b is None else b * size // self.old for a, b in pairs))
         return len({baked.reader for baked in self._baked.values()})
 
+    def _frames_of(self, graph: Graph) -> dict[Node, tuple[str, ...]]:
+        if graph not in self._frames:
+            self._frames[graph] = frame_names(graph)
+        return self._frames[graph]
+
     def _number(
-        self,
-        graph: Graph,
-        frame: tuple[str, ...],
-        known: dict[tuple[Graph, tuple[str, ...]], Value],
-        source: tuple[Value, int],
-        frames: Mapping[Node, tuple[str, ...]],
+        self, graph: Graph, frame: tuple[str, ...], known: dict[tuple[Graph, tuple[str, ...]], Value], source: tuple[Value, int]
     ) -> Value:
         """The batch size when a graph runs, in a loop of TF1 or outside of all."""
-        if (graph, frame) in known:
-            return known[graph, frame]
-        if frame:
-            outer = self._number(graph, frame[:-1], known, source, frames)
-            enter = next(n for n, its in frames.items() if its == frame and n.op_type in ENTERS)
+        if (graph, frame) not in known and frame:
+            outer = self._number(graph, frame[:-1], known, source)
+            enter = next(n for n, its in self._frames[graph].items() if its == frame and n.op_type in ENTERS)
             attrs: dict[str, Any] = {name: enter.attrs[name] for name in ("frame_name", "parallel_iterations") if name in enter.attrs}
-            found = add_op(graph, "Enter", f"{enter.name}/batch", [outer], _INT, (), T=_INT, is_constant=True, **attrs)
-        else:
-            value, axis = source
-            if graph is not self.graph:
-                places = [(v, a) for v in graph.inputs for a in self._grown(v) if (self.size(v, a) or 1) % self.old == 0]
-                lists = [(v, -1) for v in graph.inputs if is_list(v) and len(set(self._length(v))) > 1]
-                value, axis = next((place for place in (*places, *lists) if is_list(place[0]) == (place[1] < 0)), (None, 0))
-                if value is None:
-                    self.refuse(graph.nodes[0], "is in a function that needs the batch size, and is given nothing that has it")
+            known[graph, frame] = add_op(graph, "Enter", f"{enter.name}/batch", [outer], _INT, (), T=_INT, is_constant=True, **attrs)
+        elif (graph, frame) not in known:
+            places = [source] if graph is self.graph else [p for v in graph.inputs for p in self._multiples(v) if not is_list(v)]
+            places += [(v, -1) for v in graph.inputs if len(set(self._length(v))) > 1]
+            if not places:
+                self.refuse(graph.nodes[0], "is in a function that needs the batch size, and reads nothing that has it")
+            value, axis = places[0]
             name = f"{value.producer.name}/batch"
             if axis < 0:
                 found = add_op(graph, "TensorListLength", name, [value], _INT, ())
             else:
                 shape = add_op(graph, "Shape", name, [value], _INT, (len(self.then[value] or ()),), T=value.dtype, out_type=_INT)
-                ends = [
-                    add_constant(graph, f"{name}/{key}", np.array([k], np.int32))
-                    for key, k in (("at", axis), ("end", axis + 1), ("step", 1))
-                ]
-                masks: dict[str, Any] = dict.fromkeys(("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask"), 0) | {
-                    "shrink_axis_mask": 1
-                }
-                found = add_op(graph, "StridedSlice", name, [shape, *ends], _INT, (), T=_INT, Index=_INT, **masks)
+                ends = [add_constant(graph, f"{name}/{k}", np.array([n], np.int32)) for k, n in enumerate((axis, axis + 1, 1))]
+                found = add_op(graph, "StridedSlice", name, [shape, *ends], _INT, (), T=_INT, Index=_INT, shrink_axis_mask=1)
             times = ((self._length(value)[0] if axis < 0 else self.size(value, axis)) or self.old) // self.old
-            found = found if times == 1 else self._with_number("FloorDiv", found, times)
-        known[graph, frame] = found
-        return found
+            known[graph, frame] = found if times == 1 else self._with("FloorDiv", found, times)
+        return known[graph, frame]
 
-    def _with_number(self, op_type: str, value: Value, by: Any) -> Value:
+    def _with(self, op_type: str, value: Value, number: Any, *, turned: bool = False) -> Value:
+        """The result of a value and a number, or of the number and the value."""
         graph, name = value.producer.graph, f"{value.producer.name}/{op_type.lower()}"
-        other = add_constant(graph, f"{name}/by", np.array(by), dtype=value.dtype)
-        graph.add_control_input(other.producer, value.producer)
-        return add_op(graph, op_type, name, [value, other], value.dtype, (), T=value.dtype)
+        other = add_constant(graph, f"{name}/by", np.array(number), dtype=value.dtype)
+        graph.add_control_input(other.producer, value.producer)  # so that it is in the same loop
+        return add_op(graph, op_type, name, [other, value] if turned else [value, other], value.dtype, (), T=value.dtype)
 
     def _computed(self, baked: _Baked, batch: Value, dtype: DType) -> Value:
         """The numbers of a constant, computed from the batch size."""
         graph, name, items = batch.producer.graph, f"{baked.reader.name}/batch", list[Value]()
         for element, old in enumerate(baked.old.reshape(-1)):
-            power, value = baked.powers.get(element, 0), batch
-            unit = self.old ** abs(power)
-            if not power:
-                value = add_constant(graph, f"{name}/{element}", np.array(old), dtype=dtype)
-                graph.add_control_input(value.producer, batch.producer)
-            elif abs(power) == 2:
+            power = baked.powers.get(element, 0)
+            value, unit = batch, self.old ** abs(power)
+            if abs(power) == 2:
                 value = add_op(graph, "Mul", f"{name}/square", [batch, batch], _INT, (), T=_INT)
-            if power and dtype != _INT:
+            if dtype != _INT:
                 value = add_op(graph, "Cast", f"{name}/cast", [value], dtype, (), SrcT=_INT, DstT=dtype, Truncate=False)
             if power < 0:
-                value = self._with_number("Mul", value, 1 / (float(old) * unit))
-                value = add_op(graph, "Reciprocal", f"{name}/{element}", [value], dtype, (), T=dtype)
-            elif power and old != unit:
-                value = self._with_number("Mul", value, old if old % unit else old / unit)
-                value = self._with_number("FloorDiv" if dtype.name[0] == "i" else "RealDiv", value, unit) if old % unit else value
+                value = self._with("RealDiv", value, old * unit, turned=True)
+            elif not power:
+                value = add_constant(graph, f"{name}/{element}", np.array(old), dtype=dtype)
+                graph.add_control_input(value.producer, batch.producer)
+            elif old != unit:
+                value = self._with("FloorDiv" if dtype.name in ("int32", "int64") else "RealDiv", self._with("Mul", value, old), unit)
             items.append(value)
         return items[0] if not baked.old.ndim else add_op(graph, "Pack", name, items, dtype, baked.old.shape, N=len(items), T=dtype, axis=0)
 

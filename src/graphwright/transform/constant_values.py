@@ -121,7 +121,7 @@ def _pack(node: Node, *parts: Array) -> Array:
 
 
 def _product(node: Node, x: Array, axes: Array) -> Array:
-    return np.prod(x, tuple(np.atleast_1d(axes)), keepdims=node.attrs.get("keep_dims") is True)
+    return np.prod(x, tuple(axes.reshape(-1).tolist()), keepdims=node.attrs.get("keep_dims") is True)
 
 
 def _strided_slice(node: Node, x: Array, begin: Array, end: Array, strides: Array) -> Array:
