@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,14 @@ from rich.markup import escape
 from rich.panel import Panel
 from typer.core import TyperGroup
 
-from graphwright.commands.inputs import EXIT_ERROR, EXIT_INFEASIBLE, shows_all
+from graphwright.commands.inputs import EXIT_ERROR, EXIT_INFEASIBLE, running, shared_option
 from graphwright.errors import ErrorCode, GraphwrightError, InfeasibleError, printable
 from graphwright.plain import plain
 from graphwright.report.progress import hide, tell
 from graphwright.report.safe_console import SafeConsole
+from graphwright.report.terminal_layout import PLAIN_WIDTH, continued
 from graphwright.source.tensorflow_import import missing_is_told
+from graphwright.source.tracebacks import raised_by_user, users_traceback
 
 _REMEDIES = {
     ErrorCode.OPEN_INPUT: "give its shape: --feed {}=SIZES",
@@ -35,13 +38,36 @@ _PARAMETERS = {"feeds": "feed", "order_by": "sort", "batches": "batch", "values"
 """Arguments of the library that commands have under another name."""
 
 
-def print_result(result: Any, *, as_json: bool, parts: Sequence[str] = ()) -> None:
-    """Print a result: its first screen with more parts, whole under `--all`; or its JSON."""
-    if not as_json:
-        chosen = ("all",) if shows_all() else parts
-        echo(result.text(*chosen) if chosen else str(result))
+def print_result(result: Any, *, as_json: bool, parts: Sequence[str] = (), then: str = "") -> None:
+    """Print a result: its first screen with more parts, whole under `--all`; or its JSON.
+
+    Args:
+        then: the command to run next, and its options beside those that it shares with this one; said below the first screen.
+    """
+    if as_json:
+        echo_json(plain(result))
         return
-    echo_json(plain(result))
+    chosen = ("all",) if shared_option("whole") else parts
+    echo(result.text(*chosen) if chosen else str(result))
+    if then and not chosen:
+        name, _, options = then.partition(" ")
+        echo(continued(f"Next: {_next_command(name, options)}", PLAIN_WIDTH))
+
+
+def _next_command(name: str, options: str) -> str:
+    """A command on the same target, with those options of the command that runs which it has, too."""
+    context = running()
+    assert context is not None
+    commands: Any = context.find_root().command
+    shared = {parameter.name for parameter in commands.commands[name].params} - {"verbose", "quiet"}
+    words = ["graphwright", name]
+    for parameter in sorted(context.command.params, key=lambda parameter: parameter.param_type_name):
+        value: Any = context.params.get(parameter.name or "")
+        counts = parameter.name in shared and value not in (None, (), [], parameter.default) and not isinstance(value, Path)
+        items: list[Any] = [*value] if isinstance(value, list) else [value]
+        for item in items if counts and parameter.opts[0] not in options.split() else []:
+            words += [parameter.opts[0]] * (parameter.param_type_name == "option") + [shlex.quote(str(item))] * (item is not True)
+    return " ".join([*words, options])
 
 
 def echo(text: str) -> None:
@@ -81,6 +107,12 @@ class Commands(TyperGroup):
         except GraphwrightError as error:
             print_error(error, self.get_command(ctx, ctx.invoked_subcommand or "") or self)
             raise typer.Exit(EXIT_INFEASIBLE if isinstance(error, InfeasibleError) else EXIT_ERROR) from error
+        except Exception as error:
+            if not raised_by_user(error):
+                raise
+            hide()
+            typer.echo(printable(users_traceback(error), lines=True), err=True)
+            raise typer.Exit(EXIT_ERROR) from error
 
 
 def print_error(error: GraphwrightError, command: Any) -> None:

@@ -12,7 +12,7 @@ from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.constants import Array, add_constant
 from graphwright.ir.dtypes import DTYPES, DType
-from graphwright.ir.edit.reroute import reroute_control
+from graphwright.ir.edit.reroute import reroute_control, take_name
 from graphwright.ir.given import Written, edits_in_place, values_beside
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.control_flow import ENTERS, SWITCHES, is_control_flow
@@ -142,9 +142,12 @@ def _array(graph: Graph, value: Value, given: Any) -> Array:
     array = np.asarray(given)
     dtype = _dtype_of(graph, value, array)
     if dtype.name == "string":
-        raise UnsupportedError(f"the variable {name!r} holds strings", where=f"node {name!r}")
-    if str(array.dtype) != dtype.name and not (array.dtype.kind == np.dtype("float32" if dtype.name == "bfloat16" else dtype.name).kind):
-        raise ArgumentError(f"the value of {name!r} has dtype {array.dtype}, the variable {dtype}", argument="values")
+        array = np.asarray(given, object)
+        fits = all(isinstance(text, str | bytes) for text in array.flat)
+    else:
+        fits = str(array.dtype) == dtype.name or array.dtype.kind == np.dtype("float32" if dtype.name == "bfloat16" else dtype.name).kind
+    if not fits:
+        raise ArgumentError(f"the value of {name!r} has dtype {np.asarray(given).dtype}, the variable {dtype}", argument="values")
     stated = value.producer.attrs.get("shape")
     shape = stated.shape if isinstance(stated, ShapeAttribute) else None
     if value in graph.variables:
@@ -153,7 +156,7 @@ def _array(graph: Graph, value: Value, given: Any) -> Array:
         shape = next((c.outputs[0].shape for c in value.consumers if is_read(c)), None)
     if shape is not None and (len(shape) != array.ndim or any(a not in (None, b) for a, b in zip(shape, array.shape, strict=True))):
         raise ArgumentError(f"the value of {name!r} has shape {array.shape}, the variable {shape}", argument="values")
-    return array if dtype.name == "bfloat16" else array.astype(dtype.name)
+    return array if dtype.name in ("bfloat16", "string") else array.astype(dtype.name)
 
 
 _HAND_ON = IDENTITIES | ENTERS | SWITCHES
@@ -271,7 +274,7 @@ def _bind(graph: Graph, resource: Value, constant: Value, needed: set[Node]) -> 
             for old, new in zip(node.outputs, made.outputs, strict=True):
                 _bind(graph, old, new, needed)
             needed.add(made)
-            _take_name(graph, node, made)
+            take_name(graph, node, made)
         else:
             bind_arguments(graph, node, dict.fromkeys(indices, constant))
 
@@ -288,14 +291,3 @@ def _taken_in(graph: Graph, node: Node, value: Value) -> Node:
         device=node.device,
         extra=node.extra,
     )
-
-
-def _take_name(graph: Graph, old: Node, new: Node) -> None:
-    """Let a node go on under the name of one that is not read any more."""
-    if graph.is_border(old) or any(v.uses for v in old.outputs):
-        return
-    reroute_control([new], old)
-    graph.replace_in_collections(old, new)
-    name = old.name
-    graph.remove_node(old)
-    graph.rename(new, name)

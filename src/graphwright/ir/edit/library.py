@@ -160,10 +160,11 @@ def copy_functions(source: Graph, target: Graph, names: Iterable[str]) -> tuple[
         taken.add(new)
         if new != name:
             new_of[name] = new
-    return new_of, [_copy_function(source.functions[name], new_of.get(name, name), target, new_of) for name in names if name not in same]
+    return new_of, [copy_function(source.functions[name], new_of.get(name, name), target, new_of) for name in names if name not in same]
 
 
-def _copy_function(function: Function, name: str, target: Graph, new_of: Mapping[str, str]) -> CloneResult:
+def copy_function(function: Function, name: str, target: Graph, new_of: Mapping[str, str]) -> CloneResult:
+    """A copy of a function in the library of `target`, under a name that is free, with other names of what it calls."""
     found = copy_body(function, name, target.functions, new_of)
     target.functions[name] = Function(name, found.graph, definition_with_functions(function.definition, new_of))
     return found
