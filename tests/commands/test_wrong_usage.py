@@ -27,6 +27,13 @@ USAGES = {
     "inspect net.keras --feed x=8,-1": ("option --feed", "write whole numbers"),
     "inspect net.keras --columns speed": ("there is no column 'speed'",),
     "inspect net.keras --html /nowhere/report.html": ("option --html",),
+    "edit freeze net.keras out": ("the job 'freeze' comes before the model", "graphwright edit MODEL OUT freeze"),
+    "edit net.keras out": ("no job was given", "fold-batch-norms"),
+    "edit net.keras out frese": ("'frese' is no job", "freeze"),
+    "edit net.keras out freeze batch-size many": ("argument SIZE", "job batch-size, 2 of 2"),
+    "edit net.keras out freeze rename-inputs a": ("'a' is not a pair", "job rename-inputs, 2 of 2", "OLD=NEW"),
+    "edit net.keras nowhere/out freeze": ("no folder", "make it first"),
+    "edit net.keras net.keras freeze": ("something at 'net.keras'", "add --overwrite"),
     "profile net.keras --min time": ("option --min", "COLUMN=NUMBER"),
     "inspect steps.py": ("argument TARGET", "steps.py:NAME with one of step, build"),
 }
