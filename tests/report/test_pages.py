@@ -19,7 +19,7 @@ from graphwright.analyze.time_model import Roofs
 from graphwright.ir.graph import DTYPES, Graph
 from graphwright.report.comparison import FIGURES, Comparison, LayerFigures, LayerPair, StepCosts
 from graphwright.report.comparison_page import comparison_page
-from graphwright.report.graph_data import inspected_view
+from graphwright.report.graph_data import inspected_views
 from graphwright.report.inspection_page import inspection_page
 from graphwright.report.profile_chart import RUN_LIMIT, profile_data, profile_summary
 from graphwright.report.profile_page import profile_page
@@ -49,8 +49,7 @@ def _leaves(tree: object) -> list[int]:
 
 def test_a_graph_has_its_costs_on_its_nodes():
     inspection = _chain(300)
-    view = inspected_view(inspection)
-    assert view is not None
+    *_, view = inspected_views(inspection)
     names = [node[0] for node in view["nodes"]]
     assert sorted(names) == sorted(inspection.nodes)
     assert dict(zip(names, view["costs"]["flops"], strict=True)) == {name: cost.flops for name, cost in inspection.nodes.items()}
@@ -70,8 +69,10 @@ def test_blocks_are_told_by_the_order_in_which_layers_run():
     ]
     model = keras.Sequential([keras.Input((8, 8, 2)), *parts, keras.layers.Flatten(), keras.layers.Dense(2)])
     model.compile("sgd", "mse", jit_compile=False)
-    view = inspected_view(gw.inspect(model, batch=16))
-    assert view is not None
+    served, view = inspected_views(gw.inspect(model, batch=16))
+    assert served["served"]
+    assert len(served["layerOf"]) == len(served["nodes"]) < len(view["nodes"])
+    assert not any("VariableOp" in served["ops"][node[1]] for node in served["nodes"])
     assert {"block_0", "block_1", "block_2"} <= {part[0] for part in view["tree"][2] if isinstance(part, list)}
 
 
@@ -85,8 +86,7 @@ def test_an_inspection_is_pickled_without_its_graph():
 
 def test_a_large_graph_is_summed_up_and_loses_no_cost():
     inspection = _chain(4000)
-    view = inspected_view(inspection, node_limit=400)
-    assert view is not None
+    *_, view = inspected_views(inspection, node_limit=400)
     assert view["nodeCount"] == 4000
     assert view["boxCount"] == len(view["nodes"]) <= 400
     assert sum(view["costs"]["flops"]) == sum(cost.flops for cost in inspection.nodes.values())

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
+from graphwright.analyze.flops import flop_rule
 from graphwright.analyze.layers import GRADIENT_SCOPES, blocks
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.ir.dtypes import format_shape
@@ -23,7 +24,7 @@ from graphwright.ir.walk import topological_order
 from graphwright.report.attribute_text import attribute_text
 from graphwright.report.drawing_tree import Part, edges_between, opened, scope_tree, served_tree, visible
 from graphwright.report.results import Inspection, NodeCost
-from graphwright.report.served_picture import ServedPicture
+from graphwright.report.served_picture import ServedPicture, served_picture
 from graphwright.report.units import format_count, printable, shorten_middle
 
 REPORT_NODES = 15_000
@@ -33,6 +34,12 @@ _MOST_NODES = 200_000
 _APART = GRADIENT_SCOPES | {"recomputed"}
 _SUMMED = "(scope)"
 _NO_COST = NodeCost("", 0.0, 0.0, 0.0)
+_HUES = {
+    **dict.fromkeys(("convolution", "matrix product", "recurrent", "fused"), 0),
+    **dict.fromkeys(("normalization", "pooling", "reduction", "softmax and losses"), 1),
+    "element by element": 2,
+}
+"""Colors of boxes by family of FLOP rules, as the page's script numbers them; 3 for all others."""
 
 
 def graph_view(graph: Graph, title: str, scope: str = "", open_scopes: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -42,8 +49,8 @@ def graph_view(graph: Graph, title: str, scope: str = "", open_scopes: tuple[str
     return _view(title, root, leaves, opened(root, limit=0, wanted=open_scopes), lambda node: line(node) | _attributes(node))
 
 
-def served_view(graph: Graph, picture: ServedPicture, title: str) -> dict[str, Any]:
-    """What a picture shows of a graph: layers, shapes, and the weights of each operation."""
+def served_view(graph: Graph, picture: ServedPicture, title: str, inspection: Inspection | None = None) -> dict[str, Any]:
+    """What a picture shows of a graph: layers, shapes, and the weights of each operation; with costs where it was inspected."""
     root, leaves = served_tree(graph, picture)
     numbers = {node: k for k, node in enumerate(leaves)}
     nodes: list[list[Any]] = []
@@ -54,14 +61,24 @@ def served_view(graph: Graph, picture: ServedPicture, title: str) -> dict[str, A
         name = picture.names[node]
         attributes = line(node) | _attributes(node) | ({"node": node.name} if name != node.name else {})
         nodes.append([name, node.op_type, kind, read, [], types_text(node), attributes, picture.weights[node]])
-    return _numbered(title, nodes, _tree_data(root, {leaf: numbers[node] for node, leaf in leaves.items()}, {root})) | {"served": True}
+    view = _numbered(title, nodes, _tree_data(root, {leaf: numbers[node] for node, leaf in leaves.items()}, {root})) | {"served": True}
+    return view if inspection is None else view | _costs(inspection, [[node] for node in leaves])
 
 
-def inspected_view(inspection: Inspection, *, node_limit: int = REPORT_NODES) -> dict[str, Any] | None:
-    """The graph of an inspection with costs on its nodes, or None without one or where it is too large."""
+def inspected_views(inspection: Inspection, *, node_limit: int = REPORT_NODES) -> list[dict[str, Any]]:
+    """The graph of an inspection with costs on its nodes, from inputs to outputs and whole; nothing where it is too large."""
     graph = inspection.graph
     if graph is None or not len(graph) or len(graph) > _MOST_NODES:
-        return None
+        return []
+    picture = served_picture(graph)
+    served = (
+        [] if picture is None or len(picture.inputs) > node_limit else [served_view(graph, picture, "from inputs to outputs", inspection)]
+    )
+    return [*served, _whole_view(graph, inspection, node_limit)]
+
+
+def _whole_view(graph: Graph, inspection: Inspection, node_limit: int) -> dict[str, Any]:
+    """All nodes, those of gradients apart."""
     names, blocked = _shown_names(graph, inspection)
     root, leaves = scope_tree(graph, name_of=lambda node: blocked.get(node, names[node]))
     whole = len(leaves) <= node_limit
@@ -69,11 +86,17 @@ def inspected_view(inspection: Inspection, *, node_limit: int = REPORT_NODES) ->
     if not whole:
         open_parts = opened(root, limit=node_limit)
         closed = {node: box for node, leaf in leaves.items() if (box := visible(leaf, open_parts)) is not leaf}
-        view = _view_of_boxes(inspection.name, root, leaves, open_parts)
+        view = _view_of_boxes("all nodes", root, leaves, open_parts)
     else:
-        view = _view(
-            inspection.name, root, leaves, {root}, lambda n: {k: text for k, text in _attributes(n).items() if k in _TELLING}, names
-        )
+        view = _view("all nodes", root, leaves, {root}, lambda n: {k: text for k, text in _attributes(n).items() if k in _TELLING}, names)
+    boxes: dict[Part, list[Node]] = {}
+    for node, leaf in leaves.items():
+        boxes.setdefault(closed.get(node, leaf), []).append(node)
+    return view | _costs(inspection, boxes.values()) | {"nodeCount": len(leaves), "boxCount": len(boxes)}
+
+
+def _costs(inspection: Inspection, boxes: Iterable[Sequence[Node]]) -> dict[str, Any]:
+    """The costs of boxes, each of some nodes, and the layer of each."""
     layers: dict[str, int] = {}
     figures: dict[str, list[float]] = {"flops": [], "moved": [], "time": [], "peak": []}
     number_of_layer: list[int] = []
@@ -81,19 +104,15 @@ def inspected_view(inspection: Inspection, *, node_limit: int = REPORT_NODES) ->
     for buffer in inspection.timeline.live_at_peak:
         at_peak[buffer.name.rpartition(":")[0] or buffer.name] += buffer.nbytes
     time_of = attrgetter("estimated_time_s" if inspection.profile is None else "measured_time_s")
-    boxes: dict[Part, list[Node]] = {}
-    for node, leaf in leaves.items():
-        boxes.setdefault(closed.get(node, leaf), []).append(node)
-    for nodes in boxes.values():
+    for nodes in boxes:
         costs = [inspection.nodes.get(node.name, _NO_COST) for node in nodes]
         number_of_layer.append(layers.setdefault(costs[0].layer, len(layers)))
         figures["flops"].append(sum(c.flops for c in costs))
         figures["moved"].append(sum(c.bytes_moved for c in costs))
         figures["time"].append(round(sum(filter(math.isfinite, map(time_of, costs))), 9))
         figures["peak"].append(sum(at_peak[node.name] for node in nodes))
-    view |= {"costs": {name: [int(f) if f == int(f) else f for f in row] for name, row in figures.items()}}
-    view |= {"layers": list(layers), "layerOf": number_of_layer, "nodeCount": len(leaves), "boxCount": len(boxes)}
-    return view
+    rows = {name: [int(f) if f == int(f) else f for f in row] for name, row in figures.items()}
+    return {"costs": rows, "layers": list(layers), "layerOf": number_of_layer}
 
 
 def _shown_names(graph: Graph, inspection: Inspection) -> tuple[dict[Node, str], dict[Node, str]]:
@@ -193,7 +212,8 @@ def _numbered(title: str, nodes: list[list[Any]], tree: list[Any]) -> dict[str, 
     ops: dict[str, int] = {}
     for node in nodes:
         node[1] = ops.setdefault(node[1], len(ops))
-    return {"title": printable(title), "ops": list(ops), "nodes": nodes, "tree": tree}
+    families = (rule.family if (rule := flop_rule(op_type)) is not None else "" for op_type in ops)
+    return {"title": printable(title), "ops": list(ops), "hues": [_HUES.get(name, 3) for name in families], "nodes": nodes, "tree": tree}
 
 
 def _tree_data(root: Part, numbers: Mapping[Part, int], wanted: set[Part]) -> list[Any]:

@@ -9,7 +9,7 @@ from typing import Any
 from graphwright.analyze.measurement import Measurement
 from graphwright.plain import fields_json
 from graphwright.report.advice import Advice, Suggestion, price_text
-from graphwright.report.graph_data import inspected_view
+from graphwright.report.graph_data import inspected_views
 from graphwright.report.measured_chart import measured_tracks, profile_tracks
 from graphwright.report.page import page_data, render_page
 from graphwright.report.profile_chart import profile_data, profile_summary, run_table
@@ -41,7 +41,7 @@ def inspection_page(inspection: Inspection) -> str:
     timeline = inspection.timeline
     roofline = make_roofline(inspection)
     profile = inspection.profile if inspection.profile is not None and inspection.profile.runs else None
-    graph = inspected_view(inspection)
+    graphs = inspected_views(inspection)
     tracks = measured_tracks(("measured", "Measured", inspection.measured)) or (profile_tracks(profile) if profile else [])
     peaks = _peaks(("", inspection.peak_bytes, inspection.measured, "before"))
     title = "" if inspection.peak_bytes == timeline.peak_bytes and not tracks else _title("Predicted", inspection.peak_bytes, timeline)
@@ -52,7 +52,7 @@ def inspection_page(inspection: Inspection) -> str:
         tabs.append(("step", "Timeline"))
     if roofline or inspection.op_types:
         tabs.append(("roofline", "Roofline" if roofline else "Op types"))
-    if graph:
+    if graphs:
         tabs.append(("graph", "Graph"))
     return render_page(
         "inspection.html",
@@ -81,9 +81,9 @@ def inspection_page(inspection: Inspection) -> str:
         timed=profile is not None,
         profile_words=profile_summary(profile) if profile else "",
         runs=run_table(profile) if profile else None,
-        graph=graph,
+        graphs=[view["title"] for view in graphs],
         graph_time="measured time" if profile else "estimated time",
-        graph_words=_graph_words(graph) if graph else "",
+        graph_words=_graph_words(graphs) if graphs else "",
         data=page_data(
             inspection.peak_bytes,
             inspection.advice.memory_bytes if inspection.advice else None,
@@ -93,7 +93,7 @@ def inspection_page(inspection: Inspection) -> str:
             roofline=_roofline_data(roofline) if roofline else None,
             timeWords="measured time" if profile else "estimated time",
             profile=profile_data(profile) if profile else None,
-            graph=graph,
+            graphs=graphs,
         ),
     )
 
@@ -261,9 +261,10 @@ def _roofline_data(roofline: Roofline) -> dict[str, Any]:
     }
 
 
-def _graph_words(graph: dict[str, Any]) -> str:
-    nodes, boxes = graph["nodeCount"], graph["boxCount"]
-    text = f"{format_count(nodes)} operations. Scopes are closed at first."
+def _graph_words(graphs: Sequence[dict[str, Any]]) -> str:
+    nodes, boxes = graphs[-1]["nodeCount"], graphs[-1]["boxCount"]
+    text = f"{format_count(nodes)} operations" + "; first those from inputs to outputs, without gradients and updates" * (len(graphs) > 1)
+    text += ". Scopes are closed at first."
     if boxes < nodes:
         text += f" To bound the size of this page, {format_count(nodes - boxes)} of them are summed up in scopes that stay closed."
     return text

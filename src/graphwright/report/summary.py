@@ -89,12 +89,9 @@ def inspection_lines(inspection: Inspection) -> list[str]:
     parameters = inspection.parameters
     count = sum(layer.parameter_count for layer in inspection.layers)
     trainable = f" ({format_count(parameters.trainable)} trainable)" if parameters.trainable != count else ""
-    flops = inspection.undivided_flops or inspection.forward_flops + inspection.backward_flops + inspection.optimizer_flops
-    work = f"{format_count(count)} parameters{trainable}. {format_flops(flops)} per step"
+    work = f"{format_count(count)} parameters{trainable}. {format_flops(_flops(inspection))} per step"
     if products := multiply_adds(inspection):
-        examples = {shape[0] if shape else 0 for shape in inspection.feeds.values()}
-        each = f", {_short_count(products / examples.pop())} per example" if len(examples) == 1 and examples != {0} else ""
-        work += f"; forward pass {_short_count(products)} multiply-adds{each}"
+        work += f"; {_per_example(inspection, products)}"
     lines.append(f"{work}.")
     return [*lines, f"FLOPs {_unknown_flops(inspection)}."] if inspection.unknown_flop_ops else lines
 
@@ -126,6 +123,16 @@ def multiply_adds(inspection: Inspection) -> float:
     rows = [row for row in inspection.op_types if (rule := flop_rule(row.op_type)) is not None and rule.family in _PRODUCTS]
     total = sum(row.forward_flops for row in rows) / 2
     return total if math.isfinite(total) else 0.0
+
+
+def _flops(inspection: Inspection) -> float:
+    return inspection.undivided_flops or inspection.forward_flops + inspection.backward_flops + inspection.optimizer_flops
+
+
+def _per_example(inspection: Inspection, products: float) -> str:
+    examples = {shape[0] if shape else 0 for shape in inspection.feeds.values()}
+    each = f", {_short_count(products / examples.pop())} per example" if len(examples) == 1 and examples != {0} else ""
+    return f"forward pass {_short_count(products)} multiply-adds{each}"
 
 
 def _short_count(count: float) -> str:
@@ -179,22 +186,19 @@ def plan_tone(plan: MemoryPlan) -> Tone:
 
 def inspection_facts(inspection: Inspection) -> list[Fact]:
     """The figures of an inspection, the most asked for first."""
-    parameters = inspection.parameters
+    parameters, products = inspection.parameters, multiply_adds(inspection)
+    trained = f"{format_count(parameters.trainable)} trained, {format_bytes(parameters.trainable_bytes)}; "
+    trained += f"others {format_bytes(parameters.non_trainable_bytes)}, with states of metrics"
+    directions = ("forward", "backward", "optimizer") if not inspection.undivided_flops else ()
+    parts = ", ".join(f"{name} {format_flops(getattr(inspection, f'{name}_flops'))}" for name in directions) or "directions not known"
     return [
         *_peak_facts(inspection),
         Fact("resident", format_bytes(inspection.resident_bytes), "weights, optimizer state, inputs, constants: no plan changes it"),
         Fact("lower bound", format_bytes(inspection.lower_bound_bytes), inspection.lower_bound_reason),
-        Fact("trainable parameters", format_count(parameters.trainable), format_bytes(parameters.trainable_bytes)),
-        Fact(
-            "other parameters",
-            format_count(parameters.non_trainable),
-            f"{format_bytes(parameters.non_trainable_bytes)}, not trained; with states of metrics",
-        ),
+        Fact("parameters", format_count(sum(layer.parameter_count for layer in inspection.layers)), trained),
         Fact("optimizer state", format_count(parameters.optimizer_state), format_bytes(parameters.optimizer_state_bytes)),
-        Fact("forward", format_flops(inspection.forward_flops), _unknown_flops(inspection)),
-        Fact("backward", format_flops(inspection.backward_flops), "gradients"),
-        Fact("optimizer", format_flops(inspection.optimizer_flops), "from finished gradients to updated variables"),
-        *([Fact("FLOPs", format_flops(whole), "in all; their directions are not known")] if (whole := inspection.undivided_flops) else []),
+        Fact("FLOPs", format_flops(_flops(inspection)), f"{parts}; {_unknown_flops(inspection)}"),
+        *([Fact("multiply-adds", _short_count(products), _per_example(inspection, products))] if products else []),
         Fact("nodes", format_count(inspection.node_count), _node_note(inspection)),
     ]
 
