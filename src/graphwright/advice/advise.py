@@ -285,7 +285,7 @@ def _other_batch(own: _Own, target: Any, feeds: Mapping[str, Feed] | None) -> li
     """The largest batch that was found to fit."""
     tell("looking for the largest batch")
     keras = is_keras_model(own.traced.owner)
-    sized = SizedStep(own.traced.owner if keras else target, feeds or _feeds_of(own.traced), "train", device=own.device)
+    sized = SizedStep(own.traced.owner if keras else target, feeds or _feeds_of(own.traced), "auto", device=own.device)
     tasks: dict[int, TaskMap] = {}
     peaks: dict[int, int] = {}
 
@@ -301,8 +301,10 @@ def _other_batch(own: _Own, target: Any, feeds: Mapping[str, Feed] | None) -> li
     if size in (0, own.batch):
         raise UnsupportedError(f"{'no other batch' if size else 'no batch'} was found to fit better")
     time = own.time_of(tasks[size], size)
-    words = "a smaller batch trains differently: retune the learning rate" if size < own.batch else "a larger batch trains differently"
-    call = f"model.fit(..., batch_size={size})" if keras else f"a batch of {size} in the data"
+    trains, words = bool(find_roles(own.before.tasks).backward), "results are the same: examples are computed apart"
+    if trains:
+        words = "a smaller batch trains differently: retune the learning rate" if size < own.batch else "a larger batch trains differently"
+    call = f"model.{'fit' if trains else 'predict'}(..., batch_size={size})" if keras else f"a batch of {size} in the data"
     device = "" if own.device == HERE else f" --device {own.device}"
     given = own.fetched + ("" if own.arguments.startswith(" --batch") else _feeds_text(own.traced, own.batch))
     command = f"graphwright max-batch TARGET{given} --budget {own.budget.given if not own.budget.is_share else own.memory_bytes}{device}"

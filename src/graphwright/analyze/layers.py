@@ -42,6 +42,7 @@ class Layers:
     """
 
     of_scope: Mapping[str, str] = field(default_factory=dict[str, str])
+    _known: dict[str, str] = field(default_factory=dict[str, str], init=False, repr=False, compare=False)
 
     def of(self, name: str) -> str:
         """The layer of a node, "" for none; nodes of gradients and recomputations belong to the layer they are made for.
@@ -51,6 +52,11 @@ class Layers:
         >>> Layers().of("adam/Sub_79/ReadVariableOp")
         'adam'
         """
+        if name not in self._known:
+            self._known[name] = self._find(name)
+        return self._known[name]
+
+    def _find(self, name: str) -> str:
         parts = _scopes(name)
         for end in range(len(parts), 0, -1):
             known = self.of_scope.get("/".join(parts[:end]))

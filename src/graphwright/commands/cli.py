@@ -96,7 +96,7 @@ def main(arguments: list[str] | None = None) -> None:
             app(args=arguments, prog_name="graphwright")
     except Exception:  # noqa: BLE001 - an error that nobody foresaw is shown whole, and may quote a file
         sys.stderr.write(printable(traceback.format_exc(), lines=True))
-        sys.exit(1)
+        sys.exit(EXIT_ERROR)
     finally:
         warnings.formatwarning = formatted
 
@@ -398,7 +398,6 @@ def verify(
 app.command("diff", rich_help_panel=_EDITING)(edit.diff)
 app.command("draw", rich_help_panel=_EDITING)(edit.draw)
 app.command("show", rich_help_panel=_EDITING)(edit.show)
-app.command("simplify", rich_help_panel=_EDITING)(edit.simplify)
 app.add_typer(edit.edit, name="edit", rich_help_panel=_EDITING)
 
 
@@ -414,8 +413,8 @@ def doctor(as_json: AsJson = False) -> None:
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
-for _registered in (*app.registered_commands, *edit.edit.registered_commands):
-    if _registered.callback not in (None, demo, doctor, plan):  # which read no model
+for _registered in (*app.registered_commands, edit.edit.registered_callback):
+    if _registered is not None and _registered.callback not in (None, demo, doctor, plan):  # which read no model
         _registered.callback = takes_trust(_registered.callback, shows=_registered.rich_help_panel in (_COSTS, _MEMORY))
 
 

@@ -108,11 +108,11 @@ def overlap_within(costs: CostGraph, node_count: int, solution: Solution) -> tup
 
 
 def solve_with_room(
-    costs: CostGraph, node_count: int, budget_bytes: int, time_limit_s: float, progress: Progress | None, *, strict: bool = False
+    costs: CostGraph, node_count: int, budget_bytes: int, time_limit_s: float, progress: Progress | None, *, longest_s: float | None = None
 ) -> Solution:
     """A plan with some room for what the simulation does not count; without that room where there is no other."""
     room = room_bytes(costs, node_count, budget_bytes)
-    return solve(costs, budget_bytes, room_bytes=room, time_limit_s=time_limit_s, progress=progress, strict=strict)
+    return solve(costs, budget_bytes, room_bytes=room, time_limit_s=time_limit_s, progress=progress, longest_s=longest_s)
 
 
 def room_bytes(costs: CostGraph, node_count: int, budget_bytes: int) -> int:
@@ -151,7 +151,8 @@ def infeasible(
         where=f"step {tasks.costs.name!r}, unmodified {format_bytes(original_bytes)}",
         cause=f"{reason}: {format_bytes(least)}, {share} of the unmodified peak; "
         f"{format_bytes(tasks.costs.resident_bytes)} are weights, optimizer state, inputs and constants",
-        remedy=f"give a budget of {smallest} bytes or more{as_it_is}{parts}, or a smaller batch",
+        remedy=f'give "{budget_bytes}%", if a share was meant, or ' * (budget_bytes <= 100)
+        + f"give a budget of {smallest} bytes or more{as_it_is}{parts}, or a smaller batch",
         smallest_budget_bytes=smallest,
     )
 
