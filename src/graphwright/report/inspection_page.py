@@ -19,14 +19,12 @@ from graphwright.report.summary import (
     NO_LAYER,
     chart_top_bytes,
     decision_totals,
-    inspection_comparisons,
     inspection_facts,
     inspection_verdict,
     layers_by_share,
     live_groups,
     measured_overhead,
     origins,
-    plan_comparisons,
     plan_facts,
     plan_tone,
     plan_verdict,
@@ -66,7 +64,6 @@ def inspection_page(inspection: Inspection) -> str:
         verdict=inspection.advice.verdict if inspection.advice else inspection_verdict(inspection),
         tone="neutral" if not inspection.advice else "good" if inspection.advice.fits else "bad",
         facts=inspection_facts(inspection),
-        comparisons=inspection_comparisons(inspection),
         origins=origins(inspection),
         bars=_bars(peaks, inspection.resident_bytes),
         markers=_markers([*memory, ("lower bound", inspection.lower_bound_bytes)], _longest(peaks)),
@@ -83,7 +80,6 @@ def inspection_page(inspection: Inspection) -> str:
         runs=run_table(profile) if profile else None,
         graphs=[view["title"] for view in graphs],
         graph_time="measured time" if profile else "estimated time",
-        graph_words=_graph_words(graphs) if graphs else "",
         data=page_data(
             inspection.peak_bytes,
             inspection.advice.memory_bytes if inspection.advice else None,
@@ -131,7 +127,6 @@ def plan_page(plan: MemoryPlan) -> str:
         verdict=plan_verdict(plan),
         tone=plan_tone(plan),
         facts=plan_facts(plan),
-        comparisons=plan_comparisons(plan),
         origins=origins(plan),
         bars=_bars(peaks, plan.resident_bytes),
         markers=_markers([("budget", plan.budget_bytes), ("lower bound", plan.lower_bound_bytes)], _longest(peaks)),
@@ -259,12 +254,3 @@ def _roofline_data(roofline: Roofline) -> dict[str, Any]:
         "layers": [{**_point(p), "name": p.name or NO_LAYER, "layer": p.name} for p in roofline.layers],
         "opTypes": [_point(p) for p in roofline.op_types],
     }
-
-
-def _graph_words(graphs: Sequence[dict[str, Any]]) -> str:
-    nodes, boxes = graphs[-1]["nodeCount"], graphs[-1]["boxCount"]
-    text = f"{format_count(nodes)} operations" + "; first those from inputs to outputs, without gradients and updates" * (len(graphs) > 1)
-    text += ". Scopes are closed at first."
-    if boxes < nodes:
-        text += f" To bound the size of this page, {format_count(nodes - boxes)} of them are summed up in scopes that stay closed."
-    return text

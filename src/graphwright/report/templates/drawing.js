@@ -5,7 +5,7 @@ graphwright.drawing = (data) => {
   const picture = document.getElementById("picture"), world = document.getElementById("world"), details = document.getElementById("details");
   const SVG = "http://www.w3.org/2000/svg";
   const PAD = 12, TITLE = 20, GAP_X = 14, GAP_Y = 30, HEIGHT = 32, WIDEST = 1500, LONGEST = 34;
-  const kinds = ["", "input", "constant", "output", "summed"], hues = ["product", "norm", "element", "operation"];
+  const kinds = ["", "input", "constant", "output"], hues = ["product", "norm", "element", "operation"];
   const metric = document.getElementById("metric");
   const figures = [
     ["flops", "FLOPs", (x) => graphwright.formatFlops(x)], ["time", graphwright.report?.timeWords ?? "time", (x) => graphwright.formatTime(x)],
