@@ -157,7 +157,9 @@ class TestLikelyMistakes:
         assert "frozen, statistics move" not in kinds[False]
 
     def test_sizes_that_keep_xla_from_compiling(self) -> None:
-        step = tf.function(lambda x: tf.reduce_sum(tf.gather(x, tf.where(x[:, 0] > 0)[:, 0])), input_signature=[tf.TensorSpec((None, None))])
+        step = tf.function(
+            lambda x: tf.reduce_sum(tf.gather(x, tf.where(x[:, 0] > 0)[:, 0])), input_signature=[tf.TensorSpec((None, None))]
+        )
         traced = trace(step, feeds={"x": (8, 4)})
         found = [f for f in lint(traced, flat_step(traced)) if f.kind == "open dimension"]
         assert "leaves dimension 1 of x open" in found[0].message  # an open batch is no mistake

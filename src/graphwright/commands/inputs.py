@@ -24,6 +24,7 @@ from graphwright.errors import ArgumentError, located
 from graphwright.files import check_file_for_user
 from graphwright.plan.budget import Budget
 from graphwright.report.progress import lines_every, lines_of_progress, shown, silent, tell
+from graphwright.source.model_folder import refuse_remote
 from graphwright.source.tensorflow_import import import_tensorflow, start_quietly
 from graphwright.source.tracebacks import user_code
 from graphwright.source.trust import check_trusted, trust
@@ -151,6 +152,8 @@ def load_target(text: str, *, runs: bool = False) -> Any:
         MissingDependencyError: TensorFlow is not installed.
     """
     path = path_of(text)
+    if not path.exists():
+        refuse_remote(text)
     module_name, colon, attributes = ("", "", "") if path.exists() else text.rpartition(":")
     imports = _shared.get().get("imports") or ()
     body, of_module, *_ = map(_statements, (text, module_name, *imports))
@@ -178,7 +181,7 @@ def load_target(text: str, *, runs: bool = False) -> Any:
             members: dict[str, Any] = getattr(found, "__dict__", {})  # no property is evaluated
             here = [name for name, value in members.items() if name[0] != "_" and not inspect.ismodule(value)]
             where = f"argument TARGET, {text!r}"
-            raise ArgumentError(f"{module_name!r} has no {attribute!r}", where=where, remedy=_one_of(module_name, here))
+            raise ArgumentError(f"{module_name!r} has no {attribute!r}", where=where, remedy=_one_of(module_name, here) if here else "")
         found = getattr(found, attribute)
     from graphwright.source.load import made_by
 

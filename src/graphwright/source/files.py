@@ -38,7 +38,8 @@ def load_callable(path: Path, *, runs: bool = False) -> Any:
         GraphError, UnsupportedError: see `load`.
     """
     if not path.exists():
-        raise ArgumentError(f"there is no file or folder {str(path)!r}", argument="target")
+        remedy = "import it, and give the object; a command takes file.py:name" if ".py:" in str(path) else ""
+        raise ArgumentError(f"there is no file or folder {str(path)!r}", argument="target", remedy=remedy)
     if runs:
         check_trusted(path, "running the model")
     if path.suffix in KERAS_SUFFIXES:

@@ -12,6 +12,7 @@ from graphwright.ir.given import as_graph
 from graphwright.ir.graph import Graph
 from graphwright.source.check_types import check_types
 from graphwright.source.function_module import save_function
+from graphwright.source.keras_file import KERAS_SUFFIXES
 from graphwright.source.model_folder import is_model_folder, refuse_remote
 from graphwright.source.package import Package
 from graphwright.source.protobuf_files import serialize, too_large
@@ -90,6 +91,8 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool = False) -> No
             f"{str(target)!r} holds something else than a SavedModel, and would be lost",
             remedy="give another name, or remove the folder first",
         )
+    if target.suffix in KERAS_SUFFIXES:
+        raise ArgumentError(f"{target.name!r} is the name of a file of Keras", remedy="give a folder, or a .pb, .pbtxt or .meta file")
     if target.is_dir() == _is_file(target) and target.exists():
         raise ArgumentError(
             f"{str(target)!r} is a {'folder' if _is_file(target) else 'file'}", remedy="give another name, or remove it first"
