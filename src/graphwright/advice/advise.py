@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -111,7 +112,7 @@ def advise(
         if is_keras_model(traced.owner):
             asked += [("bfloat16", lambda: _bfloat16(own)), ("optimizer", lambda: _optimizers(own))]
         else:
-            left_out["bfloat16, optimizer"] = "known for Keras models alone: the code of another step is its user's"
+            left_out["bfloat16, optimizer"] = "offered for Keras models only"
         for name, ask in asked:
             try:
                 suggestions = ask()
@@ -259,7 +260,7 @@ def _plans(
     if own.device != HERE:
         allow, option = f'{allow}, device="{own.device}"', f"{option} --device {own.device}"
     fetched = f", outputs={own.outputs}" * bool(own.outputs)
-    call = f"gw.optimize_memory({subject}, {own.budget.given!r}{fetched}{allow})"
+    call = f"gw.optimize_memory({subject}, {json.dumps(own.budget.given)}{fetched}{allow})"
     command = f"graphwright optimize TARGET{own.fetched}{own.arguments} --budget {own.budget.given}{option}"
     suggestion = own.suggest(kind, what, plan.peak_bytes, 1 + plan.overhead, results, call, command)
     return [replace(suggestion, make=_optimized(own, verbs, time_limit_s, cache_dir))]

@@ -9,7 +9,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import wraps
@@ -99,7 +99,7 @@ Chart = Annotated[bool, typer.Option("--chart", help="Print memory over the step
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 
-_shared: ContextVar[Mapping[str, Any]] = ContextVar("the options of all that read a model", default={})  # noqa: B039 - nobody writes to it
+_running: ContextVar[typer.Context | None] = ContextVar("command", default=None)
 _WHOLE = Annotated[bool, typer.Option("--all", help="Print every section, and how each figure was obtained.")]
 _ON_ALL = {
     "trust": Annotated[bool, typer.Option("--trust", help="What the files hold may run: Lambda layers, and the model where it is run.")],
@@ -113,32 +113,41 @@ def takes_trust(command: Callable[..., None], *, shows: bool) -> Callable[..., N
     """The command with the options of all that read a model: `--trust`, progress, and `--all` where a result is shown."""
 
     @wraps(command)
-    def run(*args: Any, trust: bool, imports: list[str] | None, quiet: bool, verbose: bool, whole: bool = False, **kwargs: Any) -> None:
-        before = _shared.set({"trust": trust, "imports": imports, "whole": whole})
+    def run(context: typer.Context, **words: Any) -> None:
+        before, options = _running.set(context), {name: words.pop(name) for name in shared}
         try:
-            shows = verbose or sys.stderr.isatty()
-            with silent() if quiet else shown(lines_of_progress() if verbose else None, after_s=0.0) if shows else lines_every(_PACE_S):
-                command(*args, **kwargs)
+            verbose = options["verbose"]
+            at_once = verbose or sys.stderr.isatty()
+            progress = shown(lines_of_progress() if verbose else None, after_s=0.0) if at_once else lines_every(_PACE_S)
+            with silent() if options["quiet"] else progress:
+                command(**words)
         finally:
-            _shared.reset(before)
+            _running.reset(before)
 
     signature = inspect.signature(command, eval_str=True)
     kind = inspect.Parameter.KEYWORD_ONLY
     shared = _ON_ALL | ({"whole": _WHOLE} if shows else {})
     options = [inspect.Parameter(name, kind, default=None, annotation=option) for name, option in shared.items()]
-    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *options])  # pyright: ignore[reportAttributeAccessIssue]
-    run.__annotations__ = {**command.__annotations__, **shared}
+    first = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    run.__signature__ = signature.replace(parameters=[first, *signature.parameters.values(), *options])  # pyright: ignore[reportAttributeAccessIssue]
+    run.__annotations__ = {"context": typer.Context, **command.__annotations__, **shared}
     return run
 
 
-def shows_all() -> bool:
-    """Whether the command line asks for every section of a result."""
-    return bool(_shared.get().get("whole"))
+def running() -> typer.Context | None:
+    """The command that runs, with its parameters."""
+    return _running.get()
+
+
+def shared_option(name: str) -> Any:
+    """The value of an option that commands share: "trust", "imports" or "whole"; None outside of a command."""
+    context = _running.get()
+    return None if context is None else context.params.get(name)
 
 
 def path_of(text: str | Path) -> Path:
     """The path, trusted where the command line says so."""
-    return trust(text) if _shared.get().get("trust") else Path(text)
+    return trust(text) if shared_option("trust") else Path(text)
 
 
 def load_target(text: str, *, runs: bool = False) -> Any:
@@ -155,7 +164,7 @@ def load_target(text: str, *, runs: bool = False) -> Any:
     if not path.exists():
         refuse_remote(text)
     module_name, colon, attributes = ("", "", "") if path.exists() else text.rpartition(":")
-    imports = _shared.get().get("imports") or ()
+    imports = shared_option("imports") or ()
     body, of_module, *_ = map(_statements, (text, module_name, *imports))
     if body is not None:
         raise ArgumentError("a Python file was given", where="argument TARGET", remedy=_one_of(text, _names(body)))

@@ -8,6 +8,7 @@ from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.loops import LoopCosts
 from graphwright.analyze.workspace import onednn_enabled
 from graphwright.errors import ArgumentError, GraphError, GraphwrightError, in_words
+from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.traits.control_flow import SWITCHES
 from graphwright.ir.traits.effects import Purity
 from graphwright.ir.traits.values import OPTIMIZED
@@ -109,6 +110,7 @@ def unplanned(target: TracedStep) -> Unplanned:
     return Unplanned(flat, tasks, records, _plain_peak(target, flat, tasks, split(tasks, None), None, records))
 
 
+@garbage_collection_paused()
 def plan_step(
     target: TracedStep,
     budget: Budget | None,
@@ -214,7 +216,7 @@ def plan_step(
     if solutions[-1].status == "infeasible":
         k = len(solutions) - 1
         most = solutions[k].budget_bytes if budget_bytes is None else budget_bytes
-        raise infeasible(parts[k].tasks, solutions[k], most, originals[k], in_parts(most))
+        raise infeasible(parts[k].tasks, solutions[k], most, originals[k], in_parts(most), roles.line)
     is_new = "plan cache" not in how["plan"] and "taken over" not in how["plan"]
     if budget_bytes is not None and is_new and solutions[0].overhead > _DEAR:
         others = in_parts(budget_bytes)

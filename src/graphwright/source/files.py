@@ -13,8 +13,9 @@ from typing import Any
 from weakref import finalize
 
 from graphwright.errors import ArgumentError, FileFormatError, in_words
-from graphwright.source.keras_file import KERAS_SUFFIXES, read_keras_file
+from graphwright.source.keras_file import read_keras_file
 from graphwright.source.load import load
+from graphwright.source.model_folder import KERAS_SUFFIXES
 from graphwright.source.protobuf_files import serialize
 from graphwright.source.saved_model import parse_saved_model
 from graphwright.source.static_function import add_default_signature, check_has_values, default_signature, static_function

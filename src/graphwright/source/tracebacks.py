@@ -40,18 +40,18 @@ def creation_lines(function: Any) -> Callable[[str], tuple[tuple[str, int, str],
     """
     inner, tracing = _folders(), tuple(f"{_HERE}{room}/" for room in ("source", "step"))
     operations = {operation.name: operation for operation in getattr(function, "graph", function).get_operations()}
-    kept: dict[str, bool] = {}
+    kept: dict[str, bool | None] = {}  # None for those that trace
 
     @cache
     def lines_of(name: str) -> tuple[tuple[str, int, str], ...]:
         lines: list[tuple[str, int, str]] = []
-        for frame in (operations[name].traceback or ()) if name in operations else ():
+        for frame in operations[name].traceback.get_user_frames() if name in operations and operations[name].traceback else ():
             file = str(frame.filename)
             if file not in kept:
-                kept[file] = _is_of_user(file, inner)
-            if file.startswith(tracing):
+                kept[file] = None if file.startswith(tracing) else _is_of_user(file, inner)
+            if kept[file] is None:
                 lines.clear()
-            if kept[file]:
+            elif kept[file]:
                 lines.append((file, int(frame.lineno), str(frame.name)))
         return tuple(lines)
 
@@ -73,8 +73,9 @@ def innermost_line(function: Any) -> Callable[[str], str]:
     lines_of = creation_lines(function)
 
     def line_of(name: str) -> str:
-        found = next((lines for scope in scopes(name) if (lines := lines_of(scope))), None)
-        return "" if found is None else _place(*found[-1])
+        found = next((lines for scope in scopes(name) if (lines := lines_of(scope))), ())
+        own = next((frame for frame in reversed(found) if "-packages/" not in frame[0]), None)
+        return "" if own is None else _place(*own)
 
     return line_of
 

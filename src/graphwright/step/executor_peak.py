@@ -18,6 +18,7 @@ from graphwright.analyze.time_model import ASSUMED_ROOFS, EXECUTION_S, estimated
 from graphwright.analyze.traffic import bytes_moved
 from graphwright.analyze.workspace import onednn_enabled, workspace_bytes
 from graphwright.errors import GraphwrightError, first_line, in_words
+from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.control_flow import is_compiled_call
 from graphwright.ir.traits.effects import Purity
@@ -100,6 +101,7 @@ def why_refused(traced: TracedStep, function: Any) -> str:
         return why if why and not refusal(step) else ""
 
 
+@garbage_collection_paused()
 def ask_tensorflow(traced: TracedStep, like: Graph, question: Callable[[], Found]) -> Obtained[Found | None]:
     """The answer to a question for which TensorFlow has to prepare a step; or None, and why there is none, to be put behind "not ...".
 

@@ -16,6 +16,7 @@ import numpy as np
 from graphwright.analyze.device_models import HERE, find_device
 from graphwright.errors import ArgumentError, ErrorCode, UnknownShapeError
 from graphwright.ir.dtypes import agree, format_shape
+from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.report.progress import tell
 from graphwright.run.traced_step import TracedStep, check_step, first_batch, name_of, number_of_tensor, resolve, split_inputs, trace_call
 from graphwright.source.concrete_function import argument_names, argument_shapes, arguments_of, flat_arguments, sparse_sizes
@@ -116,6 +117,7 @@ def read_target(target: Any, outputs: Any = None, feeds: Any = None, *, runs: bo
     return load_callable(as_path(target), runs=runs) if isinstance(target, str | Path) else target
 
 
+@garbage_collection_paused()
 def trace(
     target: Any,
     *,
