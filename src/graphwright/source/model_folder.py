@@ -23,6 +23,13 @@ def is_model_folder(folder: Path) -> bool:
     return any((folder / name).is_file() for name in _GRAPH_FILES)
 
 
+def check_is_model(folder: Path) -> None:
+    """Raise `FileFormatError` unless the folder holds a SavedModel."""
+    if not is_model_folder(folder):
+        remedy = "give the folder that tf.saved_model.save wrote"
+        raise FileFormatError("there is no saved_model.pb in the folder", where=str(folder), remedy=remedy)
+
+
 def leaves_folder(name: str) -> bool:
     """Whether the path of a file, as another file tells it, leads out of the folder that it is to lie in."""
     parts = name.replace("\\", "/").split("/")
