@@ -24,17 +24,17 @@ def read_json(path: Path) -> Record:
     try:
         data: Any = json.loads(read_given(path).decode("utf-8"))
     except UnicodeDecodeError as error:
-        raise FileFormatError("is not UTF-8 text", where=str(path)) from error
+        raise FileFormatError("the file is not UTF-8 text", where=str(path)) from error
     except json.JSONDecodeError as error:
-        raise FileFormatError(f"is not JSON: {error.msg}", where=f"{path}, line {error.lineno}, column {error.colno}") from error
+        raise FileFormatError(f"the file is not JSON: {error.msg}", where=f"{path}, line {error.lineno}, column {error.colno}") from error
     except RecursionError as error:
-        raise FileFormatError("is nested too deeply", where=str(path), cause="the file was made to do harm") from error
+        raise FileFormatError("the file is nested too deeply", where=str(path), cause="the file was made to do harm") from error
     except ValueError as error:
         if isinstance(error, FileFormatError):
             raise
-        raise FileFormatError("holds a number of thousands of digits", where=str(path)) from error  # which Python refuses to read
+        raise FileFormatError("the file holds a number of thousands of digits", where=str(path)) from error  # which Python refuses to read
     if not isinstance(data, dict):
-        raise FileFormatError(f"holds a {type(data).__name__}, not an object", where=str(path))
+        raise FileFormatError(f"the file holds a {type(data).__name__}, not an object", where=str(path))
     return Record(path, data)
 
 
