@@ -39,7 +39,7 @@ def test_the_samples_agree_with_themselves() -> None:
 
 def test_an_inspection_says_what_it_needs_and_how_that_is_known() -> None:
     peak = format_bytes(INSPECTION.peak_bytes)
-    assert INSPECTION.verdict == inspection_verdict(INSPECTION) == f"train_step: peak {peak}, predicted in the traced order."
+    assert INSPECTION.verdict == inspection_verdict(INSPECTION) == f"train_step: peak {peak}, predicted for one order of its operations."
     measured = sample_inspection(measured=True)
     assert measured.measured is not None
     assert measured.verdict.endswith(f"; measured {format_bytes(measured.measured.peak_bytes)}.")

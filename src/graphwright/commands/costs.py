@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -53,6 +54,23 @@ def add_to(app: typer.Typer, panel: str) -> None:
 # What is read from the graph
 
 
+def _print_rules(wanted: bool) -> None:
+    if not wanted:
+        return
+    from graphwright.analyze.flops import built_in_rules
+
+    families: dict[str, dict[str, list[str]]] = {}
+    for op_type, rule in built_in_rules().items():
+        families.setdefault(rule.family, {}).setdefault(rule.formula, []).append(op_type)
+    for family, formulas in sorted(families.items(), key=lambda item: item[0] == "no arithmetic"):
+        echo(f"{family[0].upper()}{family[1:]}")
+        for formula, op_types in formulas.items():
+            for text, indent in ((formula, "  "), (", ".join(op_types), "      ")):
+                echo(textwrap.fill(text, 80, initial_indent=indent, subsequent_indent=indent))
+        echo("")
+    raise typer.Exit
+
+
 def flops(
     target: Target,
     batch: Batch = None,
@@ -60,6 +78,7 @@ def flops(
     outputs: Outputs = None,
     mode: ModeOption = "auto",
     as_json: AsJson = False,
+    rules: Annotated[bool, typer.Option("--rules", callback=_print_rules, is_eager=True, help="Print each op type's rule.")] = False,  # noqa: ARG001
 ) -> None:
     """FLOPs of a step: forward, backward and optimizer, per op type and per layer.
 
@@ -69,7 +88,7 @@ def flops(
     loaded = load_target(target)
     from graphwright.costs.flops import count_flops
 
-    print_result(count_flops(loaded, feeds=feeds, outputs=fetched, mode=mode, batch=batch), as_json=as_json)
+    print_result(count_flops(loaded, feeds=feeds, outputs=fetched, mode=mode, batch=batch), as_json=as_json, then="flops --all")
 
 
 def params(
@@ -178,7 +197,7 @@ def max_batch(
     from graphwright.costs.max_batch import max_batch as find_max_batch
 
     found = find_max_batch(loaded, amount, feeds, outputs=fetched, mode=mode, measure=measure, order=order, device=device)
-    print_result(found, as_json=as_json)
+    print_result(found, as_json=as_json, then="" if measure else f"max-batch --budget {budget} --measure --trust")
     if found.batch == 0:
         raise typer.Exit(EXIT_INFEASIBLE)
 
@@ -222,7 +241,8 @@ def profile(
     from graphwright.costs.profile import profile as run_profile
 
     measured = run_profile(loaded, feeds, outputs=fetched, mode=mode, batch=batch, steps=steps, inter_op_threads=threads)
-    print_result(measured.tree(**words) if words else measured, as_json=as_json)
+    then = "" if words or html else "profile --html profile.html"
+    print_result(measured.tree(**words) if words else measured, as_json=as_json, then=then)
     written = {"trace": trace and measured.write_trace(trace), "event file": tensorboard and measured.write_tensorboard(tensorboard)}
     for what, path in written.items():
         if path is not None and not as_json:
@@ -285,7 +305,7 @@ def compare(
     of_b = second_target, mode_b or mode, batch if batch_b is None else batch_b
     targets: list[tuple[Any, Mode, int | None]] = [(first_target, mode, batch), of_b]
     compared = compare_costs(*both_costs(targets, feeds, outputs=fetched, device=device, order=order))
-    print_result(compared, as_json=as_json)
+    print_result(compared, as_json=as_json, then="compare --all")
     write_html(compared, html, quiet=as_json)
 
 
@@ -342,7 +362,8 @@ def check(
         device=device,
         order=order,
     )
-    print_result(result, as_json=form == "json")
+    over = any(not finding.passed and finding.figure == "peak_bytes" for finding in result.findings)
+    print_result(result, as_json=form == "json", then=f"advise --memory {max_peak}" if max_peak and over and form == "text" else "")
     if form == "github":
         for line in result.annotations():
             echo(printable(line))  # a name with a line end would be an annotation of its own

@@ -224,7 +224,7 @@ def plan_step(
     if solutions[-1].status == "infeasible":
         k = len(solutions) - 1
         most = solutions[k].budget_bytes if budget_bytes is None else budget_bytes
-        raise infeasible(parts[k].tasks, solutions[k], most, originals[k], in_parts(most))
+        raise infeasible(parts[k].tasks, solutions[k], most, originals[k], in_parts(most), roles.line)
     is_new = "plan cache" not in how["plan"] and "taken over" not in how["plan"]
     if budget_bytes is not None and is_new and solutions[0].overhead > _DEAR:
         others = in_parts(budget_bytes)

@@ -78,7 +78,7 @@ class DecisionTotal:
 def inspection_verdict(inspection: Inspection) -> str:
     """One sentence: what the step needs at its peak, and how that is known."""
     own, measured = inspection.executor, inspection.measured
-    order = " in the traced order" if own is None else ", compiled by XLA" if own.order == "xla" else ""
+    order = " for one order of its operations" if own is None else ", compiled by XLA" if own.order == "xla" else ""
     text = f"{inspection.name}: peak {format_bytes(inspection.peak_bytes)}, predicted{order}{of_example_sizes(inspection.how)}"
     return f"{text}; measured {format_bytes(measured.peak_bytes)}." if measured else f"{text}."
 
@@ -113,7 +113,9 @@ def plan_lines(plan: MemoryPlan) -> list[str]:
     acts += [plan.rewritten] if plan.rewritten else []
     text = "; ".join(acts) or ("nothing is changed" if plan.status == "unchanged" else "changes the order of operations only")
     least = f" No plan that recomputes takes less than {format_percent(plan.least_overhead)}." if plan.least_overhead > 0 else ""
-    return [f"Proof: {plan.verification.partition(':')[0] or 'not yet'}.", f"Plan: {text}.{least}"]
+    proof = "the same operations on the same values" if "equal by structure" in plan.verification else plan.verification.partition(":")[0]
+    proof += ", but for the order of sums" if "but for the order of sums" in plan.verification else ""
+    return [f"Proof: {proof or 'not yet'}.", f"Plan: {text}.{least}"]
 
 
 def multiply_adds(inspection: Inspection) -> float:

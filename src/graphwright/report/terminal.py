@@ -19,10 +19,8 @@ from graphwright.report.layer_tree import layer_rows, total_row
 from graphwright.report.results import ROLES, Inspection, LayerCost, LayerTable, MemoryPlan, Role, Timeline
 from graphwright.report.summary import (
     NOT_MEASURED,
-    ROLE_WORDS,
     Comparison,
     DecisionTotal,
-    LiveGroup,
     Phase,
     chart_top_bytes,
     decision_totals,
@@ -41,9 +39,10 @@ from graphwright.report.summary import (
     plan_verdict,
     timeline_summary,
 )
-from graphwright.report.tables import DECISIONS, Column, chosen, layer_columns, live_group_columns
+from graphwright.report.tables import DECISIONS, Column, chosen, layer_columns
 from graphwright.report.terminal_layout import ROLE_STYLES, Page, listed
-from graphwright.report.units import format_bytes, format_count, format_flops
+from graphwright.report.terminal_peak import print_live, role_words
+from graphwright.report.units import format_bytes, format_flops
 
 __all__ = ["inspection_verdict", "plan_verdict", "print_inspection", "print_plan", "print_timeline"]
 
@@ -64,13 +63,11 @@ _DECISION_ORDER = ("save", "recompute", "offload")
 def print_inspection(inspection: Inspection, page: Page) -> None:
     page.headline(inspection_verdict(inspection))
     timeline = inspection.timeline
-    roles = sorted(((role, row[timeline.peak_step]) for role, row in timeline.bytes_by_role.items() if row), key=lambda row: -row[1])
-    page.flow([f"{ROLE_WORDS[role]} {format_bytes(nbytes)}" for role, nbytes in roles if nbytes], "   ", indent=2)
+    page.flow(role_words((role, row[timeline.peak_step]) for role, row in timeline.bytes_by_role.items() if row), "   ", indent=2)
     if inspection.executor is not None and inspection.executor.order == "xla":
         page.paragraph(f"  ({format_bytes(timeline.peak_bytes)} operation by operation, without the fusions of XLA)")
-    page.ranking(
-        "Largest", ((g.layer or g.role, g.nbytes) for g in live_groups(timeline.live_at_peak) if g.role not in _STATE), format_bytes
-    )
+    live = [group for group in live_groups(timeline.live_at_peak) if group.role not in _STATE]
+    page.ranking("Largest", ((group.layer or f"other {group.role}", group.nbytes) for group in live), format_bytes)
     for text in inspection_lines(inspection):
         page.paragraph(text)
     if page.shows("layers"):
@@ -82,8 +79,7 @@ def print_inspection(inspection: Inspection, page: Page) -> None:
     if page.shows("chart"):
         page.section("Memory over the step", *_chart(timeline, page.body_width, timeline.peak_bytes, None))
     if page.shows("all"):
-        _print_live("Live at the peak", timeline, page)
-        _print_layers(inspection.layers, page)
+        print_live("Live at the peak", timeline.live_at_peak, timeline.peak_bytes, page)
         _print_comparisons(inspection_comparisons(inspection), page)
     page.origins(origins(inspection))
 
@@ -105,7 +101,7 @@ def print_plan(plan: MemoryPlan, page: Page) -> None:
             page.section("Memory over the step, before", *_chart(plan.timeline_before, page.body_width, top, plan.budget_bytes))
         page.section("Memory over the step, planned", *_chart(plan.timeline_after, page.body_width, top, plan.budget_bytes))
     if page.shows("all"):
-        _print_live("Live at the planned peak", plan.timeline_after, page)
+        print_live("Live at the planned peak", plan.timeline_after.live_at_peak, plan.timeline_after.peak_bytes, page)
         page.section("What becomes of the residuals", *_decisions(plan, page.body_width))
     if page.shows("layers"):
         _print_layers(plan.layers, page)
@@ -205,17 +201,6 @@ def _legend(timeline: Timeline, width: int) -> Text:
             legend.append("■ ", style=f"not dim {ROLE_STYLES[role]}")
             legend.append(entry)
     return legend
-
-
-def _print_live(title: str, timeline: Timeline, page: Page) -> None:
-    groups, peak = live_groups(timeline.live_at_peak), timeline.peak_bytes
-    rows, rest = groups[:_TABLE_ROWS], groups[_TABLE_ROWS:]
-    if rest:
-        rows.append(LiveGroup(f"{format_count(len(rest))} more", "", sum(g.count for g in rest), sum(g.nbytes for g in rest)))
-    missing = peak - sum(group.nbytes for group in groups)
-    if groups and missing > 0:
-        rows.append(LiveGroup("not itemized", "", 0, missing))
-    page.table(title, rows, live_group_columns(peak), empty="not itemized")
 
 
 def _print_layers(layers: Sequence[LayerCost], page: Page) -> None:

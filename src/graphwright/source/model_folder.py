@@ -1,12 +1,14 @@
 """What lies in the folder of a SavedModel beside its graph: variables, assets, and whatever else."""
 
+import os
 import re
 import shutil
 from collections.abc import Collection
 from os import PathLike, fspath
 from pathlib import Path
 
-from graphwright.errors import ArgumentError, FileFormatError
+from graphwright.errors import ArgumentError, ErrorCode, FileFormatError
+from graphwright.files import put_back
 
 PREFIX = Path("variables") / "variables"
 """Of the names of the files that hold the values of variables."""
@@ -40,6 +42,38 @@ def refuse_remote(path: str | PathLike[str]) -> None:
             f"{fspath(path)!r} is not a file of this machine",
             remedy="copy it first, for example with gcloud storage cp -r or tf.io.gfile.copy",
         )
+
+
+def check_target(path: str | PathLike[str], *, overwrite: bool = False) -> None:
+    """Raise where `write` would, before the work is done.
+
+    Raises:
+        ArgumentError: there is something already, something else than a model would be replaced, or there is no folder to write into.
+    """
+    refuse_remote(path)
+    target = Path(path)
+    put_back(target)
+    if (target.exists() or target.is_symlink()) and not overwrite:
+        raise ArgumentError(f"there is something at {str(target)!r} already", remedy="give overwrite=True", code=ErrorCode.EXISTS)
+    folder = target.absolute().parent
+    if not folder.is_dir():
+        raise ArgumentError(f"there is no folder {str(folder)!r} to write {target.name!r} into", remedy="make it first")
+    if not os.access(folder, os.W_OK):
+        raise ArgumentError(f"nothing can be written into the folder {str(folder)!r}", cause="it belongs to somebody else, or is read-only")
+    if target.is_dir() and not is_model_folder(target) and any(target.iterdir()):
+        raise ArgumentError(
+            f"{str(target)!r} holds something else than a SavedModel, and would be lost",
+            remedy="give another name, or remove the folder first",
+        )
+    if target.is_dir() == is_graph_file(target) and target.exists():
+        raise ArgumentError(
+            f"{str(target)!r} is a {'folder' if is_graph_file(target) else 'file'}", remedy="give another name, or remove it first"
+        )
+
+
+def is_graph_file(target: Path) -> bool:
+    """Whether a path names the file of a graph, instead of the folder of a SavedModel."""
+    return target.suffix in (".pb", ".pbtxt")
 
 
 def copy_around(source: Path, target: Path, *, skip: Collection[str] = ()) -> None:

@@ -15,15 +15,18 @@ from typing import Any
 
 from graphwright.errors import FileFormatError, GraphError
 from graphwright.ir.dtypes import DTYPES
-from graphwright.ir.graph import Function, Graph
+from graphwright.ir.graph import Function, Graph, Value
 from graphwright.ir.traits.control_flow import CALL_TYPES, callee
 from graphwright.ir.traits.values import is_constant
-from graphwright.ir.traits.variables import opens_variable, shared_name
+from graphwright.ir.traits.variables import opens_variable
 from graphwright.source.attributes import shape_from_proto
 from graphwright.source.function_def import write_function
 from graphwright.source.graph_def import nodes_of
+from graphwright.source.meta_graph import OBJECTS, items_of
+from graphwright.source.named_refs import find
 from graphwright.source.outline import outline_signature
-from graphwright.source.package import Package, rename_called
+from graphwright.source.package import Package, called_by, rename_called
+from graphwright.source.protobuf_files import remove_items
 from graphwright.source.structured_values import fill_specs, full_argument_spec, result_structure, signature_structure, spec_count, specs_of
 
 
@@ -71,10 +74,11 @@ def note_objects(graph: Graph, objects: Any, package: Package) -> None:
     for k, held in enumerate(objects.nodes):
         if held.WhichOneof("kind") == "constant" and held.constant.operation in graph:
             package.object_ids.setdefault(graph[held.constant.operation].outputs[0], k)
-    by_name = {o.variable.name: k for k, o in enumerate(objects.nodes) if o.WhichOneof("kind") == "variable" and o.variable.name}
-    for node in graph.nodes:
-        if opens_variable(node) and shared_name(node) in by_name:
-            package.object_ids.setdefault(node.outputs[0], by_name[shared_name(node)])
+    for item in items_of(graph, OBJECTS):
+        name, _, k = item.decode("utf-8", "replace").rpartition(" ") if isinstance(item, bytes) else ("", "", "")
+        value = find(graph, name)
+        if isinstance(value, Value) and k.isdecimal() and int(k) < len(objects.nodes):
+            package.object_ids.setdefault(value, int(k))
 
 
 def nodes_named_by_objects(package: Package) -> dict[str, set[str]]:
@@ -89,12 +93,15 @@ def nodes_named_by_objects(package: Package) -> dict[str, set[str]]:
     return found
 
 
-def update_object_graph(graph: Graph, meta_graph: Any, package: Package, assets: Sequence[str]) -> None:
+def update_object_graph(graph: Graph, meta_graph: Any, package: Package, assets: Sequence[str]) -> set[int]:
     """Bring the object graph of a `MetaGraphDef`, whose graph and signatures are written, in line with them.
 
     Args:
         package: says which values stand for which objects.
         assets: the asset files that the numbers in the object graph mean.
+
+    Returns:
+        The variables that are gone: neither the main graph nor a function has them any more.
 
     Raises:
         GraphError: a signature reads something that no object stands for.
@@ -112,7 +119,7 @@ def update_object_graph(graph: Graph, meta_graph: Any, package: Package, assets:
     _update_function_specs(objects)
     table = signature_map_of(objects)
     if table is None and not graph.signatures:
-        return
+        return set()
     signature_map = objects.nodes[add_signature_map(objects) if table is None else table]
     children = {child.local_name: child.node_id for child in signature_map.children}
     for key in graph.signatures:
@@ -127,6 +134,21 @@ def update_object_graph(graph: Graph, meta_graph: Any, package: Package, assets:
     for key, node_id in children.items():
         if key in graph.signatures:
             signature_map.children.add(node_id=node_id, local_name=key)
+    held = {value: k for value, k in package.object_ids.items() if graph.owns(value.producer)}
+    meta_graph.collection_def[OBJECTS].bytes_list.value[:] = [f"{value.name} {k}".encode() for value, k in held.items()]
+    known = all(node.outputs[0] in held for node in graph if opens_variable(node))
+    return _forget_variables(objects, set(held.values())) if known else set()
+
+
+def _forget_variables(objects: Any, held: set[int]) -> set[int]:
+    """Make plain objects of the variables that no function captures any more; returns their numbers."""
+    needed = held.union(*(function.bound_inputs for function in objects.concrete_functions.values()))
+    gone = {k for k, node in enumerate(objects.nodes) if node.WhichOneof("kind") == "variable" and k not in needed}
+    for node in objects.nodes:
+        remove_items(node.slot_variables, lambda slot: not gone.isdisjoint((slot.original_variable_node_id, slot.slot_variable_node_id)))
+    for k in gone:
+        make_plain(objects.nodes[k])
+    return gone
 
 
 def _update_assets(meta_graph: Any, assets: Sequence[str]) -> None:
@@ -189,19 +211,13 @@ def forget_function(objects: Any, name: str) -> None:
     """A function that was removed: what named it names it no longer."""
     del objects.concrete_functions[name]
     for node in objects.nodes:
-        if name in _called(node):
+        if name in called_by(node):
             if node.WhichOneof("kind") == "function":
                 node.function.concrete_functions.remove(name)
             else:
                 make_plain(node)
-
-
-def _called(node: Any) -> Sequence[str]:
-    """The functions that an object calls."""
-    kind = node.WhichOneof("kind")
-    if kind == "bare_concrete_function":
-        return (node.bare_concrete_function.concrete_function_name,)
-    return node.function.concrete_functions if kind == "function" else ()
+        elif node.captured_tensor.concrete_function == name:
+            make_plain(node)
 
 
 def make_plain(node: Any) -> None:
@@ -319,7 +335,7 @@ def _object_of_constant(objects: Any, name: str) -> int:
 def _drop_function_if_unused(meta_graph: Any, name: str, node_id: int | None) -> None:
     """Take away the wrapper of a signature that has another one now, unless something else uses it."""
     objects = meta_graph.object_graph_def
-    if [k for k, node in enumerate(objects.nodes) if name in _called(node)] != [node_id]:
+    if [k for k, node in enumerate(objects.nodes) if name in called_by(node)] != [node_id]:
         return
     library = meta_graph.graph_def.library.function
     if any(value.func.name == name for n in nodes_of(meta_graph.graph_def) if n.op in CALL_TYPES for value in n.attr.values()):
@@ -399,11 +415,7 @@ def _take_signatures(others: Any, names: Mapping[str, str]) -> dict[str, int]:
         return {}
     kept = {names[child.local_name]: child.node_id for child in others.nodes[table].children if child.local_name in names}
     for node in others.nodes:
-        remaining = [(c.node_id, c.local_name) for c in node.children if c.node_id != table]
-        if len(remaining) != len(node.children):
-            del node.children[:]
-            for node_id, local_name in remaining:
-                node.children.add(node_id=node_id, local_name=local_name)
+        remove_items(node.children, lambda child: child.node_id == table)
     make_plain(others.nodes[table])
     return kept
 

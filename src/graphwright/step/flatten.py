@@ -183,7 +183,7 @@ def bind_sizes(graph: Graph, known: Known | None = None, measure: Measure | None
     found: list[str] = []
     measured: dict[str, Sequence[Shape]] = {}
     known, more = known or Known(), _has_unknown_sizes(graph)
-    depend = [*(node for node in graph.nodes if is_control_flow(node)), *blame_unknown_shapes(graph).values()]
+    depend = [*(node for node in graph.nodes if is_control_flow(node)), *(blame_unknown_shapes(graph).values() if more else ())]
     while more or depend:
         before = len(measured)
         if measure is not None:

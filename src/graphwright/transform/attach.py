@@ -35,6 +35,10 @@ class HoldsFiles(Protocol):
         """Whether there are files of variables and assets."""
         ...
 
+    def functions_of_state(self) -> Collection[str]:
+        """The functions that loading calls: those that make, fill and restore tables and other resources."""
+        ...
+
     def with_files(self, graph: Graph) -> Graph:
         """The graph, read again from files that its live function was saved into."""
         ...

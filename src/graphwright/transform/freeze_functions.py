@@ -6,11 +6,11 @@ import numpy as np
 
 from graphwright.errors import GraphError, UnsupportedError
 from graphwright.ir.attributes import Attribute
+from graphwright.ir.call_types import types_attribute
 from graphwright.ir.constants import Array, add_constant
 from graphwright.ir.dtypes import DType
-from graphwright.ir.edit.call_groups import types_attribute
 from graphwright.ir.edit.copying import copy_body
-from graphwright.ir.edit.insert import add_op
+from graphwright.ir.edit.insert import add_op, replace_argument
 from graphwright.ir.edit.library import unique_function_name
 from graphwright.ir.edit.reroute import replace_node, reroute_control
 from graphwright.ir.function_names import with_functions
@@ -141,12 +141,7 @@ def _bind(body: Graph, position: int, dtype: DType, *, is_loop_body: bool) -> No
     old = body.inputs[position]
     if old.dtype.name != "resource":
         return
-    attrs: dict[str, Attribute] = {**old.producer.attrs, "T": dtype}
-    for key in ("_output_shapes", "_handle_dtypes", "_handle_shapes"):
-        attrs.pop(key, None)
-    argument = body.add_node("_Arg", body.unique_name(f"{old.producer.name}_value"), attrs=attrs, output_types=[(dtype, None)])
-    new = argument.outputs[0]
-    body.inputs = [new if v is old else v for v in body.inputs]
+    new = replace_argument(body, position, dtype, None)
     passed_on = _read_from(body, old, new)
     if passed_on:
         if not is_loop_body:
@@ -154,7 +149,7 @@ def _bind(body: Graph, position: int, dtype: DType, *, is_loop_body: bool) -> No
         body.outputs = [new if v in passed_on else v for v in body.outputs]
     body.control_outputs = [n for n in body.control_outputs if body.owns(n)]
     _drop(body, [*(v.producer for v in passed_on), old.producer])
-    body.sort_nodes([argument, *(n for n in body.nodes if n is not argument)])
+    body.sort_nodes([new.producer, *(n for n in body.nodes if n is not new.producer)])
 
 
 def _read_from(body: Graph, old: Value, new: Value) -> set[Value]:

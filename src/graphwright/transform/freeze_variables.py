@@ -12,7 +12,7 @@ from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.constants import Array, add_constant
 from graphwright.ir.dtypes import DTYPES, DType
-from graphwright.ir.edit.reroute import reroute_control
+from graphwright.ir.edit.reroute import reroute_control, take_name
 from graphwright.ir.given import Written, edits_in_place, values_beside
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.control_flow import ENTERS, SWITCHES, is_control_flow
@@ -22,6 +22,7 @@ from graphwright.ir.walk import backward_reachable, fetched_values
 from graphwright.transform.freeze_functions import bind_arguments, check_arguments, read_from
 from graphwright.transform.inline_calls import inline_calls
 from graphwright.transform.interface import output_values, put_in_order
+from graphwright.transform.one_copy import leave_one_copy
 from graphwright.transform.strip_training import drop_collections, forget_items, remove_unneeded
 
 
@@ -82,7 +83,7 @@ def freeze_variables(graph: Graph, values: Mapping[str, Any] | None = None, *, p
             raise ArgumentError(
                 f"{len(missing)} variable{'s have' if len(missing) > 1 else ' has'} no value: {', '.join(missing[:5])}",
                 argument="values",
-                remedy="give a value for each, or freeze only some with partial=True; a command takes them from --checkpoint",
+                remedy="give a value for each, or freeze only some with partial=True",
             )
         for item in frozen:
             _check_uses(graph, item.value, _dtype_of(graph, item.value, item.array), needed)
@@ -92,6 +93,8 @@ def freeze_variables(graph: Graph, values: Mapping[str, Any] | None = None, *, p
         for item in frozen:
             _freeze(graph, item, needed)
         remove_unneeded(graph)
+        if not missing:
+            leave_one_copy(graph)
         put_in_order(graph)
         if not states_outputs:
             graph.outputs = ()
@@ -139,9 +142,12 @@ def _array(graph: Graph, value: Value, given: Any) -> Array:
     array = np.asarray(given)
     dtype = _dtype_of(graph, value, array)
     if dtype.name == "string":
-        raise UnsupportedError(f"the variable {name!r} holds strings", where=f"node {name!r}")
-    if str(array.dtype) != dtype.name and not (array.dtype.kind == np.dtype("float32" if dtype.name == "bfloat16" else dtype.name).kind):
-        raise ArgumentError(f"the value of {name!r} has dtype {array.dtype}, the variable {dtype}", argument="values")
+        array = np.asarray(given, object)
+        fits = all(isinstance(text, str | bytes) for text in array.flat)
+    else:
+        fits = str(array.dtype) == dtype.name or array.dtype.kind == np.dtype("float32" if dtype.name == "bfloat16" else dtype.name).kind
+    if not fits:
+        raise ArgumentError(f"the value of {name!r} has dtype {np.asarray(given).dtype}, the variable {dtype}", argument="values")
     stated = value.producer.attrs.get("shape")
     shape = stated.shape if isinstance(stated, ShapeAttribute) else None
     if value in graph.variables:
@@ -150,7 +156,7 @@ def _array(graph: Graph, value: Value, given: Any) -> Array:
         shape = next((c.outputs[0].shape for c in value.consumers if is_read(c)), None)
     if shape is not None and (len(shape) != array.ndim or any(a not in (None, b) for a, b in zip(shape, array.shape, strict=True))):
         raise ArgumentError(f"the value of {name!r} has shape {array.shape}, the variable {shape}", argument="values")
-    return array if dtype.name == "bfloat16" else array.astype(dtype.name)
+    return array if dtype.name in ("bfloat16", "string") else array.astype(dtype.name)
 
 
 _HAND_ON = IDENTITIES | ENTERS | SWITCHES
@@ -180,12 +186,17 @@ def _check_uses(graph: Graph, value: Value, dtype: DType, needed: set[Node]) -> 
 
 
 def _written(value: Value, node: Node) -> UnsupportedError:
+    signatures = value.producer.graph.signatures
+    others = [key for key, known in signatures.items() if node not in backward_reachable(v.producer for v in known.outputs.values())]
+    way = "export the model as it is for inference, training=False"
+    if others and len(others) < len(signatures):
+        way = f"keep only the signatures that do not change it (keep_signatures): {', '.join(others)}"
     return UnsupportedError(
         f"the variable {value.producer.name!r} is also used by {node.name!r}, a {node.op_type}",
         where=f"node {node.name!r}",
         cause="what is served changes the variable, as a batch norm does that was exported in training mode, or hands it on to an op that "
         "needs a variable",
-        remedy="export the model as it is for inference, training=False; or leave this variable alone: freeze the others with partial=True",
+        remedy=f"{way}; or leave this variable alone: freeze the others with partial=True",
     )
 
 
@@ -263,7 +274,7 @@ def _bind(graph: Graph, resource: Value, constant: Value, needed: set[Node]) -> 
             for old, new in zip(node.outputs, made.outputs, strict=True):
                 _bind(graph, old, new, needed)
             needed.add(made)
-            _take_name(graph, node, made)
+            take_name(graph, node, made)
         else:
             bind_arguments(graph, node, dict.fromkeys(indices, constant))
 
@@ -280,14 +291,3 @@ def _taken_in(graph: Graph, node: Node, value: Value) -> Node:
         device=node.device,
         extra=node.extra,
     )
-
-
-def _take_name(graph: Graph, old: Node, new: Node) -> None:
-    """Let a node go on under the name of one that is not read any more."""
-    if graph.is_border(old) or any(v.uses for v in old.outputs):
-        return
-    reroute_control([new], old)
-    graph.replace_in_collections(old, new)
-    name = old.name
-    graph.remove_node(old)
-    graph.rename(new, name)

@@ -20,6 +20,7 @@ from graphwright.ir.traits.values import MAY_BE_FED, STOPS_GRADIENTS
 from graphwright.ir.traits.variables import makes_table
 from graphwright.ir.walk import needed_nodes, served_variables
 from graphwright.transform.interface import described, find_in_signatures, find_value, put_in_order
+from graphwright.transform.known_branches import take_decided_branches
 
 _TRAINING_COLLECTIONS = frozenset(
     "train_op summaries summary_op losses regularization_losses update_ops trainable_variables moving_average_variables "
@@ -42,8 +43,9 @@ def strip_training(
     """Remove all that outputs and signatures do not need: gradients, optimizers, summaries, losses; returns how many nodes.
 
     Inputs that only training knows, such as `keep_prob` or `is_training`, become constants where
-    `constants` gives their values. `StopGradient` nodes go too. What initializes tables and
-    restores variables stays, and so do the bodies of functions as they are.
+    `constants` gives their values; of a branch that they decide, in functions too, only the one that is taken stays, without what the
+    other one assigns. `StopGradient` nodes go too. What initializes tables and restores variables stays, and so do the bodies of
+    functions as they are.
 
     Args:
         outputs: values to keep besides; where given, they become the outputs of the graph.
@@ -81,6 +83,8 @@ def strip_training(
             _make_constant(graph, value, array)
         _pass_through(graph)
         drop_collections(graph, keep_variables=keep_variables)
+        if bound:
+            take_decided_branches(graph)
         remove_unneeded(graph)
         left = [] if keep_variables else served_variables(graph)
         if left:
