@@ -95,12 +95,6 @@ class Record:
             raise self.fail(name, f"must be text of whole characters, it is {value!a:.60}")
         return value
 
-    def flag(self, name: str) -> bool:
-        value = self.value(name)
-        if not isinstance(value, bool):
-            raise self.fail(name, f"must be true or false, it is {value!r:.60}")
-        return value
-
     def indices(self, name: str, count: int) -> tuple[int, ...]:
         """A list of whole numbers below `count`."""
         return self._integers(self.value(name), name, count)
