@@ -124,3 +124,13 @@ def test_what_an_error_carries_survives_pickling():
     again = pickle.loads(pickle.dumps(error))  # noqa: S301 - made here
     assert (again.argument, again.item, again.code) == ("feeds", "x", "open_input")
     assert again.where == error.where == "feeds['x'], step 'f', at batch size 3"
+
+
+def test_the_origin_of_an_error_is_found_in_a_circle_too():
+    first, second = ValueError("first"), KeyError("second")
+    second.__cause__ = first
+    assert errors.origin_of(second) is first
+    first.__cause__ = first
+    assert errors.origin_of(second) is first
+    first.__cause__ = second
+    assert errors.origin_of(second) in (first, second)

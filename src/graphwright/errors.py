@@ -143,7 +143,9 @@ def first_line(error: BaseException) -> str:
 
 def origin_of(error: BaseException) -> BaseException:
     """The error that was raised first, where others were raised because of it."""
-    while (before := error.__cause__ or error.__context__) is not None:
+    seen: set[int] = set()  # an error may be its own cause
+    while (before := error.__cause__ or error.__context__) is not None and id(error) not in seen:
+        seen.add(id(error))
         error = before
     return error
 
