@@ -1,6 +1,7 @@
 """Each mistake that users make gets an error of its own, which names the place and the remedy."""
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -61,6 +62,11 @@ class TestShapes:
     def test_a_feed_that_is_no_shape(self, shape):
         with pytest.raises(gw.ArgumentError, match=r"not a shape|leaves a size open|x=5 was taken as a number"):
             gw.inspect(make_step(), feeds={"x": shape, "y": (256, 32)})
+
+    def test_sizes_of_numpy_are_whole_numbers(self):
+        feeds = {"x": tuple(np.array([4, 32])), "y": (np.int32(4), 32)}
+        assert gw.predict_peak(make_step(), feeds).peak_bytes > 0
+        assert gw.count_flops(make_model(), {"x": feeds["x"]}, mode="infer").total > 0
 
     def test_a_dimension_that_only_the_run_knows(self):
         @tf.function

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Integral
 from typing import Any, TypeVar, cast
 
 from graphwright.errors import ArgumentError, ErrorCode, GraphwrightError, UnknownShapeError
@@ -76,7 +77,8 @@ def is_nested(feed: Feed) -> bool:
     if not isinstance(feed, list | tuple):
         return isinstance(feed, Mapping)
     parts = cast("list[Any] | tuple[Any, ...]", feed)
-    return any(isinstance(part, list | tuple | Mapping) or hasattr(part, "shape") or hasattr(part, "rank") for part in parts)
+    others = [part for part in parts if not isinstance(part, Integral)]  # sizes of NumPy have shapes
+    return any(isinstance(part, list | tuple | Mapping) or hasattr(part, "shape") or hasattr(part, "rank") for part in others)
 
 
 def is_value(feed: Feed) -> bool:
@@ -119,9 +121,9 @@ def declared_shape(path: str, feed: Feed) -> Shape:
     try:
         dims: tuple[Any, ...] = tuple(shape.as_list() if hasattr(shape, "as_list") else shape)
         for d in dims:
-            if d is not None and (isinstance(d, bool) or not isinstance(d, int) or d < 0):
+            if d is not None and (isinstance(d, bool) or not isinstance(d, Integral) or d < 0):
                 raise ValueError(d)
-        return dims
+        return tuple(d if d is None else int(d) for d in dims)
     except (TypeError, ValueError) as error:
         raise ArgumentError(
             f"the feed {feed!r} is not a shape",

@@ -427,9 +427,10 @@ def _bound(name: str, function: Any, feeds: Mapping[str, Feed], owner: Any, open
         given = fed.get(k)
         if not agree(given, shape):
             raise ArgumentError(f"the feed {given} does not fit {format_shape(shape)}", argument="feeds", item=key)
-        dtype, own = getattr(feeds.get(key), "dtype", None), function.inputs[k].dtype
-        if dtype not in (None, own):
-            raise ArgumentError(f"the feed is of type {dtype.name}, and the step takes {own.name}", argument="feeds", item=key)
+        feed: Any = feeds.get(key)
+        own = function.inputs[k].dtype
+        if isinstance(feed, import_tensorflow().TensorSpec) and feed.dtype != own:
+            raise ArgumentError(f"the feed is of type {feed.dtype.name}, and the step takes {own.name}", argument="feeds", item=key)
         shape = given if given is not None else entries.get(k, shape)
         if shape and shape[0] is None and open_batch is not None:
             shape = (open_batch, *shape[1:])
