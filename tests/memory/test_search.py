@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("tensorflow")
+
+import tensorflow as tf
 
 import graphwright as gw
 from graphwright.errors import InfeasibleError
@@ -44,6 +47,48 @@ def test_parts_get_time_of_their_own(monkeypatch: pytest.MonkeyPatch, allow: Any
     assert handed_out[0] == 8.0
     assert sum(handed_out[1:]) <= 8.0 * 0.6
     assert allow != "all" or max(seconds or 9.0 for seconds in longest) <= 8.0
+
+
+def _products(x: Any, w: Any) -> Any:
+    for _ in range(6):
+        x = tf.nn.softmax(x @ w[0, 0])
+    return x
+
+
+STEPS: dict[str, Callable[[Any, Any], Any]] = {
+    "convolutions": lambda x, w: tf.nn.relu(tf.nn.conv2d(tf.nn.relu(tf.nn.conv2d(x, w, 1, "SAME")), w, 1, "SAME")),
+    "products": _products,
+    "a branch beside it": lambda x, w: tf.tanh(tf.nn.conv2d(x, w, 1, "SAME")) * x + tf.sigmoid(x),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_searches_that_find_nothing_keep_the_limit_together(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches that take all that they may: the step as it is, its parts together as long, and the longer one of the default."""
+    spent: list[float] = []
+    solve = search.solve_with_room
+
+    def whole(costs: Any, nodes: int, budget: int, time_limit_s: float, progress: Any, *, longest_s: float | None) -> Any:
+        spent.append(2 * time_limit_s if longest_s is None else longest_s)
+        return solve(costs, nodes, 1, 1e-3, progress, longest_s=1e-3)
+
+    monkeypatch.setattr(search, "solve_with_room", whole)
+    monkeypatch.setattr(search, "now", lambda: sum(spent))
+    monkeypatch.setattr(search.Search, "_keeps", lambda *_: False)
+    kernel = tf.Variable(np.full((3, 3, 8, 8), 0.01, np.float32))
+
+    @tf.function
+    def step(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(STEPS[name](x, kernel) ** 2)
+        kernel.assign_sub(tape.gradient(loss, kernel))
+        return loss
+
+    with contextlib.suppress(InfeasibleError):
+        gw.optimize_memory(step, 0.3, inputs=tf.ones((16, 24, 24, 8)), allow="all", cache_dir=None, time_limit_s=6.0, verify=False)
+    assert len(spent) > 2
+    assert (spent[0], spent[-1]) == (6.0, 12.0)
+    assert sum(spent[1:-1]) <= 1.1 * 6.0
 
 
 @pytest.mark.parametrize(("overhead", "tried"), [(0.02, False), (0.05, True)])

@@ -165,8 +165,7 @@ class KeptFigures:
 
     def keep(self) -> None:
         """Write what was found since it was read."""
-        data = self._data()
-        if self._path is not None and self.peak is not None and data != self._known:
+        if self._path is not None and self.peak is not None and (data := self._data()) != self._known:
             _write(self._path, data)
             self._known = data
 

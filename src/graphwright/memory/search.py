@@ -344,7 +344,8 @@ class Search:
                 tight = [candidate]
         for place, candidate in enumerate(worth if self._keeps(best) else worth[::-1] or tight):  # at first what is easiest to find
             price = self._price(best[1].found)
-            if budget is not None and (candidate.slower >= price or (place and time.is_over and price <= _DEAREST)):
+            is_late = time.unspent_s <= 0 or (place > 0 and time.is_over and price <= _DEAREST)
+            if budget is not None and (candidate.slower >= price or is_late):
                 break
             part, share_s, begun = split(candidate.tasks, None)[0], time.take(1 / (solves_left - place)), now()
             how, slower, longest_s = candidate.how, candidate.slower, 0.0 if self._keeps(best) or not worth else time.unspent_s

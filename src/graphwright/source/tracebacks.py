@@ -70,12 +70,12 @@ def innermost_line(function: Any) -> Callable[[str], str]:
     >>> line_of("add/inner").endswith(":2 double"), line_of("sub")
     (True, '')
     """
-    lines_of = creation_lines(function)
+    lines_of, place = creation_lines(function), cache(_place)
 
     def line_of(name: str) -> str:
         found = next((lines for scope in scopes(name) if (lines := lines_of(scope))), ())
         own = next((frame for frame in reversed(found) if "-packages/" not in frame[0]), None)
-        return "" if own is None else _place(*own)
+        return "" if own is None else place(*own)
 
     return line_of
 
