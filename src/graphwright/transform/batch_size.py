@@ -56,7 +56,7 @@ def change_batch_size(
     changed = len(chosen)
     with graph.restored_on_error():
         with _no_rules(graph) as rules:
-            if any(is_call(node, graph) for value in chosen for node in value.consumers):
+            if any(is_call(node, graph) for node in walk_forward(chosen)):
                 inline_calls(graph)
             having = [value for value in chosen if old not in (None, size) and (value.last_shape or ())[axis] == old]
             trace = BatchTrace(graph, rules, old or 1)

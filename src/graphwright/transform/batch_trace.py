@@ -37,6 +37,7 @@ from graphwright.ir.settle import ShapeRule
 from graphwright.ir.traits.arithmetic import SCALES, TAKES_OUT_OF_LIST
 from graphwright.ir.traits.control_flow import (
     BRANCHES,
+    CALL_TYPES,
     ENTERS,
     HANDS_ON_IN_TF1,
     LOOPS,
@@ -49,15 +50,16 @@ from graphwright.ir.traits.control_flow import (
 )
 from graphwright.ir.traits.rounds import is_both, is_less, is_list, keeps_length, reserves, unstacks
 from graphwright.ir.traits.values import IDENTITIES, RESHAPES, index_behind, is_constant, origin
-from graphwright.ir.walk import topological_order
+from graphwright.ir.walk import backward_reachable, topological_order
 from graphwright.transform.batch_rows import map_rows
 from graphwright.transform.constant_values import Constants, remove_unread
+from graphwright.transform.interface import output_values
 
 RATIO = 13
 """How many times as large the other batch is: a prime, of which hardly a size is a multiple by chance."""
 _PASSES = 40
 _HANDS_ON = HANDS_ON_IN_TF1 | IDENTITIES
-_FUNCTIONS = BRANCHES | LOOPS
+_FUNCTIONS = BRANCHES | LOOPS | CALL_TYPES
 _RULES = {**RULES, "CropAndResize": rows("---- n- n - -> n---")}
 _COUNTS_ON = frozenset("Range Tile BroadcastTo Transpose Pack ConcatV2".split()) | RESHAPES | IDENTITIES
 _SCATTERS = frozenset(f"TensorScatter{kind}" for kind in ("Update", "Add", "Sub", "Min", "Max"))
@@ -137,8 +139,14 @@ class BatchTrace:
             with suppress(_ChangedError):
                 self._pass(self.graph)
                 if not self._is_changed:
+                    self._check_outputs()
                     return
         raise GraphError("the sizes that follow the batch come to no end", where=f"graph {self.graph.name!r}")
+
+    def _check_outputs(self) -> None:
+        for value in output_values(self.graph):
+            if value in self._behind and self.size(value, 0) == self.old and not self._grown(value):
+                self.refuse(value.producer, f"makes an output whose first dimension is {self.old}, and does not follow the batch")
 
     def _begin(self, graph: Graph) -> None:
         """Note the shapes of a graph as it is, and which dimensions go together."""
@@ -202,6 +210,7 @@ class BatchTrace:
             (_FUNCTIONS, self._run),
             (MERGES | NEXT_ITERATIONS, self._meet),
             (SCALES, self._divide),
+            (frozenset({"TopKV2"}), self._order),
             (frozenset({"EnsureShape", "TensorListStack"}), self._forget),
         )
 
@@ -359,10 +368,16 @@ class BatchTrace:
         grown = {label: power for label, k, axis in places if (power := self._power(node.inputs[k], axis))}
         repeats = _RULES.get(node.op_type) in (by_elements, matrix_product)
         for label, k, axis in places:
-            if label in grown and not (repeats and self.size(node.inputs[k], axis) == 1):
+            value = node.inputs[k]
+            if label in grown and not (repeats and self.size(value, axis) == 1):
                 self._grow(node, k, axis)
+            elif label in grown and self.old == 1 and value not in self._behind and self._counts_one(value):
+                self.refuse(node, f"reads {value.name!r}, which may count the one example")
         for k, element in ((k, e) for k, each in labels.sizes.items() for e, label in enumerate(each) if label in grown):
             self._scale(node, k, element, grown[labels.sizes[k][element]])
+
+    def _counts_one(self, value: Value) -> bool:
+        return any(node.op_type == "Range" and self.size(node.outputs[0], 0) == 1 for node in backward_reachable([value.producer]))
 
     def _check_apart(self, node: Node, labels: Dimensions | None) -> None:
         """With a batch of one example, what is computed along a dimension that holds it and more was not meant for several examples."""
@@ -411,7 +426,8 @@ class BatchTrace:
         """Repeat rows that are all alike, count examples on, or make a larger diagonal."""
         value, name, graph = node.inputs[index], f"{node.name}/batch", node.graph
         dtype, count = value.dtype, array.shape[axis]
-        step: Any = np.moveaxis(array, axis, 0).reshape(count, -1)[1:2, 0] if count > 1 else np.ones(1, np.int32)
+        is_counted = count > 1 and dtype.name in _IN_RANGES
+        step: Any = np.diff(np.moveaxis(array, axis, 0).reshape(count, -1)[:2, 0]) if is_counted else np.ones(1, np.int32)
         line = np.reshape(step * np.arange(count, dtype=np.int64), [-1 if k == axis else 1 for k in range(array.ndim)])
         first = np.take(array, [0], axis)
 
@@ -434,11 +450,13 @@ class BatchTrace:
             made = add_op(graph, "OneHot", name, inputs, dtype, array.shape, T=dtype, TI=_INT, axis=-1)
             self._scale(made.producer, 1)
             self.now[made] = (count * RATIO, count * RATIO)
-        elif (array == line).all() and dtype.name in _IN_RANGES:
+        elif is_counted and (array == first + line).all():
             made = count_to(count * step[0], step[0], dtype)
             if array.ndim > 1:
                 shape = constant("column", np.array([-1 if k == axis else 1 for k in range(array.ndim)], np.int32))
                 made = add_op(graph, "Reshape", f"{name}/rows", [made, shape], dtype, line.shape, T=dtype, Tshape=_INT)
+            if first.any():
+                made = add_op(graph, "AddV2", f"{name}/rows", [made, constant("first", first, dtype)], dtype, array.shape, T=dtype)
         else:
             why = f"reads the constant {value.producer.name!r}, which has a row of its own for each of {count} examples"
             self.refuse(node, why, "it was made for one batch, and other batches have no such rows")
@@ -459,7 +477,7 @@ class BatchTrace:
             self._grow(node, next(k for k, v in enumerate(node.inputs) if not is_back_edge(v, node)), axis)
         elif node.op_type in _HANDS_ON | LOOPS:
             self._grow(node, index_behind(value), axis)
-        elif node.op_type in BRANCHES:
+        elif node.op_type in _FUNCTIONS:
             for name in called_functions(node):
                 self._grow_result(node.graph.functions[name].body, value.index, axis)
         elif node.op_type in RESHAPES:
@@ -514,7 +532,7 @@ class BatchTrace:
         value, is_strided = node.inputs[0], node.op_type == "StridedSlice"
         begins, ends = (None if (array := self._array(node, k)) is None else array.tolist() for k in (1, 2))
         shrinks, *masks = (number(node, f"{name}_mask") for name in _MASKS)
-        axis, places = 0, len(begins or ends or ()) if is_strided else len(self.then[value] or ())
+        axis, places = 0, (self.size(node.inputs[1], 0) or 0) if is_strided else len(self.then[value] or ())
         for k in range(places):
             is_begin, is_end, is_new, is_rest = (mask >> k & 1 for mask in masks)
             if is_rest:
@@ -527,7 +545,7 @@ class BatchTrace:
                 continue
             if shrinks >> k & 1:
                 if begin is None:
-                    self._count_rounds(node, size, size * RATIO)
+                    self._count_rounds(node, size, size * RATIO, axis - 1)
                 elif self.old == 1 or begin not in (0, -1):
                     self._map_rows(node, f"reads example {begin} of {size} alone")
             elif begin is not None and ends is not None:
@@ -581,7 +599,10 @@ class BatchTrace:
         size = self.size(node.inputs[data], axis)
         if node.op_type in _SCATTERS and self._power(node.inputs[2], 0):
             self._grow(node, index, 0)
-        if not self._power(node.inputs[data], axis):
+        power = self._power(node.inputs[data], axis)
+        if numbers is None and size is not None and math.prod(d or 0 for d in self.then[node.inputs[index]] or ()) == 1:
+            self._count_rounds(node, size, size * RATIO**power, axis)
+        elif not power:
             if node.inputs[index] in self._counting and size == self.old:
                 self._grow(node, data, axis)
         elif numbers is not None:
@@ -590,8 +611,13 @@ class BatchTrace:
                 self._grow(node, index, 0)
             elif picked.any() or self.old == 1:
                 self.refuse(node, f"picks examples {picked[:8].tolist()} by number", "which these are of another batch is not known")
-        elif not self.then.get(node.inputs[index]):
-            self._count_rounds(node, size, (size or 0) * RATIO)
+
+    def _order(self, node: Node) -> None:
+        """All examples, in another order."""
+        value = node.inputs[0]
+        last, count = len(self.then[value] or ()) - 1, self._array(node, 1)
+        if self._power(value, last) and count is not None and int(count) == self.size(value, last):
+            self._scale(node, 1)
 
     def _place(self, node: Node) -> None:
         """As many rows as a number says, which are counted by examples."""
@@ -611,7 +637,7 @@ class BatchTrace:
             by = float(array.reshape(())) ** (-1 if is_product else 1)
             parts = {math.prod(part): len(part) for n in range(len(sizes) + 1) for part in combinations(sizes, n)}
             whole_number = round(by) if abs(by - round(by)) <= 1e-5 * abs(by) else 0
-            if self.old > 1 and parts.get(whole_number) == len(sizes):
+            if (self.old > 1 or whole_number == 1) and parts.get(whole_number) == len(sizes):
                 self._scale(node, k, 0, -degree if is_product else degree)
             elif self.old > 1 and whole_number and whole_number % self.old == 0 and whole_number // self.old in parts:
                 self._scale(node, k, 0, -1 if is_product else 1)
@@ -647,7 +673,7 @@ class BatchTrace:
 
     # Loops and functions
 
-    def _count_rounds(self, node: Node, then: int | None, now: int | None) -> None:
+    def _count_rounds(self, node: Node, then: int | None, now: int | None, axis: int = 0) -> None:
         """Let a loop that reads or writes one of so many rows in each round make as many rounds."""
         known = [(n, k, array) for n, k in self._bounds(node) if (array := self._array(n, k)) is not None]
         same = [(n, k) for n, k, array in known if array == then]
@@ -658,6 +684,8 @@ class BatchTrace:
                 self.refuse(node, f"reads one of {then} examples in each round of a loop that makes {known[0][2]} rounds")
             for n, k in same:
                 self._scale(n, k)
+        elif any(self._array(n, k, now=True) != then for n, k in same) and not is_list(node.inputs[0]):
+            self._grow(node, 0, axis)
         elif any(self._array(n, k, now=True) != then for n, k in same):
             value, made = node.inputs[0], node.inputs[0].producer
             while (before := self._handed_on(value)) is not None or (made.graph in self._callers and value in made.graph.inputs):
@@ -691,15 +719,15 @@ class BatchTrace:
 
     def _run(self, node: Node) -> None:
         """The functions of a loop or a branch."""
-        offset = 0 if node.op_type in LOOPS else 1
+        offset, is_loop = int(node.op_type in BRANCHES), node.op_type in LOOPS
         bodies = {name: node.graph.functions[name].body for name in called_functions(node)}
         self._inferred(node, self.now)
         for name, body in bodies.items():
             if self._callers.setdefault(body, (node, offset))[0] is not node:
                 self.refuse(node, f"runs the function {name!r}, which others run too")
             for argument, value in zip(body.inputs, node.inputs[offset:], strict=True):
-                is_new = argument not in self.then
-                self.then[argument] = self.then[value] if is_new or not is_list(value) else self.then[argument]
+                if argument not in self.then or is_list(value):
+                    self.then[argument] = self.then[value]
                 self._behind.update([argument] if value in self._behind else ())
                 self._lengths.update({argument: self._lengths[value]} if value in self._lengths else {})
             if not any(n in self._labels for n in body.nodes):
@@ -707,12 +735,12 @@ class BatchTrace:
             self.now.update((a, self.now.get(v, self.then[v])) for a, v in zip(body.inputs, node.inputs[offset:], strict=True))
         for body in bodies.values():
             self._pass(body)
-        ways = [body for name, body in bodies.items() if offset or name in called_functions(node, "body")]
+        ways = [body for name, body in bodies.items() if not is_loop or name in called_functions(node, "body")]
         for k, value in enumerate(node.outputs):
-            grown = {axis for body in ways for v in (body.outputs[k], *([] if offset else [body.inputs[k]])) for axis in self._grown(v)}
-            self.now[value] = self.then[value] if offset else self.now.get(node.inputs[k], self.then[value])
-            for axis in grown:
-                if not offset and not self._power(node.inputs[k], axis):
+            self.now[value] = self.now.get(node.inputs[k], self.then[value]) if is_loop else self.then[value]
+            results = [v for body in ways for v in (body.outputs[k], *(body.inputs[k : k + 1] if is_loop else ()))]
+            for axis in {axis for v in results for axis in self._grown(v)}:
+                if is_loop:
                     self._grow(node, k, axis)
                 for body in ways:
                     if not self._power(body.outputs[k], axis):
