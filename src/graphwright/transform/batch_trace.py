@@ -14,7 +14,7 @@ was repeated for it, by as many terms as there are.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -118,24 +118,31 @@ class BatchTrace:
         self._callers: dict[Graph, tuple[Node, int]] = {}
         self._frames: dict[Graph, dict[Node, tuple[str, ...]]] = {}
         self._asked: set[tuple[Node, int, int]] = set()
+        self._fed: Mapping[Value, Shape] = {}
+        self._later: set[Value] = set()  # what loops make depend on the batch in the second round
         self._is_changed = False
         self._constants = Constants(lambda node: node in self._baked or (node.op_type in SCALES and node.outputs[0].last_shape != ()))
 
-    def follow(self, larger: Mapping[Value, Shape]) -> None:
+    def follow(self, larger: Mapping[Value, Shape], defaults: bool) -> None:
         """Let all that was written down for the batch follow it, where these inputs have other shapes.
+
+        Args:
+            defaults: whether the values that inputs have when nobody feeds them follow too.
 
         Raises:
             GraphError: of a node it is not known how it would follow the batch.
         """
         self._begin(self.graph)
-        self.now = dict(larger)
-        for node, value in ((value.producer, value) for value in larger if value.producer.inputs):  # a default that is fed at times
-            for axis in self._grown(value):
-                self._grow(node, 0, axis)
+        for node in self.graph.nodes:
+            if node.op_type.startswith("TensorArray"):
+                self.refuse(node, "is of an array of TF1, whose sizes are not followed")
+        self.now, self._fed = dict(larger), larger
+        for value, axis in ((v, a) for v in larger for a in self._grown(v) if defaults and v.producer.inputs):
+            self._grow(value.producer, 0, axis)
         for _ in range(_PASSES):
             self._is_changed = False
             self.now, self._lengths, self._digits, self._terms, self._counting = dict(larger), {}, {}, {}, set()
-            self._behind = {*larger, *(node.outputs[0] for node in self._baked)}
+            self._behind = {*larger, *self._later, *(node.outputs[0] for node in self._baked)}
             with suppress(_ChangedError):
                 self._pass(self.graph)
                 if not self._is_changed:
@@ -171,7 +178,8 @@ class BatchTrace:
             self.then.update((value, value.last_shape) for value in node.outputs if value not in self.then)
             is_behind = any(value in self._behind for value in node.inputs if not is_back_edge(value, node))
             self._behind.update(node.outputs if is_behind else ())
-            if is_behind or (node.inputs and any(map(is_list, (*node.inputs, *node.outputs)))):
+            is_read = is_behind or (node.inputs and any(map(is_list, (*node.inputs, *node.outputs))))
+            if is_read and self._fed.keys().isdisjoint(node.outputs):
                 self._visit(node)
             self.now.update((value, self.then[value]) for value in node.outputs if value not in self.now)
             self._write(node, self.now)
@@ -377,7 +385,10 @@ class BatchTrace:
             self._scale(node, k, element, grown[labels.sizes[k][element]])
 
     def _counts_one(self, value: Value) -> bool:
-        return any(node.op_type == "Range" and self.size(node.outputs[0], 0) == 1 for node in backward_reachable([value.producer]))
+        """Whether a batch of one example may have made a value: its number, or a mean over it."""
+        before = backward_reachable([value.producer])
+        divided = any(node.op_type in SCALES and (array := self._array(node, 1)) is not None and (array == 1).all() for node in before)
+        return divided or any(node.op_type == "Range" and self.size(node.outputs[0], 0) == 1 for node in before)
 
     def _check_apart(self, node: Node, labels: Dimensions | None) -> None:
         """With a batch of one example, what is computed along a dimension that holds it and more was not meant for several examples."""
@@ -506,6 +517,7 @@ class BatchTrace:
         sizes = self._array(node, 1) if node.op_type == "Reshape" else None
         if not grown and None in (before or (None,)) and sizes is not None and self.old > 1 and (sizes == self.old).any():
             self.refuse(node, f"brings an unknown number of elements into {sizes.tolist()}; whether {self.old} is the batch is not known")
+        digits: dict[int, tuple[int, ...]] = {}
         for axis in grown:
             sizes_before = (before or ())[:axis]
             front = None if None in sizes_before else math.prod(d or 0 for d in sizes_before)
@@ -514,10 +526,10 @@ class BatchTrace:
                 found = _place(after, None if front is None else front * digit, self.size(value, axis), self.old, ones)
                 if found is None:
                     self.refuse(node, f"brings {before} into {after}; which of these sizes is the batch is not known")
-                self._digits[made, found[0]] = (*self._digits.get((made, found[0]), ()), found[1])
-        for axis in range(len(after or ()) if node.op_type == "Reshape" else 0):
-            if digits := self._digits.get((made, axis)):
-                self._scale(node, 1, axis, len(digits))
+                digits[found[0]] = (*digits.get(found[0], ()), found[1])
+        self._digits.update(((made, axis), places) for axis, places in digits.items())
+        for axis, places in digits.items() if node.op_type == "Reshape" else ():
+            self._scale(node, 1, axis, len(places))
 
     def _note_digits(self, node: Node, labels: Dimensions | None) -> None:
         """Where the batch stands in dimensions that are more than the batch."""
@@ -723,8 +735,10 @@ class BatchTrace:
         bodies = {name: node.graph.functions[name].body for name in called_functions(node)}
         self._inferred(node, self.now)
         for name, body in bodies.items():
-            if self._callers.setdefault(body, (node, offset))[0] is not node:
-                self.refuse(node, f"runs the function {name!r}, which others run too")
+            given = [(a, self.then[v], self.now.get(v, self.then[v])) for a, v in zip(body.inputs, node.inputs[offset:], strict=True)]
+            is_other = self._callers.setdefault(body, (node, offset))[0] is not node
+            if is_other and any((self.then.get(a), self.now.get(a)) != (then, now) for a, then, now in given):
+                self.refuse(node, f"runs the function {name!r}, which others run with other shapes")
             for argument, value in zip(body.inputs, node.inputs[offset:], strict=True):
                 if argument not in self.then or is_list(value):
                     self.then[argument] = self.then[value]
@@ -732,10 +746,11 @@ class BatchTrace:
                 self._lengths.update({argument: self._lengths[value]} if value in self._lengths else {})
             if not any(n in self._labels for n in body.nodes):
                 self._begin(body)
-            self.now.update((a, self.now.get(v, self.then[v])) for a, v in zip(body.inputs, node.inputs[offset:], strict=True))
+            self.now.update((a, now) for a, _, now in given)
         for body in bodies.values():
             self._pass(body)
         ways = [body for name, body in bodies.items() if not is_loop or name in called_functions(node, "body")]
+        self._come_later(a for body in ways for a, v in zip(body.inputs, body.outputs, strict=False) if is_loop and v in self._behind)
         for k, value in enumerate(node.outputs):
             self.now[value] = self.now.get(node.inputs[k], self.then[value]) if is_loop else self.then[value]
             results = [v for body in ways for v in (body.outputs[k], *(body.inputs[k : k + 1] if is_loop else ()))]
@@ -747,11 +762,18 @@ class BatchTrace:
                         self._grow_result(body, k, axis)
                 self.now[value] = self._scaled(self.now[value], axis) if not self._power(value, axis) else self.now[value]
 
+    def _come_later(self, values: Iterable[Value]) -> None:
+        found = {value for value in values if value not in self._behind}
+        self._is_changed |= bool(found)
+        self._later |= found
+
     def _meet(self, node: Node) -> None:
         """Let the ways by which a value comes have the same shape: branches, and of a loop the value before it and that of a round."""
         merges = [node] if node.op_type in MERGES else [n for n in node.outputs[0].consumers if n.op_type in MERGES]
         ways = [(n, k) for n in merges for k, v in enumerate(n.inputs) if not is_back_edge(v, n)]
-        ways += [] if node.op_type in MERGES else [(node, 0)]
+        if node.op_type not in MERGES:
+            ways.append((node, 0))
+            self._come_later(n.outputs[0] for n in merges)
         for axis in {axis for n, k in ways for axis in self._grown(n.inputs[k])}:
             for n, k in ways:
                 self._grow(n, k, axis)
@@ -867,7 +889,7 @@ def _place(shape: Shape, position: int | None, size: int | None, old: int, ones:
     shape = shape or ()
     if position is None or None in shape:
         same = [axis for axis, d in enumerate(shape) if d == size]
-        is_front = position == 1 and shape and shape[0] is not None and shape[0] % old == 0 and shape[0] > 1
+        is_front = position == 1 and shape and (shape[0] is None or (shape[0] % old == 0 and shape[0] > 1))
         return (0, 1) if is_front else (same[0], 1) if len(same) == 1 else None
     fronts = [math.prod(d or 1 for d in shape[:axis]) for axis in range(len(shape))]
     if old == 1 and 1 in shape:
