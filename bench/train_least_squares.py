@@ -4,7 +4,7 @@
     python -m bench.train least_squares --parts nist        # the 25 certified problems alone
     python -m bench.train least_squares --parts standard    # the 35 problems of Moré, Garbow and Hillstrom, starts times 1, 10, 100
     python -m bench.train least_squares --parts memory      # chunks, 10,000 and a million parameters
-    python -m bench.train least_squares --parts memory --methods cg lsmr      # these cases alone; others keep their results
+    python -m bench.train least_squares --parts memory --methods cg dual      # these cases alone; others keep their results
     python -m bench.train least_squares --from-json         # the tables again, from the kept results
 
 **NIST**: each problem from both starts, every solver with one configuration for all: ours with its defaults; SciPy's `lm` (MINPACK) and
@@ -392,7 +392,6 @@ CASES: tuple[tuple[str, int, int, int | None], ...] = (
     ("cholesky", 92, 2000, 100),
     ("dual", 300, 500, None),
     ("cg", 980, 1000, 250),
-    ("lsmr", 980, 1000, None),
 )
 """Method, hidden units, samples, chunk size."""
 STEPS = 2

@@ -75,15 +75,21 @@ def pages() -> dict[str, str]:
     """By its path in the site, the text of each page that is made."""
     made = {page: _ROOT_LINK.sub(_inside, (ROOT / name).read_text(encoding="utf-8")) for name, page in BESIDE.items()}
     made["commands.md"] = "\n".join(_commands())
+    made["flop-rules.md"] = f"# FLOP rules\n\nAs `graphwright flops --rules` prints them.\n\n```text\n{_printed('flops', '--rules')}```\n"
     scripts = sorted((ROOT / "examples").glob("*.py"))
     rows = [f"- [{_question(path)}]({path.stem}.md)" for path in scripts]
     notebooks = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
-    titles = [(path, "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"]).splitlines()[0].lstrip("# ")) for path in notebooks]
+    titles = [
+        (path, "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"]).splitlines()[0].lstrip("# "))
+        for path in notebooks
+    ]
     if titles:
         rows += ["", "As notebooks, with what they print:", "", *(f"- [{title}](../notebooks/{path.stem}.md)" for path, title in titles)]
     made["examples/index.md"] = "\n".join(["# Examples", "", "Scripts in `examples/`, each the answer to one question.", "", *rows, ""])
     for path in scripts:
-        made[f"examples/{path.stem}.md"] = f"# {_question(path)}\n\n```python title=\"examples/{path.name}\"\n{path.read_text(encoding='utf-8')}```\n"
+        made[f"examples/{path.stem}.md"] = (
+            f'# {_question(path)}\n\n```python title="examples/{path.name}"\n{path.read_text(encoding="utf-8")}```\n'
+        )
     for path in notebooks:
         made[f"notebooks/{path.stem}.md"] = "\n".join(_notebook(json.loads(path.read_text(encoding="utf-8"))))
     return made
@@ -96,6 +102,13 @@ def _inside(match: re.Match[str]) -> str:
 def _question(path: Path) -> str:
     doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or path.stem
     return re.split(r"(?<=[.?:])\s", " ".join(doc.split()), maxsplit=1)[0].rstrip(".:")
+
+
+def _printed(*arguments: str) -> str:
+    from graphwright.commands.cli import app
+    from typer.testing import CliRunner
+
+    return CliRunner().invoke(app, list(arguments)).output
 
 
 def _commands() -> Iterator[str]:

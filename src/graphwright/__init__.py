@@ -111,6 +111,7 @@ if TYPE_CHECKING:
     from graphwright.transform.rename_interface import rename_inputs as rename_inputs
     from graphwright.transform.rename_interface import rename_outputs as rename_outputs
     from graphwright.transform.replace_op_type import replace_op_type as replace_op_type
+    from graphwright.transform.signatures import keep_signatures as keep_signatures
     from graphwright.transform.strip_training import strip_training as strip_training
 
 __getattr__, __dir__ = public_names("graphwright", ["__version__"])

@@ -141,6 +141,13 @@ def first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
+def origin_of(error: BaseException) -> BaseException:
+    """The error that was raised first, where others were raised because of it."""
+    while (before := error.__cause__ or error.__context__) is not None:
+        error = before
+    return error
+
+
 def in_words(error: BaseException) -> str:
     """The type of an error and the first line of what it says.
 

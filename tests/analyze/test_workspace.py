@@ -291,3 +291,31 @@ def test_einsum_copies_what_is_in_another_order_than_its_kernel_needs(
     given = [graph.add_node("Const", f"x{k}", output_types=[(f32, shape)]).outputs[0] for k, shape in enumerate(shapes[:-1])]
     node = graph.add_node("Einsum", "e", inputs=given, attrs={"equation": equation.encode()}, output_types=[(f32, shapes[-1])])
     assert workspace_bytes(node) >> 10 == counted
+
+
+@pytest.mark.parametrize(
+    ("op_type", "shapes", "outputs", "tensors"),  # high-water marks: of tensors as large as the first input
+    [
+        ("Cumsum", [(64, 48), ()], [(64, 48)], 1),
+        ("Cumprod", [(64, 48), ()], [(64, 48)], 1),
+        ("CumulativeLogsumexp", [(64, 48), ()], [(64, 48)], 1),
+        ("SoftmaxCrossEntropyWithLogits", [(64, 48), (64, 48)], [(64,), (64, 48)], 1),
+        ("LRN", [(4, 4, 4, 48)], [(4, 4, 4, 48)], 2),
+        ("HistogramFixedWidth", [(64, 48), (2,), ()], [(100,)], 1),
+        ("SparseSoftmaxCrossEntropyWithLogits", [(64, 48), (64,)], [(64,), (64, 48)], 0),
+    ],
+)
+@pytest.mark.parametrize("onednn", ["0", "1"])
+def test_eigen_evaluates_a_part_of_an_expression_first(
+    op_type: str,
+    shapes: list[tuple[int, ...]],
+    outputs: list[tuple[int, ...]],
+    tensors: int,
+    onednn: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", onednn)
+    graph, f32 = Graph(), DTYPES["float32"]
+    inputs = [graph.add_node("Const", f"x{k}", output_types=[(f32, shape)]).outputs[0] for k, shape in enumerate(shapes)]
+    node = graph.add_node(op_type, "y", inputs=inputs, output_types=[(f32, shape) for shape in outputs])
+    assert workspace_bytes(node) == tensors * 64 * 48 * 4

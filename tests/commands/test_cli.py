@@ -414,7 +414,7 @@ def test_an_error_of_an_edit_names_its_options(run, tmp_path):
         'node { name: "x" op: "Placeholder" attr { key: "dtype" value { type: DT_FLOAT } } }', encoding="utf-8"
     )
     (tmp_path / "out.pb").touch()
-    done = run("edit", "rename-inputs", tmp_path / "g.pbtxt", tmp_path / "out.pb", "x=y")
+    done = run("edit", tmp_path / "g.pbtxt", tmp_path / "out.pb", "rename-inputs", "x=y")
     assert "remedy: add --overwrite" in done.stderr
-    done = run("edit", "rename-inputs", tmp_path / "g.pbtxt", tmp_path / "new.pb", "x=y:0")
+    done = run("edit", tmp_path / "g.pbtxt", tmp_path / "new.pb", "rename-inputs", "x=y:0")
     assert "where: argument OLD=NEW..., inputs" in done.stderr

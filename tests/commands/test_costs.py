@@ -6,6 +6,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
+from graphwright.analyze.flops import built_in_rules
 from graphwright.commands.cli import app
 from graphwright.commands.inputs import EXIT_CHECK_FAILED, EXIT_ERROR, EXIT_INFEASIBLE
 from graphwright.errors import ArgumentError
@@ -88,6 +89,12 @@ def test_text_fits_and_json_is_json(run, command):
 
 
 class TestFlops:
+    def test_rules_need_no_target(self, run):
+        text = succeed(run("flops", "--rules"))
+        assert "  5 per element: largest, difference, exponential, sum, quotient\n      Softmax, LogSoftmax" in text
+        assert set(built_in_rules()) <= set(text.replace(",", "").split())
+        assert max(map(len, text.splitlines())) <= 80
+
     def test_an_open_batch_gives_formulas(self, run, frozen):
         plain = json.loads(succeed(run("flops", frozen, "--outputs", "scores", "--json")))
         assert plain["formulas"]["total"] == "4,128 * batch"

@@ -13,10 +13,9 @@ import pytest
 pytest.importorskip("tensorflow")
 
 import tensorflow as tf
-import typer
 from typer.testing import CliRunner
 
-from graphwright.commands.edit import edit
+from graphwright.commands.cli import app
 from graphwright.commands.inputs import EXIT_ERROR
 from graphwright.errors import ArgumentError
 from graphwright.source.load import load
@@ -24,8 +23,6 @@ from graphwright.source.load import load
 pytestmark = pytest.mark.tensorflow
 v1 = tf.compat.v1
 
-app = typer.Typer()
-app.add_typer(edit, name="edit")
 X = np.random.default_rng(1).normal(size=(2, 8, 8, 3)).astype(np.float32)
 
 
@@ -73,7 +70,7 @@ def old_model(tmp_path_factory) -> Path:
 
 
 def run(*arguments: Any, code: int = 0) -> str:
-    result = CliRunner().invoke(app, ["edit", *map(str, arguments)], catch_exceptions=False, env={"COLUMNS": "400"})
+    result = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False, env={"COLUMNS": "400"})
     if result.exit_code == EXIT_ERROR:
         raise ArgumentError(result.output)
     assert result.exit_code == code, result.output
@@ -120,14 +117,14 @@ def first(results: dict[str, Any]) -> Any:
 def test_the_numbers_stay(request, name, command, arguments, tolerance, tmp_path):
     model = request.getfixturevalue(name)
     out = tmp_path / "out"
-    run(command, model, out, *arguments)
+    run("edit", model, out, command, *arguments)
     before, after = served(model, **feeds_of(model)), served(out, **feeds_of(model))
     assert before.keys() == after.keys()
     np.testing.assert_allclose(first(after), first(before), rtol=tolerance, atol=tolerance)
     if command == "fold-batch-norms":
         kinds = [n.op_type for n in load(out)]
         assert "FusedBatchNormV3" not in kinds
-        assert "VarHandleOp" not in kinds
+        assert ("VarHandleOp" in kinds) == (name == "old_model")  # which has nothing to fold, and stays as it was
         assert "Rsqrt" not in kinds
 
 
@@ -153,15 +150,15 @@ def test_image_bytes_in_and_labels_out(request, name, classes, tmp_path):
     [(output, scores)] = results.items()
     [key] = feeds_of(model)
     before, after = grafts(tmp_path, key, output, classes=classes)
-    run("add-preprocessing", model, before, tmp_path / "first")
-    run("add-postprocessing", tmp_path / "first", after, tmp_path / "second")
+    run("edit", model, tmp_path / "first", "add-preprocessing", before)
+    run("edit", tmp_path / "first", tmp_path / "second", "add-postprocessing", after)
     labels = served(tmp_path / "second", **{key: tf.io.encode_png(pixels).numpy()})
     assert labels[output].tolist() == [f"label {int(scores.argmax())}".encode()]
 
 
 def test_renames_and_a_diff(old_model, tmp_path):
-    run("rename-inputs", old_model, tmp_path / "a", "image=pixels")
-    run("rename-outputs", tmp_path / "a", tmp_path / "b", "y=scores")
+    run("edit", old_model, tmp_path / "a", "rename-inputs", "image=pixels")
+    run("edit", tmp_path / "a", tmp_path / "b", "rename-outputs", "y=scores")
     np.testing.assert_allclose(served(tmp_path / "b", pixels=X)["scores"], served(old_model, image=X)["y"], rtol=1e-6)
     text = run("diff", old_model, tmp_path / "b", code=1)
     assert "image → pixels (Placeholder)" in text
@@ -173,19 +170,19 @@ def test_renames_and_a_diff(old_model, tmp_path):
 
 
 def test_a_part_of_a_model_and_both_parts_merged(old_model, tmp_path):
-    run("freeze", old_model, tmp_path / "frozen")
-    run("extract", tmp_path / "frozen", tmp_path / "head", "--input", "image=image", "--output", "flat=Reshape")
-    run("extract", tmp_path / "frozen", tmp_path / "tail", "--input", "flat=Reshape", "--output", "y=y")
+    run("edit", old_model, tmp_path / "frozen", "freeze")
+    run("edit", tmp_path / "frozen", tmp_path / "head", "extract", "--input", "image=image", "--output", "flat=Reshape")
+    run("edit", tmp_path / "frozen", tmp_path / "tail", "extract", "--input", "flat=Reshape", "--output", "y=y")
     flat = served(tmp_path / "head", image=X)["flat"]
     np.testing.assert_array_equal(flat, X.reshape(2, -1))
     expected = served(old_model, image=X)["y"]
     np.testing.assert_allclose(served(tmp_path / "tail", flat=flat)["y"], expected, rtol=1e-5)
-    run("merge", tmp_path / "head", tmp_path / "tail", tmp_path / "merged", "--connect", "flat=flat")
+    run("edit", tmp_path / "head", tmp_path / "merged", "merge", tmp_path / "tail", "--connect", "flat=flat")
     np.testing.assert_allclose(served(tmp_path / "merged", image=X)["y"], expected, rtol=1e-5)
 
 
 def test_an_op_type_replaced(keras_model, tmp_path):
-    run("replace-op", keras_model, tmp_path / "out", "Relu", "Elu")
+    run("edit", keras_model, tmp_path / "out", "replace-op", "Relu", "Elu")
     [key] = feeds_of(keras_model)
     assert not np.allclose(first(served(tmp_path / "out", **{key: X})), first(served(keras_model, **{key: X})))
 
@@ -233,12 +230,12 @@ def test_show(old_model, keras_model, tmp_path):
 
 def test_a_frozen_file_holds_what_serving_needs(keras_model, tmp_path):
     """No function that only the objects of the SavedModel call, nothing that saves or restores."""
-    run("freeze", keras_model, tmp_path / "frozen.pb")
+    run("edit", keras_model, tmp_path / "frozen.pb", "freeze")
     graph = load(tmp_path / "frozen.pb")
     assert not graph.functions
     assert "saver_filename" not in graph
     [key] = feeds_of(keras_model)
-    run("freeze", keras_model, tmp_path / "frozen")
+    run("edit", keras_model, tmp_path / "frozen", "freeze")
     expected = first(served(keras_model, **{key: X}))
     np.testing.assert_allclose(first(served(tmp_path / "frozen", **{key: X})), expected, rtol=1e-5)
 
@@ -246,11 +243,11 @@ def test_a_frozen_file_holds_what_serving_needs(keras_model, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["batch-size", "{model}", "{out}", "many"], "'many' is not a batch size"),
-        (["rename-inputs", "{model}", "{out}", "image"], "'image' is not a pair"),
-        (["rename-inputs", "{model}", "{out}", "nobody=x"], "there is no input 'nobody'"),
-        (["strip-training", "{model}", "{out}", "--constant", "image=oops("], "is not a value"),
-        (["freeze", "{out}", "{out}"], "no file or folder"),
+        (["edit", "{model}", "{out}", "batch-size", "many"], "'many' is not a batch size"),
+        (["edit", "{model}", "{out}", "rename-inputs", "image"], "'image' is not a pair"),
+        (["edit", "{model}", "{out}", "rename-inputs", "nobody=x"], "there is no input 'nobody'"),
+        (["edit", "{model}", "{out}", "strip-training", "--constant", "image=oops("], "is not a value"),
+        (["edit", "{out}", "{out}", "freeze"], "no file or folder"),
     ],
 )
 def test_errors_say_what_is_wrong(arguments, message, old_model, tmp_path):
@@ -269,9 +266,9 @@ def test_where_nothing_can_be_written_is_said_before_the_work(old_model, tmp_pat
     monkeypatch.setattr("graphwright.source.load.load", never)
     for out, message in (("there.pb", "--overwrite"), ("no/where.pb", "no folder"), ("file", "--overwrite")):
         with pytest.raises(ValueError, match=message):
-            run("freeze", old_model, tmp_path / out)
+            run("edit", old_model, tmp_path / out, "freeze")
     with pytest.raises(ValueError, match="is a file"):
-        run("freeze", old_model, tmp_path / "file", "--overwrite")
+        run("edit", old_model, tmp_path / "file", "freeze", "--overwrite")
     assert (tmp_path / "there.pb").read_bytes() == b"mine"
 
 
@@ -281,7 +278,7 @@ def test_a_disk_that_takes_nothing(old_model, tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ValueError, match="No space left"):
-        run("freeze", old_model, tmp_path / "out.pb")
+        run("edit", old_model, tmp_path / "out.pb", "freeze")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -290,18 +287,81 @@ def test_variables_come_along_when_a_model_is_cut_or_merged(request, name, tmp_p
     model = request.getfixturevalue(name)
     [key] = feeds_of(model)
     [(output, expected)] = served(model, **{key: X}).items()
-    run("extract", model, tmp_path / "whole", "--input", f"picture={key}", "--output", f"result={output}")
+    run("edit", model, tmp_path / "whole", "extract", "--input", f"picture={key}", "--output", f"result={output}")
     assert any(n.op_type in ("VarHandleOp", "VariableV2") for n in load(tmp_path / "whole"))
     np.testing.assert_allclose(served(tmp_path / "whole", picture=X)["result"], expected, rtol=1e-5)
 
     with tf.Graph().as_default() as graph:
         tf.multiply(v1.placeholder(tf.float32, expected.shape, name="scores"), 100.0, name="percent")
     (tmp_path / "percent.pb").write_bytes(graph.as_graph_def().SerializeToString())
-    run("merge", model, tmp_path / "percent.pb", tmp_path / "behind", "--connect", f"scores={output}")
+    run("edit", model, tmp_path / "behind", "merge", tmp_path / "percent.pb", "--connect", f"scores={output}")
     np.testing.assert_allclose(served(tmp_path / "behind", **{key: X})["percent"], expected * 100, rtol=1e-5)
 
     with tf.Graph().as_default() as graph:
         tf.divide(v1.placeholder(tf.float32, [None, 8, 8, 3], name="doubled"), 2.0, name="halved")
     (tmp_path / "halve.pb").write_bytes(graph.as_graph_def().SerializeToString())
-    run("merge", tmp_path / "halve.pb", model, tmp_path / "before", "--connect", f"{key}=halved")
+    run("edit", tmp_path / "halve.pb", tmp_path / "before", "merge", model, "--connect", f"{key}=halved")
     np.testing.assert_allclose(served(tmp_path / "before", doubled=X * 2)[output], expected, rtol=1e-5)
+
+
+CHAIN = ("strip-training", "rename-inputs", "image=pixels", "freeze", "rename-outputs", "y=scores")
+
+
+def test_a_chain_in_one_command_is_the_same_as_its_jobs_in_turn(old_model, tmp_path):
+    said = run("edit", old_model, tmp_path / "one", *CHAIN)
+    verbs = [line.partition(" ")[0] for line in said.splitlines()]
+    assert verbs[:4] == ["removed", "renamed", "froze", "renamed"]
+    source = old_model
+    for k, job in enumerate((CHAIN[:1], CHAIN[1:3], CHAIN[3:4], CHAIN[4:])):
+        run("edit", source, tmp_path / f"step{k}", *job)
+        source = tmp_path / f"step{k}"
+    assert "no difference" in run("diff", tmp_path / "one", source)
+    np.testing.assert_allclose(served(tmp_path / "one", pixels=X)["scores"], served(old_model, image=X)["y"], rtol=1e-5)
+
+
+def test_options_stand_where_they_like_and_belong_to_their_job(old_model, tmp_path):
+    (tmp_path / "out.pb").touch()
+    run("edit", "--overwrite", old_model, tmp_path / "out.pb", "freeze", "inline")
+    assert "MatMul" in [node.op_type for node in load(tmp_path / "out.pb")]
+    run("edit", tmp_path / "out.pb", tmp_path / "out.pb", "strip-training", "--output", "Reshape", "inline", "--overwrite")
+    assert "MatMul" not in [node.op_type for node in load(tmp_path / "out.pb")]
+    assert "--checkpoint" in run("edit", "freeze", "--help")
+    assert "--checkpoint" in run("edit", old_model, tmp_path / "no", "inline", "freeze", "--help")
+    assert not (tmp_path / "no").exists()
+
+
+def test_signatures_are_picked_before_the_model_is_frozen(keras_model, tmp_path):
+    said = run("edit", keras_model, tmp_path / "out", "keep-signatures", "serving_default", "freeze")
+    assert said.splitlines()[:2] == ["removed 1 signature", "froze 20 variables"]
+    assert "20 variables" in run("show", keras_model).splitlines()[0]  # each of which has several handles
+    assert list(tf.saved_model.load(str(tmp_path / "out")).signatures) == ["serving_default"]
+
+
+@pytest.mark.parametrize(
+    ("jobs", "words"),
+    [
+        (["freeze", "rename-inputs", "nobody=x"], ["there is no input 'nobody'", "job rename-inputs, 2 of 2"]),
+        (["rename-inputs", "nobody=x", "freeze"], ["there is no input 'nobody'", "job rename-inputs, 1 of 2"]),
+        (["replace-op", "MatMul", "Nothing", "freeze"], ["Nothing", "job replace-op, 1 of 2"]),
+        (["keep-signatures", "train"], ["there is no signature 'train'", "argument SIGNATURE...", "job keep-signatures"]),
+        (["merge", "missing"], ["'missing'", "job merge"]),
+    ],
+)
+def test_nothing_is_written_where_a_job_fails_and_the_error_names_it(jobs, words, old_model, tmp_path):
+    with pytest.raises(ArgumentError) as caught:
+        run("edit", old_model, tmp_path / "out", *jobs)
+    assert [word for word in words if word not in str(caught.value)] == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_remedy_names_options(tmp_path):
+    with tf.Graph().as_default() as graph:
+        v1.get_variable("w", [2], use_resource=True) * 2.0
+    (tmp_path / "g.pb").write_bytes(graph.as_graph_def().SerializeToString())
+    for jobs, words in (
+        (["strip-training"], ["name what serving fetches: --output NAME"]),
+        (["freeze"], ["option --checkpoint", "freeze only some with --partial"]),
+    ):
+        with pytest.raises(ArgumentError) as caught:
+            run("edit", tmp_path / "g.pb", tmp_path / "out", *jobs)
+        assert [word for word in words if word not in str(caught.value)] == []

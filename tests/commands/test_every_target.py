@@ -34,10 +34,10 @@ COMMANDS = {  # with what else each is given
     "show": (),
     "draw": ("picture.html", "--overwrite"),
     "diff": (),
-    "edit inline": ("out.pb", "--overwrite"),
+    "edit": ("out.pb", "inline", "--overwrite"),
 }
 OF_TWO = ("compare", "verify", "diff")
-READ_AS_THEY_ARE = ("show", "draw", "diff", "edit inline")
+READ_AS_THEY_ARE = ("show", "draw", "diff", "edit")
 OF_STEPS_TOO = ("show", "draw", "diff")
 OF_ANY_BATCH = ("sweep", "max-batch")
 NOT_YET_TRACED = ("class", "unbuilt", "untraced")
@@ -57,14 +57,14 @@ REFUSED = {
         ("TF1 graph",),
         ("no values to run with", "in a checkpoint or a session, which nothing names", "freeze its variables first"),
         "it runs the step, and a graph alone holds no values of its variables; made-up ones would make made-up times (and NaNs). The "
-        "SavedModel of the same graph is profiled, and what `edit freeze --checkpoint` makes of the graph",
+        "SavedModel of the same graph is profiled, and what `edit ... freeze --checkpoint` makes of the graph",
     ),
     "verify": Refused(
         ("TF1 graph",),
         ("no values to run with", "in a checkpoint or a session, which nothing names", "freeze its variables first"),
         "it runs both, as profile does",
     ),
-    "edit inline": Refused(
+    "edit": Refused(
         NOT_YET_TRACED,
         ("remedy",),
         "what is edited is written, to be served: a class and a model that was never built have no weights to serve, and a step that was "
@@ -89,7 +89,7 @@ TARGETS_OF = {  # CI tries each target with `flops`, each command with these two
     "show": ("functional", "untraced"),
     "draw": ("class", "export, weights in 16 bits"),
     "diff": ("unbuilt", "export"),
-    "edit inline": ("module", "TF1 graph"),
+    "edit": ("module", "TF1 graph"),
 }
 JOBS = {  # what changes a graph, with its arguments
     gw.rename_inputs: {"names": {"x": "rows"}},
@@ -146,7 +146,7 @@ def test_every_target_in_every_command(name, command, place):
     options += ["--trust"] * (command == "profile")
     # A plan is one of a training step, unless its inference is asked for: the loss of a model that is not compiled is not known.
     options += ["--mode", "infer"] * (command == "optimize" and not given.trains)
-    done = run(*command.split(), *[given.text] * (1 + (command in OF_TWO)), *options)
+    done = run(command, *[given.text] * (1 + (command in OF_TWO)), *options)
     refused = REFUSED.get(command)
     if refused is not None and name in refused.targets:
         assert done.exit_code == EXIT_ERROR, refused.reason
@@ -177,11 +177,11 @@ def test_every_target_in_every_command(name, command, place):
         (("draw", "my_targets:untraced"), "give its shape: --feed"),
         (("diff", "my_targets:unbuilt", "my_targets:unbuilt"), "give its shape: --feed"),
         (("draw", "export", "--batch", "4"), "read as it is written"),
-        (("edit", "freeze", "my_targets:untraced", "out"), "get_concrete_function"),
+        (("edit", "my_targets:untraced", "out", "freeze"), "get_concrete_function"),
         (("verify", "export", "folded", "--batch", "4"), "add --trust"),
-        (("edit", "freeze", "missing", "out"), "no file or folder 'missing'"),
-        (("edit", "freeze", "tf1.pb", "out"), "1 variable has no value: weight"),
-        (("edit", "freeze", "tf1.pb", "out", "--checkpoint", "tf1/variables/missing"), "the checkpoint cannot be read"),
+        (("edit", "missing", "out", "freeze"), "no file or folder 'missing'"),
+        (("edit", "tf1.pb", "out", "freeze"), "1 variable has no value: weight"),
+        (("edit", "tf1.pb", "out", "freeze", "--checkpoint", "tf1/variables/missing"), "the checkpoint cannot be read"),
         (("diff", "export", "missing"), "no file or folder 'missing'"),
         (("draw", "missing"), "no file or folder 'missing'"),
         (("compare", "export", "missing", "--batch", "4"), "no file or folder 'missing'"),
@@ -227,9 +227,9 @@ def test_every_target_in_every_command(name, command, place):
         (("check", "export", "--batch", "4", "--max-flops", "many"), "not a limit"),
         (("flops", "functional.keras", "--outputs", "scores"), "outputs"),
         (("optimize", "my_targets:functional", "--batch", "4", "--budget", "plenty"), "budget"),
-        (("edit", "rename-inputs", "export", "out", "picture=image"), "'picture'"),
-        (("edit", "rename-outputs", "export", "out", "nothing"), "not a pair"),
-        (("edit", "freeze", "export", "renamed"), "--overwrite"),
+        (("edit", "export", "out", "rename-inputs", "picture=image"), "'picture'"),
+        (("edit", "export", "out", "rename-outputs", "nothing"), "not a pair"),
+        (("edit", "export", "renamed", "freeze"), "--overwrite"),
     ],
 )
 def test_a_wrong_usage_gets_one_clear_error(arguments, words):
@@ -355,7 +355,7 @@ class TestCalls:
 
     def test_a_graph_is_frozen_with_its_checkpoint_and_then_runs(self, tmp_path):
         frozen = tmp_path / "frozen.pb"
-        done = run("edit", "freeze", "tf1.pb", frozen, "--checkpoint", "tf1/variables/variables")
+        done = run("edit", "tf1.pb", frozen, "freeze", "--checkpoint", "tf1/variables/variables")
         assert done.exit_code == 0, done.output
         assert "froze 1 variable" in done.output
         assert {node.op_type for node in gw.load(frozen)} == {"Placeholder", "Const", "MatMul", "Relu"}

@@ -349,6 +349,28 @@ def test_graph_replace_of_gradients():
         with tf.Session(graph=graph) as session:
             session.run(tf.global_variables_initializer())
             assert session.run([g, found]) == [0.0, 0.0]
+        copied = graph.get_operation_by_name("res/grad/mul1_grad/Mul_1")
+        assert copied._original_op is graph.get_operation_by_name("res/mul1")
+        assert graph.get_operation_by_name("grad/mul1_grad/Mul_1")._original_op.name == "mul1"
+
+
+def test_copies_know_what_they_are_the_gradient_of():
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [2], name="x")
+        y = tf.square(tf.sin(x, name="sin"), name="square")
+        tf.gradients(y, x, name="grad")
+        names = ("grad/sin_grad/mul", "grad/square_grad/Mul_1")
+        view = [graph.get_operation_by_name(name) for name in names]
+        of_gradient, _ = ge.copy(view, dst_scope="alone")
+        assert {o._original_op.name for o in of_gradient.ops if o._original_op} == {"sin", "square"}  # those are not copied
+        copier = ge.Transformer()
+        copier.transform_original_op_handler = lambda info, op: None if op.name == "sin" else op
+        _, info = copier(view, graph, "other")
+        assert [getattr(info.transformed(o)._original_op, "name", None) for o in view] == [None, "square"]
+        other = tf.Graph()
+        _, info = ge.copy(graph, other)
+        assert info.transformed(view[0])._original_op is info.transformed(y.op.inputs[0].op)
+    assert other.get_operation_by_name("sin")._original_op is None
 
 
 def test_loops_and_branches_are_copied():

@@ -8,6 +8,7 @@ import tensorflow.compat.v1 as tf
 
 import graphwright as gw
 import graphwright.editor as gde
+from graphwright.errors import UnsupportedError
 from graphwright.ir.text import to_text
 from graphwright.ir.verify import verify
 from tests.editor.graphs import Named, eight_nodes, run
@@ -223,9 +224,39 @@ def test_collections_change(graph):
     assert graph.get_collection("nodes") == []
 
 
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        (lambda g: g.add_node("n", "Negg").set_inputs([g["a"].output(0)]), "Negg"),
+        (lambda g: g["foo/bar/h"].change_op_type("OfMyLibrary"), "OfMyLibrary"),
+        (lambda g: g.rename_node("foo/bar/h", "__original__h"), "__original__h"),
+        (lambda g: g.add_node("_internal", "NoOp"), "_internal"),
+    ],
+)
+def test_what_tensorflow_does_not_take_is_refused_where_it_is_written(graph, word, message, tmp_path):
+    word(graph)
+    assert message in str(graph.to_graph_def())
+    with pytest.raises((ValueError, UnsupportedError), match=message):
+        graph.to_saved_model(str(tmp_path / "model"))
+
+
+def test_nodes_step_aside_for_a_copy():
+    """As preprocessing is put before a graph in this vocabulary: the input steps aside under a name that no node can have."""
+    with tf.Graph().as_default() as tf_graph:
+        tf.square(tf.placeholder(tf.float32, [2], "x"), name="y")
+    with tf.Graph().as_default() as before:
+        tf.cast(tf.placeholder(tf.int32, [2], "x"), tf.float32, name="x_preprocessed")
+    graph, preprocessing = gde.Graph(tf_graph), gde.Graph(before)
+    graph.rename_node("x", "__original__x")
+    gde.copy(preprocessing, graph)
+    gde.reroute_ts(graph["x_preprocessed"].output(0), graph["__original__x"].output(0))
+    graph.remove_node_by_name("__original__x")
+    with tf.Session(graph=graph.to_tf_graph()) as session:
+        assert session.run("y:0", {"x:0": [2, 3]}).tolist() == [4.0, 9.0]
+
+
 def test_nodes_and_tensors_in_one_collection_are_refused():
     graph = gde.Graph()
-    graph.ir.op_rule = None  # no such ops
     first, second = graph.add_node("a", "a_op"), graph.add_node("b", "b_op")
     for node in (first, second):
         node.set_outputs_from_pairs([(tf.int32, tf.TensorShape([]))])

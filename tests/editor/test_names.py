@@ -18,6 +18,7 @@ MODULES = "edit graph match node reroute rewrite select subgraph tensor transfor
 # Functions and methods with their arguments and defaults, as graph_def_editor had them. Those of contrib.graph_editor are the same but
 # for the graph as first argument of what makes placeholders, which there was the default graph. What may be left out has got a default: `t`
 # of `make_placeholder_from_tensor`, `g` and `dtype` of `make_placeholder_from_dtype_and_shape`, and `shape` of `make_placeholder`.
+# `nodes` of `visualization.visualize` is new.
 SIGNATURES = """
 filter_ts(ops, positive_filter)
 filter_ts_from_regex(ops, regex)
@@ -202,7 +203,7 @@ rewrite.fold_batch_norms(g)
 rewrite.fold_old_batch_norms(g)
 rewrite.fold_batch_norms_up(g)
 visualization.visualize(gde_graph, format=None, depth=1, name='G', style=True, name_regex='', negative_name_regex='',
-    add_digraph_func=None, add_digraph_node_func=None, add_digraph_edge_func=None)
+    add_digraph_func=None, add_digraph_node_func=None, add_digraph_edge_func=None, nodes=None)
 """
 
 PROPERTIES = {

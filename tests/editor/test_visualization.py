@@ -94,3 +94,22 @@ def test_a_function_as_json():
     drawn = gde.util.parse_graphviz_json(body.visualize(format="json").decode())
     assert drawn == {"x": ["mul"], "multiplier": ["mul"], "mul": ["Identity"], "Identity": []}
     assert "f:" in graph.visualize().source
+
+
+def test_a_node_and_its_neighbors(graph, t):
+    picture = t.c.op.visualize()
+    assert arrows(picture) == {("a", "foo/c"), ("foo/b", "foo/c")} | {
+        (f"foo/{tail}", f"foo/bar/{head}") for tail, head in (("c", "e"), ("c", "f"), ("c", "g"))
+    } | {("a", "foo/bar/g"), ("foo/bar/f", "foo/bar/h"), ("foo/bar/g", "foo/bar/h")}
+    assert re.search(r'"foo/c" \[.*fillcolor=yellow', picture.source)
+    assert picture.source.count("yellow") == 1
+    assert "foo/d" not in picture.source
+
+
+def test_how_far_from_a_node(t):
+    assert arrows(t.h.op.visualize(depth_before=0)) == set()
+    assert arrows(t.h.op.visualize(None, 1)) == set()  # one box
+    two = t.h.op.visualize(None, depth_before=2, name_regex="^foo", add_digraph_node_func=lambda digraph, name, op: digraph.node(name))
+    assert ("foo/d", "foo/bar/f") in arrows(two)
+    assert "yellow" not in two.source
+    assert "foo/b" not in re.findall(r"foo/\w+", two.source)

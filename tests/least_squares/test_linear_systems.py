@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from graphwright.least_squares.linear_systems import CgSystem, CholeskySystem, DualSystem, LsmrSystem, QrSystem
+from graphwright.least_squares.linear_systems import CgSystem, CholeskySystem, DualSystem, QrSystem
 from graphwright.least_squares.parameters import flatten_parameters
 from graphwright.least_squares.rows import Rows
 
@@ -14,7 +14,6 @@ SYSTEMS = {
     "cholesky": CholeskySystem,
     "dual": DualSystem,
     "cg": lambda rows: CgSystem(rows, tolerance=1e-12, max_iterations=60),
-    "lsmr": lambda rows: LsmrSystem(rows, tolerance=1e-12, max_iterations=60),
 }
 
 

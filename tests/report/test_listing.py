@@ -31,7 +31,7 @@ def served() -> Graph:
 
 
 def test_signatures_functions_and_counts():
-    assert listing(served()).text().splitlines() == [
+    assert listing(served(), 1).text().splitlines() == [
         "model: 3 nodes, 1 function, 1 variable",
         "signature serve (predict)",
         "  in   image   image:0   float32[?,8]",
@@ -52,7 +52,7 @@ def test_functions_have_short_names_that_still_differ():
     graph = Graph("g")
     for name in names:
         graph.functions[name] = from_text(f'graph "g"\nfunction "{name}"\noutputs %x:0\n%x = Const() : float32[]').functions[name]
-    shown = [line.split()[1].partition("(")[0] for line in listing(graph).text().splitlines() if "->" in line]
+    shown = [line.split()[1].partition("(")[0] for line in listing(graph, 0).text().splitlines() if "->" in line]
     assert shown == ["train_step", "call_3", "call_4", "long_long_long_…ng_long_long_end"]
 
 
@@ -60,13 +60,13 @@ def test_long_lists_are_cut_and_names_cannot_draw_on_the_terminal():
     graph = Graph("a\x1b[31m")
     for k in range(5):
         graph.add_node(f"Op{k}\x07", f"n{k}")
-    text = listing(graph).text(rows=2)
+    text = listing(graph, 0).text(rows=2)
     assert "\x1b" not in text
     assert "\x07" not in text
     assert text.endswith("  and 3 more")
 
 
 def test_it_is_plain_data():
-    data = json.loads(json.dumps(dataclasses.asdict(listing(served()))))
+    data = json.loads(json.dumps(dataclasses.asdict(listing(served(), 1))))
     assert data["signatures"][0]["inputs"] == [{"key": "image", "name": "image:0", "dtype": "float32", "shape": [None, 8]}]
     assert data["op_types"] == {"Placeholder": 1, "VarHandleOp": 1, "PartitionedCall": 1}

@@ -165,13 +165,13 @@ def test_an_exported_model_serves_the_same(kind, tmp_path):
 def test_the_command_writes_a_model_that_serves(tmp_path):
     model = keras.Sequential([keras.Input([4]), keras.layers.Dense(3, activation="gelu"), keras.layers.Dense(2)])
     model.export(tmp_path / "model", verbose=False)
-    result = CliRunner().invoke(app, ["simplify", str(tmp_path / "model"), "-o", str(tmp_path / "out")])
+    result = CliRunner().invoke(app, ["edit", str(tmp_path / "model"), str(tmp_path / "out"), "simplify"])
     assert result.exit_code == 0, result.output
     assert "nodes run" in result.output
     x = tf.random.normal([2, 4])
     before, after = (tf.saved_model.load(str(tmp_path / name)) for name in ("model", "out"))
     np.testing.assert_array_equal(after.serve(x), before.serve(x))
-    again = CliRunner().invoke(app, ["simplify", str(tmp_path / "model"), "-o", str(tmp_path / "out")])
+    again = CliRunner().invoke(app, ["edit", str(tmp_path / "model"), str(tmp_path / "out"), "simplify"])
     assert again.exit_code == 2
 
 

@@ -88,7 +88,7 @@ def test_variables_of_the_same_name_are_told_apart():
 
 
 def test_bad_input():
-    with pytest.raises(ArgumentError, match="function is not a step"):
+    with pytest.raises(ArgumentError, match="function cannot be traced"):
         resolve(lambda x: x, 1.0)
     concrete = tf.function(lambda x: x).get_concrete_function(tf.TensorSpec([2]))
     with pytest.raises(ArgumentError, match="do not fit"):

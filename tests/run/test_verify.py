@@ -287,7 +287,7 @@ def test_bad_input():
     step = tf.function(lambda x: x)
     with pytest.raises(ArgumentError, match="steps=0"):
         verify(step, step, x, steps=0)
-    with pytest.raises(ArgumentError, match="not a step"):
+    with pytest.raises(ArgumentError, match="cannot be traced"):
         verify(step, lambda x: x, x)
     with pytest.raises(ArgumentError, match="do not fit"):
         verify(step.get_concrete_function(x), step, (x, x))

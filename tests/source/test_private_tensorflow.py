@@ -113,6 +113,17 @@ def test_rerouting_operations_of_a_live_graph():
     assert not doubled.op.control_inputs
 
 
+def test_an_operation_knows_what_it_is_the_gradient_of():
+    with tf.Graph().as_default() as graph:
+        x = tf.constant(2.0, name="x")
+        tf.gradients(tf.square(x, name="square"), x, name="grad")
+        gradient = graph.get_operation_by_name("grad/square_grad/Mul_1")
+    assert private.original_operation(gradient).name == "square"
+    assert private.original_operation(x.op) is None
+    private.set_original_operation(gradient, x.op)
+    assert private.original_operation(gradient) is x.op
+
+
 def test_a_tape_watches_a_variable():
     variable = tf.Variable(2.0, trainable=False)
     with tf.GradientTape() as tape:

@@ -6,7 +6,8 @@ import tensorflow as tf
 
 import graphwright as gw
 from graphwright.errors import UnsupportedError
-from graphwright.ir.edit import clone, outline
+from graphwright.ir.edit import clone
+from graphwright.ir.edit.outline import outline
 from graphwright.ir.text import from_text, to_text
 
 v1 = tf.compat.v1

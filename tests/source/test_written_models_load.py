@@ -6,7 +6,8 @@ import tensorflow as tf
 
 import graphwright as gw
 from graphwright.errors import ArgumentError, GraphError
-from graphwright.ir.edit import outline, prune
+from graphwright.ir.edit import prune
+from graphwright.ir.edit.outline import outline
 from graphwright.source.files import load_callable
 from graphwright.source.private_tensorflow import message_class
 from graphwright.source.variable_values import variable_values
@@ -84,16 +85,6 @@ def variable_defs(folder):
     saved = message_class("protobuf.saved_model", "SavedModel").FromString((folder / "saved_model.pb").read_bytes())
     listed = saved.meta_graphs[0].collection_def["variables"].bytes_list.value
     return [message_class("framework.variable", "VariableDef").FromString(item) for item in listed]
-
-
-def test_a_description_of_a_variable_follows_when_its_read_is_outlined(model, tmp_path):
-    graph = gw.load(model)
-    outline([graph["w/Read/ReadVariableOp"]], "read")
-    gw.write(graph, tmp_path / "model")
-    np.testing.assert_array_equal(served(tmp_path / "model"), served(model))
-    found = {item.variable_name: item.snapshot_name for item in variable_defs(tmp_path / "model")}
-    assert found["w:0"] == "MatMul/ReadVariableOp:0"
-    assert found["r:0"] == "r/read:0"
 
 
 def test_a_description_that_misses_a_name_leaves_and_one_that_can_do_without_stays(model, tmp_path):

@@ -203,3 +203,53 @@ def test_where_no_outputs_are_stated_all_that_nothing_reads_stays():
     assert freeze_variables(graph, VALUES) == 1
     assert {node.op_type for node in graph} == {"Placeholder", "Const", "MatMul", "Relu"}
     assert graph.outputs == ()
+
+
+class Texts(tf.Module):
+    """Variables that hold texts, read outside, in a branch and as rows, beside a vocabulary in a file."""
+
+    def __init__(self, vocabulary):
+        super().__init__()
+        self.text, self.labels = tf.Variable("text"), tf.Variable([b"a", b"\xff\x00", "ä"])
+        self.grid = tf.Variable([["p", "q"], ["", "s"]])
+        index = tf.lookup.TextFileIndex
+        file = tf.lookup.TextFileInitializer(vocabulary, tf.string, index.WHOLE_LINE, tf.int64, index.LINE_NUMBER)
+        self.table = tf.lookup.StaticHashTable(file, -1)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "x")])
+    def __call__(self, x):
+        rows = self.table.lookup(x)
+        joined = tf.strings.join([x, tf.cond(tf.size(x) > 1, lambda: self.text + "!", lambda: self.grid[1, 0])])
+        return {"rows": rows, "joined": joined, "labels": tf.gather(self.labels, tf.maximum(rows, 0)), "grid": self.grid.value()}
+
+
+def test_variables_of_texts_beside_a_vocabulary(tmp_path):
+    (tmp_path / "words").write_text("one\ntwo\nthree\n")
+    model = Texts(str(tmp_path / "words"))
+    tf.saved_model.save(model, str(tmp_path / "a"), signatures=model.__call__)
+    (tmp_path / "words").unlink()
+    assert gw.freeze_variables(tmp_path / "a", out=tmp_path / "b") == 3
+    (tmp_path / "a").rename(tmp_path / "elsewhere")
+    served = tf.saved_model.load(str(tmp_path / "b")).signatures["serving_default"]
+    for x in (["two", "nobody", "three"], ["one"]):
+        expected = model(tf.constant(x))
+        found = served(x=tf.constant(x))
+        assert {key: value.numpy().tolist() for key, value in found.items()} == {k: v.numpy().tolist() for k, v in expected.items()}
+
+
+@pytest.mark.parametrize("use_resource", [True, False])
+def test_values_that_are_texts(use_resource):
+    def graph():
+        def build():
+            with v1.variable_scope("", use_resource=use_resource):
+                tf.strings.join([v1.placeholder(tf.string, [2], "x"), v1.get_variable("v", [2], tf.string)], name="y")
+
+        return built(build, inputs={"x": "x:0"}, outputs={"y": "y:0"})
+
+    for value in (["a", "b\0"], [b"a", b"b\0"], np.array(["a", "b\0"], object), tf.constant(["a", "b\0"])):
+        frozen = graph()
+        assert freeze_variables(frozen, {"v": value}) == 1
+        assert serve(frozen, {"x": ["1", "2"]})["y"].tolist() == [b"1a", b"2b\0"]
+    for value, message in (([1, 2], "dtype int64, the variable string"), (["a"], "has shape")):
+        with pytest.raises(ArgumentError, match=message):
+            freeze_variables(graph(), {"v": value})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -18,6 +19,7 @@ from graphwright.costs.max_batch import batch_by_growth
 from graphwright.costs.sized_step import SizedStep
 from graphwright.costs.xla_peak import xla_peak
 from graphwright.errors import ArgumentError, GraphwrightError, UnsupportedError, first_line
+from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.memory.optimize_memory import optimize_memory
 from graphwright.memory.plan_cache import PlanCache, plan_cache
 from graphwright.memory.plan_step import Planned, Unplanned, plan_step, unplanned
@@ -47,6 +49,7 @@ _WORTH = 0.02  # of the peak: what saves less than this is not worth saying, and
 _CHEAP = 0.01  # extra time as a share, below which no other verb is asked
 
 
+@garbage_collection_paused()
 @about_a_step
 def advise(
     target: Any,
@@ -111,7 +114,7 @@ def advise(
         if is_keras_model(traced.owner):
             asked += [("bfloat16", lambda: _bfloat16(own)), ("optimizer", lambda: _optimizers(own))]
         else:
-            left_out["bfloat16, optimizer"] = "known for Keras models alone: the code of another step is its user's"
+            left_out["bfloat16, optimizer"] = "offered for Keras models only"
         for name, ask in asked:
             try:
                 suggestions = ask()
@@ -259,7 +262,7 @@ def _plans(
     if own.device != HERE:
         allow, option = f'{allow}, device="{own.device}"', f"{option} --device {own.device}"
     fetched = f", outputs={own.outputs}" * bool(own.outputs)
-    call = f"gw.optimize_memory({subject}, {own.budget.given!r}{fetched}{allow})"
+    call = f"gw.optimize_memory({subject}, {json.dumps(own.budget.given)}{fetched}{allow})"
     command = f"graphwright optimize TARGET{own.fetched}{own.arguments} --budget {own.budget.given}{option}"
     suggestion = own.suggest(kind, what, plan.peak_bytes, 1 + plan.overhead, results, call, command)
     return [replace(suggestion, make=_optimized(own, verbs, time_limit_s, cache_dir))]
@@ -284,7 +287,7 @@ def _other_batch(own: _Own, target: Any, feeds: Mapping[str, Feed] | None) -> li
     """The largest batch that was found to fit."""
     tell("looking for the largest batch")
     keras = is_keras_model(own.traced.owner)
-    sized = SizedStep(own.traced.owner if keras else target, feeds or _feeds_of(own.traced), "train", device=own.device)
+    sized = SizedStep(own.traced.owner if keras else target, feeds or _feeds_of(own.traced), "auto", device=own.device)
     tasks: dict[int, TaskMap] = {}
     peaks: dict[int, int] = {}
 
@@ -296,12 +299,16 @@ def _other_batch(own: _Own, target: Any, feeds: Mapping[str, Feed] | None) -> li
         peaks[size] = _peak_of(traced, found).found
         return peaks[size]
 
-    size, _ = batch_by_growth(peak_at, {own.batch: own.peak.found}, own.memory_bytes)
+    step = own.before.tasks
+    kept = sum(nbytes for value, nbytes in step.resident.items() if value in step.graph.variables)  # whatever the batch is
+    size = 0 if kept > own.memory_bytes else batch_by_growth(peak_at, {0: kept, own.batch: own.peak.found}, own.memory_bytes)[0]
     if size in (0, own.batch):
         raise UnsupportedError(f"{'no other batch' if size else 'no batch'} was found to fit better")
     time = own.time_of(tasks[size], size)
-    words = "a smaller batch trains differently: retune the learning rate" if size < own.batch else "a larger batch trains differently"
-    call = f"model.fit(..., batch_size={size})" if keras else f"a batch of {size} in the data"
+    trains, words = bool(find_roles(own.before.tasks).backward), "results are the same: examples are computed apart"
+    if trains:
+        words = "a smaller batch trains differently: retune the learning rate" if size < own.batch else "a larger batch trains differently"
+    call = f"model.{'fit' if trains else 'predict'}(..., batch_size={size})" if keras else f"a batch of {size} in the data"
     device = "" if own.device == HERE else f" --device {own.device}"
     given = own.fetched + ("" if own.arguments.startswith(" --batch") else _feeds_text(own.traced, own.batch))
     command = f"graphwright max-batch TARGET{given} --budget {own.budget.given if not own.budget.is_share else own.memory_bytes}{device}"

@@ -18,6 +18,7 @@ from graphwright.memory.plan_step import unplanned
 from graphwright.plan.budget import Budget
 from graphwright.report.out_of_memory import OutOfMemory
 from graphwright.report.progress import shown
+from graphwright.report.units import format_bytes
 from graphwright.run.free_memory import free_bytes
 from graphwright.run.traced_step import Call
 from graphwright.source.private_keras import training_in
@@ -29,6 +30,8 @@ keras: Any = importlib.import_module("keras")
 
 _ASKED = re.compile(r"OOM when allocating tensor with shape\[([\d,]*)\] and type (\w+) on (\S+) by allocator (\S+)")
 _NODE = re.compile(r"\{\{node (\S+?)\}\}")
+_ROOM_BYTES = 2**28
+"""What it takes to look at a step; with less, TensorFlow ends the process where it cannot start a thread."""
 _DTYPES = {"float": "float32", "double": "float64", "half": "float16"}
 
 
@@ -55,7 +58,7 @@ class explain_oom(keras.callbacks.Callback):  # noqa: N801 - it is called like a
 
     def __init__(self, memory: int | str | None = None, *, advice: bool = True) -> None:
         super().__init__()  # pyright: ignore[reportUnknownMemberType] - Keras has no types
-        self._memory_bytes = None if memory is None else Budget.read(memory).nbytes
+        self._memory_bytes = None if memory is None else Budget.read(memory, "memory").nbytes
         self._advice = advice
 
     def __enter__(self) -> Self:
@@ -100,6 +103,10 @@ class explain_oom(keras.callbacks.Callback):  # noqa: N801 - it is called like a
             device=f"{device.rpartition('device:')[2]} by allocator {allocator}" if asked else "",
             memory_bytes=self._memory_bytes,
         )
+        free = free_bytes()
+        if free is not None and free < _ROOM_BYTES:
+            what = f"{format_bytes(free)} are left to this process, since TensorFlow with oneDNN keeps what it took"
+            return replace(found, left_out=f"{what}; set TF_ENABLE_ONEDNN_OPTS=0, or ask before: gw.advise(step, memory)")
         with shown(title="out of memory"):
             try:
                 return self._looked_at(found, calls)

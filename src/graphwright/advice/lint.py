@@ -44,7 +44,7 @@ def _open_dimensions(traced: TracedStep, graph: Graph) -> Iterable[Finding]:
         f"dimension {axis} of {name}"
         for name, shape in zip(traced.names, argument_shapes(traced.function), strict=False)
         for axis, size in enumerate(shape or ())
-        if size is None
+        if size is None and (axis or traced.is_compiled)  # an open batch is what it should be, unless XLA compiles for each
     )
     if open_axes:
         yield Finding(

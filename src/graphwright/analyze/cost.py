@@ -28,6 +28,7 @@ TensorFlow's allocators.
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import isnan
 
 from graphwright.analyze.backward import is_reference, updated_variables
@@ -136,7 +137,7 @@ class _Builder:
         self.graph = graph
         self.purity = purity
         self.kernel_time_of = time_of
-        self.kernel_workspace_of = workspace_of
+        self.kernel_workspace_of = cache(workspace_of)
         self.loops = loops
         self.order = topological_order(graph)
         self.position = {node: k for k, node in enumerate(self.order)}

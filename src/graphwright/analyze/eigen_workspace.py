@@ -1,7 +1,7 @@
 """Bytes that TensorFlow's own kernels for the CPU, written with Eigen, allocate beyond their outputs.
 
-They run where oneDNN does not: for `Einsum`, for float16 and float64, and for every dtype with `TF_ENABLE_ONEDNN_OPTS=0`. Read off
-`conv_grad_filter_ops.cc`, `conv_grad_input_ops.cc` and `batch_matmul_op_impl.h`, and checked against measurements (docs/predicting-peaks.md
+They run where oneDNN does not: for `BY_EIGEN_ALONE`, for float16 and float64, and for every dtype with `TF_ENABLE_ONEDNN_OPTS=0`. Read off
+`conv_grad_filter_ops.cc`, `conv_grad_input_ops.cc` and `batch_matmul_op_impl.h`, and checked against measurements (docs/figures.md
 has the table). Counted is what is written. More is asked for: columns for 30 MiB of images where the batch has fewer.
 """
 
@@ -128,12 +128,22 @@ def _einsum(node: Node) -> int:
 
 
 _DEPTHWISE = "DepthwiseConv2dNative _FusedDepthwiseConv2dNative DepthwiseConv2dNativeBackpropInput"
+_FOR_ALL_DTYPES: Mapping[str, Callable[[Node], int]] = {
+    "Einsum": _einsum,
+    # What an expression of Eigen evaluates before its result, in the size of a tensor: sums before they are reversed, whether or not
+    # they are (`scan_ops.h`), the terms of each loss (`xent_op.h`), squares and their sums, indices.
+    **dict.fromkeys(("Cumsum", "Cumprod", "CumulativeLogsumexp"), lambda node: node.outputs[0].nbytes or 0),
+    "SoftmaxCrossEntropyWithLogits": lambda node: node.outputs[1].nbytes or 0,
+    "LRN": lambda node: 2 * (node.outputs[0].nbytes or 0),
+    "HistogramFixedWidth": lambda node: 4 * _elements(node.inputs[0]),
+}
+BY_EIGEN_ALONE = frozenset(_FOR_ALL_DTYPES)
 _RULES: Mapping[str, Callable[[Node], int]] = {
     **dict.fromkeys("Conv2D _FusedConv2D PadWithFusedConv2D Conv3D _FusedConv3D".split(), _forward),
     **dict.fromkeys(("Conv2DBackpropInput", "Conv3DBackpropInputV2"), _input_gradient),
     **dict.fromkeys(("Conv2DBackpropFilter", "Conv3DBackpropFilterV2"), _filter_gradient),
     **dict.fromkeys("MatMul _FusedMatMul BatchMatMul BatchMatMulV2 BatchMatMulV3".split(), _product),
-    "Einsum": _einsum,
+    **_FOR_ALL_DTYPES,
     # The pool again, and where each maximum lies.
     "MaxPoolGrad": lambda node: (node.inputs[1].nbytes or 0) + 8 * _elements(node.inputs[1]),
     **dict.fromkeys(

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from graphwright.analyze.batch_norms import is_gpu_scratch
-from graphwright.analyze.storages import Scalar, allocated_bytes
+from graphwright.analyze.storages import PLACE_BYTES, Scalar, allocated_bytes
 from graphwright.analyze.trip_counts import compute, number_behind
 from graphwright.analyze.variable_access import copied_bytes, copied_variables
 from graphwright.analyze.workspace import HOW_COMPILED, hidden_output_bytes
@@ -44,7 +44,7 @@ Constant = Callable[[Value], "np.ndarray[Any, Any] | None"]
 
 @dataclass(eq=False, slots=True)
 class Buffer:
-    """Bytes with a count of holders. `items` are the elements of a list, which is a buffer without bytes of its own."""
+    """Bytes with a count of holders. `items` are the elements of a list, whose own bytes are the places for them."""
 
     value: Value | None
     nbytes: int
@@ -370,6 +370,10 @@ class Memory:
             changed = self._writable(first)
             assert changed.items is not None
             changed.items.append(None if inputs[1] is None else self._held(inputs[1]))
+            if len(changed.items) * PLACE_BYTES > changed.nbytes:
+                self.live -= self.allocated(changed.nbytes)
+                changed.nbytes = 2 * changed.nbytes or PLACE_BYTES
+                self.live += self.allocated(changed.nbytes)
             return [changed]
         if op == "TensorListPopBack":
             changed = self._writable(first)
@@ -399,8 +403,9 @@ class Memory:
         return None
 
     def _list(self, items: Iterable[Buffer | None]) -> Buffer:
-        buffer = self._new(None, 0)
-        buffer.items = list(items)
+        places = list(items)
+        buffer = self._new(None, PLACE_BYTES * len(places))
+        buffer.items = places
         return buffer
 
     def _writable(self, source: Buffer) -> Buffer:

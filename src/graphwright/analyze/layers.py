@@ -11,7 +11,7 @@ something in it read a variable, or constants lie in scopes called as its layers
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -38,10 +38,11 @@ class Layers:
     """The layers of one graph. Made by `find_layers`; without a graph, scopes are taken as they are written.
 
     Attributes:
-        of_scope: layer by scope of the graph.
+        of_scope: layer by scope of the graph, or by name of a node.
     """
 
     of_scope: Mapping[str, str] = field(default_factory=dict[str, str])
+    _known: dict[str, str] = field(default_factory=dict[str, str], init=False, repr=False, compare=False)
 
     def of(self, name: str) -> str:
         """The layer of a node, "" for none; nodes of gradients and recomputations belong to the layer they are made for.
@@ -51,14 +52,33 @@ class Layers:
         >>> Layers().of("adam/Sub_79/ReadVariableOp")
         'adam'
         """
-        scopes = _scopes(name)[:-1]
-        for end in range(len(scopes), 0, -1):
-            known = self.of_scope.get("/".join(scopes[:end]))
+        if name not in self._known:
+            self._known[name] = self._find(name)
+        return self._known[name]
+
+    def _find(self, name: str) -> str:
+        parts = _scopes(name)
+        for end in range(len(parts), 0, -1):
+            known = self.of_scope.get("/".join(parts[:end]))
             if known is not None:
                 return known
+        scopes = parts[:-1]
         while scopes and _OPERATOR_SCOPE.fullmatch(scopes[-1]):
             scopes.pop()
         return "/".join(scopes)
+
+    def with_lines(self, line: Callable[[str], str], names: Iterable[str]) -> "Layers":
+        """The same; for nodes that lie in no scope, the line of Python that made them stands for the layer.
+
+        Args:
+            line: what `source.tracebacks.innermost_line` gives.
+            names: of the nodes.
+
+        >>> Layers().with_lines(lambda name: f"train.py:{len(name)} step", ["Relu", "net/Relu"]).of("gradient_tape/Relu")
+        'train.py:4'
+        """
+        own = ("/".join(_scopes(name)) for name in names if not self.of(name))
+        return Layers({**self.of_scope, **{name: place for name in own if (place := line(name).rpartition(" ")[0])}})
 
     def words(self, name: str) -> str:
         """The name of a node with its layer as the user knows it: `lstm/while` of `net_1/lstm_1/while`."""
@@ -68,11 +88,11 @@ class Layers:
 def in_layer(layer: str, name: str) -> str:
     """The name of a node or value with its layer in front instead of its scopes.
 
-    >>> in_layer("lstm", "net_1/lstm_1/while:0"), in_layer("", "loss:0")
-    ('lstm/while:0', 'loss:0')
+    >>> in_layer("lstm", "net_1/lstm_1/while:0"), in_layer("", "loss:0"), in_layer("train.py:12", "MatMul")
+    ('lstm/while:0', 'loss:0', 'MatMul (train.py:12)')
     """
     label = name.rpartition("/")[2]
-    return f"{layer}/{label}" if layer else label
+    return f"{label} ({layer})" if ":" in layer else f"{layer}/{label}" if layer else label
 
 
 def find_layers(graph: Graph) -> Layers:

@@ -9,12 +9,14 @@ from graphwright.analyze.batch_norms import is_gpu_scratch
 from graphwright.analyze.body_peak import peak_in_order
 from graphwright.analyze.flops import node_flops
 from graphwright.analyze.storages import (
+    PLACE_BYTES,
     Dense,
     Frame,
     Scalar,
     State,
     Storage,
     TensorList,
+    allocated_bytes,
     element_bytes,
     number_of,
     storages_of,
@@ -71,6 +73,7 @@ class Executor:
         self.constants: dict[Value, Dense] = {}
         self.workspaces: dict[Node, int] = {}
         self.inferred: set[str] = set()
+        self.placed: set[Storage] = set()  # of elements of lists
         self.unordered: set[str] = set()  # branches of which that is known
         self.sizes: dict[Value, Numbers] = {}  # of values inside functions
         self.trips: dict[Node, TripCount] = {}
@@ -193,12 +196,12 @@ class Executor:
                 shape = first.shape if node.inputs[0].shape is None else node.inputs[0].shape
                 count = (shape[0] if shape else None) or 1
                 element = None if shape is None else shape[1:]
-                size = element_bytes(self._size(node.inputs[0], arguments) // count)
+                size = allocated_bytes(self._size(node.inputs[0], arguments) // count) + PLACE_BYTES
                 items = tuple(Dense(Storage(size), element) for _ in range(count))
                 frame.created.update({item.storage: node.outputs[0] for item in items})
                 return [TensorList(items, node.inputs[0].dtype)]
             case "TensorListPushBack" if isinstance(first, TensorList) and isinstance(arguments[1], Dense):
-                return [TensorList((*first.items, arguments[1]), node.inputs[1].dtype)]
+                return [TensorList((*first.items, self._placed(arguments[1])), node.inputs[1].dtype)]
             case "TensorListSetItem" if isinstance(first, TensorList) and isinstance(arguments[2], Dense):
                 return [self._set_item(first, number_of(arguments[1]), arguments[2], node.inputs[2].dtype)]
             case "TensorListPopBack" if isinstance(first, TensorList):
@@ -240,13 +243,22 @@ class Executor:
             case _:
                 return None
 
+    def _placed(self, element: Dense) -> Dense:
+        """The same as an element of a list: there may be thousands, so its place counts, and a scalar as malloc rounds it."""
+        storage = element.storage
+        if not storage.resident and storage.owner is None and storage not in self.placed:
+            self.placed.add(storage)
+            is_scalar = element_bytes(storage.nbytes) == storage.nbytes
+            storage.nbytes = (allocated_bytes(storage.nbytes) if is_scalar else storage.nbytes) + PLACE_BYTES
+        return element
+
     def _set_item(self, target: TensorList, index: Scalar | None, element: Dense, dtype: DType) -> TensorList:
         items = list(target.items)
         if index is None:  # the worst: no two writes fall on one element
             index = next((k for k, item in enumerate(items) if item is None), 0)
         if int(index) >= len(items):
             items += [None] * (int(index) + 1 - len(items))
-        items[int(index)] = element
+        items[int(index)] = self._placed(element)
         return TensorList(tuple(items), dtype)
 
     def _add(self, arguments: Sequence[State], value: Value, frame: Frame) -> TensorList:

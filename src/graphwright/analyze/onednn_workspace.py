@@ -3,7 +3,7 @@
 TensorFlow computes products of two matrices, float32 `MatMul` and `_FusedMatMul`, by `dnnl_sgemm`, whose kernels read the operands where
 they lie, or each thread packs panels of both. Which, and how large, is read off oneDNN's `src/cpu/x64/gemm/gemm_driver.cpp`
 (`nocopy_checker_avx512`, `nocopy_checker_avx2`, `set_thread_opts_nopack`, `gemm_kernel_driver`) and `gemm_info.cpp`, for threads that do
-not wait for each other, as TensorFlow's; and checked against measurements (docs/predicting-peaks.md has the table). Counted is what is
+not wait for each other, as TensorFlow's; and checked against measurements (docs/figures.md has the table). Counted is what is
 written when all threads run at once. In bfloat16 a `_FusedMatMul` without AMX adds up in float32 (`gemm_bf16_inner_product.cpp`); a
 `MatMul` takes little.
 

@@ -9,6 +9,8 @@ from graphwright.ir.graph import Node, Value
 SMALL_BYTES = 4096
 """What touches less is never planned (see `graphwright.analyze.cost`)."""
 Scalar = int | float | bool
+PLACE_BYTES = 32
+"""Of a tensor in a list of TensorFlow's, beside the tensor's own."""
 _HEADER_BYTES, _PAGE_BYTES, _MAPPED_FROM_BYTES = 80, 4096, 32768  # the last as `graphwright.run.meter` asks malloc for it
 
 
@@ -100,7 +102,7 @@ def allocated_bytes(nbytes: int) -> int:
 
 
 def element_bytes(nbytes: int) -> int:
-    """Bytes that a tensor takes in a list, where there may be thousands. Bodies make many scalars, few of which are there at once.
+    """Bytes that a tensor takes in the body of a loop, which makes many scalars, few of which are there at once.
 
     >>> element_bytes(4), element_bytes(1024), element_bytes(32768)
     (4, 1152, 36864)

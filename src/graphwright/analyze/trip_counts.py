@@ -127,9 +127,18 @@ def scalar_value(
         known.update(_numbers_behind(node, known, constant, guesses))
         return known[value]
     elif result is None and node.op_type in _SCALAR_OPERATIONS:
-        result = compute(node.op_type, [scalar_value(v, known, constant, guesses) for v in node.inputs])
+        result = _held(compute(node.op_type, [scalar_value(v, known, constant, guesses) for v in node.inputs]), value.dtype.name)
     known[value] = result
     return result
+
+
+def _held(number: Scalar | None, dtype: str) -> Scalar | None:
+    """The number, rounded as a scalar of the dtype is; None where it does not fit, or the dtype is not one of NumPy's."""
+    if isinstance(number, float):
+        return np.dtype(dtype).type(number).item() if dtype in ("float16", "float32", "float64") else None
+    if number is None or dtype.lstrip("u") not in ("int8", "int16", "int32", "int64"):
+        return number
+    return number if np.iinfo(dtype).min <= number <= np.iinfo(dtype).max else None
 
 
 def number_behind(value: Value, constant: Constant, example: Mapping[str, Scalar]) -> Scalar | None:

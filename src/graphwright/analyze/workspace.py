@@ -4,7 +4,7 @@ import os
 from functools import cache
 from pathlib import Path
 
-from graphwright.analyze.eigen_workspace import eigen_workspace_bytes
+from graphwright.analyze.eigen_workspace import BY_EIGEN_ALONE, eigen_workspace_bytes
 from graphwright.analyze.onednn_workspace import gemm_workspace_bytes, onednn_workspace_bytes
 from graphwright.ir.dtypes import DType, element_count
 from graphwright.ir.graph import Node, Value
@@ -44,7 +44,7 @@ def _by_onednn(dtype: DType) -> bool:
 
 def workspace_bytes(node: Node) -> int:
     """Bytes allocated while the node runs on the CPU and freed at its end: of its oneDNN kernel, or of TensorFlow's own."""
-    if is_collective(node) or not node.outputs or (node.op_type != "Einsum" and _by_onednn(node.outputs[0].dtype)):
+    if is_collective(node) or not node.outputs or (node.op_type not in BY_EIGEN_ALONE and _by_onednn(node.outputs[0].dtype)):
         avx512 = _cpu_has(_AVX512)
         return onednn_workspace_bytes(node, avx512=avx512) + gemm_workspace_bytes(node, avx512=avx512, amx=_cpu_has(_AMX))
     return eigen_workspace_bytes(node)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import dataclasses
 import gc
+import json
 import shlex
 import sys
 import traceback
@@ -45,6 +46,7 @@ from graphwright.commands.inputs import (
     bytes_or_share,
     checked,
     load_target,
+    load_targets,
     names_in,
     parse_feeds,
     place_of_copies,
@@ -95,7 +97,7 @@ def main(arguments: list[str] | None = None) -> None:
             app(args=arguments, prog_name="graphwright")
     except Exception:  # noqa: BLE001 - an error that nobody foresaw is shown whole, and may quote a file
         sys.stderr.write(printable(traceback.format_exc(), lines=True))
-        sys.exit(1)
+        sys.exit(EXIT_ERROR)
     finally:
         warnings.formatwarning = formatted
 
@@ -154,12 +156,9 @@ def inspect(
     if advised is not None:
         report = report.with_advice(advised.for_command(shlex.quote(target)))
     asked = _parts(bool(layers or depth or columns), chart)
-    print_result(dataclasses.replace(report, table=table), as_json=as_json, parts=asked)
-    if not as_json and not asked:
-        command, options = ("optimize", "--budget 50%") if report.backward_flops or report.undivided_flops else ("inspect", "--all")
-        sizes = [f"--outputs {shlex.quote(','.join(fetched))}"] if fetched else []
-        sizes += [f"--batch {batch}"] * (batch is not None) + [f"--feed {shlex.quote(text)}" for text in feed or ()]
-        echo(f"Next: graphwright {' '.join([command, shlex.quote(target), *sizes, options])}")
+    trains = report.backward_flops or report.undivided_flops
+    then = "optimize --budget 50%" if trains else "inspect --layers"
+    print_result(dataclasses.replace(report, table=table), as_json=as_json, parts=asked, then=then)
     write_html(report, html, quiet=as_json)
 
 
@@ -182,7 +181,9 @@ def optimize(
     ] = "train",
     max_overhead: Annotated[
         float | None,
-        typer.Option(help='With "--budget smallest": how much more time the plan may take, as estimated, as a share.', show_default="0.1"),
+        typer.Option(
+            min=0.0, help='With "--budget smallest": how much more time the plan may take, as estimated, as a share.', show_default="0.1"
+        ),
     ] = None,
     verify: Annotated[
         Literal["structure", "run"],
@@ -226,7 +227,7 @@ def optimize(
     from graphwright.memory.verbs import read_allow
     from graphwright.source.session_step import write_session_graph
     from graphwright.step.example_inputs import example_inputs
-    from graphwright.step.targets import trace
+    from graphwright.step.targets import is_keras_model, trace
 
     traced = trace(loaded, feeds=feeds, outputs=fetched, mode=mode, batch=batch, runs=runs)
     step, inputs = traced.function, example_inputs(traced)
@@ -253,7 +254,8 @@ def optimize(
     if not as_json and not asked and result.status != "infeasible":
         if not measure and device == HERE:
             echo("To measure it: add --measure --trust")
-        echo(f"In code: model = gw.optimize_memory(model, {amount!r}{', allow=' + repr(allow) if allow != DEFAULT_VERBS else ''})")
+        name, allowed = "model" if is_keras_model(traced.owner) else "step", f', allow="{allow}"' * (allow != DEFAULT_VERBS)
+        echo(f"In code: {name} = gw.optimize_memory({name}, {json.dumps(amount)}{allowed})")
     if save is not None:
         result.save(save)
         if not as_json:
@@ -279,7 +281,10 @@ def advise(
     feeds, fetched, amount = parse_feeds(feed), names_in(outputs), bytes_or_share(memory, "memory")
     loaded = load_target(target)
     found = gw.advise(loaded, amount, feeds, outputs=fetched, batch=batch, device=device).for_command(shlex.quote(target))
-    print_result(found, as_json=as_json)
+    first = next((s.command for s in found.suggestions if s.fits and found.fits <= (s.kind == "batch")), "")
+    command, _, rest = first.removeprefix("graphwright ").partition(" --budget ")
+    then = f"{command.partition(' ')[0]} --budget {rest}" if first else "" if found.fits else "optimize --budget smallest"
+    print_result(found, as_json=as_json, then=then)
     if html is not None:
         write_html(gw.inspect(loaded, feeds, outputs=fetched, mode="train", batch=batch).with_advice(found), html, quiet=as_json)
 
@@ -376,7 +381,7 @@ def verify(
     Each has its own variables, and runs from its own values.
     """
     feeds = parse_feeds(feed)
-    first, second = (load_target(target, runs=True) for target in (original, changed))
+    first, second = load_targets(original, changed, runs=True)
     found = gw.verify(first, second, feeds=feeds, mode=mode, batch=batch, steps=steps, rtol=rtol, atol=atol)
     if as_json:
         echo_json(found.to_json())
@@ -396,7 +401,6 @@ def verify(
 app.command("diff", rich_help_panel=_EDITING)(edit.diff)
 app.command("draw", rich_help_panel=_EDITING)(edit.draw)
 app.command("show", rich_help_panel=_EDITING)(edit.show)
-app.command("simplify", rich_help_panel=_EDITING)(edit.simplify)
 app.add_typer(edit.edit, name="edit", rich_help_panel=_EDITING)
 
 
@@ -412,8 +416,8 @@ def doctor(as_json: AsJson = False) -> None:
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
-for _registered in (*app.registered_commands, *edit.edit.registered_commands):
-    if _registered.callback not in (None, demo, doctor, plan):  # which read no model
+for _registered in (*app.registered_commands, edit.edit.registered_callback):
+    if _registered is not None and _registered.callback not in (None, demo, doctor, plan):  # which read no model
         _registered.callback = takes_trust(_registered.callback, shows=_registered.rich_help_panel in (_COSTS, _MEMORY))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -26,6 +27,7 @@ from graphwright.commands.inputs import (
     Target,
     bytes_in,
     load_target,
+    load_targets,
     names_in,
     parse_amount,
     parse_batches,
@@ -35,6 +37,7 @@ from graphwright.commands.inputs import (
     written_file,
 )
 from graphwright.commands.output import echo, print_result, write_html
+from graphwright.costs.baseline import read_costs
 from graphwright.errors import ArgumentError, printable
 
 _COLUMNS = (
@@ -53,6 +56,23 @@ def add_to(app: typer.Typer, panel: str) -> None:
 # What is read from the graph
 
 
+def _print_rules(wanted: bool) -> None:
+    if not wanted:
+        return
+    from graphwright.analyze.flops import built_in_rules
+
+    families: dict[str, dict[str, list[str]]] = {}
+    for op_type, rule in built_in_rules().items():
+        families.setdefault(rule.family, {}).setdefault(rule.formula, []).append(op_type)
+    for family, formulas in sorted(families.items(), key=lambda item: item[0] == "no arithmetic"):
+        echo(f"{family[0].upper()}{family[1:]}")
+        for formula, op_types in formulas.items():
+            for text, indent in ((formula, "  "), (", ".join(op_types), "      ")):
+                echo(textwrap.fill(text, 80, initial_indent=indent, subsequent_indent=indent))
+        echo("")
+    raise typer.Exit
+
+
 def flops(
     target: Target,
     batch: Batch = None,
@@ -60,6 +80,7 @@ def flops(
     outputs: Outputs = None,
     mode: ModeOption = "auto",
     as_json: AsJson = False,
+    rules: Annotated[bool, typer.Option("--rules", callback=_print_rules, is_eager=True, help="Print each op type's rule.")] = False,  # noqa: ARG001
 ) -> None:
     """FLOPs of a step: forward, backward and optimizer, per op type and per layer.
 
@@ -69,7 +90,7 @@ def flops(
     loaded = load_target(target)
     from graphwright.costs.flops import count_flops
 
-    print_result(count_flops(loaded, feeds=feeds, outputs=fetched, mode=mode, batch=batch), as_json=as_json)
+    print_result(count_flops(loaded, feeds=feeds, outputs=fetched, mode=mode, batch=batch), as_json=as_json, then="flops --all")
 
 
 def params(
@@ -142,7 +163,8 @@ def sweep(
     batches, feeds, fetched = parse_batches(batch), parse_open_feeds(feed), names_in(outputs)
     amount = None if budget is None else parse_amount(budget)
     plans = None if optimized is None else parse_amount(optimized, "optimized")
-    targets = [(name, load_target(name)) for name in (target, *(beside or ()))]
+    names = [target, *(beside or ())]
+    targets = zip(names, load_targets(*names), strict=True)
     from graphwright.costs.sweep import sweep as sweep_batches
 
     found = [
@@ -178,7 +200,7 @@ def max_batch(
     from graphwright.costs.max_batch import max_batch as find_max_batch
 
     found = find_max_batch(loaded, amount, feeds, outputs=fetched, mode=mode, measure=measure, order=order, device=device)
-    print_result(found, as_json=as_json)
+    print_result(found, as_json=as_json, then="" if measure else f"max-batch --budget {budget} --measure --trust")
     if found.batch == 0:
         raise typer.Exit(EXIT_INFEASIBLE)
 
@@ -222,7 +244,8 @@ def profile(
     from graphwright.costs.profile import profile as run_profile
 
     measured = run_profile(loaded, feeds, outputs=fetched, mode=mode, batch=batch, steps=steps, inter_op_threads=threads)
-    print_result(measured.tree(**words) if words else measured, as_json=as_json)
+    then = "" if words or html else "profile --html profile.html"
+    print_result(measured.tree(**words) if words else measured, as_json=as_json, then=then)
     written = {"trace": trace and measured.write_trace(trace), "event file": tensorboard and measured.write_tensorboard(tensorboard)}
     for what, path in written.items():
         if path is not None and not as_json:
@@ -279,13 +302,13 @@ def compare(
 ) -> None:
     """Two steps side by side: peak, parameters, FLOPs, nodes, and the layers that differ."""
     feeds, fetched = parse_feeds(feed), names_in(outputs)
-    first_target, second_target = load_target(a), load_target(b)
+    first_target, second_target = load_targets(a, b)
     from graphwright.costs.compare import both_costs, compare_costs
 
     of_b = second_target, mode_b or mode, batch if batch_b is None else batch_b
     targets: list[tuple[Any, Mode, int | None]] = [(first_target, mode, batch), of_b]
     compared = compare_costs(*both_costs(targets, feeds, outputs=fetched, device=device, order=order))
-    print_result(compared, as_json=as_json)
+    print_result(compared, as_json=as_json, then="compare --all")
     write_html(compared, html, quiet=as_json)
 
 
@@ -323,6 +346,8 @@ def check(
         )
     if as_json:
         form = "json"
+    if baseline is not None:
+        read_costs(baseline)
     loaded = load_target(target)
     from graphwright.costs.check import check as run_check
 
@@ -342,7 +367,8 @@ def check(
         device=device,
         order=order,
     )
-    print_result(result, as_json=form == "json")
+    over = any(not finding.passed and finding.figure == "peak_bytes" for finding in result.findings)
+    print_result(result, as_json=form == "json", then=f"advise --memory {max_peak}" if max_peak and over and form == "text" else "")
     if form == "github":
         for line in result.annotations():
             echo(printable(line))  # a name with a line end would be an annotation of its own

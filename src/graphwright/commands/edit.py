@@ -1,6 +1,7 @@
-"""The commands `graphwright edit ...`: load a model, do one job, write it again, say what changed.
+"""The command `graphwright edit MODEL OUT JOB ...`: load a model, do one job or several, write it again, say what changed.
 
-`app.add_typer(edit, name="edit")` puts them into the command line, whose commands print errors.
+A job is a command of its own that makes a `Step` of its arguments, before TensorFlow is loaded. `show`, `diff` and `draw`
+read a model and change nothing.
 """
 
 from __future__ import annotations
@@ -8,30 +9,55 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
+import graphwright as gw
 from graphwright.commands.inputs import AsJson, Batch, Feeds, Mode, ModeOption, load_target, parse_feeds, unset
 from graphwright.commands.output import Commands, echo, echo_json
-from graphwright.errors import ArgumentError
+from graphwright.errors import ArgumentError, located
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Value
 from graphwright.plain import plain
 from graphwright.report.diff import diff as diff_of
 from graphwright.report.diff import print_diff
+from graphwright.report.progress import tell
 from graphwright.report.terminal_layout import Page
 from graphwright.report.units import counted, printable
-from graphwright.source.tensorflow_import import start_quietly
+from graphwright.source.model_folder import check_target
 
-edit = typer.Typer(
-    cls=Commands,
-    no_args_is_help=True,
-    help="Change a model and write it again: MODEL is a .pb, .pbtxt or .keras file, a SavedModel, or module:name, which is imported; OUT "
-    "is a .pb or .pbtxt file or a folder.",
-)
+Step = Callable[[Graph], tuple[Graph, str]]
+"""A job with its arguments: changes a graph, or makes another; returns it and a line that says what was done."""
+_JOBS = "graphwright.jobs"
+
+
+class Jobs(Commands):
+    """Jobs on one model, one after the other: `MODEL OUT JOB ... JOB ...`. The name of a job ends the arguments of the one before."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Part the words into options, which may stand anywhere, model and place, and jobs with their arguments."""
+        options = {"--help", *(name for parameter in self.params if parameter.param_type_name == "option" for name in parameter.opts)}
+        words = [word for word in args if word not in options]
+        jobs: list[list[str]] = []
+        for word in words[2:]:
+            if word in self.commands or not jobs:
+                jobs.append([])
+            jobs[-1].append(word)
+        name = jobs[-1][0] if jobs else next(iter(words), "")
+        if "--help" in args and name in self.commands:
+            self.commands[name].make_context(name, ["--help"], parent=ctx)  # prints it, and ends
+        ctx.meta[_JOBS] = jobs
+        return super().parse_args(ctx, [*(word for word in args if word in options), *words[:2]])
+
+    def run(self, ctx: Any) -> Any:
+        """Run the callback, which runs the jobs."""
+        return ctx.invoke(self.callback, **ctx.params)
+
+
+edit = typer.Typer(cls=Jobs, no_args_is_help=True, subcommand_metavar="JOB [ARGS]... [JOB [ARGS]...]...")
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="The model to change.")]
 Out = Annotated[Path, typer.Argument(metavar="OUT", help="Where the changed model goes.")]
@@ -44,207 +70,184 @@ Rows = Annotated[int, typer.Option(min=1, help="Lines per section.")]
 Pairs = Annotated[list[str], typer.Argument(metavar="OLD=NEW...", help="The name and the new one, once per name.")]
 
 
-@edit.command("add-preprocessing")
-def add_preprocessing(model: Model, graft: Graft, out: Out, signature: SignatureName = None, overwrite: Overwrite = False) -> None:
-    """Graft a graph before the inputs: a placeholder per input, a node <input>_preprocessed."""
-    from graphwright.transform.preprocessing import add_preprocessing as job
+@edit.callback()
+def run(ctx: typer.Context, model: Model, out: Out, overwrite: Overwrite = False) -> None:
+    """Change a model by one job or several, and write it: nothing is written where one fails.
 
+    MODEL is a .pb, .pbtxt or .keras file, a SavedModel, or module:name, which is imported; OUT is a .pb or .pbtxt file or a folder.
+    JOB --help says what a job takes.
+    """
+    group: Any = ctx.command
+    jobs: list[list[str]] = ctx.meta[_JOBS]
+    if model in group.commands and not Path(model).exists():
+        raise ArgumentError(f"the job {model!r} comes before the model", remedy=f"write graphwright edit MODEL OUT {model} ...")
+    if not jobs or jobs[0][0] not in group.commands:
+        what = f"{jobs[0][0]!r} is no job" if jobs else "no job was given"
+        raise ArgumentError(what, remedy=f"write one of these behind OUT: {', '.join(group.commands)}")
+    steps: list[tuple[str, str, Step]] = []
+    for k, (name, *words) in enumerate(jobs, 1):
+        place = f"job {name}" if len(jobs) == 1 else f"job {name}, {k} of {len(jobs)}"
+        ctx.invoked_subcommand = name
+        command = group.commands[name]
+        with located(place), command.make_context(name, words, parent=ctx) as inner:
+            steps.append((name, place, command.invoke(inner)))
+    ctx.invoked_subcommand = None
     graph = _load(model, out, overwrite)
-    _write(graph, out, f"inputs are now {_named(job(graph, _load(graft), signature=signature))}")
+    for name, place, step in steps:
+        ctx.invoked_subcommand = name
+        tell(name)
+        with located(place):
+            graph, done = step(graph)
+        echo(done)
+    ctx.invoked_subcommand = None
+    gw.write(graph, out, overwrite=True)  # what is there has been looked at
+    echo(f"{counted(len(graph), 'node')} written to {out}")
+
+
+def _counted(verb: str, noun: str, job: Callable[[Graph], int]) -> Step:
+    """A job that changes a graph and says how many."""
+    return lambda graph: (graph, f"{verb} {counted(job(graph), noun)}")
+
+
+@edit.command("add-preprocessing")
+def add_preprocessing(graft: Graft, signature: SignatureName = None) -> Step:
+    """Graft a graph before the inputs: a placeholder per input, a node <input>_preprocessed."""
+    return lambda graph: (graph, f"inputs are now {_named(gw.add_preprocessing(graph, _load(graft), signature=signature))}")
 
 
 @edit.command("add-postprocessing")
-def add_postprocessing(model: Model, graft: Graft, out: Out, signature: SignatureName = None, overwrite: Overwrite = False) -> None:
+def add_postprocessing(graft: Graft, signature: SignatureName = None) -> Step:
     """Graft a graph behind the outputs: a placeholder per output, a node <output>_postprocessed."""
-    from graphwright.transform.preprocessing import add_postprocessing as job
-
-    graph = _load(model, out, overwrite)
-    _write(graph, out, f"outputs are now {_named(job(graph, _load(graft), signature=signature))}")
+    return lambda graph: (graph, f"outputs are now {_named(gw.add_postprocessing(graph, _load(graft), signature=signature))}")
 
 
 @edit.command("rename-inputs")
-def rename_inputs(model: Model, out: Out, names: Pairs, signature: SignatureName = None, overwrite: Overwrite = False) -> None:
+def rename_inputs(names: Pairs, signature: SignatureName = None) -> Step:
     """Rename inputs: keys of signatures, and placeholders."""
-    from graphwright.transform.rename_interface import rename_inputs as job
-
     pairs = _pairs(names)
-    graph = _load(model, out, overwrite)
-    _write(graph, out, f"renamed {counted(job(graph, pairs, signature=signature), 'input')}")
+    return _counted("renamed", "input", lambda graph: gw.rename_inputs(graph, pairs, signature=signature))
 
 
 @edit.command("rename-outputs")
-def rename_outputs(model: Model, out: Out, names: Pairs, signature: SignatureName = None, overwrite: Overwrite = False) -> None:
+def rename_outputs(names: Pairs, signature: SignatureName = None) -> Step:
     """Rename outputs: keys of signatures, and nodes."""
-    from graphwright.transform.rename_interface import rename_outputs as job
-
     pairs = _pairs(names)
-    graph = _load(model, out, overwrite)
-    _write(graph, out, f"renamed {counted(job(graph, pairs, signature=signature), 'output')}")
+    return _counted("renamed", "output", lambda graph: gw.rename_outputs(graph, pairs, signature=signature))
+
+
+@edit.command("keep-signatures")
+def keep_signatures(names: Annotated[list[str], typer.Argument(metavar="SIGNATURE...", help="Its name.")]) -> Step:
+    """Remove all signatures but these, and what only they need."""
+    return _counted("removed", "signature", lambda graph: gw.keep_signatures(graph, names))
 
 
 @edit.command("batch-size")
 def batch_size(
-    model: Model,
-    out: Out,
     size: Annotated[str, typer.Argument(metavar="SIZE", help="A number, or `free`.")],
     inputs: Annotated[list[str] | None, unset("An input; all by default.", "--input")] = None,
-    overwrite: Overwrite = False,
-) -> None:
+) -> Step:
     """Change the batch size, or free it."""
-    from graphwright.transform.batch_size import change_batch_size as job
-
     if size != "free" and not size.isdecimal():
         raise ArgumentError(f"{size!r} is not a batch size", where="argument SIZE", remedy="write a number, or free")
-    graph = _load(model, out, overwrite)
-    _write(graph, out, f"changed {counted(job(graph, None if size == 'free' else int(size), inputs=inputs), 'node')}")
+    wanted = None if size == "free" else int(size)
+    return _counted("changed", "node", lambda graph: gw.change_batch_size(graph, wanted, inputs=inputs))
 
 
 @edit.command("strip-training")
 def strip_training(
-    model: Model,
-    out: Out,
     outputs: Annotated[list[str] | None, unset("A value to keep, where the model states no outputs.", "--output")] = None,
     constants: Annotated[list[str] | None, unset("INPUT=VALUE, such as keep_prob=1.0.", "--constant")] = None,
-    overwrite: Overwrite = False,
-) -> None:
+) -> Step:
     """Remove gradients, optimizers, summaries, and inputs that only training knows."""
-    from graphwright.transform.strip_training import strip_training as job
-
     values = {name: _literal(text) for name, text in _pairs(constants or []).items()}
-    graph = _load(model, out, overwrite)
-    _write(graph, out, f"removed {counted(job(graph, outputs=outputs, constants=values), 'node')}")
+    return _counted("removed", "node", lambda graph: gw.strip_training(graph, outputs=outputs, constants=values))
 
 
 @edit.command("freeze")
 def freeze(
-    model: Model,
-    out: Out,
     checkpoint: Annotated[Path | None, unset("Where the values are, if MODEL is a graph: what a TF1 Saver wrote.", "--checkpoint")] = None,
-    overwrite: Overwrite = False,
-) -> None:
+    partial: Annotated[bool, typer.Option("--partial", help="Leave variables alone that have no value.")] = False,
+) -> Step:
     """Make constants of the variables of a SavedModel, or of a graph and its checkpoint."""
-    from graphwright.source.join_checkpoints import stored_values
-    from graphwright.transform.freeze_variables import freeze_variables as job
 
-    graph = _load(model, out, overwrite)
-    count = job(graph, None if checkpoint is None else stored_values(checkpoint))
-    _write(graph, out, f"froze {counted(count, 'variable')}")
+    def job(graph: Graph) -> int:
+        from graphwright.source.join_checkpoints import stored_values
+
+        return gw.freeze_variables(graph, None if checkpoint is None else stored_values(checkpoint), partial=partial)
+
+    return _counted("froze", "variable", job)
 
 
 @edit.command("fold-batch-norms")
-def fold_batch_norms(model: Model, out: Out, overwrite: Overwrite = False) -> None:
+def fold_batch_norms() -> Step:
     """Fold batch norms into the convolutions before or behind them; freezes the variables of a SavedModel first."""
-    from graphwright.transform.fold_batch_norms import fold_batch_norms as job
 
-    graph = _load(model, out, overwrite)
-    report = job(graph)
-    _write(graph, out, f"folded {counted(len(report.folded), 'chain')}")
-    for norm in report.left:
-        echo(f"left {norm.name} ({norm.op_type}): {norm.reason}")
+    def step(graph: Graph) -> tuple[Graph, str]:
+        report = gw.fold_batch_norms(graph)
+        left = [f"left {norm.name} ({norm.op_type}): {norm.reason}" for norm in report.left]
+        return graph, "\n".join([f"folded {counted(len(report.folded), 'chain')}", *left])
+
+    return step
 
 
 @edit.command("replace-op")
 def replace_op(
-    model: Model,
-    out: Out,
     old: Annotated[str, typer.Argument(metavar="OLD", help="The op type to replace.")],
     new: Annotated[str, typer.Argument(metavar="NEW", help="The op type to put there.")],
-    overwrite: Overwrite = False,
-) -> None:
+) -> Step:
     """Replace a type of operation everywhere, in functions too."""
-    from graphwright.transform.replace_op_type import replace_op_type as job
-
-    graph = _load(model, out, overwrite)
-    _write(graph, out, f"replaced {counted(job(graph, old, new), 'node')}")
+    return _counted("replaced", "node", lambda graph: gw.replace_op_type(graph, old, new))
 
 
 @edit.command("extract")
 def extract(
-    model: Model,
-    out: Out,
     inputs: Annotated[list[str], typer.Option("--input", help="A value to feed, NAME or KEY=NAME.")],
     outputs: Annotated[list[str], typer.Option("--output", help="A value to compute, NAME or KEY=NAME.")],
-    overwrite: Overwrite = False,
-) -> None:
+) -> Step:
     """Cut out the part of a model between tensors."""
-    from graphwright.transform.extract_submodel import extract_submodel as job
-
     from_values, to_values = _ends(inputs), _ends(outputs)
-    _write(job(_load(model, out, overwrite), from_values, to_values), out, "extracted the part")
+    return lambda graph: (gw.extract_submodel(graph, from_values, to_values), "extracted the part")
 
 
 @edit.command("merge")
 def merge(
-    first: First,
-    second: Second,
-    out: Out,
+    second: Annotated[str, typer.Argument(metavar="SECOND", help="The other model, a file like MODEL.")],
     connect: Annotated[list[str] | None, unset("INPUT=OUTPUT: an input of the second reads an output of the first.")] = None,
     keep_signatures: Annotated[bool, typer.Option("--keep-signatures", help="Keep the signatures of both that are still fed.")] = False,
-    overwrite: Overwrite = False,
-) -> None:
+) -> Step:
     """Make one model of two, with the variables, tables and assets of both."""
-    from graphwright.transform.merge_models import merge_models as job
-
     pairs = _pairs(connect or [])
-    _write(job(_load(first, out, overwrite), _load(second), connect=pairs, keep_signatures=keep_signatures), out, "merged")
+    return lambda graph: (gw.merge_models(graph, _load(second), connect=pairs, keep_signatures=keep_signatures), "merged")
 
 
 @edit.command("remove-debug")
-def remove_debug(model: Model, out: Out, overwrite: Overwrite = False) -> None:
+def remove_debug() -> Step:
     """Cut out assertions, prints, numeric checks and chains of Identity."""
-    from graphwright.transform.remove_debug_ops import remove_debug_ops as job
-
-    graph = _load(model, out, overwrite)
-    _write(graph, out, f"removed {counted(job(graph), 'node')}")
+    return _counted("removed", "node", gw.remove_debug_ops)
 
 
 @edit.command("convert-weights")
 def convert_weights(
-    model: Model,
-    out: Out,
     dtype: Annotated[Literal["bfloat16", "float16"], typer.Option(help="What to store weights as.")] = "bfloat16",
-    overwrite: Overwrite = False,
-) -> None:
+) -> Step:
     """Store weights in 16 bits; freezes the variables of a SavedModel first."""
-    from graphwright.transform.convert_dtype import convert_weights as job
-
-    graph = _load(model, out, overwrite)
-    _write(graph, out, f"converted {counted(job(graph, dtype), 'constant')}")
+    return _counted("converted", "constant", lambda graph: gw.convert_weights(graph, dtype))
 
 
 @edit.command("inline")
-def inline(model: Model, out: Out, overwrite: Overwrite = False) -> None:
+def inline() -> Step:
     """Inline all calls of functions."""
-    from graphwright.transform.inline_calls import inline_calls as job
+    from graphwright.transform.inline_calls import inline_calls
 
-    graph = _load(model, out, overwrite)
-    _write(graph, out, f"inlined {counted(job(graph), 'call')}")
+    return _counted("inlined", "call", inline_calls)
 
 
 @edit.command("simplify")
-def simplify(
-    model: Model,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="OUT", help="Where the simplified model goes.")],
-    no_inline: Annotated[bool, typer.Option("--no-inline", help="Leave the calls of functions as they are.")] = False,
-    overwrite: Overwrite = False,
-    as_json: AsJson = False,
-) -> None:
+def simplify(no_inline: Annotated[bool, typer.Option("--no-inline", help="Leave the calls of functions as they are.")] = False) -> Step:
     """Take out what is computed twice, what is known before it runs, and what does nothing; proved equal."""
-    from graphwright.reuse.simplify import simplify as job
-
-    graph = _load(model, out, overwrite)
-    report = job(graph, inline_functions=not no_inline)
-    from graphwright.source.write import write
-
-    write(graph, out, overwrite=True)  # what is there has been looked at
-    if as_json:
-        echo_json(plain(report))
-    else:
-        echo(str(report))
-        echo(f"written to {out}")
+    return lambda graph: (graph, str(gw.simplify(graph, inline_functions=not no_inline)))
 
 
-@edit.command("show")
 def show(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="The model to look at.")],
     nodes: Annotated[str | None, unset("List the nodes whose names it is found in; '' lists all.", metavar="REGEX")] = None,
@@ -260,6 +263,7 @@ def show(
     With --batch or --feed it is a step of module:name that is shown, traced for these shapes.
     """
     from graphwright.report.listing import listing
+    from graphwright.source.stored_variables import stored_variables
     from graphwright.transform.interface import described, input_values, output_values
 
     graph = _load(model, tags=tags, **_shapes(feed, batch, mode))
@@ -271,14 +275,13 @@ def show(
             for node in found:
                 echo(printable(f"{node.name}  {node.op_type}  {', '.join(map(described, node.outputs))}".rstrip()))
         return
-    result = listing(graph, inputs=input_values(graph), outputs=output_values(graph))
+    result = listing(graph, len(stored_variables(graph)[0]), inputs=input_values(graph), outputs=output_values(graph))
     if as_json:
         echo_json(plain(result))
     else:
         echo(result.text(rows))
 
 
-@edit.command("diff")
 def diff(
     before: First,
     after: Second,
@@ -302,7 +305,6 @@ def diff(
         raise typer.Exit(1)
 
 
-@edit.command("draw")
 def draw(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="The model to draw.")],
     out: Annotated[Path | None, typer.Argument(metavar="PICTURE", help="An .html file.", show_default=False)] = None,
@@ -317,14 +319,15 @@ def draw(
 
     With --batch or --feed it is a step of module:name that is drawn, traced for these shapes.
     """
-    from graphwright.report.drawing import check_target, default_path
+    from graphwright.report.drawing import check_target as check_page
+    from graphwright.report.drawing import default_path
     from graphwright.report.drawing import draw as job
 
     if out is not None:
-        check_target(out, overwrite=overwrite)
+        check_page(out, overwrite=overwrite)
     graph = _load(model, **_shapes(feed, batch, mode))
     if out is None and not overwrite:
-        check_target(default_path(graph))
+        check_page(default_path(graph))
     written = job(graph, out, scope=scope, open_scopes=tuple(open_scopes or ()))
     echo(f"picture written to {written}")
 
@@ -332,9 +335,6 @@ def draw(
 def _load(text: str, out: Path | None = None, overwrite: bool = False, tags: Sequence[str] | None = None, **shapes: Any) -> Graph:
     """Load a model, once it is known that what is made of it can be written to `out`; with shapes, the step that it is with these."""
     if out is not None:
-        start_quietly()
-        from graphwright.source.write import check_target
-
         check_target(out, overwrite=overwrite)
     found = load_target(text)
     if shapes and isinstance(found, Path):
@@ -353,13 +353,6 @@ def _load(text: str, out: Path | None = None, overwrite: bool = False, tags: Seq
 def _shapes(feed: list[str] | None, batch: int | None, mode: Mode) -> dict[str, Any]:
     """What a step is traced with; nothing where no shapes are given."""
     return {} if feed is None and batch is None else {"feeds": parse_feeds(feed), "batch": batch, "mode": mode}
-
-
-def _write(graph: Graph, out: Path, done: str) -> None:
-    from graphwright.source.write import write
-
-    write(graph, out, overwrite=True)  # what is there has been looked at
-    echo(f"{done}; {counted(len(graph), 'node')} written to {out}")
 
 
 def _regex(text: str) -> re.Pattern[str]:

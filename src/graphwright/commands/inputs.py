@@ -19,15 +19,19 @@ from typing import Annotated, Any, Literal
 import typer
 from typer import CallbackParam
 
-from graphwright.analyze.device_models import DEVICES, HERE
-from graphwright.errors import ArgumentError, located
+from graphwright.analyze.device_models import DEVICES, HERE, find_device
+from graphwright.errors import ArgumentError, FileFormatError, located
 from graphwright.files import check_file_for_user
 from graphwright.plan.budget import Budget
-from graphwright.report.progress import lines_of_progress, shown, silent, tell
+from graphwright.report.progress import lines_every, lines_of_progress, shown, silent, tell
+from graphwright.source.keras_file import check_keras_archive
+from graphwright.source.model_folder import check_is_model, refuse_remote
 from graphwright.source.tensorflow_import import import_tensorflow, start_quietly
+from graphwright.source.tracebacks import user_code
 from graphwright.source.trust import check_trusted, trust
 
 _NAMED = 8
+_PACE_S = 10.0  # between lines of progress in a log
 EXIT_ERROR = 2
 EXIT_INFEASIBLE = 3
 EXIT_CHECK_FAILED = 4
@@ -48,8 +52,16 @@ def checked(parameter: CallbackParam, path: Path | None) -> Path | None:
     """A path to write to, once it is known that it can be written."""
     if path is not None:
         with located(f"option {parameter.opts[0]}"):
+            if path.suffix in (".keras", ".h5", ".pb", ".py") and path.exists():
+                raise ArgumentError(f"{path} is a model or a program, and would be overwritten", remedy="name another file")
             check_file_for_user(path)
     return path
+
+
+def known_device(name: str) -> str:
+    """The name of a device, once it is known that there is a model of it."""
+    find_device(name)
+    return name
 
 
 def place_of_copies(text: str | None) -> str | None:
@@ -86,7 +98,11 @@ Outputs = Annotated[
 OrderOption = Annotated[Order, typer.Option("--order", help="Of operations: that of TensorFlow's executor, or the traced one.")]
 Device = Annotated[
     str,
-    typer.Option("--device", help=f"What peaks are for: {', '.join((HERE, *DEVICES))}; a GPU need not be there, see docs/devices.md."),
+    typer.Option(
+        "--device",
+        callback=known_device,
+        help=f"What peaks are for: {', '.join((HERE, *DEVICES))}; a GPU need not be there, see docs/devices.md.",
+    ),
 ]
 Html = Annotated[Path | None, written_file("Write the report to this file.", "--html")]
 Layers = Annotated[bool, typer.Option("--layers", help="Print the table of layers too.")]
@@ -94,11 +110,11 @@ Chart = Annotated[bool, typer.Option("--chart", help="Print memory over the step
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 
-_trusted: ContextVar[bool] = ContextVar("--trust", default=False)
-_whole: ContextVar[bool] = ContextVar("--all", default=False)
+_running: ContextVar[typer.Context | None] = ContextVar("command", default=None)
 _WHOLE = Annotated[bool, typer.Option("--all", help="Print every section, and how each figure was obtained.")]
 _ON_ALL = {
     "trust": Annotated[bool, typer.Option("--trust", help="What the files hold may run: Lambda layers, and the model where it is run.")],
+    "imports": Annotated[list[str] | None, unset("A module, or file.py, that registers custom layers.", "--import", metavar="MODULE")],
     "quiet": Annotated[bool, typer.Option("--quiet", "-q", help="Do not show what is being done.")],
     "verbose": Annotated[bool, typer.Option("--verbose", "-v", help="Keep a line for each thing that is done, with the seconds.")],
 }
@@ -108,32 +124,41 @@ def takes_trust(command: Callable[..., None], *, shows: bool) -> Callable[..., N
     """The command with the options of all that read a model: `--trust`, progress, and `--all` where a result is shown."""
 
     @wraps(command)
-    def run(*args: Any, trust: bool, quiet: bool, verbose: bool, whole: bool = False, **kwargs: Any) -> None:
-        before, all_before = _trusted.set(trust), _whole.set(whole)
+    def run(context: typer.Context, **words: Any) -> None:
+        before, options = _running.set(context), {name: words.pop(name) for name in shared}
         try:
-            with silent() if quiet else shown(lines_of_progress() if verbose else None, after_s=0.0):
-                command(*args, **kwargs)
+            verbose = options["verbose"]
+            at_once = verbose or sys.stderr.isatty()
+            progress = shown(lines_of_progress() if verbose else None, after_s=0.0) if at_once else lines_every(_PACE_S)
+            with silent() if options["quiet"] else progress:
+                command(**words)
         finally:
-            _trusted.reset(before)
-            _whole.reset(all_before)
+            _running.reset(before)
 
     signature = inspect.signature(command, eval_str=True)
     kind = inspect.Parameter.KEYWORD_ONLY
     shared = _ON_ALL | ({"whole": _WHOLE} if shows else {})
-    options = [inspect.Parameter(name, kind, default=False, annotation=option) for name, option in shared.items()]
-    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *options])  # pyright: ignore[reportAttributeAccessIssue]
-    run.__annotations__ = {**command.__annotations__, **shared}
+    options = [inspect.Parameter(name, kind, default=None, annotation=option) for name, option in shared.items()]
+    first = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    run.__signature__ = signature.replace(parameters=[first, *signature.parameters.values(), *options])  # pyright: ignore[reportAttributeAccessIssue]
+    run.__annotations__ = {"context": typer.Context, **command.__annotations__, **shared}
     return run
 
 
-def shows_all() -> bool:
-    """Whether the command line asks for every section of a result."""
-    return _whole.get()
+def running() -> typer.Context | None:
+    """The command that runs, with its parameters."""
+    return _running.get()
+
+
+def shared_option(name: str) -> Any:
+    """The value of an option that commands share: "trust", "imports" or "whole"; None outside of a command."""
+    context = _running.get()
+    return None if context is None else context.params.get(name)
 
 
 def path_of(text: str | Path) -> Path:
     """The path, trusted where the command line says so."""
-    return trust(text) if _trusted.get() else Path(text)
+    return trust(text) if shared_option("trust") else Path(text)
 
 
 def load_target(text: str, *, runs: bool = False) -> Any:
@@ -146,50 +171,92 @@ def load_target(text: str, *, runs: bool = False) -> Any:
         ArgumentError: neither exists, or it is a file that is to be run and not trusted.
         MissingDependencyError: TensorFlow is not installed.
     """
-    path = path_of(text)
-    if path.suffix == ".py" and path.is_file():
-        names = ast.parse(path.read_bytes()).body
-        raise ArgumentError("a Python file was given", where="argument TARGET", remedy=_one_of(text, _names(names)))
-    if path.exists():
-        if runs:
-            check_trusted(path, "running the model")  # before TensorFlow is loaded
-        tell("starting TensorFlow")
-        start_quietly()
-        tell(f"reading {path.name}")
-        return path
-    module_name, colon, attributes = text.rpartition(":")
-    file = Path(module_name)
-    is_file = file.suffix == ".py" and file.is_file()
-    is_module = is_file or (file.suffix != ".py" and re.fullmatch(r"\w+(\.\w+)*", module_name))
-    if not colon or not is_module or not re.fullmatch(r"\w+(\.\w+)*", attributes):
-        raise ArgumentError(
-            f"there is no file or folder {module_name if file.suffix == '.py' else text!r}",
-            where="argument TARGET",
-            remedy="give the path of a model, file.py:name or module:name, for example my_project.training:train_step",
-        )
-    if "" not in sys.path:  # the installed command does not look into the current folder by itself; `python -m` does
-        sys.path.insert(0, "")
+    path, module_name, attributes = _checked_target(text, runs=runs)
     tell("starting TensorFlow")
     start_quietly()
-    tell(f"importing {module_name}")
-    try:
-        found: Any = _run(file) if is_file else importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # something that the user's module imports is missing: the traceback says where
-        raise ArgumentError(
-            f"there is no module {error.name!r}", where=f"argument TARGET, {text!r}", cause="it is neither installed nor in this folder"
-        ) from error
+    for name in shared_option("imports") or ():
+        _imported(name, "option --import")
+    if path.exists():
+        tell(f"reading {path.name}")
+        return path
+    found = _imported(module_name, f"argument TARGET, {text!r}")
     for attribute in attributes.split("."):
         if not hasattr(found, attribute):
             members: dict[str, Any] = getattr(found, "__dict__", {})  # no property is evaluated
             here = [name for name, value in members.items() if name[0] != "_" and not inspect.ismodule(value)]
             where = f"argument TARGET, {text!r}"
-            raise ArgumentError(f"{module_name!r} has no {attribute!r}", where=where, remedy=_one_of(module_name, here))
+            raise ArgumentError(f"{module_name!r} has no {attribute!r}", where=where, remedy=_one_of(module_name, here) if here else "")
         found = getattr(found, attribute)
     from graphwright.source.load import made_by
 
     return made_by(found)
+
+
+def load_targets(*texts: str, runs: bool = False) -> list[Any]:
+    """What several arguments name; all are checked before the first is loaded."""
+    for text in texts:
+        _checked_target(text, runs=runs)
+    return [load_target(text, runs=runs) for text in texts]
+
+
+def _checked_target(text: str, *, runs: bool) -> tuple[Path, str, str]:
+    """The path that a target may be, and else its module and the name in that, before TensorFlow is loaded."""
+    path = path_of(text)
+    if not path.exists():
+        refuse_remote(text)
+    module_name, colon, attributes = ("", "", "") if path.exists() else text.rpartition(":")
+    body, of_module, *_ = map(_statements, (text, module_name, *(shared_option("imports") or ())))
+    if body is not None:
+        raise ArgumentError("a Python file was given", where="argument TARGET", remedy=_one_of(text, _names(body)))
+    is_module = of_module is not None or re.fullmatch(r"(?!.*\.py$)\w+(\.\w+)*", module_name)
+    if not path.exists() and (not colon or not is_module or not re.fullmatch(r"\w+(\.\w+)*", attributes)):
+        raise ArgumentError(
+            f"there is no file or folder {module_name if module_name.endswith('.py') else text!r}",
+            where="argument TARGET",
+            remedy="give the path of a model, file.py:name or module:name, for example my_project.training:train_step",
+        )
+    if path.exists() and runs:
+        check_trusted(path, "running the model")
+    if path.is_dir():
+        check_is_model(path)
+    elif path.suffix == ".keras":
+        check_keras_archive(path)
+    elif path.is_file() and not path.stat().st_size:
+        raise FileFormatError("the file is empty", where=text)
+    return path, module_name, attributes
+
+
+def _statements(text: str) -> list[ast.stmt] | None:
+    """The statements of a file of Python, which are read before TensorFlow is loaded; None for the name of anything else."""
+    if not text.endswith(".py") or not Path(text).is_file():
+        return None
+    try:
+        return ast.parse(Path(text).read_bytes()).body
+    except SyntaxError as error:
+        line = (error.text or "").strip()
+        raise ArgumentError(f"the file is not Python: {error.msg}", where=f"{text}, line {error.lineno}: {line}") from error
+
+
+def _imported(name: str, where: str) -> Any:
+    """The module of a name, or of a file of Python."""
+    if "" not in sys.path:  # the installed command does not look into the current folder by itself; `python -m` does
+        sys.path.insert(0, "")
+    tell(f"importing {name}")
+    try:
+        with user_code(f"importing {name}"):
+            return _run(Path(name)) if name.endswith(".py") else importlib.import_module(name)
+    except SystemExit as error:
+        raise ArgumentError(
+            f"{name} ends the process when it is imported: sys.exit({error.code!r})",
+            where=where,
+            remedy='let its main part run under `if __name__ == "__main__":` alone',
+        ) from error
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise  # something that the user's module imports is missing: the traceback says where
+        raise ArgumentError(
+            f"there is no module {error.name!r}", where=where, cause="it is neither installed nor in this folder"
+        ) from error
 
 
 def _names(body: Sequence[ast.stmt]) -> list[str]:

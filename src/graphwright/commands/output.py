@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,14 @@ from rich.markup import escape
 from rich.panel import Panel
 from typer.core import TyperGroup
 
-from graphwright.commands.inputs import EXIT_ERROR, EXIT_INFEASIBLE, shows_all
+from graphwright.commands.inputs import EXIT_ERROR, EXIT_INFEASIBLE, running, shared_option
 from graphwright.errors import ErrorCode, GraphwrightError, InfeasibleError, printable
 from graphwright.plain import plain
 from graphwright.report.progress import hide, tell
 from graphwright.report.safe_console import SafeConsole
+from graphwright.report.terminal_layout import PLAIN_WIDTH, continued
 from graphwright.source.tensorflow_import import missing_is_told
+from graphwright.source.tracebacks import raised_by_user, users_traceback
 
 _REMEDIES = {
     ErrorCode.OPEN_INPUT: "give its shape: --feed {}=SIZES",
@@ -26,22 +29,45 @@ _REMEDIES = {
     ErrorCode.FIXED_BATCH: "say which size is open, --feed {}=batch,SIZES, or give a target that leaves it open",
     ErrorCode.UNKNOWN_SIZE: "give the full shapes of the inputs, --feed {}=SIZES; a size that depends on data is stated by tf.ensure_shape "
     "behind that node",
-    ErrorCode.UNKNOWN_DTYPE: "give the dtype too: --feed {}=SIZES:int32",
+    ErrorCode.UNKNOWN_DTYPE: "give a shape that fits, and a dtype other than float32: --feed {}=SIZES:int32",
     ErrorCode.UNTRUSTED: "if you trust where it comes from, add --trust",
     ErrorCode.EXISTS: "add --overwrite",
 }
 """By the code of an error, what to do about it on the command line; the braces stand for the name of an input."""
-_PARAMETERS = {"feeds": "feed", "order_by": "sort", "batches": "batch"}
+_PARAMETERS = {"feeds": "feed", "order_by": "sort", "batches": "batch", "values": "checkpoint"}
 """Arguments of the library that commands have under another name."""
 
 
-def print_result(result: Any, *, as_json: bool, parts: Sequence[str] = ()) -> None:
-    """Print a result: its first screen with more parts, whole under `--all`; or its JSON."""
-    if not as_json:
-        chosen = ("all",) if shows_all() else parts
-        echo(result.text(*chosen) if chosen else str(result))
+def print_result(result: Any, *, as_json: bool, parts: Sequence[str] = (), then: str = "") -> None:
+    """Print a result: its first screen with more parts, whole under `--all`; or its JSON.
+
+    Args:
+        then: the command to run next, and its options beside those that it shares with this one; said below the first screen.
+    """
+    if as_json:
+        echo_json(plain(result))
         return
-    echo_json(plain(result))
+    chosen = ("all",) if shared_option("whole") else parts
+    echo(result.text(*chosen) if chosen else str(result))
+    if then and not chosen:
+        name, _, options = then.partition(" ")
+        echo(continued(f"Next: {_next_command(name, options)}", PLAIN_WIDTH))
+
+
+def _next_command(name: str, options: str) -> str:
+    """A command on the same target, with those options of the command that runs which it has, too."""
+    context = running()
+    assert context is not None
+    commands: Any = context.find_root().command
+    shared = {parameter.name for parameter in commands.commands[name].params} - {"verbose", "quiet"}
+    words = ["graphwright", name]
+    for parameter in sorted(context.command.params, key=lambda parameter: parameter.param_type_name):
+        value: Any = context.params.get(parameter.name or "")
+        counts = parameter.name in shared and value not in (None, (), [], parameter.default) and not isinstance(value, Path)
+        items: list[Any] = [*value] if isinstance(value, list) else [value]
+        for item in items if counts and parameter.opts[0] not in options.split() else []:
+            words += [parameter.opts[0]] * (parameter.param_type_name == "option") + [shlex.quote(str(item))] * (item is not True)
+    return " ".join([*words, options])
 
 
 def echo(text: str) -> None:
@@ -69,14 +95,24 @@ def write_html(result: Any, path: Path | None, *, quiet: bool) -> None:
 class Commands(TyperGroup):
     """Commands whose errors are printed for a reader: no traceback, an exit code that tells which kind it was."""
 
+    def run(self, ctx: Any) -> Any:
+        """Run the command that was named."""
+        return super().invoke(ctx)
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was named, and print what it raises on purpose."""
         try:
             with missing_is_told():
-                return super().invoke(ctx)
+                return self.run(ctx)
         except GraphwrightError as error:
-            print_error(error, self.get_command(ctx, ctx.invoked_subcommand or ""))
+            print_error(error, self.get_command(ctx, ctx.invoked_subcommand or "") or self)
             raise typer.Exit(EXIT_INFEASIBLE if isinstance(error, InfeasibleError) else EXIT_ERROR) from error
+        except Exception as error:
+            if not raised_by_user(error):
+                raise
+            hide()
+            typer.echo(printable(users_traceback(error), lines=True), err=True)
+            raise typer.Exit(EXIT_ERROR) from error
 
 
 def print_error(error: GraphwrightError, command: Any) -> None:
@@ -86,7 +122,7 @@ def print_error(error: GraphwrightError, command: Any) -> None:
     takes_feeds = any(parameter.name == "feed" for parameter in command.params)
     if known is not None and "--feed" in known and (not takes_feeds or error.remedy.count("': (...)") > 1):
         known = None
-    own = _as_options(error.remedy) if takes_feeds else error.remedy
+    own = _in_options(_as_options(error.remedy) if takes_feeds else error.remedy, command)
     remedy = own if known is None else known.format(error.item or "NAME")
     told = (("where", where), ("likely cause", error.cause), ("remedy", remedy))
     body = [escape(error.what), *(f"[bold]{label}:[/bold] {escape(text)}" for label, text in told if text)]
@@ -104,7 +140,17 @@ def _as_options(remedy: str) -> str:
     def options(feeds: re.Match[str]) -> str:
         return " ".join(f"--feed {name}=SIZES" for name in re.findall(r"'([^']*)': \(", feeds[0]))
 
-    return re.sub(r"feeds=\{(?:'[^']*': \(\.\.\.\)(?:, )?)+\}", options, remedy.replace("batch=...", "--batch N"))
+    plain = remedy.replace("batch=...", "--batch N").replace('allow="all"', "--allow all")
+    return re.sub(r"feeds=\{(?:'[^']*': \(\.\.\.\)(?:, )?)+\}", options, plain)
+
+
+def _in_options(remedy: str, command: Any) -> str:
+    """A remedy that names options of a command, not arguments of a function: `--output NAME`, not `outputs=[...]`."""
+    for parameter in command.params:
+        if parameter.param_type_name == "option":
+            option = parameter.opts[0] if parameter.is_flag else f"{parameter.opts[0]} NAME"
+            remedy = re.sub(rf"\b{parameter.name}=(True|\[?\.\.\.\]?)?(?=[\s,;)]|$)", option, remedy)
+    return remedy
 
 
 def _parameter(error: GraphwrightError, command: Any) -> str:

@@ -25,7 +25,7 @@ from graphwright.run.step_session import executed_graph_def
 from graphwright.run.step_stats import NodeRun, read_memory, read_runs, written_name
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.graph_def import from_graph_def
-from graphwright.source.tracebacks import creation_lines, scopes
+from graphwright.source.tracebacks import creation_lines, innermost_line, scopes
 from graphwright.step.flatten import counted_graph
 from graphwright.step.summary import variable_kinds
 
@@ -123,7 +123,8 @@ def _parts(traced: TracedStep, executed: Graph, names: Mapping[str, str]) -> tup
         readers = [node for node in value.consumers if of_node[node] == "forward"] or list(value.consumers)
         if kinds[value] in WEIGHTS and readers:
             parameters[readers[0].name] = parameters.get(readers[0].name, 0) + (element_count(variable.shape) or 0)
-    return _spread(executed, names, known), parameters, find_layers(flat)
+    layers = find_layers(flat).with_lines(innermost_line(traced.function), (node.name for node in flat.nodes))
+    return _spread(executed, names, known), parameters, layers
 
 
 def _spread(executed: Graph, names: Mapping[str, str], known: Mapping[str, Direction]) -> dict[str, Direction]:

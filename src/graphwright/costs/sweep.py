@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 from graphwright.analyze.device_models import HERE
 from graphwright.costs.peak import check_order
@@ -63,9 +63,9 @@ def sweep(
     2
     """
     check_order(order)
-    sizes = sorted(set(batches))
+    sizes = sorted(set(batches)) if isinstance(cast("object", batches), Iterable) else []
     if not sizes or sizes[0] < 1:
-        raise ArgumentError(f"batch sizes {sizes} were given", argument="batches", remedy="give whole numbers from 1 on")
+        raise ArgumentError(f"batches={batches!r} was given", argument="batches", remedy="give several whole numbers from 1 on: (1, 2, 4)")
     budget_bytes = 0 if budget is None else Budget.read(budget).nbytes
     goal = None if optimized is None else Budget.read(optimized, "optimized")
     sized = SizedStep(target, feeds, mode, inputs=inputs, outputs=outputs, device=device)

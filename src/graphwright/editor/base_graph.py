@@ -258,7 +258,7 @@ class BaseGraph:
             debug_info: passed through to the `NodeDef`.
 
         Raises:
-            ValueError: the name is taken, TensorFlow takes none like it, or there is no such op.
+            ValueError: the name is taken, or TensorFlow takes none like it.
         """
         if uniquify_name:
             name = self.unique_name(name)

@@ -121,9 +121,11 @@ def _each(tree: Any, convert: Callable[[Any], Any]) -> Any:
     return kind(*items) if hasattr(kind, "_fields") else kind(items)
 
 
-def _listed(given: Any) -> Any:
-    """Views of dicts, generators and the like as lists, which can be looked at more than once."""
-    return list(cast("Iterable[Any]", given)) if isinstance(given, Iterator | MappingView | deque) else given
+def _listed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments, with views of dicts, generators and the like as lists, which can be looked at more than once."""
+    once = (Iterator, MappingView, deque)
+    found = {k: list(cast("Iterable[Any]", arg)) if isinstance(arg, once) else arg for k, arg in (*enumerate(args), *kwargs.items())}
+    return tuple(found[k] for k in range(len(args))), {name: found[name] for name in kwargs}
 
 
 def _is_live(given: Any) -> bool:
@@ -146,7 +148,7 @@ def door(word: Callable[..., Any], *, always: bool = False) -> Callable[..., Any
 
     @wraps(word)
     def through(*args: Any, **kwargs: Any) -> Any:
-        args, kwargs = tuple(map(_listed, args)), {name: _listed(arg) for name, arg in kwargs.items()}
+        args, kwargs = _listed(args, kwargs)
         if not always and not _is_live(args) and not _is_live(kwargs):
             return word(*args, **kwargs)
         call = _Call()
@@ -210,7 +212,7 @@ def open_doors(*modules: ModuleType) -> None:
 def _constructor(initialize: Any) -> Any:
     @wraps(initialize)
     def through(self: Any, *args: Any, **kwargs: Any) -> None:
-        args, kwargs = tuple(map(_listed, args)), {name: _listed(arg) for name, arg in kwargs.items()}
+        args, kwargs = _listed(args, kwargs)
         if not _is_live(args) and not _is_live(kwargs):
             initialize(self, *args, **kwargs)
             return

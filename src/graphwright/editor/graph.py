@@ -122,6 +122,7 @@ class Graph(BaseGraph):
             name = g.name if isinstance(g, ir.Graph) and g.name else f"GraphDef Editor Graph created {datetime.now().isoformat()}"
         graph, found = _read(g, name, collections is None)
         super().__init__(graph, name)
+        self.originals: dict[ir.Node, ir.Node] = {}  # nodes of a gradient, and what they are the gradient of
         self._function_views: dict[str, FunctionGraph] = {}
         collections = found if collections is None else collections
         signatures = {} if signature_info is None else signature_info.signature_defs

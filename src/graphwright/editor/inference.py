@@ -9,8 +9,21 @@ from graphwright.ir.graph import Function, Graph, Node
 from graphwright.ir.traits.control_flow import called_functions, is_call
 from graphwright.ir.walk import order_of
 from graphwright.source.op_types import REGISTERED, takes_reference
-from graphwright.source.registry_rule import REGISTRY_RULE
+from graphwright.source.registry_rule import RegistryRule
 from graphwright.source.shape_inference import infer_output_shapes
+
+
+class _EditedRule(RegistryRule):
+    """The registry's answers, but that a graph may hold for a while what cannot be written: TensorFlow's own names and any op type."""
+
+    def check_name(self, graph: Graph, name: str) -> None:
+        super().check_name(graph, name.lstrip("_") or name)
+
+    def check_op(self, graph: Graph, op_type: str, name: str) -> None:
+        pass
+
+
+_EDITED_RULE = _EditedRule()
 
 
 def output_dtypes(node: Node) -> list[DType]:
@@ -52,7 +65,7 @@ def _inferred(nodes: Sequence[Node]) -> dict[Node, Sequence[Shape]]:
 
 def follow_shapes(graph: Graph, *, anew: bool) -> None:
     """Let the shapes follow edits; `anew` to infer unknown ones too, when one is first read."""
-    graph.shape_rule, graph.op_rule = lenient_shapes, REGISTRY_RULE
+    graph.shape_rule, graph.op_rule = lenient_shapes, _EDITED_RULE
     if anew:
         graph.ask_later()
 

@@ -12,6 +12,7 @@ from graphwright.ir.edit.reroute import set_control_inputs
 from graphwright.ir.graph import Node, Value
 from graphwright.ir.signature import Collection
 from graphwright.ir.walk import order_of
+from graphwright.source import private_tensorflow as private
 from graphwright.source.attributes import from_attr_value
 from graphwright.source.graph_def import from_graph_def, to_graph_def
 from graphwright.source.live_graph import follow, outside_scopes
@@ -64,6 +65,9 @@ class LiveGraph(Graph):
             node = graph[operation.name]
             graph.set_inputs(node, [self.value_of(tensor) for tensor in operation.inputs])
             set_control_inputs(graph, node, [graph[before.name] for before in operation.control_inputs])
+            original = private.original_operation(operation)
+            if original is not None and original.name in graph:
+                self.originals[node] = graph[original.name]
         if anew:
             graph.remove_nodes(node for node in graph.nodes if node not in self._operations)
         self._read_collections()
@@ -91,6 +95,9 @@ class LiveGraph(Graph):
                 self._create(node)
         for node in touched:
             follow(self._operations[node], [self._tensor(v) for v in node.inputs], [self._operations[n] for n in node.control_inputs])
+        for node, original in self.originals.items():
+            if node in self._operations:
+                private.set_original_operation(self._operations[node], self._operations[original])
         if touched:
             self._write_collections()
         self.ir.touched = {}

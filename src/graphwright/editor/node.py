@@ -8,12 +8,14 @@ from typing import Any
 from graphwright.editor.inference import infer_graph, output_dtypes
 from graphwright.editor.tensor import Tensor, View
 from graphwright.editor.values import to_attr_value, to_python
+from graphwright.editor.visualization import add_digraph_node, visualize
 from graphwright.errors import ArgumentError, GraphError, printable
 from graphwright.ir import graph as ir
 from graphwright.ir.colocation import ATTRIBUTE as COLOCATION
 from graphwright.ir.colocation import colocated_with
 from graphwright.ir.dtypes import DType, Shape, as_dtype, as_shape
 from graphwright.ir.edit.reroute import set_control_inputs
+from graphwright.ir.walk import consumers_of
 from graphwright.source.attributes import from_attr_value, shape_from_proto, shape_to_proto
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.source.write_nodes import write_node
@@ -52,11 +54,7 @@ class Node(View):
     type = op_type  # as `tf.Operation` calls it
 
     def change_op_type(self, new_op_type: str) -> None:
-        """Change the op type. Shapes and dtypes of the outputs stay; `infer_outputs` finds them again.
-
-        Raises:
-            ValueError: there is no such op.
-        """
+        """Change the op type. Shapes and dtypes of the outputs stay; `infer_outputs` finds them again."""
         self._graph.increment_version_counter()
         self._ir.graph.set_op_type(self._ir, new_op_type)
 
@@ -292,6 +290,36 @@ class Node(View):
     def remove_from_collections(self) -> None:
         """Take it out of every collection."""
         self._graph.remove_item_from_collections(self._ir)
+
+    def visualize(
+        self,
+        format: str | None = None,  # noqa: A002 - the name it always had
+        depth: int | None = None,
+        *,
+        depth_before: int = 1,
+        depth_after: int = 2,
+        **options: Any,
+    ) -> Any:
+        """A picture of the node, in yellow, and of its neighbors.
+
+        Args:
+            format: as for `visualization.visualize`, which also takes the `options`.
+            depth: as there.
+            depth_before: the longest way, in edges, from a node of the picture to this one.
+            depth_after: the longest way from this one to a node of the picture.
+        """
+
+        def add_node(digraph: Any, name: str, op: Node | None) -> None:
+            add_digraph_node(digraph, name, op, [("fillcolor", "yellow")] if op is self else None)
+
+        near = {self._ir}
+        for forward, count in ((False, depth_before), (True, depth_after)):
+            level = {self._ir}
+            for _ in range(count):
+                level = {n for node in level for n in (consumers_of(node, control=False) if forward else [v.producer for v in node.inputs])}
+                near |= level
+        options.setdefault("add_digraph_node_func", add_node)
+        return visualize(self._graph, format, depth, self.name, nodes=near, **options)
 
 
 # The two attributes with words of their own, and the protobuf

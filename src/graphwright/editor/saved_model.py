@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from graphwright.files import replaced_folder
 from graphwright.source.join import OpenPackage
+from graphwright.source.model_folder import check_target
 from graphwright.source.package import Package
 from graphwright.source.saved_model import parse_saved_model
-from graphwright.source.write import check_target, write
+from graphwright.source.write import write
 
 if TYPE_CHECKING:
     from graphwright.editor.graph import Graph

@@ -259,7 +259,7 @@ class Transformer:
         assign_collections_handler: `(info, elem, elem_)`; by default copies are in the same collections.
         transform_external_input_handler: `(info, t) -> t_` for the inputs of the view; by default placeholders.
         transform_external_hidden_input_handler: `(info, t) -> t_` for what is read from outside without being an input of the view.
-        transform_original_op_handler: kept for code that assigns it; a GraphDef does not know original ops.
+        transform_original_op_handler: `(info, op) -> op_ or None` for what a node is the gradient of, which only live graphs know.
     """
 
     def __init__(self) -> None:
@@ -359,6 +359,11 @@ class Transformer:
                 continue
             found = [self.transform_control_input_handler(info, control) for control in op.control_inputs]
             info.transformed_ops[op].set_control_inputs(control for control in found if control is not None)
+        for op, copied in info.transformed_ops.items():
+            original = info.graph.originals.get(op.ir)
+            found = None if original is None else self.transform_original_op_handler(info, info.graph.view_of(original))
+            if found is not None:
+                info.graph_.originals[copied.ir] = found.ir
 
     def _view_of_copy(self, info: TmpInfo, view: SubGraphView) -> SubGraphView:
         """A view of the copies, with inputs and outputs in the order of the original."""

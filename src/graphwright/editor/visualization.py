@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +91,7 @@ def add_digraph_edge(digraph: Any, from_node: str, to_node: str, label: str | No
 def visualize(
     gde_graph: BaseGraph,
     format: str | None = None,  # noqa: A002 - the name it always had
-    depth: int = 1,
+    depth: int | None = 1,
     name: str = "G",
     style: bool = True,
     name_regex: str = "",
@@ -99,13 +99,14 @@ def visualize(
     add_digraph_func: Callable[..., Any] | None = None,
     add_digraph_node_func: Callable[..., Any] | None = None,
     add_digraph_edge_func: Callable[..., Any] | None = None,
+    nodes: Container[ir.Node] | None = None,
 ) -> Any:
     """Draw a graph: a box per node and per closed scope, an arrow where one reads the other, with the shape of what is read.
 
     Args:
         gde_graph: what to draw.
         format: None, `jupyter_svg`, `jupyter_interactive` (drag and wheel), or a format of Graphviz: svg, png, pdf, json, ...
-        depth: how many levels of names are seen; 1 shows every outermost scope as one box.
+        depth: how many levels of names are seen; 1 shows every outermost scope as one box, None all levels.
         name: of the picture.
         style: whether to use colors and lines of its own, or Graphviz's.
         name_regex: only nodes in whose name it is found are drawn.
@@ -113,6 +114,7 @@ def visualize(
         add_digraph_func: in place of `add_digraph`.
         add_digraph_node_func: in place of `add_digraph_node`.
         add_digraph_edge_func: in place of `add_digraph_edge`.
+        nodes: only these are drawn; all by default.
 
     Returns:
         For None what `add_digraph_func` made: a `Digraph`, which notebooks show. For the jupyter formats something that notebooks show.
@@ -126,8 +128,9 @@ def visualize(
     picture = digraph_of(name=name, style=style)
     positive, negative = re.compile(name_regex), re.compile(negative_name_regex)
     parts, leaves = scope_tree(gde_graph.ir)
-    drawn = [n for n in leaves if positive.search(n.name) and not (negative_name_regex and negative.search(n.name))]
-    open_parts = _open(parts, depth)
+    drawn = [n for n in leaves if nodes is None or n in nodes]
+    drawn = [n for n in drawn if positive.search(n.name) and not (negative_name_regex and negative.search(n.name))]
+    open_parts = _open(parts, len(leaves) if depth is None else depth)
     box = {node: visible(leaves[node], open_parts) for node in drawn}
 
     numbers = count()

@@ -2,7 +2,7 @@
 
 import math
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,10 +25,10 @@ _LISTS: dict[int, str | None] = {5: "<f4", 6: "<f8", 7: None, 10: None, 11: None
 
 
 def tensor_attribute(array: Array, dtype: DType | None = None) -> SerializedAttribute:
-    """The serialized `AttrValue` of a numeric array, as attribute `value` of a `Const` node.
+    """The serialized `AttrValue` of an array, as attribute `value` of a `Const` node.
 
     Args:
-        dtype: what the array is converted to; bfloat16 rounds to the nearest, ties to even, as TensorFlow's Cast does.
+        dtype: what the array is converted to, needed for texts; bfloat16 rounds to the nearest, ties to even, as TensorFlow's Cast does.
 
     Raises:
         ArgumentError: the array's dtype has no TensorFlow type.
@@ -36,6 +36,8 @@ def tensor_attribute(array: Array, dtype: DType | None = None) -> SerializedAttr
     >>> tensor_attribute(np.array([2], dtype=np.int32)).data.hex()
     '420e0803120412020801220402000000'
     """
+    if dtype is not None and dtype.name == "string":
+        return text_attribute(array)
     if dtype is not None and dtype.name == "bfloat16":
         array = _rounded_bits(array)
     else:
@@ -48,14 +50,15 @@ def tensor_attribute(array: Array, dtype: DType | None = None) -> SerializedAttr
     return SerializedAttribute(message_field(8, tensor))
 
 
-def text_attribute(texts: str | Sequence[str]) -> SerializedAttribute:
-    """The serialized `AttrValue` of a text, or of a vector of texts, as attribute `value` of a `Const` node.
+def text_attribute(texts: Any) -> SerializedAttribute:
+    """The serialized `AttrValue` of a text, or of a list or array of texts or bytes, as attribute `value` of a `Const` node.
 
     >>> text_attribute("ab").data.hex()
     '42080807120042026162'
     """
-    dims = b"" if isinstance(texts, str) else message_field(2, varint_field(1, len(texts)))
-    items = b"".join(message_field(8, text.encode()) for text in ([texts] if isinstance(texts, str) else texts))
+    array = np.asarray(texts, object)
+    dims = b"".join(message_field(2, varint_field(1, d)) for d in array.shape)
+    items = b"".join(message_field(8, text if isinstance(text, bytes) else text.encode()) for text in array.flat)
     return SerializedAttribute(message_field(8, varint_field(1, DTYPES["string"].number) + message_field(2, dims) + items))
 
 

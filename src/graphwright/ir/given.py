@@ -16,6 +16,7 @@ _ON_ALL = (
     "Of a path, a model or whatever else `load` reads, what is read is changed, and written at `out` as `write` does (`overwrite`: over\n"
     "    what is there); what was given stays. A `Graph` is changed itself, and written too where `out` is given."
 )
+_ON_NEW = "The new graph is written too where `out` is given, as `write` does (`overwrite`: over what is there)."
 
 
 def as_graph(given: Any) -> Graph:
@@ -39,6 +40,47 @@ class Written(TypedDict, total=False):
 _DEFAULTS: dict[str, Any] = {"out": None, "overwrite": False}
 
 
+def _written(job: Callable[..., Any], said: str, *, is_new: bool) -> Callable[..., Any]:
+    """The job, which takes `out` and `overwrite` too.
+
+    Args:
+        said: what its documentation says of them.
+        is_new: whether it returns a new graph, instead of changing the one that it is given.
+    """
+    signature = inspect.signature(job)
+    first = next(iter(signature.parameters))
+
+    @wraps(job)
+    def done(*args: Any, **kwargs: Any) -> Any:
+        words = public_words()
+        out, overwrite = (kwargs.pop(name, default) for name, default in _DEFAULTS.items())
+        if out is not None:
+            _ = words.write  # loads the module that knows
+            words.source.model_folder.check_target(out, overwrite=overwrite)
+        bound = signature.bind(*args, **kwargs)
+        graph = bound.arguments[first]
+        if out is None and not is_new and not isinstance(graph, Graph):
+            raise ArgumentError(
+                f"{job.__name__} changes a graph, was given {type(graph).__name__}, and not where the changed graph goes",
+                argument="out",
+                cause="what was given stays as it is",
+                remedy=f"give out=PATH; or change and keep a graph: graph = graphwright.load(...), {job.__name__}(graph, ...)",
+            )
+        if not is_new:
+            graph = bound.arguments[first] = as_graph(graph)
+        result = job(*bound.args, **bound.kwargs)
+        if out is not None:
+            words.write(result if is_new else graph, out, overwrite=overwrite)
+        return result
+
+    summary, gap, rest = (job.__doc__ or "").partition("\n\n")
+    done.__doc__ = f"{summary}\n\n    {said}{gap}{rest}"
+    own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
+    where = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default) for name, default in _DEFAULTS.items()]
+    done.__signature__ = signature.replace(parameters=[*own, *where])  # pyright: ignore[reportAttributeAccessIssue]
+    return done
+
+
 def edits_in_place(job: Callable[Concatenate[Graph, Words], Result]) -> Callable[Concatenate[Any, Words], Result]:
     """The job, which takes whatever `graphwright.load` reads too: that is loaded, changed, and written at `out`.
 
@@ -52,31 +94,9 @@ def edits_in_place(job: Callable[Concatenate[Graph, Words], Result]) -> Callable
       likely cause: what was given stays as it is
       remedy: give out=PATH; or change and keep a graph: graph = graphwright.load(...), <lambda>(graph, ...)
     """
+    return _written(job, _ON_ALL, is_new=False)
 
-    @wraps(job)
-    def done(graph: Any, *args: Words.args, **kwargs: Words.kwargs) -> Result:
-        words = public_words()
-        out, overwrite = (kwargs.pop(name, default) for name, default in _DEFAULTS.items())
-        if out is not None:
-            _ = words.write  # loads the module that knows
-            words.source.write.check_target(out, overwrite=overwrite)
-        elif not isinstance(graph, Graph):
-            raise ArgumentError(
-                f"{job.__name__} changes a graph, was given {type(graph).__name__}, and not where the changed graph goes",
-                argument="out",
-                cause="what was given stays as it is",
-                remedy=f"give out=PATH; or change and keep a graph: graph = graphwright.load(...), {job.__name__}(graph, ...)",
-            )
-        changed = as_graph(graph)
-        result = job(changed, *args, **kwargs)
-        if out is not None:
-            words.write(changed, out, overwrite=overwrite)
-        return result
 
-    summary, gap, rest = (job.__doc__ or "").partition("\n\n")
-    done.__doc__ = f"{summary}\n\n    {_ON_ALL}{gap}{rest}"
-    signature = inspect.signature(job)
-    own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
-    where = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default) for name, default in _DEFAULTS.items()]
-    done.__signature__ = signature.replace(parameters=[*own, *where])  # pyright: ignore[reportAttributeAccessIssue]
-    return done
+def makes_graph(job: Callable[Concatenate[Any, Words], Graph]) -> Callable[Concatenate[Any, Words], Graph]:
+    """The job, which returns a new graph: that is written at `out` too. It declares `**written`, as for `edits_in_place`."""
+    return _written(job, _ON_NEW, is_new=True)

@@ -14,6 +14,7 @@ from graphwright.ir.op_rule import OpRule
 
 _LENGTHS_APART = 4
 _MOST_COMPARED = 2000
+_LAST_SHOWN = 5
 
 
 class NodeTable:
@@ -60,10 +61,11 @@ class NodeTable:
             return self._by_name[name]
         except KeyError:
             close = self._names_like(name)
+            last = ", ".join([*self._by_name][-_LAST_SHOWN:])
             raise GraphError(
                 f"there is no node named {name!r}",
                 where=f"graph {self.name!r} with {len(self)} nodes",
-                remedy=f"did you mean {', '.join(close)}?" if close else "look at [n.name for n in graph], or at `graphwright show MODEL`",
+                remedy=f"did you mean {', '.join(close)}?" if close else f"the last nodes are {last}; `graphwright show MODEL` lists all",
             ) from None
 
     def _names_like(self, name: str) -> list[str]:

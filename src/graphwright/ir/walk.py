@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from graphwright.errors import GraphError
 from graphwright.ir.node import Node, Value
 from graphwright.ir.traits.arithmetic import ASKS_FOR_SHAPE
-from graphwright.ir.traits.control_flow import LOOPS, called_functions, is_back_edge
+from graphwright.ir.traits.control_flow import LOOPS, MERGES, called_functions, is_back_edge
 from graphwright.ir.traits.values import is_constant
 from graphwright.ir.traits.variables import VARIABLES
 
@@ -71,9 +71,10 @@ def made_of(graph: Graph, op_types: AbstractSet[str]) -> set[Node]:
 
 def producers_of(node: Node) -> dict[Node, None]:
     """The nodes that it needs directly: those whose values it reads, and its control inputs; back edges of loops left out."""
-    found = {value.producer: None for value in node.inputs if not is_back_edge(value, node)}
-    found.update(dict.fromkeys(node.control_inputs))
-    return found
+    inputs = node.inputs
+    if node.op_type in MERGES:
+        inputs = tuple(value for value in inputs if not is_back_edge(value, node))
+    return dict.fromkeys([*(value.producer for value in inputs), *node.control_inputs])
 
 
 def consumers_of(node: Node, *, control: bool = True) -> dict[Node, None]:

@@ -8,8 +8,8 @@
 | `robust_losses` | losses that grow slower than the square, and how they weight residuals and Jacobian |
 | `jacobians` | Jacobians in forward, reverse or per-sample mode, products with them |
 | `rows` | residuals and Jacobian chunk by chunk: what is summed over rows needs the memory of a chunk |
-| `linear_systems` | linearizations and their damped steps: QR, Cholesky of the Gram matrix, dual, CG, LSMR |
-| `krylov` | conjugate gradients and LSMR in TensorFlow |
+| `linear_systems` | linearizations and their damped steps: QR, Cholesky of the Gram matrix, dual, CG |
+| `krylov` | conjugate gradients in TensorFlow |
 | `damping` | damping by gain ratio, Marquardt's scaling |
 | `loop` | one damped step, and the loop around it |
 | `stopping` | when to stop, and what may be claimed then |

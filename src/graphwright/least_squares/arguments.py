@@ -42,7 +42,7 @@ def check_count(name: str, value: float) -> None:
 
 def check_chunks(method: str, chunk_size: int | None) -> None:
     """Raise where a method that needs all rows at once is to take them in chunks."""
-    if chunk_size is not None and method in ("dual", "lsmr"):
+    if chunk_size is not None and method == "dual":
         raise ArgumentError(
             f"chunk_size={chunk_size} with {method!r}",
             argument="chunk_size",

@@ -7,7 +7,7 @@ S is a diagonal scale. Each class is one way to hold what a linearization needs 
 | `QrSystem` | triangular factor of [J f] | QR of the augmented matrix [R; sqrt(damping) S] | small and ill-conditioned |
 | `CholeskySystem` | half of the Gram matrix | its Cholesky factor, scaled and damped | many residuals, up to some 10,000 parameters |
 | `DualSystem` | J (m, n) | Cholesky of the damped J J' (m, m) | more parameters than residuals |
-| `CgSystem`, `LsmrSystem` | nothing | products with J and J' | large models |
+| `CgSystem` | nothing | products with J and J' | large models |
 
 QR sees the condition number of J, the others its square. The first two are folded over chunks of rows: neither holds the Jacobian.
 """
@@ -20,13 +20,13 @@ import numpy as np
 
 from graphwright.least_squares import symmetric_blocks
 from graphwright.least_squares.curvature import Curvature, curved_step
-from graphwright.least_squares.krylov import conjugate_gradients, lsmr
+from graphwright.least_squares.krylov import conjugate_gradients
 from graphwright.least_squares.rows import Rows
 from graphwright.least_squares.symmetric_blocks import Blocks
 
 tf: Any = importlib.import_module("tensorflow")
 
-MethodName = Literal["qr", "cholesky", "dual", "cg", "lsmr"]
+MethodName = Literal["qr", "cholesky", "dual", "cg"]
 Solve = Callable[[Any], Any]
 
 
@@ -220,8 +220,13 @@ class DualSystem(LinearSystem):
         return tf.nn.l2_loss(tf.linalg.matvec(at.factor[0], step))
 
 
-class _MatrixFreeSystem(LinearSystem):
-    """What the two matrix-free systems share: the gradient by one backward pass, column norms from random probes."""
+class CgSystem(LinearSystem):
+    """Conjugate gradients on the damped normal equations, by products with the Gram matrix, a chunk at a time.
+
+    The gradient takes one backward pass. Column norms are estimated from random probes.
+    """
+
+    name: MethodName = "cg"
 
     def __init__(self, rows: Rows, *, tolerance: float, max_iterations: int, probes: int = 16) -> None:
         self._rows = rows
@@ -253,12 +258,6 @@ class _MatrixFreeSystem(LinearSystem):
     def half_square(self, x: Any, at: Linearization, step: Any) -> Any:  # noqa: ARG002
         return 0.5 * self._rows.squared_norm_along(x, step)
 
-
-class CgSystem(_MatrixFreeSystem):
-    """Conjugate gradients on the damped normal equations, by products with the Gram matrix, a chunk at a time."""
-
-    name: MethodName = "cg"
-
     def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any | None) -> tuple[Any, Solve | None]:
         inverse = _inverse(scale, free)
 
@@ -266,25 +265,6 @@ class CgSystem(_MatrixFreeSystem):
             return inverse * self._rows.gram_product(x, inverse * vector) + damping * vector
 
         found = conjugate_gradients(product, -inverse * at.gradient, tolerance=self._tolerance, max_iterations=self._max_iterations)
-        return inverse * found, None
-
-
-class LsmrSystem(_MatrixFreeSystem):
-    """LSMR on the damped least-squares problem itself, by products with the Jacobian and its transpose."""
-
-    name: MethodName = "lsmr"
-
-    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any | None) -> tuple[Any, Solve | None]:  # noqa: ARG002
-        inverse = _inverse(scale, free)
-        residuals = self._rows.residuals(x)
-        found = lsmr(
-            lambda vector: self._rows.jvp(x, inverse * vector),
-            lambda vector: inverse * self._rows.vjp(x, vector),
-            -self._rows.loss.weights(residuals)[1] * residuals,
-            damping=tf.sqrt(damping),
-            tolerance=self._tolerance,
-            max_iterations=self._max_iterations,
-        )
         return inverse * found, None
 
 

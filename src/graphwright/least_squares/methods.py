@@ -7,12 +7,11 @@ from graphwright.least_squares.linear_systems import (
     CholeskySystem,
     DualSystem,
     LinearSystem,
-    LsmrSystem,
     MethodName,
     QrSystem,
 )
 
-Method = Literal["auto", "qr", "cholesky", "dual", "cg", "lsmr"]
+Method = Literal["auto", "qr", "cholesky", "dual", "cg"]
 
 QR_PARAMETERS = 200
 """Most parameters that `"auto"` gives to QR."""
@@ -21,10 +20,9 @@ DENSE_BYTES = 2**30
 
 
 def linear_system(method: MethodName, rows: Any, *, krylov_tolerance: float, krylov_iterations: int) -> LinearSystem:
-    """The solver of that name for these rows; the last two are for `"cg"` and `"lsmr"`."""
-    if method in ("cg", "lsmr"):
-        kind = CgSystem if method == "cg" else LsmrSystem
-        return kind(rows, tolerance=krylov_tolerance, max_iterations=int(krylov_iterations))
+    """The solver of that name for these rows; the last two arguments are for `"cg"`."""
+    if method == "cg":
+        return CgSystem(rows, tolerance=krylov_tolerance, max_iterations=int(krylov_iterations))
     return {"qr": QrSystem, "cholesky": CholeskySystem, "dual": DualSystem}[method](rows)
 
 
@@ -49,4 +47,4 @@ def choose_method(parameters: int, residuals: int, itemsize: int, *, chunked: bo
     if parameters**2 * itemsize <= DENSE_BYTES and (chunked or parameters * residuals * itemsize <= DENSE_BYTES):
         return "cholesky", f"the Gram matrix of {parameters} parameters fits into memory"
     large = f"matrices of {parameters} parameters and {residuals} residuals are larger than {DENSE_BYTES >> 20} MiB"
-    return ("cg" if chunked else "lsmr"), large
+    return "cg", large

@@ -40,7 +40,7 @@ class LeastSquaresResult(Result):
         jacobian_evaluations: Jacobians, or linearizations where none is formed.
         gradient_norm: the largest element of the gradient, of parameters that are not held at a bound.
         offset: the share of the residuals' length that lies in directions in which the model can move, 0 at a minimum where the Jacobian
-            has full rank and the residuals are not zero; NaN for `cg` and `lsmr`.
+            has full rank and the residuals are not zero; NaN for `cg`.
         damping: the last one, relative to squared column norms.
         method: the linear solver that ran.
         method_reason: why that one.

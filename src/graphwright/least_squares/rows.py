@@ -162,16 +162,6 @@ class Rows:
 
         return self._sum_of_pulls(x, along)
 
-    def jvp(self, x: Any, vector: Any) -> Any:
-        """The weighted Jacobian times a vector (n,): (m,), all samples at once."""
-        linear = self._linear(self.layout.split(x), self._data)
-        return self._weighted(linear.push(self.layout.split(vector)), linear)
-
-    def vjp(self, x: Any, vector: Any) -> Any:
-        """The transposed weighted Jacobian times a vector (m,): (n,), all samples at once."""
-        linear = self._linear(self.layout.split(x), self._data)
-        return self.layout.join(linear.pull(self._weighted(vector, linear)))
-
     def squared_norm_along(self, x: Any, vector: Any) -> Any:
         """The squared length of the weighted Jacobian times a vector (n,): a scalar, chunk by chunk."""
         leaves, tangents = self.layout.split(x), self.layout.split(vector)

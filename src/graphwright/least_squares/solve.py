@@ -89,7 +89,7 @@ def least_squares(
             count as float64.
         data: tensors whose first dimension counts samples. Giving them says that the residuals of a sample depend on that sample alone.
         method: the linear solver; `"auto"` chooses by sizes, and the result says what and why. `"qr"` for small and ill-conditioned
-            problems, `"cholesky"` (Gram matrix), `"dual"` (more parameters than residuals), `"cg"` and `"lsmr"` (matrix-free).
+            problems, `"cholesky"` (Gram matrix), `"dual"` (more parameters than residuals), `"cg"` (matrix-free).
         chunk_size: samples, or without data residuals, whose Jacobian is in memory at a time. None for all.
         bounds: lower and upper bounds, each a number or shaped like the parameters; infinite where there is none.
         loss: `"linear"`, `"huber"`, `"soft_l1"`, `"cauchy"`, `"arctan"` as in SciPy, or a function (see `RobustLoss`).
@@ -102,8 +102,8 @@ def least_squares(
         ftol: stop when neither the step nor an undamped one lowers the cost by more than this share.
         max_iterations: steps tried at most.
         first_damping: relative to squared column norms of the Jacobian.
-        krylov_tolerance: how exactly `"cg"` and `"lsmr"` solve for a step.
-        krylov_iterations: products at most per step for them.
+        krylov_tolerance: how exactly `"cg"` solves for a step.
+        krylov_iterations: its products per step, at most.
         jit_compile: compile the loop with XLA, where it has kernels for all operations of the residuals.
         callback: called with a `LeastSquaresStep` after each step, taken or refused; returns True to stop. It runs in Python, in this
             process, and costs each step a fraction of a millisecond. With `jit_compile` each step is compiled, but not the loop.
@@ -191,7 +191,7 @@ class LeastSquares:
         check_count("krylov_iterations", self.krylov_iterations)
         if self.chunk_size is not None:
             check_count("chunk_size", self.chunk_size)
-        if self.geodesic and self.method in ("dual", "cg", "lsmr"):
+        if self.geodesic and self.method in ("dual", "cg"):
             raise ArgumentError(f"geodesic acceleration with {self.method}", argument="geodesic", remedy='it needs "qr" or "cholesky"')
         if self.geodesic and self.bounds is not None:
             raise ArgumentError(

@@ -36,7 +36,7 @@ from graphwright.report.results import CopyEngine, MemoryPlan
 from graphwright.report.units import format_bytes
 from graphwright.run.call_options import grappler_disabled
 from graphwright.run.free_memory import free_bytes
-from graphwright.run.traced_step import TracedStep, bind, first_batch, split_inputs
+from graphwright.run.traced_step import TracedStep, bind, check_step, first_batch, split_inputs
 from graphwright.run.verify import verify as verify_steps
 from graphwright.source.concrete_function import meets_other_processes
 from graphwright.source.load import made_by
@@ -389,8 +389,9 @@ def optimize_memory(
             both ways, compares all outputs and variables, and puts the variables back; it needs the memory of the original. False
             proves nothing.
         time_limit_s: seconds of processor time that the search for a plan may take; twice as many, or 5 s, where none is found before.
-            "split" and "transpose" get about as much again, so that they never cost what the default finds. To read the step, rewrite it,
-            simulate it as it is and compile it with XLA comes on top.
+            "split" and "transpose" get as much again at most, so that they never cost what the default finds. Where they find nothing
+            either, the step as it is has the longer search of the default. To read the step, rewrite it, simulate it as it is and compile
+            it with XLA comes on top.
         cache_dir: folder that keeps plans between runs; "default" is `$GRAPHWRIGHT_CACHE_DIR` or the user's cache folder,
             None keeps none.
         progress: called with the share done and a few words; by default a progress bar shows when planning lasts. What it raises ends
@@ -532,13 +533,8 @@ def optimize_memory(
 
 
 def _optimize_function(step: Any, budget: int | float | str, inputs: Any, shapes: dict[str, Any], **options: Any) -> Any:
-    tf = import_tensorflow()
-    if not isinstance(step, tf.types.experimental.ConcreteFunction) and not hasattr(step, "get_concrete_function"):
-        raise ArgumentError(
-            f"{type(step).__name__} cannot be traced",
-            argument="step",
-            remedy="decorate the step with @tf.function; a plain Python function has no graph to plan",
-        )
+    step = getattr(step, "original", step)  # of one that was optimized before
+    check_step(step, "step")
     optimized = OptimizedStep(step, budget, **options)
     if inputs is not None:
         target = trace(step, inputs=inputs, device=options["device"], **shapes)

@@ -7,7 +7,7 @@ from typing import Any
 
 from graphwright.analyze.cost import TaskMap, build_cost_graph
 from graphwright.analyze.device_models import DeviceModel
-from graphwright.analyze.layers import Layers, find_layers
+from graphwright.analyze.layers import Layers, find_layers, in_layer
 from graphwright.analyze.loops import LoopCosts
 from graphwright.analyze.onednn_workspace import onednn_workspace_bytes
 from graphwright.analyze.time_model import estimated_time_s
@@ -108,11 +108,11 @@ def overlap_within(costs: CostGraph, node_count: int, solution: Solution) -> tup
 
 
 def solve_with_room(
-    costs: CostGraph, node_count: int, budget_bytes: int, time_limit_s: float, progress: Progress | None, *, strict: bool = False
+    costs: CostGraph, node_count: int, budget_bytes: int, time_limit_s: float, progress: Progress | None, *, longest_s: float | None = None
 ) -> Solution:
     """A plan with some room for what the simulation does not count; without that room where there is no other."""
     room = room_bytes(costs, node_count, budget_bytes)
-    return solve(costs, budget_bytes, room_bytes=room, time_limit_s=time_limit_s, progress=progress, strict=strict)
+    return solve(costs, budget_bytes, room_bytes=room, time_limit_s=time_limit_s, progress=progress, longest_s=longest_s)
 
 
 def room_bytes(costs: CostGraph, node_count: int, budget_bytes: int) -> int:
@@ -122,15 +122,22 @@ def room_bytes(costs: CostGraph, node_count: int, budget_bytes: int) -> int:
 
 
 def infeasible(
-    tasks: TaskMap, solution: Solution, budget_bytes: int, original_bytes: int, in_parts: Candidate | None = None
+    tasks: TaskMap,
+    solution: Solution,
+    budget_bytes: int,
+    original_bytes: int,
+    in_parts: Candidate | None = None,
+    line: Callable[[str], str] = lambda _: "",
 ) -> InfeasibleError:
     """The error for a budget that no plan keeps.
 
     Args:
         in_parts: what splitting the batch reaches, where that was not allowed.
+        line: see `Roles`.
     """
+    layers = find_layers(tasks.graph).with_lines(line, (node.name for node in tasks.graph.nodes))
     bound = solution.lower_bound
-    least, reason = stated_bound(tasks, bound, find_layers(tasks.graph), original_bytes)
+    least, reason = stated_bound(tasks, bound, layers, original_bytes)
     share = f"{100 * least / max(original_bytes, 1):.0f} %"
     # What TensorFlow's own order needs may be less, but is simulated on the graph as TensorFlow prepares it, each time in another order:
     # a budget in bytes that it keeps now it need not keep when it is asked again.
@@ -144,7 +151,8 @@ def infeasible(
         where=f"step {tasks.costs.name!r}, unmodified {format_bytes(original_bytes)}",
         cause=f"{reason}: {format_bytes(least)}, {share} of the unmodified peak; "
         f"{format_bytes(tasks.costs.resident_bytes)} are weights, optimizer state, inputs and constants",
-        remedy=f"give a budget of {smallest} bytes or more{as_it_is}{parts}, or a smaller batch",
+        remedy=f'give "{budget_bytes}%", if a share was meant, or ' * (budget_bytes <= 100)
+        + f"give a budget of {smallest} bytes or more{as_it_is}{parts}, or a smaller batch",
         smallest_budget_bytes=smallest,
     )
 
@@ -154,10 +162,15 @@ def stated_bound(tasks: TaskMap, bound: LowerBound, layers: Layers, original_byt
 
     What runs inside loops is counted in the worst order, in which it need not run; so a bound above the unmodified peak is none.
     """
-    name = tasks.costs.tasks[bound.task].name if bound.task >= 0 else ""
+    if bound.task < 0:
+        return bound.nbytes, bound.reason
+    name, node = tasks.costs.tasks[bound.task].name, tasks.nodes[bound.task][0]
+    around = [reader for value in node.outputs for reader in value.consumers] + [value.producer for value in node.inputs]
+    layer = layers.of(name) or next(filter(None, (layers.of(other.name) for other in around)), "")
+    words = in_layer(layer, name)
     if bound.nbytes > original_bytes:
-        return original_bytes, f"what {layers.words(name)} runs inside is counted in the worst order, and no plan changes it"
-    return bound.nbytes, bound.reason.replace(name, layers.words(name)) if name else bound.reason
+        return original_bytes, f"what {words} runs inside is counted in the worst order, and no plan changes it"
+    return bound.nbytes, bound.reason.replace(name, words)
 
 
 def reach(in_parts: Candidate, *, of: int | None = None) -> str:

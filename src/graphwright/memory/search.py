@@ -120,16 +120,17 @@ class Search:
         return Obtained(replace(solution, status=status, budget_bytes=self.budget_bytes or solution.budget_bytes), words)
 
     def _solve(
-        self, part: Part, graph: Graph, *, how: str = "", slower: float = 0.0, within_s: float | None = None, strict: bool = False
+        self, part: Part, graph: Graph, *, how: str = "", slower: float = 0.0, within_s: float | None = None, longest_s: float | None = None
     ) -> Obtained[Solution]:
         """An earlier plan, one that is kept on disk, or a new one.
 
         Args:
             slower: by how much each task once takes longer then.
             within_s: how much of the time allowed is for this one; all without it.
-            strict: whether that holds without an answer, too.
+            longest_s: the same without an answer; see `graphwright.plan.solve.solve`.
         """
         within_s = self.time_limit_s if within_s is None else max(within_s, _LEAST_SHARE * self.time_limit_s)
+        longest_s = None if longest_s is None else max(longest_s, within_s)
         costs, cache = part.tasks.costs, self.cache
         schedule = reused_schedule(part.tasks, self.steps)
         solution = None if schedule is None else known_solution(costs, schedule, self.budget_bytes)
@@ -147,9 +148,9 @@ class Search:
         if self.progress is not None and how:
             self.progress(0.0, f"planning {how}")
         if self.budget_bytes is None:
-            solution = minimum_within(costs, most, time_limit_s=within_s, progress=self.progress, strict=strict)
+            solution = minimum_within(costs, most, time_limit_s=within_s, progress=self.progress, longest_s=longest_s)
         else:
-            solution = solve_with_room(costs, len(graph), self.budget_bytes, within_s, self.progress, strict=strict)
+            solution = solve_with_room(costs, len(graph), self.budget_bytes, within_s, self.progress, longest_s=longest_s)
         if cache is not None and solution.status != "infeasible":
             cache.write(key, solution)
         if kept and self._price(best := self._best_of(kept)) < self._price(solution):
@@ -218,12 +219,12 @@ class Search:
         has_loops = "segment" in allow and bool(find_pairs(start.flat.graph, start.flat.purity)[0])
         budget, costs = self.budget_bytes, start.tasks.costs
         first_s = limit_s * (_GIVEN if has_loops or self.offload is not None else 1.0)
-        time = _Shares(limit_s, first_s)
-        found = self.solve(split(start.tasks, None)[0], start.flat.graph, how=start.how, slower=start.slower, within_s=first_s)
+        needs_parts = "split" in allow and (budget is None or simulate(costs, Schedule(costs.order)).peak_bytes > budget)
+        time, solve = _Shares(limit_s, first_s), partial(self.solve, split(start.tasks, None)[0], start.flat.graph)
+        found = solve(how=start.how, slower=start.slower, within_s=first_s, longest_s=0.0 if needs_parts else None)
         best = start, _of_step(start, found)
         if has_loops and self._price(best[1].found) > _CHEAP:
             best = self._better(segment_candidates(start, map_allowed, budget or 0), best, time, _MOST_SOLVES)
-        needs_parts = "split" in allow and (budget is None or simulate(costs, Schedule(costs.order)).peak_bytes > budget)
         if needs_parts:  # in time of their own, so that what is found without is the same
             time = _Shares(limit_s, limit_s * _GIVEN)
         for largest, least, solves in ((0, 0.0, 5), (LARGE, 0.0, 3), (QUITE_LARGE, _DEAREST, _MOST_SOLVES)) if needs_parts else ():
@@ -235,6 +236,8 @@ class Search:
             few = takewhile(lambda candidate: candidate.parts <= _MOST_PARTS_IN_SEGMENTS, parts)
             both = (made for candidate in few for made in segment_candidates(candidate, map_allowed, self.budget_bytes or 0))
             best = self._better(both, best, time, _MOST_SOLVES)
+        if needs_parts and not self._keeps(best):  # without parts it would have had longer
+            best = self._cheaper(start, solve(how=start.how, slower=start.slower, within_s=first_s), best)
         offload, without = self.offload, best[0]
         if offload is not None and self._price(best[1].found) > 0:
             best = self._offloaded(start, offload, best, time)
@@ -263,8 +266,8 @@ class Search:
             tried.append(set(copies))
             how = f"{step.how}; copies of {len(copies)} buffers: {hash(tuple(copies)):x}".removeprefix("; ")
             copying = replace(part, tasks=replace(step.tasks, costs=apart(costs, copies)))
-            within_s, strict = time.take(1 / (_MOST_SOLVES + 2 - len(tried))), self._keeps(best)
-            found = self.solve(copying, step.flat.graph, how=how, slower=step.slower, within_s=within_s, strict=strict)
+            within_s, longest_s = time.take(1 / (_MOST_SOLVES + 2 - len(tried))), 0.0 if self._keeps(best) else None
+            found = self.solve(copying, step.flat.graph, how=how, slower=step.slower, within_s=within_s, longest_s=longest_s)
             asked = [share * best[1].found.peak_bytes for share in _SHARES] if self.budget_bytes is None else [self.budget_bytes]
             put = self._put_together(step, copies, found.found.schedule, [int(nbytes) - room for nbytes in asked])
             if put is None:
@@ -343,9 +346,10 @@ class Search:
             price = self._price(best[1].found)
             if budget is not None and (candidate.slower >= price or (place and time.is_over and price <= _DEAREST)):
                 break
-            part, share_s, strict = split(candidate.tasks, None)[0], time.take(1 / (solves_left - place)), self._keeps(best) or not worth
-            how, slower = candidate.how, candidate.slower
-            found = self.solve(part, candidate.flat.graph, how=how, slower=slower, within_s=share_s, strict=strict)
+            part, share_s, begun = split(candidate.tasks, None)[0], time.take(1 / (solves_left - place)), now()
+            how, slower, longest_s = candidate.how, candidate.slower, 0.0 if self._keeps(best) or not worth else time.unspent_s
+            found = self.solve(part, candidate.flat.graph, how=how, slower=slower, within_s=share_s, longest_s=longest_s)
+            time.unspent_s -= now() - begun
             best = self._cheaper(candidate, found, best)
         return best
 
@@ -381,6 +385,7 @@ class _Shares:
 
     def __init__(self, limit_s: float, first_s: float) -> None:
         self.limit_s, self.left_s = limit_s, limit_s - first_s
+        self.unspent_s = limit_s  # by searches without an answer, beyond their shares
         self.end = now() + limit_s
 
     @property
@@ -445,7 +450,7 @@ def reach_of_parts(
     tight = min((candidate for candidate in found if _may_fit(candidate, budget_bytes)), key=lambda one: one.bound_bytes, default=None)
     if search is not None and tight is not None:
         part, within_s = split(tight.tasks, None)[0], _TO_SAY * search.time_limit_s
-        solution = search.solve(part, tight.flat.graph, how=tight.how, within_s=within_s, strict=True).found
+        solution = search.solve(part, tight.flat.graph, how=tight.how, within_s=within_s, longest_s=0.0).found
         slower = (1 + tight.slower) * (1 + solution.overhead) - 1
         found.append(replace(tight, peak_bytes=solution.peak_bytes, slower=slower))
     return min(found, key=lambda candidate: candidate.peak_bytes, default=None)

@@ -240,16 +240,16 @@ def versions(graph: CostGraph, schedule: Schedule) -> Versions:
     return Versions(tuple(found), tuple(sources))
 
 
-def live_at(graph: CostGraph, schedule: Schedule, step: int) -> list[tuple[int, int]]:
+def live_at(graph: CostGraph, schedule: Schedule, step: int, lives: Versions | None = None) -> list[tuple[int, int]]:
     """Buffers live at a step with their bytes, largest first, ties by index.
 
     Where an output takes over an input's storage, the output is listed with 0 bytes, so that
-    the bytes add up to those of the step less its workspace and the resident bytes.
-    Raises `ArgumentError` when there is no such step.
+    the bytes add up to those of the step less its workspace and the resident bytes. `lives` are the versions of the schedule,
+    where they are known. Raises `ArgumentError` when there is no such step.
     """
     if not 0 <= step < len(schedule.steps):
         raise ArgumentError(f"step {step} was asked for, the schedule has {len(schedule.steps)}", argument="step")
-    found = versions(graph, schedule)
+    found = lives or versions(graph, schedule)
     live = {version.buffer: graph.buffers[version.buffer].nbytes for version in found.versions if version.start <= step <= version.end}
     ending = {version.buffer for version in found.versions if version.end == step and version.reads and version.reads[-1] == step}
     for _, output in taken_over(graph, executed(graph, schedule.steps)[step], ending):

@@ -31,17 +31,17 @@ def solve(
     room_bytes: int = 0,
     time_limit_s: float = 10.0,
     progress: Progress | None = None,
-    strict: bool = False,
+    longest_s: float | None = None,
 ) -> Solution:
     """Cheapest schedule found whose peak is at most `budget_bytes` (resident bytes included).
 
     Args:
         room_bytes: how much of the budget to leave free where a schedule is found that does.
         time_limit_s: seconds of this thread's processor time to spend; an easy problem takes less. Without an
-            answer the search goes on behind it, for twice the limit in all, or 5 s where that is more; then the
-            status is "infeasible", and the schedule the one with the smallest peak found.
+            answer the search goes on behind it, for `longest_s` in all; then the status is "infeasible", and the
+            schedule the one with the smallest peak found.
         progress: called with the share done (0 to 1) and a few words.
-        strict: whether to stop at the limit without an answer, too.
+        longest_s: by default twice the limit, or 5 s where that is more.
 
     Raises:
         ArgumentError: for a budget or time limit that is not positive.
@@ -56,7 +56,7 @@ def solve(
     """
     _check_arguments(budget_bytes, time_limit_s)
     deadline = now() + time_limit_s
-    return _Asked(graph, progress, time_limit_s, strict=strict).answer(budget_bytes, room_bytes, deadline)
+    return _Asked(graph, progress, time_limit_s, longest_s).answer(budget_bytes, room_bytes, deadline)
 
 
 def minimum(graph: CostGraph, *, progress: Progress | None = None) -> Solution:
@@ -73,14 +73,14 @@ def minimum(graph: CostGraph, *, progress: Progress | None = None) -> Solution:
 
 
 def minimum_within(
-    graph: CostGraph, max_time: float, *, time_limit_s: float = 10.0, progress: Progress | None = None, strict: bool = False
+    graph: CostGraph, max_time: float, *, time_limit_s: float = 10.0, progress: Progress | None = None, longest_s: float | None = None
 ) -> Solution:
     """The schedule with the smallest peak found among those that take at most `max_time`; its budget is its peak.
 
     Args:
         max_time: in the graph's unit of time; running each task once must be within it.
-        time_limit_s: seconds of this thread's processor time to spend; a first answer may take twice as long, or 5 s.
-        strict: whether a first answer may not.
+        time_limit_s: seconds of this thread's processor time to spend.
+        longest_s: what a first answer may take; by default twice as long, or 5 s where that is more.
 
     Raises:
         ArgumentError: each task once takes longer already, or the time limit is not positive.
@@ -91,7 +91,7 @@ def minimum_within(
     once = sum(task.time for task in graph.tasks)
     if max_time < once:
         raise ArgumentError(f"a time of {max_time:g} {graph.time_unit} was given, each task once takes {once:g}", argument="max_time")
-    asked = _Asked(graph, progress, time_limit_s, strict=strict)
+    asked = _Asked(graph, progress, time_limit_s, longest_s)
     steps = asked.portfolio.original(smallest_within(asked.portfolio, max_time, deadline))
     asked.portfolio.how = "descent in the time given"
     return asked.solution(steps, "feasible")
@@ -188,11 +188,13 @@ def _check_arguments(budget_bytes: int, time_limit_s: float) -> None:
 class _Asked:
     """A graph that is asked about: its bound, its solvers, and since when."""
 
-    def __init__(self, graph: CostGraph, progress: Progress | None, time_limit_s: float = float("inf"), *, strict: bool = False) -> None:
+    def __init__(
+        self, graph: CostGraph, progress: Progress | None, time_limit_s: float = float("inf"), longest_s: float | None = None
+    ) -> None:
         self.started = clock.perf_counter()
         check_graph(graph)
         self.graph, self.bound = graph, lower_bound(graph)
-        longest_s = time_limit_s if strict else max(_FIRST * time_limit_s, _FIRST_S)
+        longest_s = max(_FIRST * time_limit_s, _FIRST_S) if longest_s is None else longest_s
         self.portfolio = Portfolio(graph, self.bound.nbytes, progress, longest_s=longest_s)
 
     def answer(self, budget_bytes: int, room_bytes: int, deadline: float) -> Solution:

@@ -15,6 +15,10 @@ from graphwright.report.units import format_bytes
 SuggestionKind = Literal["plan", "plan, all verbs", "batch", "bfloat16", "optimizer"]
 
 
+KINDS: Mapping[str, str] = {"plan": "plan", "plan, all verbs": "split", "bfloat16": "bfloat16"}
+"""Kinds of suggestions as the first screen calls them; it names others by what they change."""
+
+
 @dataclass(frozen=True)
 class Suggestion:
     """One thing that can be done.
@@ -98,7 +102,7 @@ class Advice(Printed):
             return f"needs {need}, you have {have}. None of the changes below fits alone."
         first = fitting[0]
         price = "" if math.isnan(first.time) else f", {price_text(first.time)}"
-        return f"needs {need}, you have {have}. First choice: {first.what} ({format_bytes(first.peak_bytes)}{price})."
+        return f"needs {need}, you have {have}. First choice: {short(first)} ({format_bytes(first.peak_bytes)}{price})."
 
     def to_json(self) -> dict[str, object]:
         """Plain numbers and text, as docs/json.md lists them."""
@@ -107,6 +111,11 @@ class Advice(Printed):
     def for_command(self, target: str) -> Advice:
         """The same, with the target of the command line in place of the word TARGET."""
         return replace(self, suggestions=tuple(replace(s, command=s.command.replace("TARGET", target)) for s in self.suggestions))
+
+
+def short(suggestion: Suggestion) -> str:
+    """What is changed, in a word or three."""
+    return KINDS.get(suggestion.kind) or suggestion.what.partition(" instead")[0].replace("a batch of", "batch").removeprefix("train with ")
 
 
 def ranked(suggestions: list[Suggestion]) -> tuple[Suggestion, ...]:

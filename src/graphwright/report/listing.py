@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from graphwright.ir.dtypes import Shape, format_shape
 from graphwright.ir.graph import Graph, Value
-from graphwright.ir.traits.variables import VARIABLES
 from graphwright.report.units import counted, format_count, printable, shorten_middle
 
 _TRACE = re.compile(r"__inference_(.+)_\d+")  # the name that TensorFlow gives the trace of a function
@@ -88,10 +87,11 @@ class Listing:
         return "\n".join(lines)
 
 
-def listing(graph: Graph, *, inputs: Iterable[Value] = (), outputs: Iterable[Value] = ()) -> Listing:
+def listing(graph: Graph, variable_count: int, *, inputs: Iterable[Value] = (), outputs: Iterable[Value] = ()) -> Listing:
     """What the graph is.
 
     Args:
+        variable_count: how many variables it has; several handles may stand for one.
         inputs: what is fed where the graph has no signature.
         outputs: what is fetched there.
 
@@ -104,7 +104,7 @@ def listing(graph: Graph, *, inputs: Iterable[Value] = (), outputs: Iterable[Val
     ... %x = Placeholder() : float32[?, 3]
     ... %y = Relu(%x:0) : float32[?, 3]
     ... ''')
-    >>> print(listing(g, inputs=[g.value("x")], outputs=[g.value("y")]).text())
+    >>> print(listing(g, 0, inputs=[g.value("x")], outputs=[g.value("y")]).text())
     model: 2 nodes, 0 functions, 0 variables
     no signature; inputs and outputs are
       in   x  x:0  float32[?,3]
@@ -122,7 +122,7 @@ def listing(graph: Graph, *, inputs: Iterable[Value] = (), outputs: Iterable[Val
     return Listing(
         graph.name,
         len(graph),
-        sum(count for op_type, count in counts.items() if op_type in VARIABLES),
+        variable_count,
         _keyed({value.producer.name: value for value in inputs}),
         _keyed({value.producer.name if value.index == 0 else value.name: value for value in outputs}),
         tuple(signatures),

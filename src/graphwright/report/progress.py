@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time as clock
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -90,12 +91,33 @@ def lines_of_progress() -> Progress:
     def write(_: float, words: str) -> None:
         if words != last[0]:
             last[0] = words
-            from graphwright.errors import printable
-
-            sys.stderr.write(f"{clock.perf_counter() - begun:7.1f} s  {printable(words)}\n")
-            sys.stderr.flush()
+            _write_line(begun, words)
 
     return write
+
+
+@contextmanager
+def lines_every(seconds: float) -> Generator[None]:
+    """Write a line to standard error every so many seconds with what is being done then, for logs."""
+    begun, words, ended = clock.perf_counter(), [""], threading.Event()
+
+    def write() -> None:
+        while not ended.wait(seconds):
+            _write_line(begun, words[0])
+
+    with shown(lambda _, told: words.__setitem__(0, told)):
+        threading.Thread(target=write, daemon=True).start()
+        try:
+            yield
+        finally:
+            ended.set()
+
+
+def _write_line(begun: float, words: str) -> None:
+    from graphwright.errors import printable
+
+    sys.stderr.write(f"{clock.perf_counter() - begun:7.1f} s  {printable(words)}\n")
+    sys.stderr.flush()
 
 
 def hide() -> None:

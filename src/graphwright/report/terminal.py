@@ -18,15 +18,8 @@ from graphwright.report.layer_tree import layer_columns as layer_tree_columns
 from graphwright.report.layer_tree import layer_rows, total_row
 from graphwright.report.results import ROLES, Inspection, LayerCost, LayerTable, MemoryPlan, Role, Timeline
 from graphwright.report.summary import (
-    NOT_MEASURED,
-    ROLE_WORDS,
-    Comparison,
-    DecisionTotal,
-    LiveGroup,
     Phase,
     chart_top_bytes,
-    decision_totals,
-    inspection_comparisons,
     inspection_facts,
     inspection_lines,
     inspection_verdict,
@@ -34,16 +27,16 @@ from graphwright.report.summary import (
     live_groups,
     origins,
     phase_spans,
-    plan_comparisons,
     plan_facts,
     plan_lines,
     plan_tone,
     plan_verdict,
     timeline_summary,
 )
-from graphwright.report.tables import DECISIONS, Column, chosen, layer_columns, live_group_columns
-from graphwright.report.terminal_layout import ROLE_STYLES, Page, listed
-from graphwright.report.units import format_bytes, format_count, format_flops
+from graphwright.report.tables import DECISIONS, Column, chosen, layer_columns
+from graphwright.report.terminal_layout import ROLE_STYLES, Page
+from graphwright.report.terminal_peak import print_live, role_words
+from graphwright.report.units import format_bytes, format_flops
 
 __all__ = ["inspection_verdict", "plan_verdict", "print_inspection", "print_plan", "print_timeline"]
 
@@ -58,19 +51,17 @@ _PHASE_MARKS: dict[Phase, tuple[str, str]] = {
     "recomputation": ("≈", "bold red"),
     "optimizer": ("╌", "yellow"),
 }
-_DECISION_ORDER = ("save", "recompute", "offload")
+_LARGEST = chosen(DECISIONS, "the largest=value", "op type", "bytes", "decision")
 
 
 def print_inspection(inspection: Inspection, page: Page) -> None:
     page.headline(inspection_verdict(inspection))
     timeline = inspection.timeline
-    roles = sorted(((role, row[timeline.peak_step]) for role, row in timeline.bytes_by_role.items() if row), key=lambda row: -row[1])
-    page.flow([f"{ROLE_WORDS[role]} {format_bytes(nbytes)}" for role, nbytes in roles if nbytes], "   ", indent=2)
+    page.flow(role_words((role, row[timeline.peak_step]) for role, row in timeline.bytes_by_role.items() if row), "   ", indent=2)
     if inspection.executor is not None and inspection.executor.order == "xla":
         page.paragraph(f"  ({format_bytes(timeline.peak_bytes)} operation by operation, without the fusions of XLA)")
-    page.ranking(
-        "Largest", ((g.layer or g.role, g.nbytes) for g in live_groups(timeline.live_at_peak) if g.role not in _STATE), format_bytes
-    )
+    live = [group for group in live_groups(timeline.live_at_peak) if group.role not in _STATE]
+    page.ranking("Largest", ((group.layer or f"other {group.role}", group.nbytes) for group in live), format_bytes)
     for text in inspection_lines(inspection):
         page.paragraph(text)
     if page.shows("layers"):
@@ -82,9 +73,7 @@ def print_inspection(inspection: Inspection, page: Page) -> None:
     if page.shows("chart"):
         page.section("Memory over the step", *_chart(timeline, page.body_width, timeline.peak_bytes, None))
     if page.shows("all"):
-        _print_live("Live at the peak", timeline, page)
-        _print_layers(inspection.layers, page)
-        _print_comparisons(inspection_comparisons(inspection), page)
+        print_live("Live at the peak", timeline.live_at_peak, timeline.peak_bytes, page)
     page.origins(origins(inspection))
 
 
@@ -105,12 +94,10 @@ def print_plan(plan: MemoryPlan, page: Page) -> None:
             page.section("Memory over the step, before", *_chart(plan.timeline_before, page.body_width, top, plan.budget_bytes))
         page.section("Memory over the step, planned", *_chart(plan.timeline_after, page.body_width, top, plan.budget_bytes))
     if page.shows("all"):
-        _print_live("Live at the planned peak", plan.timeline_after, page)
-        page.section("What becomes of the residuals", *_decisions(plan, page.body_width))
+        print_live("Live at the planned peak", plan.timeline_after.live_at_peak, plan.timeline_after.peak_bytes, page)
+        page.table("What becomes of the residuals", plan.decisions, _LARGEST, limit=_TABLE_ROWS, empty="no residuals")
     if page.shows("layers"):
         _print_layers(plan.layers, page)
-    if page.shows("all"):
-        _print_comparisons(plan_comparisons(plan), page)
     page.origins(origins(plan))
 
 
@@ -207,17 +194,6 @@ def _legend(timeline: Timeline, width: int) -> Text:
     return legend
 
 
-def _print_live(title: str, timeline: Timeline, page: Page) -> None:
-    groups, peak = live_groups(timeline.live_at_peak), timeline.peak_bytes
-    rows, rest = groups[:_TABLE_ROWS], groups[_TABLE_ROWS:]
-    if rest:
-        rows.append(LiveGroup(f"{format_count(len(rest))} more", "", sum(g.count for g in rest), sum(g.nbytes for g in rest)))
-    missing = peak - sum(group.nbytes for group in groups)
-    if groups and missing > 0:
-        rows.append(LiveGroup("not itemized", "", 0, missing))
-    page.table(title, rows, live_group_columns(peak), empty="not itemized")
-
-
 def _print_layers(layers: Sequence[LayerCost], page: Page) -> None:
     known = layer_columns(layers)
     verbs = [column for column in known if column.label == "verbs"]
@@ -225,30 +201,3 @@ def _print_layers(layers: Sequence[LayerCost], page: Page) -> None:
     columns.append(Column[LayerCost]("FLOPs", lambda r: r.flops, format_flops))
     rows, more = layers_by_share(layers), "more in the HTML report"
     page.table("Per layer", rows, columns, limit=_TABLE_ROWS, more=more, empty="no layers are known")
-
-
-def _print_comparisons(rows: Sequence[Comparison], page: Page) -> None:
-    """Nothing but that nothing was measured, where that is so: what was predicted stands among the facts."""
-    measured = any(row.measured != NOT_MEASURED for row in rows)
-    page.table("Predicted and measured", rows if measured else (), _COMPARISONS, empty="nothing was measured")
-
-
-def _decisions(plan: MemoryPlan, width: int) -> list[RenderableType]:
-    totals = sorted(decision_totals(plan.decisions), key=lambda total: _DECISION_ORDER.index(total.decision))
-    if not totals:
-        return [Text("no residuals", style="dim")]
-    columns = (
-        Column[DecisionTotal]("decision", lambda t: t.decision, kind="name"),
-        Column[DecisionTotal]("residuals", lambda t: t.count),
-        Column[DecisionTotal]("bytes", lambda t: t.nbytes, format_bytes),
-    )
-    largest = chosen(DECISIONS, "the largest=value", "op type", "bytes", "decision")
-    return [*listed(width, totals, columns), Text(), *listed(width, plan.decisions[:_TABLE_ROWS], largest)]
-
-
-_COMPARISONS: Sequence[Column[Comparison]] = (
-    Column("", lambda c: c.label, kind="name"),
-    Column("predicted", lambda c: c.predicted),
-    Column("measured", lambda c: c.measured, style=lambda c: "dim" if c.measured == NOT_MEASURED else "bold"),
-    Column("difference", lambda c: c.difference),
-)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from graphwright.report.batch_results import MaxBatch, MeasuredBatch
 from graphwright.report.sweep import SweepResult, sweep_columns, sweep_rows
 from graphwright.report.tables import Column, chosen
-from graphwright.report.terminal_layout import Page
+from graphwright.report.terminal_layout import Page, listed
 from graphwright.report.units import feeds_text, format_bytes, format_bytes_apart, format_count, printable
 
 _BAR_CELLS = 32
@@ -18,7 +18,7 @@ def print_max_batch(answer: MaxBatch, page: Page) -> None:
     page.paragraph(f"Inputs: {feeds_text(answer.feeds)}")
     columns = chosen(_AROUND, "batch", "predicted peak", *(["measured peak"] if answer.measured else []), "budget", "fits")
     if answer.batch is not None:
-        page.table("Around the budget", _max_batch_rows(answer), columns)
+        page.lines(listed(page.width, _max_batch_rows(answer), columns))
     page.origins(answer.how.items())
 
 

@@ -14,7 +14,7 @@ from graphwright.report.terminal_layout import Page, listed, wrapped
 from graphwright.report.units import feeds_text, format_count, format_percent, printable, shorten_middle
 
 _ROWS = 20
-_FIRST = ("peak_bytes", "resident_bytes", "parameters", "total_flops", "bytes_moved", "nodes")
+_FIRST = ("peak_bytes", "resident_bytes", "parameters", "total_flops", "bytes_moved")
 _SIGNS = {"added": "+", "removed": "-", "changed": "~", "same": " "}
 _STYLES = {"added": "green", "removed": "red", "changed": "yellow", "same": ""}
 
@@ -31,12 +31,14 @@ def _facts(costs: StepCosts) -> list[Fact]:
 
 def print_comparison(comparison: Comparison, page: Page) -> None:
     page.headline(comparison_verdict(comparison))
-    page.line(Text())
+    alike = comparison.a.feeds == comparison.b.feeds
     for letter, costs in (("A", comparison.a), ("B", comparison.b)):
-        page.line(Text(_indented(f"{letter}: {shorten_middle(_title(costs), page.body_width - 3)}", page.body_width)))
+        page.paragraph(f"{letter}: {shorten_middle(printable(costs.name) if alike else _title(costs), 2 * page.width - 20)}")
+    if alike and comparison.a.feeds:
+        page.paragraph(f"Inputs: {shorten_middle(feeds_text(comparison.a.feeds), 2 * page.width - 20)}")
     a, b = comparison.a.figures, comparison.b.figures
     shown = [name for name in FIGURES if page.shows("all") or (a[name] != b[name] and name in _FIRST)]
-    page.table("Figures", shown, figure_columns(comparison), empty="all the same")
+    page.lines(listed(page.width, shown, figure_columns(comparison), empty="All figures are the same."))
     if not page.shows("all"):
         return
     _print_layers(comparison, page)
@@ -50,18 +52,16 @@ def print_comparison(comparison: Comparison, page: Page) -> None:
 def comparison_verdict(comparison: Comparison) -> str:
     """One sentence: what B needs more or less, and how many layers differ."""
     parts = [_more_or_less(comparison, name) for name in ("peak_bytes", "total_flops", "parameters")]
-    counts = [f"{len(comparison.with_change(change))} {change}" for change in ("added", "removed", "changed")]
-    return f"B against A: {'; '.join(parts)}. Layers: {', '.join(counts)}."
+    counts = [f"{n} {change}" for change in ("added", "removed", "changed") if (n := len(comparison.with_change(change)))]
+    return f"B against A: {', '.join(parts)}. Layers: {', '.join(counts) or 'all the same'}."
 
 
 def _more_or_less(comparison: Comparison, name: str) -> str:
     label = FIGURES[name].label
     if not comparison.difference(name):
         return f"the same {label}"
-    before, after = (FIGURES[name].format(step.figures[name]) for step in (comparison.a, comparison.b))
     ratio = comparison.ratio(name)
-    share = f" ({_change_of(ratio)})" if math.isfinite(ratio) else ""
-    return f"{label} {after}{f' instead of {before}' if after != before else ''}{share}"
+    return f"{label} {_change_of(ratio) if math.isfinite(ratio) else FIGURES[name].format(comparison.b.figures[name])}"
 
 
 def _change_of(ratio: float) -> str:
@@ -132,11 +132,11 @@ def _layer_name(pair: LayerPair, scope_a: str, scope_b: str) -> str:
 def print_check(result: CheckResult, page: Page) -> None:
     style = "bold green" if result.passed else "bold red"
     page.headline(check_verdict(result), style)
-    page.line(Text(_indented(_title(result.costs), page.body_width)))
+    page.paragraph(_title(result.costs))
     if result.findings:
         hidden = {"over by"} if result.passed else set[str]()
         hidden |= {"was"} if result.comparison is None else set[str]()
-        page.table("Checked", result.findings, [column for column in _FINDINGS if column.label not in hidden])
+        page.lines(listed(page.width, result.findings, [column for column in _FINDINGS if column.label not in hidden]))
     else:
         page.facts(_facts(result.costs))
     if result.comparison is not None and page.shows("all"):
@@ -190,7 +190,3 @@ def github_annotations(result: CheckResult) -> tuple[str, ...]:
 
 def _title(costs: StepCosts) -> str:
     return printable(costs.name + (f", with {feeds_text(costs.feeds)}" if costs.feeds else ""))
-
-
-def _indented(text: str, width: int) -> str:
-    return "\n".join(f"  {line}" for line in wrapped(text, width).splitlines())

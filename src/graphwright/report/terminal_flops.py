@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
-from graphwright.analyze.formula import Formula
 from graphwright.report.flop_count import FlopCount, UnknownOps
-from graphwright.report.summary import Fact
+from graphwright.report.summary import NO_LAYER, Fact
 from graphwright.report.tables import Column, chosen, flop_columns
 from graphwright.report.terminal_layout import Page
 from graphwright.report.units import NOT_KNOWN, feeds_text, format_bytes, format_count, format_flops, format_percent, printable
 
 _ROWS = 12
+_LARGE = 1000  # a batch at which the largest are told where it is open
 
 
 def print_flop_count(count: FlopCount, page: Page) -> None:
     page.headline(flop_verdict(count))
-    page.facts(flop_facts(count))
+    if count.feeds:
+        page.paragraph(f"Inputs: {feeds_text(count.feeds)}")
+    page.facts(_flop_facts(count))
+    if not page.shows("all"):
+        for heading, rows in (("op type", count.per_op_type), ("layer", count.per_layer)):
+            amounts = [(row.name or NO_LAYER, row.total if row.formula is None else row.formula(_LARGE)) for row in rows.values()]
+            total = sum(amount for _, amount in amounts if math.isfinite(amount)) or 1.0
+            if sum(amount for name, amount in amounts if name != NO_LAYER and math.isfinite(amount)) > total / 2:
+                page.ranking(f"Most by {heading}", amounts, lambda amount, total=total: format_percent(amount / total))
+        page.ranking("Not counted", [(name, ops.count) for name, ops in count.unknown.items()], lambda n: f"({format_count(n)})")
+        return
     if count.unknown:
         page.table("Not counted", count.unknown.items(), _UNKNOWN)
-    if not page.shows("all"):
-        page.ranking("Most", [(row.name, row.total) for row in count.per_op_type.values()], format_flops)
-        return
     for heading, rows in (("op type", count.per_op_type.values()), ("layer", count.per_layer.values())):
         columns = flop_columns(heading, rows)
         if len(columns) > 3:
@@ -36,29 +44,28 @@ def print_flop_count(count: FlopCount, page: Page) -> None:
 
 def flop_verdict(count: FlopCount) -> str:
     """One sentence: how much work it is, and what could not be counted."""
-    text = str(count.formula) + " FLOP" if count.formula is not None else format_flops(count.total)
+    text = format_flops(count.total)
+    if count.formula is not None:
+        first = f" ({count.formula(1):,} for a batch of 1)" if count.formula.at_one is not None else ""
+        text = f"{replace(count.formula, at_one=None)} FLOP{first}"
     missing = sum(ops.count for ops in count.unknown.values())
     rest = f"; {format_count(missing)} of {format_count(count.node_count)} ops could not be counted" if missing else ""
-    return f"{printable(count.name)}: {text}{rest}."
+    return f"{printable(count.name)}: {text} per step{rest}."
 
 
-def flop_facts(count: FlopCount) -> list[Fact]:
-    facts = [
-        Fact("forward", _flops(count.forward, count.formulas, "forward"), feeds_text(count.feeds)),
-        Fact("backward", _flops(count.backward, count.formulas, "backward"), "gradients"),
-        Fact("optimizer", _flops(count.optimizer, count.formulas, "optimizer"), "from finished gradients to updated variables"),
-        Fact("total", _flops(count.total, count.formulas, "total"), "a multiply-add counts as two"),
-    ]
-    if "bytes_moved" in count.formulas:
-        facts.append(Fact("bytes moved", count.formulas["bytes_moved"].in_bytes(), "inputs read once, outputs written once"))
+def _flop_facts(count: FlopCount) -> list[Fact]:
+    """What each direction takes, and the bytes that all operations read and write."""
+    notes = {"forward": "a multiply-add counts as two", "backward": "gradients", "optimizer": "updates of the variables"}
+    rows: list[Fact] = []
+    for name, note in notes.items():
+        known, amount = count.formulas.get(name), getattr(count, name)
+        figure = format_flops(amount) if math.isfinite(amount) else str(replace(known, at_one=None)) if known else NOT_KNOWN
+        rows += [Fact(name, figure, note)] if (any(known.coefficients) if known else amount) else []
+    moved = count.formulas["bytes_moved"].in_bytes() if "bytes_moved" in count.formulas else ""
     if math.isfinite(count.bytes_moved):
-        intensity = "" if math.isnan(count.arithmetic_intensity) else f"{count.arithmetic_intensity:.3g} FLOP per byte"
-        facts.append(Fact("bytes moved", format_bytes(count.bytes_moved), intensity))
-    return facts
-
-
-def _flops(figure: float, formulas: Mapping[str, Formula], name: str) -> str:
-    return format_flops(figure) if math.isfinite(figure) else str(formulas.get(name, NOT_KNOWN))
+        moved = format_bytes(count.bytes_moved)
+    intensity = "" if math.isnan(count.arithmetic_intensity) else f", {count.arithmetic_intensity:.3g} FLOP per byte"
+    return [*rows, Fact("bytes moved", moved, f"read and written{intensity}")] if moved else rows
 
 
 _UNKNOWN: Sequence[Column[tuple[str, UnknownOps]]] = (

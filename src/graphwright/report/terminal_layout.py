@@ -98,7 +98,8 @@ class Page:
     def ranking(self, label: str, amounts: Iterable[tuple[str, float]], form: Callable[[float], str], limit: int = 3) -> None:
         """The largest amounts by name, in a line or two."""
         known = sorted((row for row in amounts if row[1] > 0), key=lambda row: -row[1])[:limit]
-        items = [f"{shorten_middle(printable(name), self.width // 2)} {form(amount)}" for name, amount in known]
+        names = shorten_apart([printable(name) for name, _ in known], self.width // 2)
+        items = [f"{name} {form(amount)}" for name, (_, amount) in zip(names, known, strict=True)]
         self.flow([f"{label}: {item}" for item in items[:1]] + items[1:], ", ")
 
     def headline(self, text: str, style: str = "bold") -> None:
@@ -181,6 +182,24 @@ def wrapped(text: str, width: int) -> str:
     # Python's own wrapping, unlike rich's, keeps a no-break space whole.
     lines = textwrap.wrap(words, max(width, 1), break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def continued(command: str, width: int) -> str:
+    """A command in lines of a width, broken before options.
+
+    >>> print(continued("graphwright optimize net.keras --batch 8 --budget 2GiB", 42))
+    graphwright optimize net.keras --batch 8 \\
+      --budget 2GiB
+    """
+    first, *options = command.split(" --")
+    lines = [first]
+    for option in options:
+        if len(lines[-1]) + len(option) + len(" -- \\") > width:
+            lines[-1] += " \\"
+            lines.append(f"  --{option}")
+        else:
+            lines[-1] += f" --{option}"
+    return "\n".join(lines)
 
 
 def _grid(rows: Sequence[tuple[str, ...]], width: int) -> RenderableType:

@@ -1,41 +1,46 @@
-"""A predicted peak as text for a terminal."""
+"""A predicted peak as text for a terminal, and what is live at a peak."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Iterable
 
 from graphwright.report.peak_prediction import PeakPrediction
-from graphwright.report.summary import NO_LAYER, Fact, of_example_sizes
-from graphwright.report.tables import Column
+from graphwright.report.results import LiveBuffer
+from graphwright.report.summary import NO_LAYER, ROLE_WORDS, Fact, LiveGroup, live_groups, of_example_sizes
+from graphwright.report.tables import live_group_columns
 from graphwright.report.terminal_layout import Page
-from graphwright.report.units import format_bytes, format_percent, printable
+from graphwright.report.units import format_bytes, format_count, printable
 
-_ROWS = 12
+_ROWS = 8
 
 
 def print_peak(prediction: PeakPrediction, page: Page) -> None:
     page.headline(_verdict(prediction))
-    page.facts(_facts(prediction))
+    page.flow(role_words(prediction.by_role.items()), "   ", indent=2)
     if page.shows("all"):
-        print_live(prediction, page)
+        page.facts(_facts(prediction))
+        print_live("Live at the peak", prediction.live, prediction.peak_bytes, page)
     else:
-        page.ranking("Live there", [(role, nbytes) for role, nbytes in prediction.by_role.items()], format_bytes, 6)
         page.ranking("Largest", [(layer or NO_LAYER, nbytes) for layer, nbytes in prediction.by_layer.items()], format_bytes)
+        page.line(f"Reached at {printable(prediction.peak_op)}.")
     page.origins(prediction.how.items())
 
 
-def print_live(prediction: PeakPrediction, page: Page) -> None:
-    """Tables of what is held at the peak."""
-    groups: tuple[tuple[Literal["role", "layer"], Mapping[Any, int]], ...] = (("role", prediction.by_role), ("layer", prediction.by_layer))
-    for heading, sizes in groups:
-        columns: tuple[Column[tuple[str, int]], ...] = (
-            Column(heading, lambda row: row[0], kind=heading),
-            Column("bytes", lambda row: row[1], format_bytes),
-            Column("share", lambda row: row[1] / prediction.peak_bytes, format_percent),
-        )
-        if rows := [(name, nbytes) for name, nbytes in sizes.items() if nbytes or heading == "layer"]:
-            page.table(f"Live at the peak, by {heading}", rows[:_ROWS], columns)
+def role_words(amounts: Iterable[tuple[str, int]]) -> list[str]:
+    """What each role holds, the most first."""
+    return [f"{ROLE_WORDS[role]} {format_bytes(nbytes)}" for role, nbytes in sorted(amounts, key=lambda row: -row[1]) if nbytes]
+
+
+def print_live(title: str, live: Iterable[LiveBuffer], peak_bytes: int, page: Page) -> None:
+    """A table of what is held at a peak, by layer and role."""
+    groups = live_groups(live)
+    rows, rest = groups[:_ROWS], groups[_ROWS:]
+    if rest:
+        rows.append(LiveGroup(f"{format_count(len(rest))} more", "", sum(g.count for g in rest), sum(g.nbytes for g in rest)))
+    missing = peak_bytes - sum(group.nbytes for group in groups)
+    if groups and missing > 0:
+        rows.append(LiveGroup("not itemized", "", 0, missing))
+    page.table(title, rows, live_group_columns(peak_bytes), empty="not itemized")
 
 
 def _verdict(prediction: PeakPrediction) -> str:

@@ -11,13 +11,13 @@ from graphwright.analyze.profile_tree import TreeNode, TreeOptions
 from graphwright.analyze.step_profile import StepProfile, by_layer, by_op_type, whole
 from graphwright.plain import plain
 from graphwright.report.draw import Printed
-from graphwright.report.summary import Fact
+from graphwright.report.summary import NO_LAYER, Fact
 from graphwright.report.tables import Column, chosen, profile_column, profile_columns
 from graphwright.report.terminal_layout import Page, listed
-from graphwright.report.units import format_bytes, format_count, format_flops, format_percent, format_time, printable
+from graphwright.report.units import counted, format_bytes, format_count, format_flops, format_percent, format_time, printable
 
 _ROWS = 12
-_FEW = 5
+_FEW = 4
 _TREE_ROWS = 200
 
 
@@ -34,13 +34,18 @@ def print_profile(measured: _Measured, page: Page) -> None:
     profile, whole = measured.step, page.shows("all")
     page.headline(profile_verdict(profile))
     facts = profile_facts(profile)
+    op_types = chosen(profile_columns("op type"), "op type", "time", "share", "runs", "FLOP/s", "FLOP/B", "allocated=bytes")
+    if not whole:
+        page.flow([f"{name} {format_percent(share)}" for name, share in _directions(profile)], "   ", indent=2)
+        for fact in facts:
+            if fact.label == "FLOPs" or fact.label.startswith("peak"):
+                page.paragraph(f"{fact.label[:1].upper()}{fact.label[1:]}: {fact.value}, {fact.note}")
+        page.ranking("Layers", [(row.name or NO_LAYER, row.time_s) for row in by_layer(profile).values()], format_time)
+        columns = [column for column in op_types if column.label != "FLOP/B"]
+        page.lines(listed(page.width, list(by_op_type(profile).values())[:_FEW], columns))
     if whole:
         page.facts(facts)
-    else:
-        page.flow([f"{fact.label} {fact.value}" for fact in facts], "   ", indent=2)
-    op_types = chosen(profile_columns("op type"), "op type", "time", "share", "runs", "FLOP/s", "FLOP/B", "bytes")
-    page.table("Per op type", by_op_type(profile).values(), op_types, limit=_ROWS if whole else _FEW)
-    if whole:
+        page.table("Per op type", by_op_type(profile).values(), op_types, limit=_ROWS)
         layers = chosen(profile_columns("layer"), "layer", "forward", "back, opt.", "share", "params", "FLOP/s", "bytes")
         page.table("Per layer", by_layer(profile).values(), layers, limit=_ROWS)
     page.origins(measured.how.items())
@@ -56,32 +61,31 @@ def profile_verdict(profile: StepProfile) -> str:
     return f"{printable(profile.name)}: {time}{most}."
 
 
+def _directions(profile: StepProfile) -> list[tuple[str, float]]:
+    """The share of each part of the step in the time of its operations."""
+    total = whole(profile)
+    parts = ("forward", total.forward_time_s), ("backward", total.backward_time_s), ("optimizer", total.optimizer_time_s)
+    return [(name, part / total.time_s) for name, part in parts if part and total.time_s]
+
+
 def profile_facts(profile: StepProfile) -> list[Fact]:
     total = whole(profile)
-    facts = [Fact("step", format_time(profile.step_time_s), "as recorded, from the first operation's start to the last one's end")]
-    if times := profile.step_times_s:
-        facts.append(Fact("recorded calls", f"{format_time(min(times))} to {format_time(max(times))}", "by the clock, from call to result"))
-    if math.isfinite(profile.plain_time_s):
-        facts.append(Fact("not recorded", format_time(profile.plain_time_s), "median of calls without the recording, by the clock"))
+    plain = f"; {format_time(profile.plain_time_s)} without the recording" if math.isfinite(profile.plain_time_s) else ""
+    facts = [Fact("step", format_time(profile.step_time_s), f"as recorded, from the first operation's start to the last one's end{plain}")]
     threads = len({(run.device, run.thread) for run in profile.runs})
-    parts = [(total.forward_time_s, "forward"), (total.backward_time_s, "backward"), (total.optimizer_time_s, "optimizer")]
-    split = ", ".join(f"{name} {format_percent(part / total.time_s)}" for part, name in parts if part and total.time_s)
-    facts.append(Fact("operations", format_time(total.time_s), f"{format_count(total.occurrences)} runs on {threads} threads; {split}"))
+    runs = f"{counted(total.occurrences, 'run')} on {counted(threads, 'thread')}"
+    split = ", ".join(f"{name} {format_percent(share)}" for name, share in _directions(profile))
+    facts.append(Fact("operations", format_time(total.time_s), f"{runs}; {split}"))
     if total.flops:
-        plain = math.isfinite(profile.plain_time_s)
         time_s = profile.plain_time_s if plain else profile.step_time_s
-        rate = f"{format_flops(total.flops / time_s)}/s over the step that is {'not ' * plain}recorded" if time_s else ""
-        left_out = f"; {format_count(total.unknown)} runs have no rule" if total.unknown else ""
+        rate = f"{format_flops(total.flops / time_s)}/s" if time_s else "rate not known"
+        left_out = f"; {counted(total.unknown, 'run')} not counted" if total.unknown else ""
         facts.append(Fact("FLOPs", format_flops(total.flops), f"{rate}; {total.arithmetic_intensity:.3g} FLOP per byte moved{left_out}"))
     if total.parameters:
         facts.append(Fact("parameters", format_count(total.parameters), "elements of weights, trained or not"))
     for track in profile.memory:
-        before = (
-            f", of which {format_bytes(track.resident_bytes)} were there before"
-            if track.resident_bytes
-            else ", on top of what was there before"
-        )
-        facts.append(Fact(f"peak {track.device}", format_bytes(track.peak_bytes), f"given out by {track.allocator}{before}"))
+        before = f"; {format_bytes(track.resident_bytes)} of it before the step" if track.resident_bytes else " on top of what was there"
+        facts.append(Fact(f"peak {track.device}", format_bytes(track.peak_bytes), f"allocated by {track.allocator}{before}"))
     return facts
 
 

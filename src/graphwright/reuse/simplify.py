@@ -15,7 +15,7 @@ from graphwright.errors import GraphwrightError
 from graphwright.ir.constants import told_shapes
 from graphwright.ir.edit.clone import copy_graph
 from graphwright.ir.edit.inline import inline
-from graphwright.ir.edit.library import bodies, reached_functions
+from graphwright.ir.edit.library import bodies, reached_functions, remove_unused_functions
 from graphwright.ir.edit.prune import prune, remove_unread
 from graphwright.ir.given import Written, edits_in_place
 from graphwright.ir.graph import Graph, Node
@@ -222,9 +222,7 @@ def _drop_functions(graph: Graph) -> None:
     if _has_objects(graph):
         return
     rest = graph.package.graph_rest if isinstance(graph.package, Package) else b""
-    reached = set(reached_functions(graph, graph.nodes))
-    for name in [name for name in graph.functions if name not in reached and name.encode() not in rest]:
-        del graph.functions[name]
+    remove_unused_functions(graph, called=[name for name in graph.functions if name.encode() in rest])
 
 
 def _simplify_body(body: Graph, graph: Graph, kept: AbstractSet[Node], types: dict[str, bool]) -> Counter[str]:

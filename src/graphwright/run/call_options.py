@@ -71,6 +71,8 @@ def _call_options(*, grappler: bool, executor: str = "", number: int = 0, memory
     if not memory_optimizer:
         rewrites.memory_optimization = rewrites.NO_MEM_OPT
     if number:
+        if rewrites.cpu_layout_conversion == rewrites.NO_CONVERSION_ON_CPU and not tf.config.get_visible_devices("GPU"):
+            rewrites.layout_optimizer = rewrites.OFF  # it infers all shapes, and changes nothing without a GPU
         config.experimental.session_metadata.name = "graphwright"
         config.experimental.session_metadata.version = number
     set_call_options(new_call_options(config, executor))

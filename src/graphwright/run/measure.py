@@ -21,6 +21,7 @@ import importlib
 import json
 import math
 import os
+import re
 import signal
 import statistics
 import subprocess
@@ -261,7 +262,8 @@ def run_worker(directory: Path, request: Mapping[str, Any], settings: Mapping[st
 
 
 def _death(returncode: int, stderr: str, kind: str) -> MeasurementError:
-    told = "\n".join(stderr.strip().splitlines()[-_STDERR_LINES:])
+    last = re.sub(r"\A(?:[ \t].*\n)*", "", stderr.rpartition("Traceback (most recent call last):\n")[2])  # without the frames
+    told = "\n".join(last.strip().splitlines()[-_STDERR_LINES:])
     cause, remedy, code = "", "run the step by itself to see the error", None
     if returncode < 0:
         name = signal.Signals(-returncode).name if -returncode in set(signal.Signals) else f"signal {-returncode}"

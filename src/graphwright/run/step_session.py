@@ -62,8 +62,8 @@ class StepSession:
         config.graph_options.optimizer_options.do_function_inlining = True  # as in a call from eager code
         config.graph_options.rewrite_options.disable_meta_optimizer = not grappler
         self._session: Any = tf.compat.v1.Session(graph=self.graph, config=config)
-        for assign, placeholder, value in assignments:
-            self._session.run(assign, {placeholder: value})
+        assigns, placeholders, arrays = zip(*assignments, strict=True) if assignments else ((), (), ())
+        self._session.run(assigns, dict(zip(placeholders, arrays, strict=True)))  # at once: TensorFlow prunes the whole graph for each run
 
     def run(self, *, options: Any = None, metadata: Any = None) -> Any:
         """One step; returns the values of its flat outputs.

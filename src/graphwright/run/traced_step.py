@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import inspect as python_inspect
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,10 +12,12 @@ from typing import Any, cast
 
 from graphwright.analyze.device_models import DeviceModel
 from graphwright.errors import ArgumentError
+from graphwright.ir.dtypes import format_shape
 from graphwright.source.concrete_function import argument_names, arguments_of, plain_name
 from graphwright.source.private_tensorflow import bind_arguments, call_flat
 from graphwright.source.rebuild import is_jit_compiled, variable_behind
 from graphwright.source.tensorflow_import import import_keras
+from graphwright.source.tracebacks import user_code
 
 tf: Any = importlib.import_module("tensorflow")
 
@@ -67,7 +71,8 @@ class TracedStep:
 
     def run(self) -> Any:
         """Execute once; returns the structured outputs."""
-        return call_flat(self.function, self.arguments)
+        with user_code(f"running {self.name!r}"):
+            return call_flat(self.function, self.arguments)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -149,12 +154,17 @@ def bind(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Cal
             bound = bind_arguments(function, args, dict(kwargs))
         except (TypeError, ValueError) as error:
             name = getattr(function, "__name__", "function")
-            raise ArgumentError(
-                f"the arguments do not fit the step: {error}", where=f"inputs of {name!r}", remedy="give the arguments of one call"
-            ) from error
+            takes = python_inspect.signature(function.python_function)
+            raise _misfit(error, name, f"give the arguments of one call: {name}{takes}") from error
         return Call(tuple(bound.args), dict(bound.kwargs))
     original = getattr(function, "original", None)
     return Call(args, dict(kwargs)) if original is None else bind(original, args, kwargs)
+
+
+def _misfit(error: Exception, name: str, remedy: str) -> ArgumentError:
+    """The error of arguments that a step does not take. TensorFlow's quotes their values, which are left out."""
+    what = re.sub(r"(?s).*failed due to `(.*?)`\..*", r"\1", str(error))
+    return ArgumentError(f"the inputs do not fit the step: {what}", argument="inputs", where=f"step {name!r}", remedy=remedy)
 
 
 def resolve(function: Any, inputs: Any) -> TracedStep:
@@ -182,26 +192,59 @@ def resolve(function: Any, inputs: Any) -> TracedStep:
     if isinstance(function, TracedStep):
         concrete = function.function
     elif isinstance(function, tf.types.experimental.ConcreteFunction):
+        check_step(function, "step")
         concrete = function
     elif hasattr(function, "concrete_function"):
         concrete = function.concrete_function(*positional, **keyword)
-    elif hasattr(function, "get_concrete_function"):
-        concrete = function.get_concrete_function(*positional, **keyword)
     else:
-        raise ArgumentError(
-            f"{type(function).__name__} is not a step that TensorFlow can trace",
-            where=f"step {name!r}",
-            remedy="give a tf.function (decorate it with @tf.function), a ConcreteFunction, or what optimize_memory returned",
-        )
+        concrete = trace_call(function, positional, keyword)
     try:
         arguments = _flat_arguments(concrete, positional, keyword)
     except (TypeError, ValueError) as error:
-        raise ArgumentError(
-            f"the inputs do not fit the step: {error}", where=f"inputs of {name!r}", remedy="give the arguments of one call, as a tuple"
-        ) from error
+        raise _misfit(error, name, "give the arguments of one call, as a tuple") from error
     owner = function.owner if isinstance(function, TracedStep) else function
     off = bool(getattr(function, "grappler_disabled", False))
     return TracedStep.called(name, concrete, arguments, owner=owner, grappler_disabled=off)
+
+
+def trace_call(function: Any, positional: Sequence[Any], keyword: Mapping[str, Any]) -> Any:
+    """The `ConcreteFunction` of a `tf.function` for these arguments.
+
+    Raises:
+        ArgumentError: TensorFlow refuses them.
+        Exception: what the user's code raises.
+    """
+    check_step(function, "step")
+    leaves = [leaf for leaf in tf.nest.flatten([positional, dict(keyword)]) if hasattr(leaf, "dtype")]
+    with user_code(
+        f"tracing {name_of(function)!r}",
+        "the step cannot be traced with these inputs",
+        argument="inputs",
+        cause=f"they are {', '.join(f'{tf.as_dtype(leaf.dtype).name}{format_shape(tuple(leaf.shape))}' for leaf in leaves)}",
+        remedy="give arguments of the dtypes and shapes that the step computes with",
+    ):
+        return function.get_concrete_function(*positional, **keyword)
+
+
+def check_step(target: Any, argument: str) -> None:
+    """Raise `ArgumentError` unless it is something that TensorFlow traces, or has traced."""
+    if not hasattr(target, "get_concrete_function") and not isinstance(target, tf.types.experimental.ConcreteFunction):
+        raise ArgumentError(
+            f"{type(target).__name__} cannot be traced",
+            argument=argument,
+            remedy="give inputs=..., or the step that was optimized: .original"
+            if hasattr(target, "original")
+            else "give a tf.function (decorate the step with @tf.function), a ConcreteFunction, a compiled Keras model, or a file",
+        )
+    try:
+        _ = getattr(target, "graph", None) and target.graph.variables
+    except AssertionError as error:
+        raise ArgumentError(
+            "the variables of the ConcreteFunction are gone",
+            argument=argument,
+            cause="it does not keep them alive: the tf.function or the model that made them is no longer referred to",
+            remedy="give that tf.function or model, or keep it in a name",
+        ) from error
 
 
 def name_of(target: Any) -> str:
@@ -228,12 +271,13 @@ def first_batch(inputs: Any) -> Any:
     >>> [part.shape for part in first_batch(tf.data.Dataset.from_tensors((tf.zeros((8, 3)), tf.zeros((8,)))))]
     [TensorShape([8, 3]), TensorShape([8])]
     """
-    if isinstance(inputs, tf.data.Dataset | Iterator):
-        batch: Any = next(iter(cast("Iterable[Any]", inputs)), None)
-    elif isinstance(inputs, import_keras().utils.PyDataset):
-        batch = inputs[0] if len(inputs) else None
-    else:
-        return inputs
+    with user_code("reading the first batch of the data"):
+        if isinstance(inputs, tf.data.Dataset | Iterator):
+            batch: Any = next(iter(cast("Iterable[Any]", inputs)), None)
+        elif isinstance(inputs, import_keras().utils.PyDataset):
+            batch = inputs[0] if len(inputs) else None
+        else:
+            return inputs
     if batch is None:
         raise ArgumentError(f"{type(inputs).__name__} holds no batch", argument="inputs", remedy="give one that is not empty, or one batch")
     return batch

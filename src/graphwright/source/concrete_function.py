@@ -164,7 +164,7 @@ def _refuse_unsupported(graph: Graph) -> None:
                     f"the TF1 loop around {node.name!r} is not supported",
                     where=f"node {node.name!r} of {body.name!r}",
                     remedy="build the loop with control flow v2 (tf.compat.v1.enable_control_flow_v2); of a SavedModel freeze it with "
-                    "`graphwright edit freeze`, or with lower_control_flow=False",
+                    "`graphwright edit MODEL OUT freeze`, or with lower_control_flow=False",
                 )
 
 

@@ -99,7 +99,7 @@ def join_checkpoints(parts: Sequence[tuple[Path | None, Callable[[str], str]]], 
     """Write the values of several SavedModel folders into another one.
 
     Args:
-        parts: per folder, the new key of each key.
+        parts: per folder, the new key of each key; an empty one leaves the value out.
         object_graph: the serialized `TrackableObjectGraph` of all; empty where variables are told apart by name.
         target: an existing SavedModel folder.
 
@@ -115,7 +115,7 @@ def join_checkpoints(parts: Sequence[tuple[Path | None, Callable[[str], str]]], 
                 continue
             with readable(folder) as reader:
                 types = reader.get_variable_to_dtype_map()
-                for keys in _pieces(reader):
+                for keys in _pieces(reader, key_of):
                     values = tf.raw_ops.RestoreV2(
                         prefix=str(folder / PREFIX),
                         tensor_names=keys,
@@ -129,10 +129,10 @@ def join_checkpoints(parts: Sequence[tuple[Path | None, Callable[[str], str]]], 
             tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=pieces, destination_prefix=str(target / PREFIX), delete_old_dirs=False)
 
 
-def _pieces(reader: Any) -> Iterator[list[str]]:
+def _pieces(reader: Any, key_of: Callable[[str], str]) -> Iterator[list[str]]:
     types, keys, size = reader.get_variable_to_dtype_map(), list[str](), 0
     for key, shape in sorted(reader.get_variable_to_shape_map().items()):
-        if key == OBJECT_GRAPH:
+        if key == OBJECT_GRAPH or not key_of(key):
             continue
         nbytes = math.prod(shape) * max(types[key].size or 1, 1)
         if keys and size + nbytes > _PIECE_BYTES:

@@ -9,18 +9,19 @@ import zipfile
 from pathlib import Path
 from typing import Any, cast
 
-from graphwright.errors import FileFormatError, in_words
+from graphwright.errors import FileFormatError, in_words, origin_of
 from graphwright.files import check_given
 from graphwright.source.model_folder import leaves_folder
 from graphwright.source.private_keras import forget_empty_build, is_saved_part, object_of_config
 from graphwright.source.tensorflow_import import import_keras
 from graphwright.source.trust import TrustedPath, check_trusted
 
-KERAS_SUFFIXES = (".keras", ".h5", ".hdf5")
 _WARNINGS = threading.RLock()  # the filters are one list for the process: two threads must not put back each other's
 _FUNCTIONS = frozenset("activations constraints initializers losses metrics ops regularizers".split())
 _LOOKED_UP = frozenset("builtins keras keras_cv keras_hub keras_nlp".split())
 """The packages of which Keras calls what a file names, without its being registered."""
+_LOSSES = {name: name for word in ("bce", "kld", "mae", "mape", "mse", "msle") for name in (word, word.upper())}
+"""Names that `compile` knows, and Keras's reader of `.h5` files does not, unless they are handed to it."""
 _DOORS = frozenset({"get", "serialize", "deserialize"})
 _HARMLESS_BYTES = 256 * 2**20
 _GREATEST_RATIO = 100
@@ -49,18 +50,21 @@ def read_keras_file(path: Path, *, compiled: bool) -> Any:
             warnings.filterwarnings("ignore", "Skipping variable loading for optimizer", UserWarning)
             # A model with a `compile` of its own is not compiled then; what needs it compiled says so.
             warnings.filterwarnings("ignore", r"`compile\(\)` was not called as part of model loading", UserWarning)
-            model = import_keras().saving.load_model(path, compile=compiled, safe_mode=not trusted)
+            model = import_keras().saving.load_model(path, compile=compiled, safe_mode=not trusted, custom_objects=_LOSSES)
             if compiled and getattr(model, "optimizer", None) is not None:
                 forget_empty_build(model.optimizer)
             return model
     except Exception as error:  # Keras raises anything for a damaged file
         if "safe_mode" in str(error) and not trusted:
             check_trusted(path, "loading the model, which holds Python code or reads other files,")
+        holds_weights = "No model config" in str(error)
         raise FileFormatError(
-            f"Keras cannot read it: {in_words(error)}",
+            f"Keras cannot read it: {in_words(origin_of(error)).partition(' Full object config')[0]}",
             where=str(path),
-            cause="it is damaged, or holds custom layers that are not registered",
-            remedy="load it yourself and hand in the model",
+            cause="it holds weights alone" if holds_weights else "it is damaged, or holds custom layers that are not registered",
+            remedy="make the model in Python, call its load_weights, and give the model; in a shell as file.py:name"
+            if holds_weights
+            else "import the module that registers them, in a shell by --import MODULE; or load it yourself and hand in the model",
         ) from error
 
 

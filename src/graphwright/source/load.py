@@ -20,9 +20,9 @@ from graphwright.source.concrete_function import set_ends, set_variables
 from graphwright.source.function_module import LivePackage
 from graphwright.source.graph_def import from_graph_def
 from graphwright.source.join import OpenPackage
-from graphwright.source.keras_file import KERAS_SUFFIXES, read_keras_file
+from graphwright.source.keras_file import read_keras_file
 from graphwright.source.meta_graph import read_meta_graph
-from graphwright.source.model_folder import refuse_remote
+from graphwright.source.model_folder import KERAS_SUFFIXES, refuse_remote
 from graphwright.source.package import Package, TemporaryFolder
 from graphwright.source.private_keras import call_with_specs, called_specs
 from graphwright.source.private_tensorflow import traces_of
@@ -31,6 +31,7 @@ from graphwright.source.registry_rule import REGISTRY_RULE
 from graphwright.source.saved_model import graph_rest, read_saved_model
 from graphwright.source.shape_inference import infer_output_shapes
 from graphwright.source.tensorflow_import import import_keras, import_tensorflow
+from graphwright.source.tracebacks import user_code
 from graphwright.source.trust import as_path
 
 _DEFAULT_SIGNATURE = "serving_default"
@@ -93,9 +94,11 @@ def made_by(target: Any) -> Any:
     except ValueError:  # of a class that is not Python's own, which nobody takes for a model
         return target
     needed = [p.name for p in parameters if p.default is p.empty and p.kind not in optional]
-    if not needed:
-        return made_by(target())
     name = getattr(target, "__name__", "partial")
+    if not needed:
+        with user_code(f"calling {name!r} to get a model or a step"):
+            made = target()
+        return made_by(made)
     raise ArgumentError(
         f"{name!r} is a plain Python {'class' if inspect.isclass(target) else 'function'} of {', '.join(needed)}",
         argument="target",

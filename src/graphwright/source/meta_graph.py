@@ -6,6 +6,9 @@ Signatures and collections of the IR hold values and nodes, so that edits and re
     graphwright:saver       its `SaverDef`
     graphwright:assets      its asset files (the tensors that hold their paths)
     graphwright:signatures  signatures that name nodes instead of tensors (`__saved_model_init_op`)
+
+A fourth one is written into files: `graphwright:objects`, which values stand for which objects. Elsewhere calls of functions tell it, until
+they are inlined.
 """
 
 from typing import Any
@@ -23,6 +26,7 @@ from graphwright.source.private_tensorflow import message_class
 SAVER = "graphwright:saver"
 ASSETS = "graphwright:assets"
 NODE_SIGNATURES = "graphwright:signatures"
+OBJECTS = "graphwright:objects"
 
 LEGACY_ASSETS = "saved_model_assets"
 _LISTS = {"nodes": "node_list", "bytes": "bytes_list", "ints": "int64_list", "floats": "float_list", "any": "any_list"}

@@ -1,13 +1,16 @@
 """What lies in the folder of a SavedModel beside its graph: variables, assets, and whatever else."""
 
+import os
 import re
 import shutil
 from collections.abc import Collection
 from os import PathLike, fspath
 from pathlib import Path
 
-from graphwright.errors import ArgumentError, FileFormatError
+from graphwright.errors import ArgumentError, ErrorCode, FileFormatError
+from graphwright.files import put_back
 
+KERAS_SUFFIXES = (".keras", ".h5", ".hdf5")
 PREFIX = Path("variables") / "variables"
 """Of the names of the files that hold the values of variables."""
 
@@ -18,6 +21,13 @@ _GRAPH_FILES = frozenset({"saved_model.pb", "saved_model.pbtxt", "saved_model.cp
 def is_model_folder(folder: Path) -> bool:
     """Whether the folder holds a SavedModel."""
     return any((folder / name).is_file() for name in _GRAPH_FILES)
+
+
+def check_is_model(folder: Path) -> None:
+    """Raise `FileFormatError` unless the folder holds a SavedModel."""
+    if not is_model_folder(folder):
+        remedy = "give the folder that tf.saved_model.save wrote"
+        raise FileFormatError("there is no saved_model.pb in the folder", where=str(folder), remedy=remedy)
 
 
 def leaves_folder(name: str) -> bool:
@@ -40,6 +50,40 @@ def refuse_remote(path: str | PathLike[str]) -> None:
             f"{fspath(path)!r} is not a file of this machine",
             remedy="copy it first, for example with gcloud storage cp -r or tf.io.gfile.copy",
         )
+
+
+def check_target(path: str | PathLike[str], *, overwrite: bool = False) -> None:
+    """Raise where `write` would, before the work is done.
+
+    Raises:
+        ArgumentError: there is something already, something else than a model would be replaced, or there is no folder to write into.
+    """
+    refuse_remote(path)
+    target = Path(path)
+    put_back(target)
+    if (target.exists() or target.is_symlink()) and not overwrite:
+        raise ArgumentError(f"there is something at {str(target)!r} already", remedy="give overwrite=True", code=ErrorCode.EXISTS)
+    folder = target.absolute().parent
+    if not folder.is_dir():
+        raise ArgumentError(f"there is no folder {str(folder)!r} to write {target.name!r} into", remedy="make it first")
+    if not os.access(folder, os.W_OK):
+        raise ArgumentError(f"nothing can be written into the folder {str(folder)!r}", cause="it belongs to somebody else, or is read-only")
+    if target.is_dir() and not is_model_folder(target) and any(target.iterdir()):
+        raise ArgumentError(
+            f"{str(target)!r} holds something else than a SavedModel, and would be lost",
+            remedy="give another name, or remove the folder first",
+        )
+    if target.suffix in KERAS_SUFFIXES:
+        raise ArgumentError(f"{target.name!r} is the name of a file of Keras", remedy="give a folder, or a .pb, .pbtxt or .meta file")
+    if target.is_dir() == is_graph_file(target) and target.exists():
+        raise ArgumentError(
+            f"{str(target)!r} is a {'folder' if is_graph_file(target) else 'file'}", remedy="give another name, or remove it first"
+        )
+
+
+def is_graph_file(target: Path) -> bool:
+    """Whether a path names the file of a graph, instead of the folder of a SavedModel."""
+    return target.suffix in (".pb", ".pbtxt")
 
 
 def copy_around(source: Path, target: Path, *, skip: Collection[str] = ()) -> None:

@@ -8,23 +8,30 @@ main graph. When a graph is written, both must say the same:
   from the main graph: what lies between its inputs and outputs, where variables, tables, assets and large constants are captured.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from graphwright.errors import FileFormatError, GraphError
 from graphwright.ir.dtypes import DTYPES
-from graphwright.ir.graph import Function, Graph
+from graphwright.ir.graph import Function, Graph, Value
 from graphwright.ir.traits.control_flow import CALL_TYPES, callee
 from graphwright.ir.traits.values import is_constant
 from graphwright.ir.traits.variables import opens_variable, shared_name
 from graphwright.source.attributes import shape_from_proto
 from graphwright.source.function_def import write_function
 from graphwright.source.graph_def import nodes_of
+from graphwright.source.meta_graph import OBJECTS, items_of
+from graphwright.source.named_refs import find
 from graphwright.source.outline import outline_signature
-from graphwright.source.package import Package, rename_called
+from graphwright.source.package import Package, called_by
+from graphwright.source.protobuf_files import remove_items
 from graphwright.source.structured_values import fill_specs, full_argument_spec, result_structure, signature_structure, spec_count, specs_of
+
+_EXPORT_LIST = "_all_variables"
+"""Below this child of its root, Keras exports a twin of each variable."""
 
 
 def check_object_graph(meta_graph: Any, folder: Path) -> None:
@@ -71,10 +78,35 @@ def note_objects(graph: Graph, objects: Any, package: Package) -> None:
     for k, held in enumerate(objects.nodes):
         if held.WhichOneof("kind") == "constant" and held.constant.operation in graph:
             package.object_ids.setdefault(graph[held.constant.operation].outputs[0], k)
-    by_name = {o.variable.name: k for k, o in enumerate(objects.nodes) if o.WhichOneof("kind") == "variable" and o.variable.name}
+    for item in items_of(graph, OBJECTS):
+        name, _, k = item.decode("utf-8", "replace").rpartition(" ") if isinstance(item, bytes) else ("", "", "")
+        value = find(graph, name)
+        if isinstance(value, Value) and k.isdecimal() and int(k) < len(objects.nodes):
+            package.object_ids.setdefault(value, int(k))
+    twins = exported_twins(objects)
+    variables = {k: o.variable.name for k, o in enumerate(objects.nodes) if o.WhichOneof("kind") == "variable"}
+    times = Counter(name for k, name in variables.items() if k not in twins)
+    by_name = {name: k for k, name in variables.items() if name and times[name] == 1}
     for node in graph.nodes:
         if opens_variable(node) and shared_name(node) in by_name:
             package.object_ids.setdefault(node.outputs[0], by_name[shared_name(node)])
+
+
+def exported_twins(objects: Any) -> dict[int, int]:
+    """Number of each twin of a variable that Keras exports -> the variable that it repeats."""
+    variables = [k for k, held in enumerate(objects.nodes) if held.WhichOneof("kind") == "variable"]
+    lists = [objects.nodes[child.node_id] for child in objects.nodes[0].children if child.local_name == _EXPORT_LIST]
+    listed = {child.node_id for held in lists for child in held.children}
+
+    def looks(k: int) -> tuple[Any, ...]:
+        variable = objects.nodes[k].variable
+        return variable.name, variable.dtype, variable.shape.SerializeToString(deterministic=True), variable.trainable
+
+    first: dict[tuple[Any, ...], int] = {}
+    for k in variables:
+        if k not in listed:
+            first.setdefault(looks(k), k)
+    return {k: first[looks(k)] for k in variables if k in listed and looks(k) in first}
 
 
 def nodes_named_by_objects(package: Package) -> dict[str, set[str]]:
@@ -89,12 +121,15 @@ def nodes_named_by_objects(package: Package) -> dict[str, set[str]]:
     return found
 
 
-def update_object_graph(graph: Graph, meta_graph: Any, package: Package, assets: Sequence[str]) -> None:
+def update_object_graph(graph: Graph, meta_graph: Any, package: Package, assets: Sequence[str]) -> set[int]:
     """Bring the object graph of a `MetaGraphDef`, whose graph and signatures are written, in line with them.
 
     Args:
         package: says which values stand for which objects.
         assets: the asset files that the numbers in the object graph mean.
+
+    Returns:
+        The variables that are gone: neither the main graph nor a function has them any more.
 
     Raises:
         GraphError: a signature reads something that no object stands for.
@@ -112,7 +147,7 @@ def update_object_graph(graph: Graph, meta_graph: Any, package: Package, assets:
     _update_function_specs(objects)
     table = signature_map_of(objects)
     if table is None and not graph.signatures:
-        return
+        return set()
     signature_map = objects.nodes[add_signature_map(objects) if table is None else table]
     children = {child.local_name: child.node_id for child in signature_map.children}
     for key in graph.signatures:
@@ -127,6 +162,21 @@ def update_object_graph(graph: Graph, meta_graph: Any, package: Package, assets:
     for key, node_id in children.items():
         if key in graph.signatures:
             signature_map.children.add(node_id=node_id, local_name=key)
+    held = {value: k for value, k in package.object_ids.items() if graph.owns(value.producer)}
+    meta_graph.collection_def[OBJECTS].bytes_list.value[:] = [f"{value.name} {k}".encode() for value, k in held.items()]
+    known = all(node.outputs[0] in held for node in graph if opens_variable(node))
+    return _forget_variables(objects, set(held.values())) if known else set()
+
+
+def _forget_variables(objects: Any, held: set[int]) -> set[int]:
+    """Make plain objects of the variables that no function captures any more; returns their numbers."""
+    needed = held.union(*(function.bound_inputs for function in objects.concrete_functions.values()))
+    gone = {k for k, node in enumerate(objects.nodes) if node.WhichOneof("kind") == "variable" and k not in needed}
+    for node in objects.nodes:
+        remove_items(node.slot_variables, lambda slot: not gone.isdisjoint((slot.original_variable_node_id, slot.slot_variable_node_id)))
+    for k in gone:
+        make_plain(objects.nodes[k])
+    return gone
 
 
 def _update_assets(meta_graph: Any, assets: Sequence[str]) -> None:
@@ -189,19 +239,13 @@ def forget_function(objects: Any, name: str) -> None:
     """A function that was removed: what named it names it no longer."""
     del objects.concrete_functions[name]
     for node in objects.nodes:
-        if name in _called(node):
+        if name in called_by(node):
             if node.WhichOneof("kind") == "function":
                 node.function.concrete_functions.remove(name)
             else:
                 make_plain(node)
-
-
-def _called(node: Any) -> Sequence[str]:
-    """The functions that an object calls."""
-    kind = node.WhichOneof("kind")
-    if kind == "bare_concrete_function":
-        return (node.bare_concrete_function.concrete_function_name,)
-    return node.function.concrete_functions if kind == "function" else ()
+        elif node.captured_tensor.concrete_function == name:
+            make_plain(node)
 
 
 def make_plain(node: Any) -> None:
@@ -319,7 +363,7 @@ def _object_of_constant(objects: Any, name: str) -> int:
 def _drop_function_if_unused(meta_graph: Any, name: str, node_id: int | None) -> None:
     """Take away the wrapper of a signature that has another one now, unless something else uses it."""
     objects = meta_graph.object_graph_def
-    if [k for k, node in enumerate(objects.nodes) if name in _called(node)] != [node_id]:
+    if [k for k, node in enumerate(objects.nodes) if name in called_by(node)] != [node_id]:
         return
     library = meta_graph.graph_def.library.function
     if any(value.func.name == name for n in nodes_of(meta_graph.graph_def) if n.op in CALL_TYPES for value in n.attr.values()):
@@ -340,7 +384,7 @@ def attach_objects(
     others: Any,
     child: str,
     *,
-    functions: Mapping[str, str],
+    functions: Container[str],
     variable_name: Callable[[str], str],
     first_asset: int,
     signatures: Mapping[str, str],
@@ -351,7 +395,7 @@ def attach_objects(
         objects: gets the others.
         others: is used up.
         child: the name of their root.
-        functions: the names of the functions of `others` that are left -> their names from now on.
+        functions: those of the library; what others call besides is forgotten.
         variable_name: the new name of a variable.
         first_asset: how many asset files come before those of `others`.
         signatures: key in the map of signatures of `others` -> key in that of `objects`, for those that are kept.
@@ -370,7 +414,6 @@ def attach_objects(
         for saveable in node.saveable_objects.values():
             saveable.save_function += shift
             saveable.restore_function += shift
-        rename_called(node, functions)
         kind = node.WhichOneof("kind")
         if kind == "variable":
             for variable in (node.variable, *node.variable.experimental_distributed_variable_components):
@@ -378,11 +421,9 @@ def attach_objects(
         elif kind == "asset":
             node.asset.asset_file_def_index += first_asset
         objects.nodes.add().CopyFrom(node)
-    for old, new in functions.items():
-        if old in others.concrete_functions:
-            function = objects.concrete_functions[new]
-            function.CopyFrom(others.concrete_functions[old])
-            function.bound_inputs[:] = [k + shift for k in function.bound_inputs]
+    for name, function in others.concrete_functions.items():
+        function.bound_inputs[:] = [k + shift for k in function.bound_inputs]
+        objects.concrete_functions[name].CopyFrom(function)
     objects.nodes[0].children.add(node_id=shift, local_name=child)
     if kept:
         table = signature_map_of(objects)
@@ -399,11 +440,7 @@ def _take_signatures(others: Any, names: Mapping[str, str]) -> dict[str, int]:
         return {}
     kept = {names[child.local_name]: child.node_id for child in others.nodes[table].children if child.local_name in names}
     for node in others.nodes:
-        remaining = [(c.node_id, c.local_name) for c in node.children if c.node_id != table]
-        if len(remaining) != len(node.children):
-            del node.children[:]
-            for node_id, local_name in remaining:
-                node.children.add(node_id=node_id, local_name=local_name)
+        remove_items(node.children, lambda child: child.node_id == table)
     make_plain(others.nodes[table])
     return kept
 

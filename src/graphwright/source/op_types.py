@@ -69,7 +69,7 @@ class OpTypes:
             raise UnsupportedError(
                 f"op type {op_type!r} is not known",
                 where=f"node {name!r}",
-                cause="it is a custom op whose library is not loaded, or the graph was made by another TensorFlow version",
+                cause="it is misspelled, or a custom op whose library is not loaded, or the graph was made by another TensorFlow version",
                 remedy="load the custom op library with tf.load_op_library first",
             )
         names: dict[str, None] = {}

@@ -3,7 +3,7 @@
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,6 +70,17 @@ class Package:
         """The `SavedModel`; an empty one where the graph comes from none."""
         return message_class("protobuf.saved_model", "SavedModel").FromString(self.saved_model)
 
+    def functions_of_state(self) -> set[str]:
+        """The functions that loading calls: those that make, fill and restore tables and other resources."""
+        objects = self.parsed().meta_graphs[self.meta_graph].object_graph_def
+        found: set[str] = set()
+        for held in objects.nodes:
+            ids = [child.node_id for child in held.children] if held.WhichOneof("kind") == "resource" else []
+            ids += [k for saved in held.saveable_objects.values() for k in (saved.save_function, saved.restore_function)]
+            found.update(name for k in ids for name in called_by(objects.nodes[k]))
+        bound = {k for name in found for k in objects.concrete_functions[name].bound_inputs}
+        return found.union(filter(None, (objects.nodes[k].captured_tensor.concrete_function for k in bound)))
+
     def rename_functions(self, new_of: Mapping[str, str]) -> None:
         """Let what the file says of functions say it under their new names; `ir.edit.rename_functions` calls this."""
         rest, saved_model = rename_in_graph_rest(self.graph_rest, new_of), rename_in_saved_model(self.saved_model, self.meta_graph, new_of)
@@ -114,6 +125,14 @@ def rename_called(node: Any, new_of: Mapping[str, str]) -> None:
     elif kind == "bare_concrete_function":
         bare = node.bare_concrete_function
         bare.concrete_function_name = new_of.get(bare.concrete_function_name, bare.concrete_function_name)
+
+
+def called_by(node: Any) -> Sequence[str]:
+    """The functions that an object of a SavedModel calls."""
+    kind = node.WhichOneof("kind")
+    if kind == "bare_concrete_function":
+        return (node.bare_concrete_function.concrete_function_name,)
+    return node.function.concrete_functions if kind == "function" else ()
 
 
 def _rename_keys(entries: Any, new_of: Mapping[str, str]) -> None:

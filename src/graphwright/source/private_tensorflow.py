@@ -281,6 +281,16 @@ def set_input(operation: Any, index: int, tensor: Any) -> None:
     operation._update_input(index, tensor)
 
 
+def original_operation(operation: Any) -> Any:
+    """The operation of a live graph that this one is the gradient of, or None."""
+    return operation._original_op
+
+
+def set_original_operation(operation: Any, original: Any) -> None:
+    """Let an operation of a live graph count as the gradient of another one."""
+    operation._original_op = original
+
+
 def add_control_inputs(operation: Any, before: list[Any]) -> None:
     """Let an operation of a live graph wait for others."""
     operation._add_control_inputs(before)

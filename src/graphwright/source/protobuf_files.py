@@ -2,6 +2,7 @@
 
 import importlib
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,12 @@ def _check_depth(content: str, where: str) -> None:
             depth -= 1
         if depth > _DEEPEST_TEXT:
             raise FileFormatError(f"messages are nested more than {_DEEPEST_TEXT} deep", where=where, cause="the file was made to do harm")
+
+
+def remove_items(items: Any, goes: Callable[[Any], object]) -> None:
+    """Remove messages from a repeated field."""
+    for k in reversed([k for k, item in enumerate(items) if goes(item)]):
+        del items[k]
 
 
 def serialize(message: Any, what: str) -> bytes:

@@ -14,18 +14,21 @@ from graphwright.errors import ArgumentError, FileFormatError, GraphError, Unsup
 from graphwright.ir.attributes import SerializedAttribute
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph
+from graphwright.ir.traits.variables import VARIABLES
 from graphwright.ir.walk import served_variables
 from graphwright.source import protobuf_files
 from graphwright.source.graph_def import from_graph_def, to_graph_def
 from graphwright.source.join import OpenPackage
 from graphwright.source.meta_graph import read_meta_graph, write_meta_graph
-from graphwright.source.model_folder import check_variables, copy_around
+from graphwright.source.model_folder import check_is_model, check_variables, copy_around
 from graphwright.source.object_graph import check_object_graph, note_objects, update_object_graph
 from graphwright.source.package import Package
 from graphwright.source.private_tensorflow import message_class
-from graphwright.source.protobuf_files import read_message, serialize
+from graphwright.source.protobuf_files import read_message, remove_items, serialize
+from graphwright.source.variable_values import drop_values
 
 _SCHEMA_VERSION = 1
+_ALL = -1
 _RESTORING = ("variables", "saved_model_main_op", "legacy_init_op", "__saved_model_init_op")
 
 
@@ -101,15 +104,18 @@ def write_saved_model(graph: Graph, folder: Path) -> None:
             where=f"graph {graph.name!r}",
             remedy='set graph.signatures["serving_default"], or write to a file that ends in .pb',
         )
-    saved_model = _filled(graph, package)
+    saved_model, gone = _filled(graph, package)
     if package.folder is not None:
         check_variables(package.folder, needed=saved_model.meta_graphs[package.meta_graph].HasField("object_graph_def"))
-        copy_around(package.folder, folder)
+        copy_around(package.folder, folder, skip=("variables",) if gone else ())
         (folder / "variables").mkdir(exist_ok=True)
+        if gone - {_ALL}:
+            drop_values(package, gone, folder)
     (folder / "saved_model.pb").write_bytes(serialize(saved_model, f"graph {graph.name!r}"))
 
 
-def _filled(graph: Graph, package: Package) -> Any:
+def _filled(graph: Graph, package: Package) -> tuple[Any, set[int]]:
+    """The message, and the objects of variables that are gone; of TF1, which has no objects, `_ALL` where no variable is left."""
     saved_model = package.parsed()
     if package.saved_model:
         meta_graph = saved_model.meta_graphs[package.meta_graph]
@@ -123,7 +129,7 @@ def _filled(graph: Graph, package: Package) -> Any:
     write_meta_graph(graph, meta_graph)
     graph.stale = stale
     if package.graph_digest and graph_digest(meta_graph) == package.graph_digest:
-        return saved_model
+        return saved_model, set()
     graph.settle_shapes()
     write_meta_graph(graph, meta_graph, forget=True)
     _check_restored(graph, meta_graph)
@@ -131,9 +137,12 @@ def _filled(graph: Graph, package: Package) -> Any:
     info.ClearField("stripped_op_list")
     for name in [n for n in info.function_aliases if n not in graph.functions]:
         del info.function_aliases[name]
+    alone = len(saved_model.meta_graphs) == 1  # others may need the values
     if meta_graph.HasField("object_graph_def"):
-        update_object_graph(graph, meta_graph, package, assets)
-    return saved_model
+        gone = update_object_graph(graph, meta_graph, package, assets)
+        return saved_model, gone if alone else set()
+    needed = meta_graph.saver_def.restore_op_name or any(node.op_type in VARIABLES for body in bodies(graph) for node in body)
+    return saved_model, {_ALL} if alone and not needed else set()
 
 
 def _check_restored(graph: Graph, meta_graph: Any) -> None:
@@ -166,12 +175,7 @@ def fill_graph_def(graph: Graph, package: Package, graph_def: Any, *, every_func
     rest = graph_def.library
     every_function = every_function or bool(rest.gradient or rest.registered_gradients)  # they name functions that no node does
     for name in ("gradient", "registered_gradients") if graph_def.HasField("library") else ():
-        entries = getattr(graph_def.library, name)
-        kept = [e.SerializeToString(deterministic=True) for e in entries if e.gradient_func in graph.functions or not e.gradient_func]
-        if len(kept) != len(entries):  # those of functions that were removed
-            del entries[:]
-            for data in kept:
-                entries.add().ParseFromString(data)
+        remove_items(getattr(graph_def.library, name), lambda entry: entry.gradient_func and entry.gradient_func not in graph.functions)
     to_graph_def(graph, every_function=every_function, into=graph_def)
 
 
@@ -203,6 +207,7 @@ def parse_saved_model(folder: Path) -> Any:
         FileFormatError: there is none, or it is damaged.
         UnsupportedError: it is kept in chunks.
     """
+    check_is_model(folder)
     message: Any = message_class("protobuf.saved_model", "SavedModel")()
     for name in ("saved_model.pb", "saved_model.pbtxt"):
         if (folder / name).is_file():
@@ -216,9 +221,7 @@ def parse_saved_model(folder: Path) -> Any:
             where=str(folder),
             remedy="keep the weights in variables, and save it again",
         )
-    raise FileFormatError(
-        "there is no saved_model.pb in the folder", where=str(folder), remedy="give the folder that tf.saved_model.save wrote"
-    )
+    raise FileFormatError("the SavedModel holds no graph", where=str(folder), cause="the folder was copied in part")
 
 
 def _choose(saved_model: Any, tags: Iterable[str] | None, folder: Path) -> int:

@@ -83,7 +83,7 @@ def check_has_values(function: Any, name: str) -> None:
             "a graph with variables has no values to run with",
             where=f"graph {name!r}, variable {function.graph.variables[0].path!r}",
             cause="their values are in a checkpoint or a session, which nothing names",
-            remedy="give the SavedModel that it came from, or freeze its variables first: `graphwright edit freeze GRAPH OUT "
+            remedy="give the SavedModel that it came from, or freeze its variables first: `graphwright edit GRAPH OUT freeze "
             "--checkpoint PATH`",
         )
 

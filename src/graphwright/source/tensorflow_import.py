@@ -1,5 +1,6 @@
 """The import of TensorFlow: one place that says what to install when it is missing."""
 
+import gc
 import importlib
 import os
 import sys
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from graphwright.errors import MissingDependencyError
+from graphwright.ir.garbage_collection import garbage_collection_paused
 
 
 def import_tensorflow() -> Any:
@@ -57,7 +59,7 @@ def start_quietly() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     sys.stderr.flush()
     terminal = os.dup(2)
-    with tempfile.TemporaryFile() as lines:
+    with tempfile.TemporaryFile() as lines, garbage_collection_paused():
         os.dup2(lines.fileno(), 2)
         try:
             import_tensorflow().constant(0)
@@ -68,6 +70,7 @@ def start_quietly() -> None:
         finally:
             os.dup2(terminal, 2)
             os.close(terminal)
+            gc.freeze()  # what TensorFlow is made of stays: the collector need not look at it again
 
 
 def import_keras() -> Any:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from graphwright.errors import FileFormatError
 from graphwright.ir.given import as_graph
-from graphwright.ir.graph import Node
 from graphwright.ir.traits.variables import VARIABLES, shared_name
-from graphwright.source.join_checkpoints import OBJECT_GRAPH, has_checkpoint, readable
-from graphwright.source.named_refs import parsed
+from graphwright.source.join_checkpoints import has_checkpoint, join_checkpoints, readable, stored_objects
 from graphwright.source.package import Package
-from graphwright.source.private_tensorflow import message_class
+from graphwright.source.protobuf_files import remove_items
 
 _VALUE = "VARIABLE_VALUE"
 
@@ -49,14 +49,15 @@ def variable_values(graph: Any) -> dict[str, np.ndarray[Any, Any]]:
         return {}
     with readable(package.folder) as reader:
         keys = set(reader.get_variable_to_shape_map())
-        by_object, by_name = _object_keys(reader, package) if OBJECT_GRAPH in keys else ({}, {})
+        by_object = _object_keys(package, package.folder)
         values: dict[str, np.ndarray[Any, Any]] = {}
         for node in graph.nodes:
             if node.op_type not in VARIABLES:
                 continue
             known = package.object_ids.get(node.outputs[0])
-            key = by_object.get(-1 if known is None else known) or _key_by_name(node, keys, by_name)
-            if key in keys:
+            names = [by_object[known]] if known in by_object else [shared_name(node), node.name]
+            key = next((name for name in names if name in keys), None)
+            if key is not None:
                 values[node.name] = reader.get_tensor(key)
             elif known is not None:
                 raise FileFormatError(
@@ -67,25 +68,25 @@ def variable_values(graph: Any) -> dict[str, np.ndarray[Any, Any]]:
     return values
 
 
-def _key_by_name(node: Node, keys: set[str], by_name: dict[str, str]) -> str | None:
-    names = [name for name in (shared_name(node), node.name) if name]
-    return next((name for name in names if name in keys), None) or next((by_name[name] for name in names if name in by_name), None)
+def drop_values(package: Package, gone: AbstractSet[int], target: Path) -> None:
+    """Write the checkpoint of a SavedModel into another folder without the values of the variables that are gone."""
+    if package.folder is None or not has_checkpoint(package.folder):
+        return
+    by_object = _object_keys(package, package.folder)
+    dropped = {by_object[k] for k in gone & by_object.keys()} - {key for k, key in by_object.items() if k not in gone}
+    stored = stored_objects(package.folder)
+    for node in stored.nodes:
+        remove_items(node.attributes, lambda entry: entry.checkpoint_key in dropped)
+    join_checkpoints([(package.folder, lambda key: "" if key in dropped else key)], stored.SerializeToString(deterministic=True), target)
 
 
-def _object_keys(reader: Any, package: Package) -> tuple[dict[int, str], dict[str, str]]:
-    """Keys of the checkpoint by object of the SavedModel, and by the full name of the variable.
+def _object_keys(package: Package, folder: Path) -> dict[int, str]:
+    """Keys of the checkpoint by object of the SavedModel.
 
     Both object graphs are walked from their roots along the same names, since each numbers its objects in its own way.
     """
-    stored: Any = parsed(
-        message_class("protobuf.trackable_object_graph", "TrackableObjectGraph"), reader.get_tensor(OBJECT_GRAPH), "the checkpoint"
-    )
+    stored = stored_objects(folder)
     objects = package.parsed().meta_graphs[package.meta_graph].object_graph_def.nodes
-    by_name: dict[str, str] = {}
-    for node in stored.nodes:
-        for attribute in node.attributes:
-            if attribute.name == _VALUE and attribute.full_name:
-                by_name.setdefault(attribute.full_name, attribute.checkpoint_key)
     by_object: dict[int, str] = {}
     pairs = [(0, 0)] if len(objects) and len(stored.nodes) else []
     seen: set[int] = set()
@@ -99,4 +100,4 @@ def _object_keys(reader: Any, package: Package) -> tuple[dict[int, str], dict[st
                 by_object[ours] = attribute.checkpoint_key
         children = {child.local_name: child.node_id for child in stored.nodes[theirs].children}
         pairs += [(child.node_id, children[child.local_name]) for child in objects[ours].children if child.local_name in children]
-    return by_object, by_name
+    return by_object

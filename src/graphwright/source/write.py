@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 from typing import Any
 
-from graphwright.errors import ArgumentError, ErrorCode
-from graphwright.files import put_back, replaced_file, replaced_folder
+from graphwright.errors import ArgumentError
+from graphwright.files import replaced_file, replaced_folder
 from graphwright.ir.given import as_graph
 from graphwright.ir.graph import Graph
 from graphwright.source.check_types import check_types
 from graphwright.source.function_module import save_function
-from graphwright.source.model_folder import is_model_folder, refuse_remote
+from graphwright.source.model_folder import check_target, is_graph_file
 from graphwright.source.package import Package
 from graphwright.source.protobuf_files import serialize, too_large
 from graphwright.source.saved_model import fill_graph_def, write_saved_model
@@ -53,7 +53,7 @@ def write(graph: Any, path: str | os.PathLike[str], *, overwrite: bool = False) 
     check_types(graph)
     package = graph.package
     try:
-        if _is_file(target):
+        if is_graph_file(target):
             content = _graph_file(graph, text=target.suffix == ".pbtxt")
             with replaced_file(target) as stream:
                 stream.buffer.write(content)
@@ -67,37 +67,6 @@ def write(graph: Any, path: str | os.PathLike[str], *, overwrite: bool = False) 
         raise ArgumentError(
             f"{str(target)!r} cannot be written: {error.strerror or error}", cause="the folder is read-only, or the disk is full"
         ) from error
-
-
-def check_target(path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-    """Raise where `write` would, before the work is done.
-
-    Raises:
-        ArgumentError: there is something already, something else than a model would be replaced, or there is no folder to write into.
-    """
-    refuse_remote(path)
-    target = Path(path)
-    put_back(target)
-    if (target.exists() or target.is_symlink()) and not overwrite:
-        raise ArgumentError(f"there is something at {str(target)!r} already", remedy="give overwrite=True", code=ErrorCode.EXISTS)
-    folder = target.absolute().parent
-    if not folder.is_dir():
-        raise ArgumentError(f"there is no folder {str(folder)!r} to write {target.name!r} into", remedy="make it first")
-    if not os.access(folder, os.W_OK):
-        raise ArgumentError(f"nothing can be written into the folder {str(folder)!r}", cause="it belongs to somebody else, or is read-only")
-    if target.is_dir() and not is_model_folder(target) and any(target.iterdir()):
-        raise ArgumentError(
-            f"{str(target)!r} holds something else than a SavedModel, and would be lost",
-            remedy="give another name, or remove the folder first",
-        )
-    if target.is_dir() == _is_file(target) and target.exists():
-        raise ArgumentError(
-            f"{str(target)!r} is a {'folder' if _is_file(target) else 'file'}", remedy="give another name, or remove it first"
-        )
-
-
-def _is_file(target: Path) -> bool:
-    return target.suffix in (".pb", ".pbtxt")
 
 
 def _graph_file(graph: Graph, *, text: bool) -> bytes:

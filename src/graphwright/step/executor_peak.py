@@ -18,6 +18,7 @@ from graphwright.analyze.time_model import ASSUMED_ROOFS, EXECUTION_S, estimated
 from graphwright.analyze.traffic import bytes_moved
 from graphwright.analyze.workspace import onednn_enabled, workspace_bytes
 from graphwright.errors import GraphwrightError, first_line, in_words
+from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.control_flow import is_compiled_call
 from graphwright.ir.traits.effects import Purity
@@ -59,6 +60,7 @@ def plain_peak(
     *,
     records: Sequence[bytes] | None = None,
     roles: Roles | None = None,
+    optimized: Graph | None = None,
 ) -> Obtained[PeakPrediction | None]:
     """The peak of a step as it is, and how it was obtained; or None, and why it is not known. The step does not run.
 
@@ -67,10 +69,12 @@ def plain_peak(
     Args:
         traced, like, tasks, roles: see `executor_peak`.
         records: what TensorFlow recorded when it prepared the step, if it has.
+        optimized: the graph as Grappler left it then, with shapes, where it is known.
     """
 
     def predict() -> PeakPrediction:
-        graph = None if records is None else read_executed_graph(records, like=like)
+        shapes = {value.name: value.shape for node in optimized or () for value in node.outputs}
+        graph = None if records is None else read_executed_graph(records, like=like, shapes=shapes)
         return executor_peak(traced, like, tasks, threads=inter_op_threads(), graph=graph, roles=roles)
 
     tell("simulating TensorFlow's executor")
@@ -100,6 +104,7 @@ def why_refused(traced: TracedStep, function: Any) -> str:
         return why if why and not refusal(step) else ""
 
 
+@garbage_collection_paused()
 def ask_tensorflow(traced: TracedStep, like: Graph, question: Callable[[], Found]) -> Obtained[Found | None]:
     """The answer to a question for which TensorFlow has to prepare a step; or None, and why there is none, to be put behind "not ...".
 

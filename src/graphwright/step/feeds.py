@@ -102,13 +102,9 @@ def closed(feed: Feed, size: int) -> Feed:
 def as_shape(path: str, feed: Feed) -> tuple[int, ...]:
     """The shape of a feed, all of whose dimensions are known."""
     dims = declared_shape(path, feed)
-    known: list[Any] = [None] if dims is None else [*dims]
-    for d in known:
-        if not isinstance(d, int) or isinstance(d, bool) or d < 0:
-            raise ArgumentError(
-                f"the feed {dims} holds {d!r}, which is not a dimension", argument="feeds", item=path, remedy="give whole numbers"
-            )
-    return tuple(known)
+    if dims is None or None in dims:
+        raise ArgumentError(f"the feed {dims} leaves a size open", argument="feeds", item=path, remedy="give whole numbers, or batch=...")
+    return tuple(d for d in dims if d is not None)
 
 
 def declared_shape(path: str, feed: Feed) -> Shape:
@@ -121,7 +117,11 @@ def declared_shape(path: str, feed: Feed) -> Shape:
     if getattr(shape, "rank", 0) is None:
         return None
     try:
-        return tuple(shape.as_list() if hasattr(shape, "as_list") else shape)
+        dims: tuple[Any, ...] = tuple(shape.as_list() if hasattr(shape, "as_list") else shape)
+        for d in dims:
+            if d is not None and (isinstance(d, bool) or not isinstance(d, int) or d < 0):
+                raise ValueError(d)
+        return dims
     except (TypeError, ValueError) as error:
         raise ArgumentError(
             f"the feed {feed!r} is not a shape",
@@ -140,8 +140,8 @@ def open_input(what: str, name: str, shape: Shape, *, where: str, cause: str, by
     only_batch = bool(shape) and None not in shape[1:]
     remedy = f"{'give batch=..., or ' if only_batch else ''}bind it: feeds={{{name!r}: (...)}}, or give example inputs"
     if by_inputs:
-        only_batch, remedy = False, "give example inputs, inputs=(...), with a tensor for each argument"
-    code = ErrorCode.OPEN_BATCH if only_batch else ErrorCode.OPEN_INPUT
+        only_batch, remedy = False, "give example inputs, inputs=(...), with a tensor for each argument; a command takes none"
+    code = ErrorCode.OPEN_BATCH if only_batch else None if by_inputs else ErrorCode.OPEN_INPUT
     return UnknownShapeError(what, argument="feeds", item=name, where=where, cause=cause, remedy=remedy, code=code)
 
 

@@ -14,6 +14,7 @@ from graphwright.analyze.workspace import onednn_enabled
 from graphwright.ir.dtypes import Known, Shape
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.edit.prune import prune
+from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.control_flow import COMPILED, NEXT_ITERATIONS, is_control_flow
 from graphwright.ir.traits.effects import Purity
@@ -72,6 +73,7 @@ class FlatStep:
         return {value: device for value, device in devices.items() if device}
 
 
+@garbage_collection_paused()
 def flat_step(traced: TracedStep, *, uncompiled: bool = False) -> FlatStep:
     """The flat graph of a traced step. One that XLA compiles is the graph that XLA is given.
 
@@ -181,7 +183,7 @@ def bind_sizes(graph: Graph, known: Known | None = None, measure: Measure | None
     found: list[str] = []
     measured: dict[str, Sequence[Shape]] = {}
     known, more = known or Known(), _has_unknown_sizes(graph)
-    depend = [*(node for node in graph.nodes if is_control_flow(node)), *blame_unknown_shapes(graph).values()]
+    depend = [*(node for node in graph.nodes if is_control_flow(node)), *(blame_unknown_shapes(graph).values() if more else ())]
     while more or depend:
         before = len(measured)
         if measure is not None:

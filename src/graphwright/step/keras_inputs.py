@@ -29,6 +29,8 @@ def keras_specs(model: Any, mode: Literal["train", "infer"], feeds: Mapping[str,
         ArgumentError: nothing says what the model's inputs are, a feed names none of them, or a dimension is not known.
     """
     tf = import_tensorflow()
+    for path, feed in leaves_of(feeds).items():
+        declared_shape(path, feed)
     structure = declared_inputs(model, feeds)
     tensors: list[Any] = tf.nest.flatten(structure)
     fed = inputs_fed(model, structure, feeds)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, Literal, cast
 
-from graphwright.errors import ArgumentError, UnsupportedError
-from graphwright.source.private_keras import all_layers, build_from, compile_arguments, losses_and_metrics
+from graphwright.errors import ArgumentError, GraphwrightError, UnsupportedError
+from graphwright.source.private_keras import all_layers, build_from, compile_arguments, losses_and_metrics, what_is_overridden
 from graphwright.source.tensorflow_import import import_keras, import_tensorflow
 from graphwright.step.keras_model import (
     as_tensors,
@@ -126,7 +126,13 @@ def train_with(model: Any, make_step: Callable[[], Callable[[Any], Any]]) -> Non
             build_as_fit(model, data)
             return step(_without_missing(model, data))
 
-        return lambda iterator: steps_of(model, iterator, train_step)
+        def run(iterator: Any) -> Any:
+            try:
+                return steps_of(model, iterator, train_step)
+            except GraphwrightError as error:
+                raise error.with_traceback(None) from error.__cause__  # it says all that its frames could
+
+        return run
 
     take_over(model, "train", make_function)
     if strategy is not None:
@@ -180,6 +186,26 @@ def build_optimizer(model: Any) -> None:
 def metrics_are_built(model: Any) -> bool:
     """Whether the variables of the metrics and of the loss exist."""
     return all(item.built for item in losses_and_metrics(model))
+
+
+def check_targets(model: Any, mode: Literal["train", "infer"], inputs: Any) -> None:
+    """Raise `ArgumentError` where a loss of Keras's own training step has no targets."""
+    data: Any = inputs
+    while isinstance(data, tuple | list) and len(cast("Sequence[Any]", data)) == 1:
+        data = cast("Sequence[Any]", data)[0]
+    has_targets = isinstance(data, tuple | list) and data[1] is not None
+    if (
+        mode == "train"
+        and not has_targets
+        and getattr(model, "loss", None)
+        and not {"train_step", "compute_loss"} & {*what_is_overridden(model)}
+    ):
+        raise ArgumentError(
+            f"a {type(cast('object', data)).__name__} was given as the data of a training step, and its loss needs targets",
+            argument="inputs",
+            where=f"model {model.name!r}",
+            remedy="give a tuple, inputs=(x, y); for the model's inference give mode='infer'",
+        )
 
 
 def keras_data(model: Any, mode: Literal["train", "infer"], inputs: Any, *, are_specs: bool) -> tuple[Any, ...]:

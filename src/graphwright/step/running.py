@@ -240,6 +240,7 @@ def _called_with(left: TracedStep, right: TracedStep) -> TracedStep:
         raise ArgumentError(
             f"the steps take other inputs: {left.feeds} and {right.feeds}",
             argument="inputs",
-            remedy="give targets that take the same, or batch= or feeds= that make the shapes alike",
+            remedy="give targets that take the same, or batch= or feeds= that make the shapes alike; "
+            "a compiled model means its training step, unless mode is infer",
         )
     return replace(right, arguments=arguments)

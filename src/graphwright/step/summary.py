@@ -28,7 +28,7 @@ from graphwright.ir.traits.values import PART, STANDS_FOR_SOMETHING
 from graphwright.ir.traits.variables import variable_key
 from graphwright.ir.walk import topological_order
 from graphwright.plan.model import Schedule
-from graphwright.plan.simulate import executed, live_at, simulate, versions
+from graphwright.plan.simulate import Versions, executed, live_at, simulate_unchecked, versions
 from graphwright.report.results import ROLES, BufferDecision, BufferLifetime, LayerCost, LiveBuffer, Role, Timeline
 from graphwright.source.attributes import constant_array
 from graphwright.source.import_graph import infer_body_shapes
@@ -77,7 +77,8 @@ def find_roles(tasks: TaskMap, line: Callable[[str], str] = lambda _: "") -> Rol
         "gradients" if value.producer in backward else "residuals" if b in read_backward else "temporaries"
         for b, value in enumerate(tasks.values)
     ]
-    return Roles(backward, tuple(roles), resident, kinds, find_layers(graph), graph, line)
+    layers = find_layers(graph).with_lines(line, (node.name for node in graph.nodes))
+    return Roles(backward, tuple(roles), resident, kinds, layers, graph, line)
 
 
 def variable_kinds(graph: Graph, backward: frozenset[Node]) -> dict[Value, ParameterKind]:
@@ -126,7 +127,8 @@ def make_timeline(tasks: TaskMap, schedule: Schedule, roles: Roles) -> Timeline:
     count = len(schedule.steps)
     change = {role: np.zeros(count + 1, dtype=np.int64) for role in ROLES}
     lifetimes: list[BufferLifetime] = []
-    for version in versions(costs, schedule).versions:
+    lives = versions(costs, schedule)
+    for version in lives.versions:
         nbytes = costs.buffers[version.buffer].nbytes
         change[roles.buffers[version.buffer]][max(version.start, 0)] += nbytes
         change[roles.buffers[version.buffer]][version.end + 1] -= nbytes
@@ -139,7 +141,7 @@ def make_timeline(tasks: TaskMap, schedule: Schedule, roles: Roles) -> Timeline:
         series[roles.resident[value]] = series[roles.resident[value]] + nbytes
     steps = executed(costs, schedule.steps)
     series["temporaries"] = series["temporaries"] + np.array([task.workspace_bytes for task in steps], dtype=np.int64)
-    total = np.array(simulate(costs, schedule).step_bytes, dtype=np.int64)
+    total = np.array(simulate_unchecked(costs, schedule.steps), dtype=np.int64)
     # Where an output takes over its input's storage, both versions count above: take the difference from the output.
     twice = np.sum([series[role] for role in ROLES], axis=0) - total
     for k in map(int, np.flatnonzero(twice)):
@@ -160,16 +162,15 @@ def make_timeline(tasks: TaskMap, schedule: Schedule, roles: Roles) -> Timeline:
         is_optimizer=tuple(any(roles.directions[n] == "optimizer" for n in tasks.nodes[t]) for t in schedule.steps),
         peak_step=peak,
         peak_bytes=int(total[peak]) if count else costs.resident_bytes,
-        live_at_peak=_live(tasks, schedule, roles, peak) if count else (),
+        live_at_peak=_live(tasks, schedule, roles, peak, lives) if count else (),
         lifetimes=tuple(lifetimes) if count else (),
         layers=tuple(roles.layers.of(costs.tasks[t].name) for t in schedule.steps),
     )
 
 
-def _live(tasks: TaskMap, schedule: Schedule, roles: Roles, step: int) -> tuple[LiveBuffer, ...]:
-    found = [
-        live_buffer(tasks.values[b], roles.buffers[b], nbytes, roles) for b, nbytes in live_at(tasks.costs, schedule, step) if nbytes > 0
-    ]
+def _live(tasks: TaskMap, schedule: Schedule, roles: Roles, step: int, lives: Versions) -> tuple[LiveBuffer, ...]:
+    held = live_at(tasks.costs, schedule, step, lives)
+    found = [live_buffer(tasks.values[b], roles.buffers[b], nbytes, roles) for b, nbytes in held if nbytes > 0]
     found += resident_buffers(tasks, roles)
     workspace = executed(tasks.costs, schedule.steps)[step].workspace_bytes
     if workspace:

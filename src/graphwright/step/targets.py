@@ -14,16 +14,18 @@ from typing import Any, Literal, TypeVar, cast, get_args
 import numpy as np
 
 from graphwright.analyze.device_models import HERE, find_device
-from graphwright.errors import ArgumentError, ErrorCode, GraphwrightError, UnknownShapeError
+from graphwright.errors import ArgumentError, ErrorCode, UnknownShapeError
 from graphwright.ir.dtypes import agree, format_shape
+from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.report.progress import tell
-from graphwright.run.traced_step import TracedStep, first_batch, name_of, number_of_tensor, resolve, split_inputs
+from graphwright.run.traced_step import TracedStep, check_step, first_batch, name_of, number_of_tensor, resolve, split_inputs, trace_call
 from graphwright.source.concrete_function import argument_names, argument_shapes, arguments_of, flat_arguments, sparse_sizes
 from graphwright.source.files import load_callable
 from graphwright.source.load import made_by
 from graphwright.source.private_tensorflow import eager_mode, traces_of
 from graphwright.source.static_function import check_has_values
 from graphwright.source.tensorflow_import import import_keras, import_tensorflow
+from graphwright.source.tracebacks import user_code
 from graphwright.source.trust import as_path
 from graphwright.step.feeds import (
     Feed,
@@ -39,10 +41,11 @@ from graphwright.step.feeds import (
 )
 from graphwright.step.fetches import function_of_graph, is_graph
 from graphwright.step.keras_inputs import declared_inputs, feeds_to_give, keras_specs, named_data
-from graphwright.step.keras_step import build_as_fit, is_keras_model, keras_data, keras_step, mode_of
+from graphwright.step.keras_step import build_as_fit, check_targets, is_keras_model, keras_data, keras_step, mode_of
 
 Mode = Literal["auto", "train", "infer"]
 Question = TypeVar("Question", bound=Callable[..., Any])
+_LARGEST = 2**31 - 1
 _CALL = {
     "target": "a `tf.function`, a `ConcreteFunction`, a Keras model, the path of a `.keras` file, a SavedModel or a graph, or a function "
     "without arguments that makes one",
@@ -114,6 +117,7 @@ def read_target(target: Any, outputs: Any = None, feeds: Any = None, *, runs: bo
     return load_callable(as_path(target), runs=runs) if isinstance(target, str | Path) else target
 
 
+@garbage_collection_paused()
 def trace(
     target: Any,
     *,
@@ -160,6 +164,9 @@ def trace(
     tell("tracing the step")
     if mode not in get_args(Mode):
         raise ArgumentError(f"mode={mode!r} was given", argument="mode", remedy='give "train", "infer" or "auto"')
+    if not isinstance(cast("object", feeds), Mapping | None):
+        what = f"feeds of type {type(feeds).__name__} were given"
+        raise ArgumentError(what, argument="feeds", remedy='give a mapping: {"x": (8, 572, 572, 1)}')
     if batch is not None:
         return _trace_with_batch(target, feeds, inputs, mode, batch, runs)
     if open_batch is not None and feeds is not None:
@@ -178,7 +185,7 @@ def trace(
             return _bound(
                 name, target, {key: feed for key, feed in (by_position | keyword).items() if not is_value(feed)}, owner, open_batch
             )
-        return _bound(name, target.get_concrete_function(*positional, **keyword), {}, owner, open_batch)
+        return _bound(name, trace_call(target, positional, keyword), {}, owner, open_batch)
     given = leaves_of(feeds or {}).values()
     has_values = any(map(tf.is_tensor, given)) and all(is_value(feed) or tf.is_tensor(feed) for feed in given)
     if has_values and not isinstance(target, tf.types.experimental.ConcreteFunction):
@@ -218,7 +225,7 @@ def _trace_with_batch(target: Any, feeds: Mapping[str, Feed] | None, inputs: Any
     """The step with this size wherever the batch size is open, which it must be somewhere; what is fed may not say another one."""
     if inputs is not None:
         raise ArgumentError("both inputs and a batch size were given", argument="batch", remedy="leave it out: inputs have their own")
-    if not isinstance(cast("object", batch), Integral):
+    if not isinstance(cast("object", batch), Integral) or isinstance(batch, bool):
         raise ArgumentError(f"a {type(batch).__name__} was given", argument="batch", remedy="give a size; a batch itself goes in inputs")
     if batch < 1:
         raise ArgumentError(f"batch={batch} was given", argument="batch", remedy="give 1 or more")
@@ -253,43 +260,41 @@ def _trace_model(model: Any, mode: Literal["train", "infer"], inputs: Any, feeds
     tf = import_tensorflow()
     name = f"{name_of(model)} ({'training step' if mode == 'train' else 'inference'})"
     step = keras_step(model, mode)
-    remedy = f"give the data as fit takes it: inputs={'(x, y)' if mode == 'train' else 'x'}"
-    try:
+    remedy = f"give the data as fit takes it: inputs={'(x, y)' if mode == 'train' else 'x'}, or a dataset of such batches"
+
+    if inputs is None:
+        declared = tf.nest.flatten(declared_inputs(model, feeds))
+        remedy = f"give shapes that go together: {feeds_to_give(spec.name for spec in declared)}"
+    cause = "they are not what its inputs, its loss or its metrics take"
+    if batch is not None and batch > _LARGEST:
+        cause, remedy = f"operations of TensorFlow count to {_LARGEST}", "give a smaller batch, or a smaller budget"
+    with user_code(
+        f"tracing {name}",
+        "the model cannot be traced with these inputs",
+        argument="feeds" if inputs is None else "inputs",
+        where=f"model {model.name!r}",
+        cause=cause,
+        remedy=remedy,
+    ):
+        named = None
         if inputs is None:
-            declared = tf.nest.flatten(declared_inputs(model, feeds))
-            remedy = f"give shapes that go together: {feeds_to_give(spec.name for spec in declared)}"
-            specs = keras_specs(model, mode, feeds, batch)
+            data = keras_specs(model, mode, feeds, batch)
             if mode == "train":
                 # TensorFlow traces a function that makes variables a second time.
                 with suppress(Exception):  # whatever is wrong, tracing says it
-                    build_as_fit(model, specs[0])
-            traced = trace(step, inputs=specs)
+                    build_as_fit(model, data[0])
         else:
+            check_targets(model, mode, inputs)
             data = keras_data(model, mode, inputs, are_specs=_holds_specs(inputs))
             named = named_data(model, data[0])
-            traced = trace(step, inputs=data if named is None else (named,))
-            if named is not None and not _holds_specs(inputs):
-                traced = resolve(traced, data)
-    except GraphwrightError:
-        raise
-    except (TypeError, ValueError, RuntimeError, tf.errors.OpError) as error:
-        raise ArgumentError(
-            f"the model cannot be traced with these inputs: {_reason(error)}",
-            argument="inputs" if inputs is not None else "feeds",
-            where=f"model {model.name!r}",
-            cause="they are not what its inputs, its loss or its metrics take",
-            remedy=remedy,
-        ) from error
+        signature = data if named is None else (named,)
+        step.get_concrete_function(*signature)
+    traced = trace(step, inputs=signature)
+    if named is not None and not _holds_specs(inputs):
+        traced = resolve(traced, data)
     for variable in model.variables:  # one that was made while tracing has lost its layer's name
         variable.value.path = variable.path
     return replace(traced, name=name, owner=model)
-
-
-def _reason(error: Exception) -> str:
-    """The line of an error raised while tracing that says why; Keras lists the arguments of the call after it."""
-    text = re.sub(r"\x1b\[\d*m", "", str(error))  # Keras prints in bold
-    lines = [line.strip() for line in text.partition("Arguments received by")[0].splitlines()]
-    return next((line for line in reversed(lines) if line), type(error).__name__)
 
 
 def _holds_specs(inputs: Any) -> bool:
@@ -299,17 +304,16 @@ def _holds_specs(inputs: Any) -> bool:
 
 def _trace_with_feeds(target: Any, feeds: Mapping[str, Feed]) -> Any:
     tf = import_tensorflow()
+    check_step(target, "target")
     if isinstance(target, tf.types.experimental.ConcreteFunction):
         return target
-    if not hasattr(target, "get_concrete_function"):
-        raise ArgumentError(
-            f"{type(target).__name__} cannot be traced",
-            argument="target",
-            remedy="give a tf.function (decorate the step with @tf.function), a ConcreteFunction, a compiled Keras model, or a file",
-        )
     if getattr(target, "input_signature", None) is not None:
         return target.get_concrete_function()
     traced = traces_of(target)
+    signature = python_inspect.signature(target.python_function)
+    parameters = list(signature.parameters.values())
+    known, variadic = [p.name for p in parameters], (python_inspect.Parameter.VAR_POSITIONAL, python_inspect.Parameter.VAR_KEYWORD)
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in variadic and p.name != "self"]
     if not feeds:
         if len(traced) == 1:
             return traced[0]
@@ -322,23 +326,20 @@ def _trace_with_feeds(target: Any, feeds: Mapping[str, Feed]) -> Any:
                 remedy="say which one, with inputs=(...) or feeds={name: shape}",
                 code=ErrorCode.OPEN_INPUT,
             )
-        raise ArgumentError(
-            "the step has not been traced yet, so the shapes of its inputs are not known",
-            where="arguments 'feeds' and 'inputs'",
-            remedy='give example inputs, inputs=(x, y), or shapes, feeds={"x": (8, 572, 572, 1)}',
-            code=ErrorCode.OPEN_INPUT,
-        )
-    signature = python_inspect.signature(target.python_function)
-    parameters = list(signature.parameters.values())
-    known = [p.name for p in parameters]
+        if needed:
+            raise ArgumentError(
+                "the step has not been traced yet, so the shapes of its inputs are not known",
+                argument="feeds",
+                cause="a batch size alone does not say the other sizes",
+                remedy=f"give {feeds_to_give(needed)}, or example inputs",
+                item=needed[0],
+                code=ErrorCode.OPEN_INPUT,
+            )
     strange = [key for key in feeds if key not in known]
     others = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), "")
     if not others:
         check_known(strange, known, "the step has", "argument")
-    missing = [
-        p.name for p in parameters if p.name not in feeds and p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    ]
-    missing = [m for m in missing if m != "self"]
+    missing = [name for name in needed if name not in feeds]
     if missing:
         raise UnknownShapeError(
             f"the shape of argument {missing[0]!r} is not known",
@@ -360,19 +361,20 @@ def _trace_with_feeds(target: Any, feeds: Mapping[str, Feed]) -> Any:
         {others: {key: specs[key] for key in strange}} if strange else {}
     )
     call = python_inspect.BoundArguments(signature, arguments)
-    try:
+
+    guessed = [path for path, feed in leaves_of(feeds).items() if not (hasattr(feed, "dtype") or is_value(feed)) and path not in dtypes]
+    causes = [f"the dtype of {', '.join(guessed)} was taken for float32"] if guessed else []
+    causes += [f"{path}={feed} was taken as a number, not as a shape" for path, feed in leaves_of(feeds).items() if is_value(feed)]
+    with user_code(
+        f"tracing {name_of(target)!r}",
+        "the step cannot be traced with these feeds",
+        argument="feeds",
+        cause="; ".join(causes),
+        remedy='give shapes that fit, and dtypes other than float32: feeds={"y": tf.TensorSpec((8,), tf.int32)}, or example inputs',
+        item=next(iter(feeds)) if len(feeds) == 1 else "",
+        code=ErrorCode.UNKNOWN_DTYPE,
+    ):
         return target.get_concrete_function(*call.args, **call.kwargs)
-    except (TypeError, ValueError) as error:
-        guessed = [path for path, feed in leaves_of(feeds).items() if not (hasattr(feed, "dtype") or is_value(feed)) and path not in dtypes]
-        causes = [f"the dtype of {', '.join(guessed)} was taken for float32"] if guessed else []
-        causes += [f"{path}={feed} was taken as a number, not as a shape" for path, feed in leaves_of(feeds).items() if is_value(feed)]
-        raise ArgumentError(
-            f"the step cannot be traced with these feeds: {_reason(error)}",
-            argument="feeds",
-            cause="; ".join(causes),
-            remedy='give the dtype too: feeds={"y": tf.TensorSpec((8,), tf.int32)}, or example inputs',
-            code=ErrorCode.UNKNOWN_DTYPE,
-        ) from error
 
 
 def _has_signature(target: Any) -> bool:
@@ -425,6 +427,9 @@ def _bound(name: str, function: Any, feeds: Mapping[str, Feed], owner: Any, open
         given = fed.get(k)
         if not agree(given, shape):
             raise ArgumentError(f"the feed {given} does not fit {format_shape(shape)}", argument="feeds", item=key)
+        dtype, own = getattr(feeds.get(key), "dtype", None), function.inputs[k].dtype
+        if dtype not in (None, own):
+            raise ArgumentError(f"the feed is of type {dtype.name}, and the step takes {own.name}", argument="feeds", item=key)
         shape = given if given is not None else entries.get(k, shape)
         if shape and shape[0] is None and open_batch is not None:
             shape = (open_batch, *shape[1:])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 from graphwright.errors import ArgumentError
 from graphwright.ir.edit.clone import copy_graph
 from graphwright.ir.edit.insert import add_placeholder
-from graphwright.ir.given import as_graph
+from graphwright.ir.given import Written, as_graph, makes_graph
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.signature import Signature
 from graphwright.ir.traits.values import INPUTS, MAY_BE_FED
@@ -21,7 +21,8 @@ from graphwright.transform.strip_training import drop_collections, remove_unneed
 Ends = Iterable[str | Value] | Mapping[str, str | Value]
 
 
-def extract_submodel(graph: Any, inputs: Ends, outputs: Ends, *, signature: str = "serving_default") -> Graph:
+@makes_graph
+def extract_submodel(graph: Any, inputs: Ends, outputs: Ends, *, signature: str = "serving_default", **written: Unpack[Written]) -> Graph:
     """A new model that computes `outputs` from `inputs`, which may be any values inside; the old one stays.
 
     An input that nothing feeds yet becomes a placeholder of the node's name, dtype and shape. The

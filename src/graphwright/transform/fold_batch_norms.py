@@ -24,6 +24,7 @@ from graphwright.transform.folding.steps import NORMS
 from graphwright.transform.freeze_variables import freeze_variables
 from graphwright.transform.inline_calls import inline_calls
 from graphwright.transform.interface import put_in_order
+from graphwright.transform.one_copy import leave_one_copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ def fold_batch_norms(graph: Graph, **written: Unpack[Written]) -> BatchNormRepor
     Weights and statistics must be constants: variables of a model that was loaded are frozen first. Nothing else may read what
     lies between. Behind a linear op, each chain becomes at most one `BiasAdd` with the name of its last node. Before one, the
     chain goes, and the linear op gets a `BiasAdd` that has its name. Results agree to about 1e-5 in float32. Calls are inlined
-    first; bodies of loops and branches are folded where they are.
+    first; bodies of loops and branches are folded where they are. Where nothing can be folded, the graph stays as it was.
 
     Returns:
         What was folded, and which batch norms were left and why.
@@ -108,25 +109,40 @@ def fold_batch_norms(graph: Graph, **written: Unpack[Written]) -> BatchNormRepor
     ((<Node x = Placeholder()>, <Node w = Const()>, <Node scaled = MatMul(x:0, w:0)>), array([[1., 2., 3.],
            [1., 2., 3.]], dtype=float32))
     """
-    with graph.restored_on_error():
-        if values := values_beside(graph):
-            freeze_variables(graph, values)
-        if any(is_call(node, graph) for node in graph.nodes):
-            inline_calls(graph)
-        folded: list[FoldedChain] = []
-        left: list[LeftNorm] = []
-        bodies = [("", graph), *((name, graph.functions[name].body) for name in reached_functions(graph, graph.nodes))]
-        for function, body in bodies:
-            constants, notes = Constants(), Notes()
-            fold_behind(body, constants, notes)
-            if fold_before(body, constants, notes):
-                fold_behind(body, constants, notes)  # a linear op may stand between two batch norms
-            if notes.folded:
-                put_in_order(body)
-            folded += [FoldedChain(name, into, place, function) for name, (into, place) in notes.folded.items()]
-            norms = [n for n in body.nodes if n.op_type in NORMS or (n.op_type == "Mul" and _is_unfused_norm(n, constants))]
-            left += [LeftNorm(n.name, n.op_type, _reason(n, notes, constants), function) for n in norms]
-        return BatchNormReport(tuple(folded), tuple(left))
+    try:
+        with graph.restored_on_error():
+            report = _folded(graph)
+            if not report.folded:
+                raise _NothingFoldedError(report)
+            return report
+    except _NothingFoldedError as error:
+        return error.args[0]
+
+
+class _NothingFoldedError(Exception):
+    """The graph is to stay as it was: with its variables and calls."""
+
+
+def _folded(graph: Graph) -> BatchNormReport:
+    if values := values_beside(graph):
+        freeze_variables(graph, values)
+    if any(is_call(node, graph) for node in graph.nodes):
+        inline_calls(graph)
+    folded: list[FoldedChain] = []
+    left: list[LeftNorm] = []
+    bodies = [("", graph), *((name, graph.functions[name].body) for name in reached_functions(graph, graph.nodes))]
+    for function, body in bodies:
+        constants, notes = Constants(), Notes()
+        fold_behind(body, constants, notes)
+        if fold_before(body, constants, notes):
+            fold_behind(body, constants, notes)  # a linear op may stand between two batch norms
+        if notes.folded:
+            leave_one_copy(body)
+            put_in_order(body)
+        folded += [FoldedChain(name, into, place, function) for name, (into, place) in notes.folded.items()]
+        norms = [n for n in body.nodes if n.op_type in NORMS or (n.op_type == "Mul" and _is_unfused_norm(n, constants))]
+        left += [LeftNorm(n.name, n.op_type, _reason(n, notes, constants), function) for n in norms]
+    return BatchNormReport(tuple(folded), tuple(left))
 
 
 def _is_unfused_norm(node: Node, constants: Constants) -> bool:

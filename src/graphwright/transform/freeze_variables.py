@@ -15,13 +15,14 @@ from graphwright.ir.dtypes import DTYPES, DType
 from graphwright.ir.edit.reroute import reroute_control
 from graphwright.ir.given import Written, edits_in_place, values_beside
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits.control_flow import ENTERS, SWITCHES, is_control_flow
+from graphwright.ir.traits.control_flow import is_control_flow
 from graphwright.ir.traits.values import IDENTITIES, MAY_BE_FED, only_orders
 from graphwright.ir.traits.variables import READS_OF_VALUES, READS_OF_VARIABLES, SAVES, VARIABLES, is_read, shared_name, written_references
 from graphwright.ir.walk import backward_reachable, fetched_values
-from graphwright.transform.freeze_functions import bind_arguments, check_arguments, read_from
+from graphwright.transform.freeze_functions import HAND_ON, check_arguments, read_instead
 from graphwright.transform.inline_calls import inline_calls
 from graphwright.transform.interface import output_values, put_in_order
+from graphwright.transform.one_copy import leave_one_copy
 from graphwright.transform.strip_training import drop_collections, forget_items, remove_unneeded
 
 
@@ -82,7 +83,7 @@ def freeze_variables(graph: Graph, values: Mapping[str, Any] | None = None, *, p
             raise ArgumentError(
                 f"{len(missing)} variable{'s have' if len(missing) > 1 else ' has'} no value: {', '.join(missing[:5])}",
                 argument="values",
-                remedy="give a value for each, or freeze only some with partial=True; a command takes them from --checkpoint",
+                remedy="give a value for each, or freeze only some with partial=True",
             )
         for item in frozen:
             _check_uses(graph, item.value, _dtype_of(graph, item.value, item.array), needed)
@@ -92,6 +93,8 @@ def freeze_variables(graph: Graph, values: Mapping[str, Any] | None = None, *, p
         for item in frozen:
             _freeze(graph, item, needed)
         remove_unneeded(graph)
+        if not missing:
+            leave_one_copy(graph)
         put_in_order(graph)
         if not states_outputs:
             graph.outputs = ()
@@ -139,9 +142,12 @@ def _array(graph: Graph, value: Value, given: Any) -> Array:
     array = np.asarray(given)
     dtype = _dtype_of(graph, value, array)
     if dtype.name == "string":
-        raise UnsupportedError(f"the variable {name!r} holds strings", where=f"node {name!r}")
-    if str(array.dtype) != dtype.name and not (array.dtype.kind == np.dtype("float32" if dtype.name == "bfloat16" else dtype.name).kind):
-        raise ArgumentError(f"the value of {name!r} has dtype {array.dtype}, the variable {dtype}", argument="values")
+        array = np.asarray(given, object)
+        fits = all(isinstance(text, str | bytes) for text in array.flat)
+    else:
+        fits = str(array.dtype) == dtype.name or array.dtype.kind == np.dtype("float32" if dtype.name == "bfloat16" else dtype.name).kind
+    if not fits:
+        raise ArgumentError(f"the value of {name!r} has dtype {np.asarray(given).dtype}, the variable {dtype}", argument="values")
     stated = value.producer.attrs.get("shape")
     shape = stated.shape if isinstance(stated, ShapeAttribute) else None
     if value in graph.variables:
@@ -150,10 +156,7 @@ def _array(graph: Graph, value: Value, given: Any) -> Array:
         shape = next((c.outputs[0].shape for c in value.consumers if is_read(c)), None)
     if shape is not None and (len(shape) != array.ndim or any(a not in (None, b) for a, b in zip(shape, array.shape, strict=True))):
         raise ArgumentError(f"the value of {name!r} has shape {array.shape}, the variable {shape}", argument="values")
-    return array if dtype.name == "bfloat16" else array.astype(dtype.name)
-
-
-_HAND_ON = IDENTITIES | ENTERS | SWITCHES
+    return array if dtype.name in ("bfloat16", "string") else array.astype(dtype.name)
 
 
 def _handed_on(node: Node, index: int) -> tuple[Value, ...]:
@@ -170,7 +173,7 @@ def _check_uses(graph: Graph, value: Value, dtype: DType, needed: set[Node]) -> 
             if value in written_references(node):
                 raise _written(value, node)
             continue
-        if node.op_type in _HAND_ON:
+        if node.op_type in HAND_ON:
             for output in _handed_on(node, use.index):
                 _check_uses(graph, output, dtype, needed)
         elif is_control_flow(node):
@@ -180,12 +183,17 @@ def _check_uses(graph: Graph, value: Value, dtype: DType, needed: set[Node]) -> 
 
 
 def _written(value: Value, node: Node) -> UnsupportedError:
+    signatures = value.producer.graph.signatures
+    others = [key for key, known in signatures.items() if node not in backward_reachable(v.producer for v in known.outputs.values())]
+    way = "export the model as it is for inference, training=False"
+    if others and len(others) < len(signatures):
+        way = f"keep only the signatures that do not change it (keep_signatures): {', '.join(others)}"
     return UnsupportedError(
         f"the variable {value.producer.name!r} is also used by {node.name!r}, a {node.op_type}",
         where=f"node {node.name!r}",
         cause="what is served changes the variable, as a batch norm does that was exported in training mode, or hands it on to an op that "
         "needs a variable",
-        remedy="export the model as it is for inference, training=False; or leave this variable alone: freeze the others with partial=True",
+        remedy=f"{way}; or leave this variable alone: freeze the others with partial=True",
     )
 
 
@@ -197,7 +205,7 @@ def _freeze(graph: Graph, item: _Frozen, needed: set[Node]) -> None:
         readers = {use.node for use in item.value.uses if use.node not in needed}
         graph.replace_uses(item.value, constant, keep=readers)
     else:
-        _bind(graph, item.value, constant, needed)
+        read_instead(graph, item.value, constant, needed)
     doomed = remove_behind(graph, node, needed)
     if doomed:
         name = node.name
@@ -217,7 +225,7 @@ def read_as_tensor(graph: Graph, handle: Value, tensor: Value) -> None:
     """
     nodes = set(graph.nodes)
     _check_uses(graph, handle, tensor.dtype, nodes)
-    _bind(graph, handle, tensor, nodes)
+    read_instead(graph, handle, tensor, nodes)
 
 
 def remove_behind(graph: Graph, node: Node, needed: set[Node]) -> bool:
@@ -243,51 +251,3 @@ def remove_behind(graph: Graph, node: Node, needed: set[Node]) -> bool:
                 graph.remove_control_input(group, gone)
     graph.remove_nodes(doomed)
     return not any(v.uses for v in node.outputs)
-
-
-def _bind(graph: Graph, resource: Value, constant: Value, needed: set[Node]) -> None:
-    """Let everything needed that reads the resource read the constant."""
-    positions: dict[Node, list[int]] = {}
-    for use in resource.uses:
-        positions.setdefault(use.node, []).append(use.index)
-    for node, indices in positions.items():
-        if node not in needed or read_from(node, constant):
-            continue
-        if node.op_type in IDENTITIES:
-            for index in indices:
-                _bind(graph, node.outputs[index], constant, needed)
-            if not any(v.uses for v in node.outputs) and not node.control_consumers and not graph.is_border(node):
-                graph.remove_node(node)
-        elif node.op_type in _HAND_ON:
-            made = _taken_in(graph, node, constant)
-            for old, new in zip(node.outputs, made.outputs, strict=True):
-                _bind(graph, old, new, needed)
-            needed.add(made)
-            _take_name(graph, node, made)
-        else:
-            bind_arguments(graph, node, dict.fromkeys(indices, constant))
-
-
-def _taken_in(graph: Graph, node: Node, value: Value) -> Node:
-    """An `Enter` or `Switch` that takes a tensor into a loop or branch of TF1 where the old one takes a variable."""
-    return graph.add_node(
-        node.op_type,
-        graph.unique_name(f"{node.name}/frozen"),
-        inputs=[value, *node.inputs[1:]],
-        control_inputs=node.control_inputs,
-        attrs={**node.attrs, "T": value.dtype},
-        output_types=[(value.dtype, value.shape)] * len(node.outputs),
-        device=node.device,
-        extra=node.extra,
-    )
-
-
-def _take_name(graph: Graph, old: Node, new: Node) -> None:
-    """Let a node go on under the name of one that is not read any more."""
-    if graph.is_border(old) or any(v.uses for v in old.outputs):
-        return
-    reroute_control([new], old)
-    graph.replace_in_collections(old, new)
-    name = old.name
-    graph.remove_node(old)
-    graph.rename(new, name)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 from graphwright.errors import ArgumentError
 from graphwright.ir.dtypes import agree
 from graphwright.ir.edit.clone import CloneResult, copy_graph
-from graphwright.ir.given import as_graph
+from graphwright.ir.given import Written, as_graph, makes_graph
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.select import free_name, parents, scopes, unique_scope
 from graphwright.ir.signature import Signature
@@ -19,6 +19,7 @@ from graphwright.transform.interface import described, find_end, input_values, o
 _PREDICT = "tensorflow/serving/predict"
 
 
+@makes_graph
 def merge_models(
     first: Any,
     second: Any,
@@ -28,6 +29,7 @@ def merge_models(
     signature: str = "serving_default",
     keep_outputs: bool = False,
     keep_signatures: bool = False,
+    **written: Unpack[Written],
 ) -> Graph:
     """A new model of both: inputs of the second read outputs of the first where `connect` says so, else they lie side by side.
 

@@ -20,6 +20,8 @@ from graphwright.ir.traits.values import MAY_BE_FED, STOPS_GRADIENTS
 from graphwright.ir.traits.variables import makes_table
 from graphwright.ir.walk import needed_nodes, served_variables
 from graphwright.transform.interface import described, find_in_signatures, find_value, put_in_order
+from graphwright.transform.known_branches import take_decided_branches
+from graphwright.transform.one_copy import leave_one_copy
 
 _TRAINING_COLLECTIONS = frozenset(
     "train_op summaries summary_op losses regularization_losses update_ops trainable_variables moving_average_variables "
@@ -42,12 +44,13 @@ def strip_training(
     """Remove all that outputs and signatures do not need: gradients, optimizers, summaries, losses; returns how many nodes.
 
     Inputs that only training knows, such as `keep_prob` or `is_training`, become constants where
-    `constants` gives their values. `StopGradient` nodes go too. What initializes tables and
-    restores variables stays, and so do the bodies of functions as they are.
+    `constants` gives their values; of a branch that they decide, in functions too, only the one that is taken stays, without what the
+    other one assigns. `StopGradient` nodes go too. What initializes tables and restores variables stays, and so do the bodies of
+    functions as they are.
 
     Args:
         outputs: values to keep besides; where given, they become the outputs of the graph.
-        constants: name of an input -> its value from now on.
+        constants: name of an input, or of a placeholder that no signature states -> its value from now on.
         keep_variables: keep what saves and restores variables (a graph whose variables are frozen needs it no more).
 
     Raises:
@@ -66,12 +69,7 @@ def strip_training(
     wanted = None if outputs is None else [find_value(graph, name) for name in outputs]
     if wanted is None and not graph.outputs and not graph.signatures:
         raise ArgumentError("the graph states no outputs", where=f"graph {graph.name!r}", remedy="name what serving fetches: outputs=[...]")
-    arrays = {
-        meant[name]: (name, value)
-        for name, value in (constants or {}).items()
-        for meant in find_in_signatures(graph, [name], is_input=True)
-    }
-    bound = {value: _array(value, name, given) for value, (name, given) in arrays.items()}
+    bound = {value: _array(value, name, given) for name, given in (constants or {}).items() for value in _placeholders(graph, name)}
 
     with graph.restored_on_error():
         before = len(graph)
@@ -81,7 +79,10 @@ def strip_training(
             _make_constant(graph, value, array)
         _pass_through(graph)
         drop_collections(graph, keep_variables=keep_variables)
+        decided = bool(bound) and take_decided_branches(graph) > 0
         remove_unneeded(graph)
+        if decided:
+            leave_one_copy(graph)
         left = [] if keep_variables else served_variables(graph)
         if left:
             raise ArgumentError(
@@ -118,6 +119,14 @@ def remove_unneeded(graph: Graph) -> int:
     needed = needed_nodes(graph, inputs=False)
     graph.inputs = [v for v in graph.inputs if v.producer in needed]
     return prune(graph)
+
+
+def _placeholders(graph: Graph, name: str) -> list[Value]:
+    """The inputs of this name, in each signature; or a placeholder that no signature knows."""
+    called = [v for node in graph.nodes if node.op_type in MAY_BE_FED for v in node.outputs if name in (node.name, v.name)]
+    if called and not any(name in known.inputs for known in graph.signatures.values()):
+        return called
+    return [meant[name] for meant in find_in_signatures(graph, [name], is_input=True)]
 
 
 def _array(value: Value, name: str, given: Any) -> np.ndarray[Any, Any]:

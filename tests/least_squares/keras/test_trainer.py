@@ -67,8 +67,7 @@ def test_chunks_make_the_same_step() -> None:
 
 @pytest.mark.slow
 def test_matrix_free_steps_lower_the_loss() -> None:
-    for method in ("cg", "lsmr"):
-        one_step(method=method, krylov_tolerance=1e-6)
+    one_step(method="cg", krylov_tolerance=1e-6)
 
 
 @pytest.mark.slow

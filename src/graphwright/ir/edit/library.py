@@ -1,6 +1,6 @@
 """The library of functions: who calls what, adding, removing and renaming functions, taking them into another library."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from graphwright.errors import GraphError
 from graphwright.ir.edit.copying import CloneResult, copy_body
@@ -70,9 +70,14 @@ def remove_function(graph: Graph, name: str) -> None:
     del graph.functions[name]
 
 
-def remove_unused_functions(graph: Graph) -> list[str]:
-    """Remove the functions that neither the graph nor a function that it reaches names; returns their names."""
-    reached = set(reached_functions(graph, graph))
+def remove_unused_functions(graph: Graph, *, called: Collection[str] = ()) -> list[str]:
+    """Remove the functions that neither the graph nor a function that it reaches names; returns their names.
+
+    Args:
+        called: functions that are called by name besides.
+    """
+    callers = [graph, *(graph.functions[name].body for name in called)]
+    reached = {*called, *reached_functions(graph, (node for body in callers for node in body))}
     unused = [name for name in graph.functions if name not in reached]
     for name in unused:
         del graph.functions[name]
@@ -155,10 +160,11 @@ def copy_functions(source: Graph, target: Graph, names: Iterable[str]) -> tuple[
         taken.add(new)
         if new != name:
             new_of[name] = new
-    return new_of, [_copy_function(source.functions[name], new_of.get(name, name), target, new_of) for name in names if name not in same]
+    return new_of, [copy_function(source.functions[name], new_of.get(name, name), target, new_of) for name in names if name not in same]
 
 
-def _copy_function(function: Function, name: str, target: Graph, new_of: Mapping[str, str]) -> CloneResult:
+def copy_function(function: Function, name: str, target: Graph, new_of: Mapping[str, str]) -> CloneResult:
+    """A copy of a function in the library of `target`, under a name that is free, with other names of what it calls."""
     found = copy_body(function, name, target.functions, new_of)
     target.functions[name] = Function(name, found.graph, definition_with_functions(function.definition, new_of))
     return found

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 
 from graphwright.errors import GraphError, UnsupportedError
 from graphwright.ir.attributes import Attribute, FunctionReference
-from graphwright.ir.edit.call_groups import types_attribute
+from graphwright.ir.call_types import types_attribute
 from graphwright.ir.edit.clone import clone
 from graphwright.ir.edit.library import unique_function_name
 from graphwright.ir.edit.reroute import reroute_control

@@ -180,3 +180,14 @@ def replace_node(old: Node, new: Node, *, keep_name: bool = True) -> None:
         graph.rename(new, name)
     for node, attribute in colocated:
         graph.set_attr(node, ATTRIBUTE, with_names(attribute, lambda found: new.name if found == name else found))
+
+
+def take_name(graph: Graph, old: Node, new: Node) -> None:
+    """Let a node go on under the name of one that is not read any more."""
+    if graph.is_border(old) or any(v.uses for v in old.outputs):
+        return
+    reroute_control([new], old)
+    graph.replace_in_collections(old, new)
+    name = old.name
+    graph.remove_node(old)
+    graph.rename(new, name)

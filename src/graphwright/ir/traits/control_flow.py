@@ -38,6 +38,10 @@ MERGES = frozenset({"Merge", "RefMerge"})
 """What hands on the one of its inputs that is not dead."""
 SWITCHES = frozenset({"Switch", "RefSwitch", "_SwitchN"})
 """What hands its input on at one output, and leaves the others dead; `_SwitchN` is of the executor, for a `Case`."""
+IDENTITY_OF_TF1 = {"Switch": "Identity", "_SwitchN": "Identity", "Merge": "Identity", "RefSwitch": "RefIdentity", "RefMerge": "RefIdentity"}
+"""Switches and merges -> what hands on the same value."""
+RUNS_WHEN_DEAD = MERGES | {"ControlTrigger"}
+"""What runs when something that it waits for is dead."""
 LOOP_CONDITIONS = frozenset({"LoopCond"})
 """What tells the switches of a loop of TF1 whether it goes on."""
 HANDS_ON_IN_TF1 = ENTERS | EXITS | NEXT_ITERATIONS | MERGES | SWITCHES | LOOP_CONDITIONS
@@ -92,13 +96,13 @@ def runs_over_data(node: Node) -> bool:
 
 def called_functions(node: Node, *attributes: str) -> tuple[str, ...]:
     """Names of the library functions in these attributes of the node, one after another; in all of them by default."""
-    names: list[str] = []
+    names: tuple[str, ...] = ()
     for attribute in map(node.attrs.get, attributes) if attributes else node.attrs.values():
-        if isinstance(attribute, FunctionReference):
-            names.append(attribute.name)
-        elif isinstance(attribute, tuple):
-            names += [item.name for item in attribute if isinstance(item, FunctionReference)]
-    return tuple(names)
+        kind = type(attribute)  # of all nodes it is asked many times, and most have no functions
+        if kind is FunctionReference or kind is tuple:
+            named = attribute if isinstance(attribute, tuple) else (attribute,)
+            names += tuple(item.name for item in named if isinstance(item, FunctionReference))
+    return names
 
 
 def function_at(node: Node, attribute: str, graph: Graph) -> Function | None:

@@ -42,7 +42,7 @@ class Decisions:
 
     def __str__(self) -> str:
         text = f"{self.method}: {self.reason}; {self.residuals} residuals of {self.samples} samples"
-        if self.method in ("cg", "lsmr"):
+        if self.method == "cg":
             return text + ", no Jacobian is formed"
         unit = "all at once" if self.chunk_size is None else f"{self.chunk_size} at a time"
         return f"{text}; Jacobian {self.jacobian_mode.replace('_', ' ')}, {unit}"
@@ -145,7 +145,7 @@ def _solver(problem: Problem, residuals: int) -> tuple[MethodName, str]:
 
 def _chunk(problem: Problem, method: MethodName, mode: JacobianMode) -> int | None:
     """Samples (or residuals) at a time whose Jacobian is small enough; None where all rows are needed at once, or none."""
-    if method in ("dual", "lsmr", "cg") or (problem.coupled and mode == "forward"):
+    if method in ("dual", "cg") or (problem.coupled and mode == "forward"):
         return None
     row = problem.parameters * problem.itemsize
     rows = max(1, JACOBIAN_BYTES // row, int(SHARE_OF_SQUARE * problem.parameters))

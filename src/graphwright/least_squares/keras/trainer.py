@@ -66,7 +66,7 @@ class LevenbergMarquardt(tf.Module):
             `BinaryCrossentropy`, `LeastSquaresLoss` with residuals of your own, `ReducedMeanSquaredError`, `SquareRootLoss`.
         loss_weights: as `compile` takes it.
         method: the linear solver; `"auto"` chooses by sizes, and `decisions` says what and why. `"qr"` for small models, `"dual"` (J J')
-            for more parameters than residuals, `"cholesky"` (Gram matrix, summed over chunks), `"cg"` and `"lsmr"` (matrix-free).
+            for more parameters than residuals, `"cholesky"` (Gram matrix, summed over chunks), `"cg"` (matrix-free).
         chunk_size: samples whose Jacobian is in memory at a time; None for some MiB.
         jacobian_mode: `"per_sample"`, `"reverse"`, `"forward"`, or `"auto"` for what needs fewest passes.
         first_damping: relative to squared column norms.
@@ -74,8 +74,8 @@ class LevenbergMarquardt(tf.Module):
         largest_damping: above which it is never raised.
         attempts: steps tried per batch.
         solve_dtype: `"float64"` to sum and solve with more digits than the model has.
-        krylov_tolerance: how exactly `"cg"` and `"lsmr"` solve for a step.
-        krylov_iterations: theirs per step, at most.
+        krylov_tolerance: how exactly `"cg"` solves for a step.
+        krylov_iterations: its products per step, at most.
         jit_compile: let XLA compile the step; on several replicas, what each of them sums.
 
     Raises:

@@ -1,0 +1,32 @@
+"""Weights that are constants lie in a file once."""
+
+from graphwright.ir.attributes import Attribute, SerializedAttribute
+from graphwright.ir.edit.library import remove_unused_functions
+from graphwright.ir.edit.reroute import reroute_control
+from graphwright.ir.graph import Graph, Node
+from graphwright.ir.traits.values import is_constant
+from graphwright.transform.attach import HoldsFiles
+
+_LARGE_BYTES = 1024
+
+
+def leave_one_copy(graph: Graph) -> None:
+    """Merge large constants that are equal, and remove the functions that only objects of a SavedModel call.
+
+    Two signatures of one model have the same weights. Functions of objects hold the weights as they were before: as
+    constants of their own, or as variables, which need a checkpoint. Functions that make and fill tables stay.
+    """
+    first: dict[tuple[Attribute, str], Node] = {}
+    for node in graph.nodes:
+        value = node.attrs.get("value")
+        if not is_constant(node) or not isinstance(value, SerializedAttribute) or len(value.data) <= _LARGE_BYTES:
+            continue
+        if node.control_inputs or graph.is_border(node) or graph.collections_of(node):
+            continue
+        other = first.setdefault((value, node.device), node)
+        if other is not node:
+            graph.replace_uses(node.outputs[0], other.outputs[0])
+            reroute_control([other], node)
+            graph.remove_node(node)
+    if isinstance(graph.package, HoldsFiles) and graph.package.has_files:
+        remove_unused_functions(graph, called=graph.package.functions_of_state())
