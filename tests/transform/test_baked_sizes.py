@@ -150,6 +150,26 @@ def recurrent(x, b):
     return tf.reshape(tf.transpose(states.stack(), [1, 0, 2]), [b, 12])
 
 
+def looped_rows(x, b):
+    def step(k, rows):
+        return k + 1, tf.tensor_scatter_nd_update(rows, [[k]], [x[k] * 2.0])
+
+    return tf.while_loop(lambda k, rows: k < b, step, [0, tf.zeros([b, 6])])[1]
+
+
+def sorted_examples(x, b):
+    return tf.gather(x, tf.argsort(x[:, 0])) + (tf.cumsum(x) / tf.cast(tf.range(1, b + 1), tf.float32)[:, None])
+
+
+@tf.function
+def row_sums(x):
+    return tf.reshape(tf.reduce_sum(x, 1), [x.shape[0], 1])
+
+
+def called_in_a_branch(x, b):
+    return tf.cond(tf.reduce_sum(x) > 1e9, lambda: row_sums(x), lambda: row_sums(x * 2.0) + tf.zeros([b, 1]))
+
+
 def in_a_branch(x, b):
     return tf.cond(tf.reduce_sum(x) > 1e9, lambda: tf.zeros([b, 3]), lambda: tf.reshape(x, [b, 2, 3])[:, 0] + tf.ones([b, 1]))
 
@@ -194,7 +214,7 @@ SERVED = (
     conv_transpose, conv_transpose_3d, tiled, repeated, repeated_constant, scattered, ensured, random_shape, stateful_random_shape,
     one_hot_of_the_batch, masked_sequence, eye, folded_eye, zeros, whole_slice, halves, ranges, cropped, mean_by_hand, covariance_by_hand,
     gathered_by_rows, gathered_flat, updated, mapped, mapped_pairs, scanned, recurrent, in_a_branch, time_major, as_long_as_the_batch,
-    gradient, pieces, split_rows, other_sizes_alike,
+    gradient, looped_rows, sorted_examples, called_in_a_branch, pieces, split_rows, other_sizes_alike,
 )  # fmt: skip
 
 
@@ -233,12 +253,30 @@ def check_sizes(function, load, *sizes):
             np.testing.assert_allclose(served(graph, x), wanted, rtol=1e-4, atol=1e-5, err_msg=f"{load.__name__} {size} {batch}")
 
 
-@pytest.mark.parametrize("function", SERVED, ids=lambda f: f.__name__)
+QUICK = {
+    conv_transpose,
+    tiled,
+    scattered,
+    eye,
+    whole_slice,
+    cropped,
+    mean_by_hand,
+    updated,
+    mapped,
+    in_a_branch,
+    pieces,
+    time_major,
+    halves,
+}
+
+
+@pytest.mark.parametrize("function", [pytest.param(f, marks=[] if f in QUICK else pytest.mark.slow, id=f.__name__) for f in SERVED])
 def test_each_size_follows_the_batch(function):
     check_sizes(function, frozen if SERVED.index(function) % 2 else of_function, None)
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("function", SERVED, ids=lambda f: f.__name__)
 def test_each_size_follows_the_batch_in_other_files(function):
     check_sizes(function, of_function if SERVED.index(function) % 2 else frozen, None, 10)
@@ -310,6 +348,17 @@ def test_examples_that_would_be_mixed_are_refused():
     graph = of_function(tf.function(with_a_batch_of_one).get_concrete_function(tf.TensorSpec([1, 6], tf.float32, "x")))
     with pytest.raises(GraphError, match="Softmax 'Softmax' computes along dimension 0 of 'Reshape:0'"):
         change_batch_size(graph, None)
+
+
+def test_a_default_is_fed_in_another_size():
+    for size in (None, 7):
+        with tf.Graph().as_default() as tf_graph:
+            x = tf.compat.v1.placeholder_with_default(tf.zeros([5, 6]), [5, 6], "x")
+            y = tf.identity(tf.reshape(x, [30]) + 1.0, name="y")
+        graph = gw.load(tf_graph.as_graph_def())
+        graph.outputs = [graph.value(y.name)]
+        change_batch_size(graph, size)
+        np.testing.assert_allclose(served(graph, random(7, 6)), random(7, 6).reshape(-1) + 1.0)
 
 
 def test_inputs_of_different_sizes():

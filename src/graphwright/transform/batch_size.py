@@ -56,18 +56,19 @@ def change_batch_size(
     changed = len(chosen)
     with graph.restored_on_error():
         with _no_rules(graph) as rules:
-            if any(is_call(node, graph) for value in chosen for node in value.consumers):
+            if any(is_call(node, graph) for node in walk_forward(chosen)):
                 inline_calls(graph)
             having = [value for value in chosen if old not in (None, size) and (value.last_shape or ())[axis] == old]
             trace = BatchTrace(graph, rules, old or 1)
             if having:
-                trace.follow({value: _with_size(value.last_shape, axis, trace.old * RATIO) for value in having})
+                trace.follow({value: _with_size(value.last_shape, axis, trace.old * RATIO) for value in having}, defaults=size is not None)
                 changed += trace.finish(size, (having[0], axis))
             for node in walk_forward(chosen):
                 graph.set_attr(node, "_output_shapes", None)
             for each in bodies(graph):
                 put_in_order(each)
-        for batch, known in ((old, trace.then), (trace.old * RATIO, trace.now)) if size is None and trace.now else ():
+        is_checked = size is None and trace.now and not any(value.producer.inputs for value in chosen)  # a default has one size
+        for batch, known in ((old, trace.then), (trace.old * RATIO, trace.now)) if is_checked else ():
             _set_size(graph, chosen, axis, batch)
             for value in output_values(graph):
                 if value in known and not agree(value.shape, known[value]):

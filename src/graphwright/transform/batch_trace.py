@@ -14,7 +14,7 @@ was repeated for it, by as many terms as there are.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -37,6 +37,7 @@ from graphwright.ir.settle import ShapeRule
 from graphwright.ir.traits.arithmetic import SCALES, TAKES_OUT_OF_LIST
 from graphwright.ir.traits.control_flow import (
     BRANCHES,
+    CALL_TYPES,
     ENTERS,
     HANDS_ON_IN_TF1,
     LOOPS,
@@ -49,15 +50,16 @@ from graphwright.ir.traits.control_flow import (
 )
 from graphwright.ir.traits.rounds import is_both, is_less, is_list, keeps_length, reserves, unstacks
 from graphwright.ir.traits.values import IDENTITIES, RESHAPES, index_behind, is_constant, origin
-from graphwright.ir.walk import topological_order
+from graphwright.ir.walk import backward_reachable, topological_order
 from graphwright.transform.batch_rows import map_rows
 from graphwright.transform.constant_values import Constants, remove_unread
+from graphwright.transform.interface import output_values
 
 RATIO = 13
 """How many times as large the other batch is: a prime, of which hardly a size is a multiple by chance."""
 _PASSES = 40
 _HANDS_ON = HANDS_ON_IN_TF1 | IDENTITIES
-_FUNCTIONS = BRANCHES | LOOPS
+_FUNCTIONS = BRANCHES | LOOPS | CALL_TYPES
 _RULES = {**RULES, "CropAndResize": rows("---- n- n - -> n---")}
 _COUNTS_ON = frozenset("Range Tile BroadcastTo Transpose Pack ConcatV2".split()) | RESHAPES | IDENTITIES
 _SCATTERS = frozenset(f"TensorScatter{kind}" for kind in ("Update", "Add", "Sub", "Min", "Max"))
@@ -116,29 +118,42 @@ class BatchTrace:
         self._callers: dict[Graph, tuple[Node, int]] = {}
         self._frames: dict[Graph, dict[Node, tuple[str, ...]]] = {}
         self._asked: set[tuple[Node, int, int]] = set()
+        self._fed: Mapping[Value, Shape] = {}
+        self._later: set[Value] = set()  # what loops make depend on the batch in the second round
         self._is_changed = False
         self._constants = Constants(lambda node: node in self._baked or (node.op_type in SCALES and node.outputs[0].last_shape != ()))
 
-    def follow(self, larger: Mapping[Value, Shape]) -> None:
+    def follow(self, larger: Mapping[Value, Shape], defaults: bool) -> None:
         """Let all that was written down for the batch follow it, where these inputs have other shapes.
+
+        Args:
+            defaults: whether the values that inputs have when nobody feeds them follow too.
 
         Raises:
             GraphError: of a node it is not known how it would follow the batch.
         """
         self._begin(self.graph)
-        self.now = dict(larger)
-        for node, value in ((value.producer, value) for value in larger if value.producer.inputs):  # a default that is fed at times
-            for axis in self._grown(value):
-                self._grow(node, 0, axis)
+        for node in self.graph.nodes:
+            if node.op_type.startswith("TensorArray"):
+                self.refuse(node, "is of an array of TF1, whose sizes are not followed")
+        self.now, self._fed = dict(larger), larger
+        for value, axis in ((v, a) for v in larger for a in self._grown(v) if defaults and v.producer.inputs):
+            self._grow(value.producer, 0, axis)
         for _ in range(_PASSES):
             self._is_changed = False
             self.now, self._lengths, self._digits, self._terms, self._counting = dict(larger), {}, {}, {}, set()
-            self._behind = {*larger, *(node.outputs[0] for node in self._baked)}
+            self._behind = {*larger, *self._later, *(node.outputs[0] for node in self._baked)}
             with suppress(_ChangedError):
                 self._pass(self.graph)
                 if not self._is_changed:
+                    self._check_outputs()
                     return
         raise GraphError("the sizes that follow the batch come to no end", where=f"graph {self.graph.name!r}")
+
+    def _check_outputs(self) -> None:
+        for value in output_values(self.graph):
+            if value in self._behind and self.size(value, 0) == self.old and not self._grown(value):
+                self.refuse(value.producer, f"makes an output whose first dimension is {self.old}, and does not follow the batch")
 
     def _begin(self, graph: Graph) -> None:
         """Note the shapes of a graph as it is, and which dimensions go together."""
@@ -163,7 +178,8 @@ class BatchTrace:
             self.then.update((value, value.last_shape) for value in node.outputs if value not in self.then)
             is_behind = any(value in self._behind for value in node.inputs if not is_back_edge(value, node))
             self._behind.update(node.outputs if is_behind else ())
-            if is_behind or (node.inputs and any(map(is_list, (*node.inputs, *node.outputs)))):
+            is_read = is_behind or (node.inputs and any(map(is_list, (*node.inputs, *node.outputs))))
+            if is_read and self._fed.keys().isdisjoint(node.outputs):
                 self._visit(node)
             self.now.update((value, self.then[value]) for value in node.outputs if value not in self.now)
             self._write(node, self.now)
@@ -202,6 +218,7 @@ class BatchTrace:
             (_FUNCTIONS, self._run),
             (MERGES | NEXT_ITERATIONS, self._meet),
             (SCALES, self._divide),
+            (frozenset({"TopKV2"}), self._order),
             (frozenset({"EnsureShape", "TensorListStack"}), self._forget),
         )
 
@@ -359,10 +376,19 @@ class BatchTrace:
         grown = {label: power for label, k, axis in places if (power := self._power(node.inputs[k], axis))}
         repeats = _RULES.get(node.op_type) in (by_elements, matrix_product)
         for label, k, axis in places:
-            if label in grown and not (repeats and self.size(node.inputs[k], axis) == 1):
+            value = node.inputs[k]
+            if label in grown and not (repeats and self.size(value, axis) == 1):
                 self._grow(node, k, axis)
+            elif label in grown and self.old == 1 and value not in self._behind and self._counts_one(value):
+                self.refuse(node, f"reads {value.name!r}, which may count the one example")
         for k, element in ((k, e) for k, each in labels.sizes.items() for e, label in enumerate(each) if label in grown):
             self._scale(node, k, element, grown[labels.sizes[k][element]])
+
+    def _counts_one(self, value: Value) -> bool:
+        """Whether a batch of one example may have made a value: its number, or a mean over it."""
+        before = backward_reachable([value.producer])
+        divided = any(node.op_type in SCALES and (array := self._array(node, 1)) is not None and (array == 1).all() for node in before)
+        return divided or any(node.op_type == "Range" and self.size(node.outputs[0], 0) == 1 for node in before)
 
     def _check_apart(self, node: Node, labels: Dimensions | None) -> None:
         """With a batch of one example, what is computed along a dimension that holds it and more was not meant for several examples."""
@@ -411,7 +437,8 @@ class BatchTrace:
         """Repeat rows that are all alike, count examples on, or make a larger diagonal."""
         value, name, graph = node.inputs[index], f"{node.name}/batch", node.graph
         dtype, count = value.dtype, array.shape[axis]
-        step: Any = np.moveaxis(array, axis, 0).reshape(count, -1)[1:2, 0] if count > 1 else np.ones(1, np.int32)
+        is_counted = count > 1 and dtype.name in _IN_RANGES
+        step: Any = np.diff(np.moveaxis(array, axis, 0).reshape(count, -1)[:2, 0]) if is_counted else np.ones(1, np.int32)
         line = np.reshape(step * np.arange(count, dtype=np.int64), [-1 if k == axis else 1 for k in range(array.ndim)])
         first = np.take(array, [0], axis)
 
@@ -434,11 +461,13 @@ class BatchTrace:
             made = add_op(graph, "OneHot", name, inputs, dtype, array.shape, T=dtype, TI=_INT, axis=-1)
             self._scale(made.producer, 1)
             self.now[made] = (count * RATIO, count * RATIO)
-        elif (array == line).all() and dtype.name in _IN_RANGES:
+        elif is_counted and (array == first + line).all():
             made = count_to(count * step[0], step[0], dtype)
             if array.ndim > 1:
                 shape = constant("column", np.array([-1 if k == axis else 1 for k in range(array.ndim)], np.int32))
                 made = add_op(graph, "Reshape", f"{name}/rows", [made, shape], dtype, line.shape, T=dtype, Tshape=_INT)
+            if first.any():
+                made = add_op(graph, "AddV2", f"{name}/rows", [made, constant("first", first, dtype)], dtype, array.shape, T=dtype)
         else:
             why = f"reads the constant {value.producer.name!r}, which has a row of its own for each of {count} examples"
             self.refuse(node, why, "it was made for one batch, and other batches have no such rows")
@@ -459,7 +488,7 @@ class BatchTrace:
             self._grow(node, next(k for k, v in enumerate(node.inputs) if not is_back_edge(v, node)), axis)
         elif node.op_type in _HANDS_ON | LOOPS:
             self._grow(node, index_behind(value), axis)
-        elif node.op_type in BRANCHES:
+        elif node.op_type in _FUNCTIONS:
             for name in called_functions(node):
                 self._grow_result(node.graph.functions[name].body, value.index, axis)
         elif node.op_type in RESHAPES:
@@ -488,6 +517,7 @@ class BatchTrace:
         sizes = self._array(node, 1) if node.op_type == "Reshape" else None
         if not grown and None in (before or (None,)) and sizes is not None and self.old > 1 and (sizes == self.old).any():
             self.refuse(node, f"brings an unknown number of elements into {sizes.tolist()}; whether {self.old} is the batch is not known")
+        digits: dict[int, tuple[int, ...]] = {}
         for axis in grown:
             sizes_before = (before or ())[:axis]
             front = None if None in sizes_before else math.prod(d or 0 for d in sizes_before)
@@ -496,10 +526,10 @@ class BatchTrace:
                 found = _place(after, None if front is None else front * digit, self.size(value, axis), self.old, ones)
                 if found is None:
                     self.refuse(node, f"brings {before} into {after}; which of these sizes is the batch is not known")
-                self._digits[made, found[0]] = (*self._digits.get((made, found[0]), ()), found[1])
-        for axis in range(len(after or ()) if node.op_type == "Reshape" else 0):
-            if digits := self._digits.get((made, axis)):
-                self._scale(node, 1, axis, len(digits))
+                digits[found[0]] = (*digits.get(found[0], ()), found[1])
+        self._digits.update(((made, axis), places) for axis, places in digits.items())
+        for axis, places in digits.items() if node.op_type == "Reshape" else ():
+            self._scale(node, 1, axis, len(places))
 
     def _note_digits(self, node: Node, labels: Dimensions | None) -> None:
         """Where the batch stands in dimensions that are more than the batch."""
@@ -514,7 +544,7 @@ class BatchTrace:
         value, is_strided = node.inputs[0], node.op_type == "StridedSlice"
         begins, ends = (None if (array := self._array(node, k)) is None else array.tolist() for k in (1, 2))
         shrinks, *masks = (number(node, f"{name}_mask") for name in _MASKS)
-        axis, places = 0, len(begins or ends or ()) if is_strided else len(self.then[value] or ())
+        axis, places = 0, (self.size(node.inputs[1], 0) or 0) if is_strided else len(self.then[value] or ())
         for k in range(places):
             is_begin, is_end, is_new, is_rest = (mask >> k & 1 for mask in masks)
             if is_rest:
@@ -527,7 +557,7 @@ class BatchTrace:
                 continue
             if shrinks >> k & 1:
                 if begin is None:
-                    self._count_rounds(node, size, size * RATIO)
+                    self._count_rounds(node, size, size * RATIO, axis - 1)
                 elif self.old == 1 or begin not in (0, -1):
                     self._map_rows(node, f"reads example {begin} of {size} alone")
             elif begin is not None and ends is not None:
@@ -581,7 +611,10 @@ class BatchTrace:
         size = self.size(node.inputs[data], axis)
         if node.op_type in _SCATTERS and self._power(node.inputs[2], 0):
             self._grow(node, index, 0)
-        if not self._power(node.inputs[data], axis):
+        power = self._power(node.inputs[data], axis)
+        if numbers is None and size is not None and math.prod(d or 0 for d in self.then[node.inputs[index]] or ()) == 1:
+            self._count_rounds(node, size, size * RATIO**power, axis)
+        elif not power:
             if node.inputs[index] in self._counting and size == self.old:
                 self._grow(node, data, axis)
         elif numbers is not None:
@@ -590,8 +623,13 @@ class BatchTrace:
                 self._grow(node, index, 0)
             elif picked.any() or self.old == 1:
                 self.refuse(node, f"picks examples {picked[:8].tolist()} by number", "which these are of another batch is not known")
-        elif not self.then.get(node.inputs[index]):
-            self._count_rounds(node, size, (size or 0) * RATIO)
+
+    def _order(self, node: Node) -> None:
+        """All examples, in another order."""
+        value = node.inputs[0]
+        last, count = len(self.then[value] or ()) - 1, self._array(node, 1)
+        if self._power(value, last) and count is not None and int(count) == self.size(value, last):
+            self._scale(node, 1)
 
     def _place(self, node: Node) -> None:
         """As many rows as a number says, which are counted by examples."""
@@ -611,7 +649,7 @@ class BatchTrace:
             by = float(array.reshape(())) ** (-1 if is_product else 1)
             parts = {math.prod(part): len(part) for n in range(len(sizes) + 1) for part in combinations(sizes, n)}
             whole_number = round(by) if abs(by - round(by)) <= 1e-5 * abs(by) else 0
-            if self.old > 1 and parts.get(whole_number) == len(sizes):
+            if (self.old > 1 or whole_number == 1) and parts.get(whole_number) == len(sizes):
                 self._scale(node, k, 0, -degree if is_product else degree)
             elif self.old > 1 and whole_number and whole_number % self.old == 0 and whole_number // self.old in parts:
                 self._scale(node, k, 0, -1 if is_product else 1)
@@ -647,7 +685,7 @@ class BatchTrace:
 
     # Loops and functions
 
-    def _count_rounds(self, node: Node, then: int | None, now: int | None) -> None:
+    def _count_rounds(self, node: Node, then: int | None, now: int | None, axis: int = 0) -> None:
         """Let a loop that reads or writes one of so many rows in each round make as many rounds."""
         known = [(n, k, array) for n, k in self._bounds(node) if (array := self._array(n, k)) is not None]
         same = [(n, k) for n, k, array in known if array == then]
@@ -658,6 +696,8 @@ class BatchTrace:
                 self.refuse(node, f"reads one of {then} examples in each round of a loop that makes {known[0][2]} rounds")
             for n, k in same:
                 self._scale(n, k)
+        elif any(self._array(n, k, now=True) != then for n, k in same) and not is_list(node.inputs[0]):
+            self._grow(node, 0, axis)
         elif any(self._array(n, k, now=True) != then for n, k in same):
             value, made = node.inputs[0], node.inputs[0].producer
             while (before := self._handed_on(value)) is not None or (made.graph in self._callers and value in made.graph.inputs):
@@ -691,39 +731,49 @@ class BatchTrace:
 
     def _run(self, node: Node) -> None:
         """The functions of a loop or a branch."""
-        offset = 0 if node.op_type in LOOPS else 1
+        offset, is_loop = int(node.op_type in BRANCHES), node.op_type in LOOPS
         bodies = {name: node.graph.functions[name].body for name in called_functions(node)}
         self._inferred(node, self.now)
         for name, body in bodies.items():
-            if self._callers.setdefault(body, (node, offset))[0] is not node:
-                self.refuse(node, f"runs the function {name!r}, which others run too")
+            given = [(a, self.then[v], self.now.get(v, self.then[v])) for a, v in zip(body.inputs, node.inputs[offset:], strict=True)]
+            is_other = self._callers.setdefault(body, (node, offset))[0] is not node
+            if is_other and any((self.then.get(a), self.now.get(a)) != (then, now) for a, then, now in given):
+                self.refuse(node, f"runs the function {name!r}, which others run with other shapes")
             for argument, value in zip(body.inputs, node.inputs[offset:], strict=True):
-                is_new = argument not in self.then
-                self.then[argument] = self.then[value] if is_new or not is_list(value) else self.then[argument]
+                if argument not in self.then or is_list(value):
+                    self.then[argument] = self.then[value]
                 self._behind.update([argument] if value in self._behind else ())
                 self._lengths.update({argument: self._lengths[value]} if value in self._lengths else {})
             if not any(n in self._labels for n in body.nodes):
                 self._begin(body)
-            self.now.update((a, self.now.get(v, self.then[v])) for a, v in zip(body.inputs, node.inputs[offset:], strict=True))
+            self.now.update((a, now) for a, _, now in given)
         for body in bodies.values():
             self._pass(body)
-        ways = [body for name, body in bodies.items() if offset or name in called_functions(node, "body")]
+        ways = [body for name, body in bodies.items() if not is_loop or name in called_functions(node, "body")]
+        self._come_later(a for body in ways for a, v in zip(body.inputs, body.outputs, strict=False) if is_loop and v in self._behind)
         for k, value in enumerate(node.outputs):
-            grown = {axis for body in ways for v in (body.outputs[k], *([] if offset else [body.inputs[k]])) for axis in self._grown(v)}
-            self.now[value] = self.then[value] if offset else self.now.get(node.inputs[k], self.then[value])
-            for axis in grown:
-                if not offset and not self._power(node.inputs[k], axis):
+            self.now[value] = self.now.get(node.inputs[k], self.then[value]) if is_loop else self.then[value]
+            results = [v for body in ways for v in (body.outputs[k], *(body.inputs[k : k + 1] if is_loop else ()))]
+            for axis in {axis for v in results for axis in self._grown(v)}:
+                if is_loop:
                     self._grow(node, k, axis)
                 for body in ways:
                     if not self._power(body.outputs[k], axis):
                         self._grow_result(body, k, axis)
                 self.now[value] = self._scaled(self.now[value], axis) if not self._power(value, axis) else self.now[value]
 
+    def _come_later(self, values: Iterable[Value]) -> None:
+        found = {value for value in values if value not in self._behind}
+        self._is_changed |= bool(found)
+        self._later |= found
+
     def _meet(self, node: Node) -> None:
         """Let the ways by which a value comes have the same shape: branches, and of a loop the value before it and that of a round."""
         merges = [node] if node.op_type in MERGES else [n for n in node.outputs[0].consumers if n.op_type in MERGES]
         ways = [(n, k) for n in merges for k, v in enumerate(n.inputs) if not is_back_edge(v, n)]
-        ways += [] if node.op_type in MERGES else [(node, 0)]
+        if node.op_type not in MERGES:
+            ways.append((node, 0))
+            self._come_later(n.outputs[0] for n in merges)
         for axis in {axis for n, k in ways for axis in self._grown(n.inputs[k])}:
             for n, k in ways:
                 self._grow(n, k, axis)
@@ -839,7 +889,7 @@ def _place(shape: Shape, position: int | None, size: int | None, old: int, ones:
     shape = shape or ()
     if position is None or None in shape:
         same = [axis for axis, d in enumerate(shape) if d == size]
-        is_front = position == 1 and shape and shape[0] is not None and shape[0] % old == 0 and shape[0] > 1
+        is_front = position == 1 and shape and (shape[0] is None or (shape[0] % old == 0 and shape[0] > 1))
         return (0, 1) if is_front else (same[0], 1) if len(same) == 1 else None
     fronts = [math.prod(d or 1 for d in shape[:axis]) for axis in range(len(shape))]
     if old == 1 and 1 in shape:

@@ -145,6 +145,10 @@ def _diagonal(x: Array, *rest: Array) -> Array:
     return np.diag(x)
 
 
+def _slice(x: Array, begin: Array, count: Array) -> Array:
+    return x[tuple(slice(int(b), None if n < 0 else int(b + n)) for b, n in zip(begin, count, strict=True))]
+
+
 def _fill(dims: Array, x: Array) -> Array:
     return np.broadcast_to(x, dims)
 
@@ -170,6 +174,7 @@ _OF_ARRAYS: dict[str, Callable[..., Any]] = {
     "Fill": _fill,
     "BroadcastTo": np.broadcast_to,
     "Tile": np.tile,
+    "Slice": _slice,
     "MatrixDiagV3": _diagonal,
 }
 _OF_NODES: dict[str, Callable[..., Array]] = {
