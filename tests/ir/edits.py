@@ -7,11 +7,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from graphwright.errors import GraphwrightError
 from graphwright.ir import edit
 from graphwright.ir.attributes import FunctionReference
+from graphwright.ir.call_types import types_attribute
 from graphwright.ir.dtypes import DTYPES
-from graphwright.ir.edit.call_groups import types_attribute
 from graphwright.ir.graph import Function, Graph, Node, Value
 from graphwright.ir.signature import Collection, Signature
 
@@ -84,13 +83,10 @@ class Editor:
             self._clone_back,
             self._prune,
             self._rename,
-            lambda: edit.outline(self.nodes(), self.name() or "function", stateful=bool(self.number(1))),
             self._make_call,
             lambda: edit.inline(self.call()),
             lambda: edit.inline(self.call()),
             self._library,
-            self._arguments,
-            self._results,
             self._attributes,
             self._around,
             self._outputs,
@@ -192,34 +188,6 @@ class Editor:
             a, b = self.function(), self.function()
             edit.rename_functions(self.graph, {a: b, b: a})
 
-    def _arguments(self) -> None:
-        name, kind = self.function(), self.number(3)
-        if kind == 0:
-            following = [None, _cast, _fails][self.number(2)]
-            edit.add_argument(self.graph, name, self.name(), *F32, values=self._passed, next_value=following)
-        elif kind == 1:
-            edit.remove_argument(self.graph, name, self.number(2))
-        elif kind == 2:
-            edit.change_argument(self.graph, name, self.number(1), DTYPES["int32"], (2,), convert=_cast, values=self._passed)
-        else:
-            edit.change_argument(self.graph, name, self.number(1), DTYPES["int32"], (2,), convert=[None, _fails][self.number(1)])
-
-    def _passed(self, call: Node) -> Value:
-        ours = [v for node in call.graph for v in node.outputs if v.producer is not call]
-        return ours[self.number(len(ours) - 1)] if ours else self.other.nodes[0].outputs[0]
-
-    def _results(self) -> None:
-        name, kind = self.function(), self.number(2)
-        body = self.graph.functions[name].body if name in self.graph.functions else self.graph
-        values = [v for node in body for v in node.outputs] or [self.value()]
-        chosen = values[self.number(len(values) - 1)]
-        if kind == 0:
-            edit.add_result(self.graph, name, chosen, others=_first_value)
-        elif kind == 1:
-            edit.remove_result(self.graph, name, self.number(2))
-        else:
-            edit.set_result(self.graph, name, self.number(2), chosen, others=[None, _first_value][self.number(1)])
-
     def _attributes(self) -> None:
         node = self.node()
         if self.number(1):
@@ -258,17 +226,3 @@ class Editor:
         body = self.body()
         inner = Editor(self._draw, body, self.other)
         [inner._reroute, inner._insert, inner._rename, inner._attributes][self.number(3)]()
-
-
-def _cast(argument: Value) -> Value:
-    body = argument.producer.graph
-    return body.add_node("Cast", body.unique_name("cast"), inputs=[argument], output_types=[F32]).outputs[0]
-
-
-def _first_value(body: Graph) -> Value | None:
-    return next((v for node in body for v in node.outputs), None)
-
-
-def _fails(argument: Value) -> Value:
-    _cast(argument)
-    raise GraphwrightError("the converter does not work")

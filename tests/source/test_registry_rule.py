@@ -8,12 +8,13 @@ import tensorflow as tf
 
 import graphwright.editor as gde
 from graphwright.errors import GraphError
-from graphwright.ir.edit import add_argument, add_placeholder, insert_after, insert_before, outline
+from graphwright.ir.edit import add_placeholder, insert_after, insert_before
 from graphwright.ir.graph import Graph
 from graphwright.ir.text import from_text, to_text
 from graphwright.source.load import load
 from graphwright.source.private_tensorflow import registered_ops
 from graphwright.source.write import write
+from tests.ir.functions import moved_into_function
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ REFUSED = {
 
 
 def _body(graph):
-    outline([graph["product"]], "inner")
+    moved_into_function(graph["product"], "inner")
     return graph.functions["inner"].body
 
 
@@ -124,15 +125,6 @@ def test_invented_ops_are_taken_where_no_registry_is_asked():
         "Anything", "a b", attrs={"T": tf.float32, "k": [np.int64(1)]}, output_types=[("float32", tf.TensorShape(None))]
     )
     assert (made.attrs["T"].name, made.attrs["k"], made.outputs[0].shape) == ("float32", (1,), None)
-
-
-def test_arguments_of_functions_take_every_form(graph):
-    inner = _body(graph)
-    added = add_argument(graph, "inner", "scale", tf.float32, tf.TensorShape([]), lambda call: call.inputs[0])
-    assert (added.dtype.name, added.shape) == ("float32", ())
-    assert [v.name for v in inner.inputs][-1] == "scale:0"
-    with pytest.raises(GraphError, match="no op"):
-        inner.add_node("Multiply", "m", inputs=[added, added])
 
 
 def test_the_words_of_the_editor_ask_the_same():

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from graphwright.ir.attributes import Attribute, ShapeAttribute
-from graphwright.ir.edit.call_groups import lists_of_types, types_attribute
+from graphwright.ir.call_types import lists_of_types, types_attribute
 from graphwright.ir.graph import Node, Value
 from graphwright.ir.node import recorded_shapes
 from graphwright.source.attributes import shape_to_proto, write_attr_value

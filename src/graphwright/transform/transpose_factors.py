@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from graphwright.analyze.loop_pairs import is_first_value, popped_lists, pushed_value, readers_of, same_in_each_round
+from graphwright.analyze.loop_pairs import is_first_value, loop_functions, popped_lists, pushed_value, readers_of, same_in_each_round
+from graphwright.ir.call_types import types_attribute
 from graphwright.ir.constants import add_constant
 from graphwright.ir.dtypes import element_count
-from graphwright.ir.edit.arguments import change_argument
-from graphwright.ir.edit.insert import add_op
+from graphwright.ir.edit.insert import add_op, replace_argument
 from graphwright.ir.edit.prune import remove_unread
 from graphwright.ir.graph import Graph, Node, Use, Value
 from graphwright.ir.traits.arithmetic import TRANSPOSES, takes_transposed
-from graphwright.ir.traits.control_flow import LOOPS, function_at
+from graphwright.ir.traits.control_flow import LOOPS, called_functions, function_at
 from graphwright.ir.traits.effects import Purity
 from graphwright.ir.traits.rounds import pops
 from graphwright.ir.traits.values import is_identity, origin, returned_arguments
@@ -41,16 +41,17 @@ def transpose_factors(graph: Graph, purity: Purity, *, least_elements: int = 2**
     called = calls(graph)
     changed: dict[str, None] = {}
     for loop in [node for node in graph.nodes if node.op_type in LOOPS and purity.is_pure(node)]:
-        function = function_at(loop, "body", graph)
-        if function is None or called[function.name] > 1:
+        if any(called[name] > 1 or name not in graph.functions for name in called_functions(loop)):
             continue
-        body, lists = function.body, popped_lists(graph, loop)
+        condition, body = loop_functions(graph, loop)
+        lists = popped_lists(graph, loop)
         unchanged = [p for p, argument in enumerate(returned_arguments(body)) if p == argument]
         for p in (*unchanged, *lists):
             inside = origin(body.outputs[p]).producer.outputs[1] if p in lists else body.inputs[p]
             products = _products(body, inside, p)
             is_large = (element_count(inside.shape) or 0) >= least_elements
-            if not products or not is_large or any(readers_of(loop.outputs[p])) or loop.outputs[p] in graph.outputs:
+            others = any(readers_of(loop.outputs[p])) or loop.outputs[p] in graph.outputs or condition.inputs[p].uses
+            if not products or not is_large or others:
                 continue
             matrix = _pushed_always(graph, lists[p], loop, purity, called) if p in lists else loop.inputs[p]
             if matrix is None or len(matrix.shape or ()) != 2:
@@ -99,20 +100,20 @@ def _hand_on_transposed(graph: Graph, loop: Node, p: int, matrix: Value, product
     transposed = add_op(
         graph, "Transpose", f"{loop.name}/transposed", [matrix, order], matrix.dtype, (columns, rows), T=matrix.dtype, Tperm=order.dtype
     )
-    function = function_at(loop, "body", graph)
-    assert function is not None
-    body = function.body
-    result = body.outputs[p].producer
-    body.outputs = [*body.outputs[:p], body.inputs[p], *body.outputs[p + 1 :]]
-
-    def convert(argument: Value) -> Value:
-        for use in products if body.owns(argument.producer) else ():  # the condition has the argument, too
-            body.replace_input(use.node, use.index, argument)
-            body.set_attr(use.node, TRANSPOSES[use.index], False)
-        remove_unread(body, [result], lambda node: pops(node) or is_identity(node))
-        return argument
-
-    change_argument(graph, function.name, p, matrix.dtype, (columns, rows), convert=convert, values={loop: transposed})
+    condition, body = loop_functions(graph, loop)
+    result, old, unread = body.outputs[p].producer, body.inputs[p].producer, condition.inputs[p].producer
+    argument, _ = (replace_argument(function, p, matrix.dtype, (columns, rows)) for function in (body, condition))
+    body.outputs = [*body.outputs[:p], argument, *body.outputs[p + 1 :]]
+    for use in products:
+        body.replace_input(use.node, use.index, argument)
+        body.set_attr(use.node, TRANSPOSES[use.index], False)
+    remove_unread(body, [result], lambda node: node is old or pops(node) or is_identity(node))
+    condition.remove_node(unread)
+    for function in (body, condition):
+        function.sort_nodes(topological_order(function))
+    graph.set_inputs(loop, [transposed if k == p else v for k, v in enumerate(loop.inputs)])
+    graph.set_output_type(loop.outputs[p], matrix.dtype, (columns, rows))
+    graph.set_attr(loop, "T", types_attribute(loop.inputs))
 
 
 def _push_nothing(source: Value, purity: Purity) -> None:

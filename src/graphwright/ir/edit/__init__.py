@@ -1,8 +1,5 @@
 """The verbs that edit a graph beyond what `Graph` itself offers. Each checks everything first."""
 
-from graphwright.ir.edit.arguments import add_argument as add_argument
-from graphwright.ir.edit.arguments import change_argument as change_argument
-from graphwright.ir.edit.arguments import remove_argument as remove_argument
 from graphwright.ir.edit.clone import CloneResult as CloneResult
 from graphwright.ir.edit.clone import clone as clone
 from graphwright.ir.edit.clone import copy_graph as copy_graph
@@ -17,12 +14,8 @@ from graphwright.ir.edit.library import remove_function as remove_function
 from graphwright.ir.edit.library import remove_unused_functions as remove_unused_functions
 from graphwright.ir.edit.library import rename_functions as rename_functions
 from graphwright.ir.edit.library import unique_function_name as unique_function_name
-from graphwright.ir.edit.outline import outline as outline
 from graphwright.ir.edit.prune import prune as prune
 from graphwright.ir.edit.reroute import replace_node as replace_node
 from graphwright.ir.edit.reroute import reroute as reroute
 from graphwright.ir.edit.reroute import reroute_control as reroute_control
 from graphwright.ir.edit.reroute import set_control_inputs as set_control_inputs
-from graphwright.ir.edit.results import add_result as add_result
-from graphwright.ir.edit.results import remove_result as remove_result
-from graphwright.ir.edit.results import set_result as set_result

@@ -3,11 +3,10 @@
 from collections.abc import Iterable, Sequence
 
 from graphwright.errors import GraphError
-from graphwright.ir.edit.arguments import argument_of
 from graphwright.ir.edit.clone import CloneResult, clone
 from graphwright.ir.edit.insert import add_identity
 from graphwright.ir.edit.reroute import reroute_control
-from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.graph import Function, Graph, Node, Value
 from graphwright.ir.subgraph import graph_of
 from graphwright.ir.traits.control_flow import CONTROL_FLOW_OF_TF1, ENTERS, EXITS, MERGES, SWITCHES, callee
 from graphwright.ir.traits.effects import Purity
@@ -180,7 +179,7 @@ def _body_of(call: Node) -> Graph:
         )
     body = function.body
     for k in range(len(body.inputs)):
-        argument_of(function, k)
+        _argument_of(function, k)
     for role, have, want in (("inputs", call.inputs, body.inputs), ("outputs", call.outputs, body.outputs)):
         if [v.dtype for v in have] != [v.dtype for v in want]:
             raise GraphError(f"the {role} of {call.name!r} do not fit function {name!r}", where=f"node {call.name!r}")
@@ -193,3 +192,22 @@ def _body_of(call: Node) -> Graph:
     if graph.is_border(call) and any(v.producer is call for v in fed_values(graph)):
         raise GraphError(f"{call.name!r} is fed by the graph or a signature", where=f"node {call.name!r}")
     return body
+
+
+def _argument_of(function: Function, index: int) -> Value:
+    """The value of an argument in the body.
+
+    Raises:
+        GraphError: its node does something else too, or a signature of the body feeds it.
+    """
+    value = function.body.inputs[index]
+    node = value.producer
+    if node.inputs or node.control_inputs or len(node.outputs) != 1:
+        raise GraphError(
+            f"argument {index} of function {function.name!r} is {value.name}, whose node is more than an argument",
+            where=f"node {node.name!r}",
+            remedy="let it be the only output of a node without inputs, such as _Arg",
+        )
+    if any(value in (*s.inputs.values(), *s.outputs.values()) for s in function.body.signatures.values()):
+        raise GraphError(f"{value.name} is in a signature of the body", where=f"function {function.name!r}")
+    return value

@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from graphwright.errors import GraphError
-from graphwright.ir.attributes import ShapeAttribute
-from graphwright.ir.dtypes import as_dtype, as_shape
+from graphwright.ir.attributes import Attribute, ShapeAttribute
+from graphwright.ir.dtypes import DType, Shape, as_dtype, as_shape
 from graphwright.ir.edit.reroute import reroute
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.subgraph import graph_of
@@ -185,3 +185,15 @@ def add_op(
     name = graph.unique_name(name)
     node = graph.add_node(op_type, name, inputs=inputs, control_inputs=control_inputs, attrs=attrs, output_types=types, device=device)
     return node.outputs[0]
+
+
+def replace_argument(body: Graph, position: int, dtype: DType, shape: Shape) -> Value:
+    """Put an argument of another dtype or shape in the place of one; the old node stays for its readers, and keeps its name."""
+    old = body.inputs[position]
+    attrs: dict[str, Attribute] = {**old.producer.attrs, "T": dtype}
+    for key in ("_output_shapes", "_handle_dtypes", "_handle_shapes"):
+        attrs.pop(key, None)
+    name = body.unique_name(f"{old.producer.name}_value")
+    new = body.append_node("_Arg", name, attrs=attrs, output_types=[(dtype, shape)]).outputs[0]
+    body.inputs = [new if v is old else v for v in body.inputs]
+    return new
