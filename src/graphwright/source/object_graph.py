@@ -155,7 +155,9 @@ def update_object_graph(graph: Graph, meta_graph: Any, package: Package, assets:
         if key in graph.signatures:
             signature_map.children.add(node_id=node_id, local_name=key)
     held = {value: k for value, k in package.object_ids.items() if graph.owns(value.producer)}
-    meta_graph.collection_def[OBJECTS].bytes_list.value[:] = [f"{value.name} {k}".encode() for value, k in held.items()]
+    meta_graph.collection_def.pop(OBJECTS, None)
+    if held:
+        meta_graph.collection_def[OBJECTS].bytes_list.value[:] = [f"{value.name} {k}".encode() for value, k in held.items()]
     known = all(node.outputs[0] in held for node in graph if opens_variable(node))
     return _forget_variables(objects, set(held.values())) if known else set()
 
