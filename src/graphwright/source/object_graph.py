@@ -154,6 +154,10 @@ def update_object_graph(graph: Graph, meta_graph: Any, package: Package, assets:
     for key, node_id in children.items():
         if key in graph.signatures:
             signature_map.children.add(node_id=node_id, local_name=key)
+    constants = {node.name for node in graph if is_constant(node)}
+    for node in objects.nodes:  # what an edit removed, or made something else of
+        if node.WhichOneof("kind") == "constant" and node.constant.operation not in constants:
+            make_plain(node)
     held = {value: k for value, k in package.object_ids.items() if graph.owns(value.producer)}
     meta_graph.collection_def.pop(OBJECTS, None)
     if held:
