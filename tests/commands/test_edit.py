@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 from pathlib import Path
@@ -15,6 +16,7 @@ pytest.importorskip("tensorflow")
 import tensorflow as tf
 from typer.testing import CliRunner
 
+import graphwright as gw
 from graphwright.commands.cli import app
 from graphwright.commands.inputs import EXIT_ERROR
 from graphwright.errors import ArgumentError
@@ -77,14 +79,18 @@ def run(*arguments: Any, code: int = 0) -> str:
     return result.output
 
 
+def in_session(path: Path, feeds: dict[str, Any]) -> dict[str, Any]:
+    with v1.Session(graph=tf.Graph()) as session:
+        signature = v1.saved_model.load(session, ["serve"], str(path)).signature_def["serving_default"]
+        tensors = {key: info.name for key, info in sorted(signature.outputs.items())}
+        return session.run(tensors, {signature.inputs[key].name: value for key, value in feeds.items()})
+
+
 def served(path: Path, **feeds: Any) -> dict[str, Any]:
     """By `tf.saved_model.load` and by a session, which must agree."""
     function = tf.saved_model.load(str(path)).signatures["serving_default"]
     results = {key: value.numpy() for key, value in function(**{key: tf.constant(value) for key, value in feeds.items()}).items()}
-    with v1.Session(graph=tf.Graph()) as session:
-        signature = v1.saved_model.load(session, ["serve"], str(path)).signature_def["serving_default"]
-        tensors = {key: info.name for key, info in signature.outputs.items()}
-        again = session.run(tensors, {signature.inputs[key].name: value for key, value in feeds.items()})
+    again = in_session(path, feeds)
     for key, value in results.items():
         if value.dtype.kind == "f":
             np.testing.assert_allclose(value, again[key], rtol=1e-5, atol=1e-6)
@@ -365,3 +371,70 @@ def test_a_remedy_names_options(tmp_path):
         with pytest.raises(ArgumentError) as caught:
             run("edit", tmp_path / "g.pb", tmp_path / "out", *jobs)
         assert [word for word in words if word not in str(caught.value)] == []
+
+
+def small_mobilenet(folder: Path) -> Path:
+    import keras
+
+    model = keras.applications.MobileNetV2((32, 32, 3), alpha=0.35, weights=None, classes=10)
+    rng = np.random.default_rng(7)
+    for weight in model.weights:
+        if "moving" in weight.path:
+            weight.assign(np.abs(rng.normal(size=weight.shape)) * 0.3 + 0.7)
+    model.export(folder / "mobilenet", verbose=False)
+    return folder / "mobilenet"
+
+
+def small_gpt(folder: Path) -> Path:
+    hub = pytest.importorskip("keras_hub")
+    sizes = {"vocabulary_size": 500, "num_layers": 2, "num_heads": 2, "hidden_dim": 32, "intermediate_dim": 64, "max_sequence_length": 16}
+    hub.models.GPT2Backbone(**sizes).export(folder / "gpt", verbose=False)
+    return folder / "gpt"
+
+
+def packaged_pitch(_: Path) -> Path:
+    found = importlib.util.find_spec("basic_pitch")
+    if found is None or not found.submodule_search_locations:
+        pytest.skip("basic_pitch is not installed")
+    return Path(found.submodule_search_locations[0]) / "saved_models" / "icassp_2022" / "nmp"
+
+
+LONG_CHAINS: dict[Any, list[tuple[list[str], Any, dict[str, Any]]]] = {
+    small_mobilenet: [
+        (["keep-signatures", "serving_default"], gw.keep_signatures, {"names": ["serving_default"]}),
+        (["fold-batch-norms"], gw.fold_batch_norms, {}),
+        (["rename-outputs", "output_0=scores"], gw.rename_outputs, {"names": {"output_0": "scores"}}),
+    ],
+    small_gpt: [
+        (["strip-training"], gw.strip_training, {}),
+        (["rename-outputs", "output_0=hidden"], gw.rename_outputs, {"names": {"output_0": "hidden"}}),
+        (["freeze"], gw.freeze_variables, {}),
+    ],
+    packaged_pitch: [
+        (["freeze"], gw.freeze_variables, {}),
+        (["remove-debug"], gw.remove_debug_ops, {}),
+        (["rename-outputs", "note=notes"], gw.rename_outputs, {"names": {"note": "notes"}}),
+    ],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("made", LONG_CHAINS)
+def test_long_chains_by_call_by_one_command_and_by_several(made, tmp_path):
+    model, steps = made(tmp_path), LONG_CHAINS[made]
+    run("edit", model, tmp_path / "one", *(word for words, _, _ in steps for word in words))
+    by_call = by_command = model
+    for k, (words, job, given) in enumerate(steps):
+        job(by_call, **given, out=tmp_path / f"call{k}")
+        run("edit", by_command, tmp_path / f"command{k}", *words)
+        by_call, by_command = tmp_path / f"call{k}", tmp_path / f"command{k}"
+    feeds = {
+        key: np.ones([2 if size is None else size for size in value.shape], value.dtype.name)
+        for key, value in load(model).signatures["serving_default"].inputs.items()
+    }
+    expected = in_session(model, feeds)
+    for path in (tmp_path / "one", by_call, by_command):
+        for old, (_, new) in zip(expected.values(), sorted(served(path, **feeds).items()), strict=True):
+            np.testing.assert_allclose(new, old, rtol=1e-3, atol=1e-5 * np.abs(old).max())
+        sizes = [sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) for folder in (model, path)]
+        assert sizes[1] <= 1.05 * sizes[0]

@@ -187,6 +187,15 @@ def test_folded_weights_lie_in_the_file_once_and_what_cannot_fold_stays(tmp_path
     report = gw.fold_batch_norms(tmp_path / "model", out=tmp_path / "folded")
     assert len(report.folded) == 2  # one of each signature
     assert size_of(tmp_path / "folded") < 0.6 * size_of(tmp_path / "model")  # Keras exports each variable twice
+    gw.freeze_variables(tmp_path / "model", out=tmp_path / "frozen")
+    gw.fold_batch_norms(tmp_path / "frozen", out=tmp_path / "later")  # the constants of the frozen file are gone
+    gw.convert_weights(tmp_path / "later", "float16", out=tmp_path / "half")  # and these are casts now
+    image = tf.constant(np.random.default_rng(2).normal(size=(1, 8, 8, 3)).astype(np.float32))
+    first, *others = (
+        tf.saved_model.load(str(tmp_path / name)).signatures["serve"](image)["output_0"].numpy() for name in ("model", "later", "half")
+    )
+    for other, tolerance in zip(others, (1e-4, 1e-2), strict=True):
+        np.testing.assert_allclose(other, first, atol=tolerance)
     plain = saved(Dense(), tmp_path / "plain")
     assert not gw.fold_batch_norms(plain, out=tmp_path / "stays").folded
     assert gw.count_parameters(tmp_path / "stays").trainable == 16

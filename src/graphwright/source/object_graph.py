@@ -94,19 +94,11 @@ def note_objects(graph: Graph, objects: Any, package: Package) -> None:
 
 def exported_twins(objects: Any) -> dict[int, int]:
     """Number of each twin of a variable that Keras exports -> the variable that it repeats."""
-    variables = [k for k, held in enumerate(objects.nodes) if held.WhichOneof("kind") == "variable"]
+    looks = {k: o.variable.SerializeToString(deterministic=True) for k, o in enumerate(objects.nodes) if o.WhichOneof("kind") == "variable"}
     lists = [objects.nodes[child.node_id] for child in objects.nodes[0].children if child.local_name == _EXPORT_LIST]
     listed = {child.node_id for held in lists for child in held.children}
-
-    def looks(k: int) -> tuple[Any, ...]:
-        variable = objects.nodes[k].variable
-        return variable.name, variable.dtype, variable.shape.SerializeToString(deterministic=True), variable.trainable
-
-    first: dict[tuple[Any, ...], int] = {}
-    for k in variables:
-        if k not in listed:
-            first.setdefault(looks(k), k)
-    return {k: first[looks(k)] for k in variables if k in listed and looks(k) in first}
+    first = {look: k for k, look in reversed(looks.items()) if k not in listed}
+    return {k: first[look] for k, look in looks.items() if k in listed and look in first}
 
 
 def nodes_named_by_objects(package: Package) -> dict[str, set[str]]:
@@ -162,8 +154,14 @@ def update_object_graph(graph: Graph, meta_graph: Any, package: Package, assets:
     for key, node_id in children.items():
         if key in graph.signatures:
             signature_map.children.add(node_id=node_id, local_name=key)
+    constants = {node.name for node in graph if is_constant(node)}
+    for node in objects.nodes:  # what an edit removed, or made something else of
+        if node.WhichOneof("kind") == "constant" and node.constant.operation not in constants:
+            make_plain(node)
     held = {value: k for value, k in package.object_ids.items() if graph.owns(value.producer)}
-    meta_graph.collection_def[OBJECTS].bytes_list.value[:] = [f"{value.name} {k}".encode() for value, k in held.items()]
+    meta_graph.collection_def.pop(OBJECTS, None)
+    if held:
+        meta_graph.collection_def[OBJECTS].bytes_list.value[:] = [f"{value.name} {k}".encode() for value, k in held.items()]
     known = all(node.outputs[0] in held for node in graph if opens_variable(node))
     return _forget_variables(objects, set(held.values())) if known else set()
 

@@ -1,5 +1,6 @@
 """Part of a graph as a function: what lies between the inputs and outputs of a signature."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -7,12 +8,16 @@ from graphwright.errors import GraphError
 from graphwright.ir.attributes import Attribute, SerializedAttribute
 from graphwright.ir.edit.clone import clone
 from graphwright.ir.graph import Function, Graph, Node, Value
+from graphwright.ir.traits.control_flow import CALL_TYPES
 from graphwright.ir.traits.effects import has_known_effects
 from graphwright.ir.traits.values import PLACEHOLDERS, is_constant
 from graphwright.ir.traits.variables import MAKES_BY_REFERENCE, VARIABLES, makes_table
 from graphwright.source.function_def import argument_name
 
 _LARGE_BYTES = 1024  # a constant above this is captured, not copied into the function
+
+_INLINED = re.compile(rf"^((?:{'|'.join(sorted(CALL_TYPES))})(_\d+)?/)+")
+"""The scope of calls that were inlined, as TensorFlow names calls: half of the bytes of a small graph."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,8 @@ def outline_signature(graph: Graph, key: str, name: str, object_ids: Mapping[Val
         made = body.add_node("_Arg", body.unique_name(argument), attrs=attrs, output_types=[(value.dtype, value.shape)])
         value_of[value] = made.outputs[0]
     body.inputs = list(value_of.values())
-    inside = clone([node for node in graph if node in needed], into=body, input_map=value_of)
+    kept = [node for node in graph if node in needed]
+    inside = clone(kept, into=body, input_map=value_of, rename=lambda name: _INLINED.sub("", name))
     body.outputs = [inside.value_of[signature.outputs[k]] for k in sorted(signature.outputs)]
     acting = (node for node in inside.node_of if has_known_effects(node) or node.op_type == "StatefulPartitionedCall")
     body.control_outputs = [inside.node_of[node] for node in acting]

@@ -87,17 +87,18 @@ def _object_keys(package: Package, folder: Path) -> dict[int, str]:
     """
     stored = stored_objects(folder)
     objects = package.parsed().meta_graphs[package.meta_graph].object_graph_def.nodes
-    by_object: dict[int, str] = {}
     pairs = [(0, 0)] if len(objects) and len(stored.nodes) else []
-    seen: set[int] = set()
+    same: dict[int, int] = {}
     while pairs:
         ours, theirs = pairs.pop()
-        if ours in seen or not 0 <= theirs < len(stored.nodes):
+        if ours in same or not 0 <= theirs < len(stored.nodes):
             continue
-        seen.add(ours)
-        for attribute in stored.nodes[theirs].attributes:
-            if attribute.name == _VALUE:
-                by_object[ours] = attribute.checkpoint_key
+        same[ours] = theirs
         children = {child.local_name: child.node_id for child in stored.nodes[theirs].children}
         pairs += [(child.node_id, children[child.local_name]) for child in objects[ours].children if child.local_name in children]
-    return by_object
+    for ours, theirs in list(same.items()):  # an optimizer has its slots by variable, not by name
+        slots = {(s.original_variable_node_id, s.slot_name): s.slot_variable_node_id for s in stored.nodes[theirs].slot_variables}
+        for slot in objects[ours].slot_variables:
+            same[slot.slot_variable_node_id] = slots.get((same.get(slot.original_variable_node_id), slot.slot_name), -1)
+    keys = {k: attribute.checkpoint_key for k, node in enumerate(stored.nodes) for attribute in node.attributes if attribute.name == _VALUE}
+    return {ours: keys[theirs] for ours, theirs in same.items() if theirs in keys}

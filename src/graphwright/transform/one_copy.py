@@ -17,11 +17,10 @@ def leave_one_copy(graph: Graph) -> None:
     constants of their own, or as variables, which need a checkpoint. Functions that make and fill tables stay.
     """
     first: dict[tuple[Attribute, str], Node] = {}
-    for node in graph.nodes:
+    for node in filter(is_constant, graph.nodes):
         value = node.attrs.get("value")
-        if not is_constant(node) or not isinstance(value, SerializedAttribute) or len(value.data) <= _LARGE_BYTES:
-            continue
-        if node.control_inputs or graph.is_border(node) or graph.collections_of(node):
+        held = node.control_inputs or graph.is_border(node) or graph.collections_of(node)
+        if held or not isinstance(value, SerializedAttribute) or len(value.data) <= _LARGE_BYTES:
             continue
         other = first.setdefault((value, node.device), node)
         if other is not node:
