@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import ClassVar
 
 import keras
 import pytest
@@ -16,6 +17,7 @@ from graphwright.advice.lint import lint
 from graphwright.costs.max_batch import batch_by_growth
 from graphwright.errors import ArgumentError
 from graphwright.report.advice import Suggestion, ranked
+from graphwright.step import executor_peak, grappler_step
 from graphwright.step.flatten import flat_step
 from graphwright.step.targets import trace
 
@@ -124,9 +126,36 @@ def test_the_largest_batch_is_found_by_few_questions() -> None:
         asked.append(size)
         return 1000 + 37 * size + size // 10
 
-    size, nbytes = batch_by_growth(peak, {16: peak(16)}, 5000)
+    size, nbytes = batch_by_growth(peak, {0: 1000, 16: peak(16)}, 5000)
     assert nbytes <= 5000 < peak(size + 2)
-    assert len(asked) <= 6
+    assert len(asked) <= 4
+
+
+class CountedLayer(keras.layers.Layer):
+    traced: ClassVar[list[int]] = []  # the batch size of each trace
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        self.traced.append(x.shape[0])
+        return tf.tanh(x)
+
+
+@pytest.mark.parametrize(("memory", "most_batches"), [(0.5, 3), ("100KiB", 0)], ids=["half", "less than the weights"])
+def test_each_step_is_traced_and_prepared_once(memory: float | str, most_batches: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step as it is serves the plans; beside it there are three variants and the batch sizes."""
+    layers = [keras.layers.Input((64,)), keras.layers.Dense(256), CountedLayer(), keras.layers.Dense(256), keras.layers.Dense(4)]
+    model = keras.Sequential(layers)
+    model.compile("adam", "mse")
+    CountedLayer.traced.clear()
+    prepared, read = list[int](), list[int]()
+    for module, name, calls in ((executor_peak, "recorded_graphs", prepared), (grappler_step, "read_optimized_graph", read)):
+        own = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *a, own=own, calls=calls, **k: (calls.append(1), own(*a, **k))[1])
+    gw.advise(model, memory, batch=256, time_limit_s=0.1, cache_dir=None)
+    sizes = [size for size in CountedLayer.traced if size is not None]
+    batches = [size for size in sizes if size != 256]
+    assert len(batches) == len(set(batches)) <= most_batches
+    assert sizes.count(256) == 1 + 4  # Keras builds the model once
+    assert (len(prepared), len(read)) == (4 + len(batches), 1)
 
 
 class TestLikelyMistakes:

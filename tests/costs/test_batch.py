@@ -34,6 +34,20 @@ def traced_peak(step, size: int) -> int:
     return gw.predict_peak(step, {"x": (size, 64), "y": (size, 16)}, order="traced").peak_bytes
 
 
+@pytest.mark.parametrize("share", [0.3, 1.0, 4.0])
+def test_each_size_is_traced_once_and_tensorflow_prepares_few_near_the_answer(share, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three sizes give the formulas of a range of sizes, and one confirms them."""
+    traced, own = list[int](), list[int]()
+    step, own_peak = perceptron(), SizedStep.own_peak
+    counted = tf.function(lambda x, y: (traced.append(x.shape[0]), step.python_function(x, y))[1])
+    monkeypatch.setattr(SizedStep, "own_peak", lambda sized, size: (own.append(size), own_peak(sized, size))[1])
+    answer = gw.max_batch(counted, int(share * gw.predict_peak(step, {"x": (200, 64), "y": (200, 16)}).peak_bytes), FEEDS)
+    assert len(traced) == len(set(traced)) <= 10
+    assert set(traced) >= {answer.batch, answer.batch + 1}
+    assert len(own) == len(set(own)) <= 4
+    assert min(own) > answer.batch / 2
+
+
 class TestSizedStep:
     def test_other_sizes_are_as_tracing_gives_them(self) -> None:
         step = perceptron()

@@ -129,6 +129,17 @@ def test_two_handles_of_one_variable_stay_one():
     assert float(count) == 1.0
 
 
+@pytest.mark.parametrize("count", [0, 1, 7])
+def test_variables_get_their_values_in_one_run(count: int, monkeypatch: pytest.MonkeyPatch):
+    variables = [tf.Variable(float(k)) for k in range(count)]
+    step = resolve(tf.function(lambda x: tf.add_n([x, *[variable.read_value() for variable in variables]])), (tf.constant(1.0),))
+    runs, run = list[int](), tf.compat.v1.Session.run
+    monkeypatch.setattr(tf.compat.v1.Session, "run", lambda *args, **words: (runs.append(1), run(*args, **words))[1])
+    with StepSession(step) as session:
+        assert len(runs) <= 1
+        assert float(session.run()[0]) == 1.0 + sum(range(count))
+
+
 def test_what_a_session_cannot_run_is_told():
     compiled = tf.function(lambda x: x + 1.0, jit_compile=True)
     with pytest.raises(UnsupportedError, match="XLA"):

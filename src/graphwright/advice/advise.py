@@ -19,6 +19,7 @@ from graphwright.costs.max_batch import batch_by_growth
 from graphwright.costs.sized_step import SizedStep
 from graphwright.costs.xla_peak import xla_peak
 from graphwright.errors import ArgumentError, GraphwrightError, UnsupportedError, first_line
+from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.memory.optimize_memory import optimize_memory
 from graphwright.memory.plan_cache import PlanCache, plan_cache
 from graphwright.memory.plan_step import Planned, Unplanned, plan_step, unplanned
@@ -48,6 +49,7 @@ _WORTH = 0.02  # of the peak: what saves less than this is not worth saying, and
 _CHEAP = 0.01  # extra time as a share, below which no other verb is asked
 
 
+@garbage_collection_paused()
 @about_a_step
 def advise(
     target: Any,
@@ -297,7 +299,9 @@ def _other_batch(own: _Own, target: Any, feeds: Mapping[str, Feed] | None) -> li
         peaks[size] = _peak_of(traced, found).found
         return peaks[size]
 
-    size, _ = batch_by_growth(peak_at, {own.batch: own.peak.found}, own.memory_bytes)
+    step = own.before.tasks
+    kept = sum(nbytes for value, nbytes in step.resident.items() if value in step.graph.variables)  # whatever the batch is
+    size = 0 if kept > own.memory_bytes else batch_by_growth(peak_at, {0: kept, own.batch: own.peak.found}, own.memory_bytes)[0]
     if size in (0, own.batch):
         raise UnsupportedError(f"{'no other batch' if size else 'no batch'} was found to fit better")
     time = own.time_of(tasks[size], size)

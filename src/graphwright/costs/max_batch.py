@@ -10,6 +10,7 @@ from graphwright.analyze.device_models import HERE, find_device
 from graphwright.costs.peak import check_order
 from graphwright.costs.sized_step import Feeds, SizedStep, at_size
 from graphwright.errors import ArgumentError, ErrorCode, MeasurementError
+from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.memory.planning import HOW_PEAK_TRACED
 from graphwright.plan.budget import Budget
 from graphwright.report.batch_results import MaxBatch, MeasuredBatch
@@ -23,6 +24,7 @@ _LAST, _LAST_TRACED = 512, 64  # where the search starts; the smaller size where
 _TRIES = 12
 
 
+@garbage_collection_paused()
 @about_a_step
 def max_batch(
     target: Any,
@@ -85,7 +87,9 @@ def max_batch(
     if sized.is_compiled:
         order = "xla"
     if order != "traced":
-        start = _near(peak_at, max(predicted, 2), budget_bytes)
+        size = max(predicted, 1)
+        base = sized.tasks(size).costs.resident_bytes  # about what a batch of no examples takes
+        start = _near(lambda size: peak_at(size) if size else base, size, budget_bytes, before=0)
         predicted = largest(lambda size: peak_at(size) <= budget_bytes, start)
         prediction, reason = predict(predicted + 1)
         how["predicted peak"] = prediction.how["peak"] if prediction else f"{HOW_PEAK_TRACED}; TensorFlow's own order is {reason}"
@@ -147,16 +151,12 @@ def batch_by_growth(peak_at: Callable[[int], int], known: dict[int, int], budget
 
     Args:
         peak_at: the peak at a size, for which the step is traced.
-        known: peaks by size; at least one. What is asked is added.
-        tries: how often to ask after the second size is known.
+        known: peaks by size; two or more, of which one may be that of 0 examples. The function adds each size that it asks for.
+        tries: the largest number of sizes to ask for.
 
-    >>> batch_by_growth(lambda size: 100 + 10 * size, {8: 180}, 405)
+    >>> batch_by_growth(lambda size: 100 + 10 * size, {0: 100, 8: 180}, 405)
     (30, 400)
     """
-    if len(known) == 1:
-        size = next(iter(known))
-        other = max(size // 2, 1) if size > 1 and known[size] > budget_bytes else 2 * size
-        known[other] = peak_at(other)
     for _ in range(tries):
         near = sorted(sorted(known, key=lambda size: abs(known[size] - budget_bytes))[:2])
         growth = (known[near[1]] - known[near[0]]) / (near[1] - near[0])
@@ -179,17 +179,20 @@ def _start(sized: SizedStep, budget_bytes: int) -> int | None:
     last = _LAST if sized.is_bound(_LAST_TRACED) and sized.is_bound(_LAST) else _LAST_TRACED
     peak = sized.peak_bytes(last)
     grows = sized.peak_bytes(last // 2) < peak or peak > budget_bytes
-    start = _near(sized.peak_bytes, last, budget_bytes) if grows else None
+    start = _near(sized.peak_bytes, last, budget_bytes, before=last // 2) if grows else None
     return start if sized.is_confirmed(last if start is None else start + 1) else _start(sized, budget_bytes)
 
 
-def _near(peak_at: Callable[[int], int], size: int, budget_bytes: int) -> int:
+def _near(peak_at: Callable[[int], int], size: int, budget_bytes: int, *, before: int) -> int:
     """A size near the largest that fits: each next size is where the line through the last two peaks meets the budget.
 
-    >>> _near(lambda size: max(100 + size, 40 + 5 * size), 512, 139)
+    Args:
+        before: a smaller size, for the first line.
+
+    >>> _near(lambda size: max(100 + size, 40 + 5 * size), 512, 139, before=256)
     19
     """
-    before, fitting, too_large = size // 2, 0, 1 << 62
+    fitting, too_large = 0, 1 << 62
     for _ in range(_TRIES):
         for known in (before, size):
             if peak_at(known) <= budget_bytes:

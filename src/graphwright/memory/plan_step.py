@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from graphwright.analyze.cost import TaskMap
@@ -81,16 +82,23 @@ class Unplanned:
     """What a step is without any plan, for those who ask for several.
 
     Attributes:
+        target: the step.
         flat: as it was traced, with shapes.
         tasks: of that, for planning.
         records: how TensorFlow prepares it; None where that is not known, and why.
         executor: its peak in the order of TensorFlow's executor; None where that is not known, and why.
     """
 
+    target: TracedStep
     flat: FlatStep
     tasks: TaskMap
     records: Obtained[list[bytes] | None]
     executor: Obtained[PeakPrediction | None]
+
+    @cached_property
+    def to_plan(self) -> Obtained[FlatStep]:
+        """The step that plans are made for, read once for all of them."""
+        return _as_grappler_leaves_it(self.target, self.flat, self.records, memory_optimizer=True)
 
     @property
     def peak_bytes(self) -> int:
@@ -107,7 +115,7 @@ def unplanned(target: TracedStep) -> Unplanned:
     """
     flat = flat_step(target)
     tasks, records = map_tasks(flat, target.device), prepared(target, flat.graph)
-    return Unplanned(flat, tasks, records, _plain_peak(target, flat, tasks, split(tasks, None), None, records))
+    return Unplanned(target, flat, tasks, records, _plain_peak(target, flat, tasks, split(tasks, None), None, records))
 
 
 @garbage_collection_paused()
@@ -157,7 +165,7 @@ def plan_step(
     # What the step's own peak is simulated on is not asked for again.
     whole = kept.peak is None or earlier is not None or not kept.without_memory_optimizer
     records = prepared(target, flat.graph, memory_optimizer=whole) if before is None else before.records
-    flat, graph_how = _as_grappler_leaves_it(target, flat, records, memory_optimizer=whole or before is not None)
+    flat, graph_how = before.to_plan if before else _as_grappler_leaves_it(target, flat, records, memory_optimizer=whole)
     kept.without_memory_optimizer = graph_how == HOW_ADDED
 
     def map_allowed(step: FlatStep) -> TaskMap:
@@ -462,7 +470,8 @@ def _plain_peak(
     elif records.found is None:
         found, reason = None, f"not simulated{records.how}"
     else:
-        found, reason = plain_peak(target, flat.graph, tasks, records=records.found, roles=roles)
+        optimized = None if tasks.graph is flat.graph else tasks.graph
+        found, reason = plain_peak(target, flat.graph, tasks, records=records.found, roles=roles, optimized=optimized)
         if found is not None and "not counted" in found.how.get("not exact", ""):
             found, reason = None, f"not known: {found.how['not exact']}"
     return Obtained(found, reason if found else f"that of the order in which the step was traced; TensorFlow's own is {reason}")
