@@ -118,7 +118,7 @@ def test_what_the_users_code_raises_is_shown_from_its_own_lines(usage: str) -> N
     assert done.stderr.startswith(f"graphwright was {doing}"), done.stderr
     assert line in done.stderr
     assert error in done.stderr.splitlines()[-1] or error in done.stderr
-    assert not any(library in done.stderr for library in ("/graphwright/", "/keras/src", "/tensorflow/python", "autograph", "/typer/"))
+    assert not any(library in done.stderr for library in ("/graphwright/", "-packages/", "autograph"))
 
 
 @pytest.mark.parametrize("usage", REFUSED)
