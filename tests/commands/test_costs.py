@@ -1,6 +1,7 @@
 """The commands about costs: what they print, what they write, and their exit codes."""
 
 import json
+import shlex
 import sys
 
 import pytest
@@ -229,3 +230,32 @@ def test_names_with_commas():
     assert names_in(None) is None
     with pytest.raises(ArgumentError, match="empty name"):
         names_in(["a,,b"])
+
+
+SCREENS = {
+    "inspect": ("inspect", "my_costs:train_step", *FEEDS),
+    "inspect a file": ("inspect", "frozen.pb", "--batch", 8),
+    "optimize": ("optimize", "my_costs:train_step", *FEEDS, "--budget", "90%"),
+    "advise": ("advise", "my_costs:train_step", *FEEDS, "--memory", "90%"),
+    "advise too little": ("advise", "my_costs:train_step", *FEEDS, "--memory", "10%"),
+    "check": ("check", "my_costs:train_step", *FEEDS, "--max-peak", "1KiB"),
+    "compare": ("compare", "my_costs:train_step", "my_costs:shorter", *FEEDS),
+    "max-batch": ("max-batch", "my_costs:train_step", "--budget", "1MiB", *OPEN),
+    "flops": ("flops", "my_costs:train_step", *OPEN),
+}
+
+
+@pytest.mark.parametrize("case", [pytest.param(c, marks=[pytest.mark.slow] if c.startswith("advise") else []) for c in SCREENS])
+def test_first_screens_are_short_and_say_what_to_run_next(run, frozen, case):
+    screen = run(*SCREENS[case])
+    lines = screen.stdout.splitlines()
+    assert screen.exit_code in (0, EXIT_CHECK_FAILED), screen.output
+    assert 2 < len(lines) <= 14
+    assert max(map(len, lines)) <= 80
+    if case == "optimize":
+        assert 'step = gw.optimize_memory(step, "90%")' in screen.stdout
+        return
+    following = shlex.split(screen.stdout.partition("Next: graphwright ")[2].replace("\\\n", ""))
+    assert str(SCREENS[case][1]) in following
+    if following[0] in ("compare", "flops", "inspect"):  # which take little time
+        assert run(*following).exit_code == 0

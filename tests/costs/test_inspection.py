@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -215,3 +216,46 @@ def test_the_directions_of_a_step_are_found_once(kind, monkeypatch):
     plan = gw.optimize_memory(step, "1GiB", inputs=(x,), cache_dir=None, allow=("recompute",)).plan
     assert len(calls) == 1
     assert any("test_inspection.py:" in live.source for live in plan.timeline_before.live_at_peak)
+
+
+HERE = "test_inspection.py"
+
+
+def _plain(x: Any) -> Any:
+    return tf.reduce_sum(tf.tanh(x @ tf.ones((64, 64))))
+
+
+def _scoped(x: Any) -> Any:
+    with tf.name_scope("encoder"):
+        return tf.reduce_sum(tf.tanh(x @ tf.ones((64, 64))))
+
+
+def _twice(x: Any) -> Any:
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.tanh(x)
+        loss = tf.reduce_sum(y * tf.sin(y) + tf.cos(y))
+    return tape.gradient(loss, x)
+
+
+def _looped(x: Any) -> Any:
+    return tf.while_loop(lambda k, _: k < 4, lambda k, y: (k + 1, tf.tanh(y @ tf.ones((64, 64)))), (0, x))[1]
+
+
+@pytest.mark.parametrize(
+    ("function", "layers"),
+    [
+        (_plain, {"test_inspection.py"}),
+        (_scoped, {"encoder"}),
+        (_twice, {"test_inspection.py"}),
+        (_looped, {"while", "test_inspection.py"}),
+    ],
+)
+def test_lines_of_code_stand_for_layers_where_there_are_none(function: Any, layers: set[str]) -> None:
+    report = gw.inspect(tf.function(function, autograph=False), feeds={"x": (512, 64)}, order="traced")
+    owners = {buffer.layer.partition(":")[0].rpartition("/")[2] for buffer in report.timeline.live_at_peak if buffer.role != "inputs"}
+    assert owners <= layers | {""}
+    assert owners & layers
+    if function is _twice:
+        with pytest.raises(gw.InfeasibleError, match=r"\(.*test_inspection\.py:\d+\)"):
+            gw.optimize_memory(tf.function(function, autograph=False), 1024, inputs=tf.ones((512, 64)), cache_dir=None)

@@ -341,23 +341,17 @@ def plan(
     if as_json:
         echo_json(solution_to_json(solution))
     else:
-        from graphwright.report.summary import Fact
         from graphwright.report.terminal_layout import Page
         from graphwright.report.units import format_bytes, format_percent, format_time
 
         page, bound = Page(), solution.lower_bound
+        peak, given, whole = map(format_bytes, (solution.peak_bytes, solution.budget_bytes, unmodified.peak_bytes))
         least = least_time(costs, solution.budget_bytes) / sum(task.time for task in costs.tasks) - 1 if solution.overhead > 0 else 0.0
-        page.headline(f"{costs.name or graph.stem}: {len(costs.tasks)} tasks")
-        page.facts(
-            [
-                Fact("status", solution.status, f"planned in {format_time(solution.planning_time_s)}"),
-                Fact("budget", format_bytes(solution.budget_bytes)),
-                Fact("unmodified peak", format_bytes(unmodified.peak_bytes)),
-                Fact("planned peak", format_bytes(solution.peak_bytes)),
-                Fact("extra time", format_percent(solution.overhead), f"no schedule takes less than {format_percent(least)}" * (least > 0)),
-                Fact("no schedule below", format_bytes(bound.nbytes), bound.reason),
-            ]
-        )
+        page.headline(f"{costs.name or graph.stem}: {len(costs.tasks)} tasks, {solution.status} in {format_time(solution.planning_time_s)}")
+        page.paragraph(f"Planned peak {peak} of {given}, unmodified {whole}.")
+        proved = f"; no schedule takes less than {format_percent(least)}" if least > 0 else ""
+        page.paragraph(f"Extra time {format_percent(solution.overhead)}{proved}.")
+        page.paragraph(f"No schedule needs less than {format_bytes(bound.nbytes)}: {bound.reason}.")
     if solution.status == "infeasible":
         if not as_json:
             SafeConsole(stderr=True).print(Panel(escape(solution.reason), title="no plan fits the budget", border_style="red"))

@@ -61,7 +61,9 @@ def inspection_page(inspection: Inspection) -> str:
         tabs=tabs,
         result=inspection,
         advice=_advice_data(inspection.advice) if inspection.advice else None,
-        verdict=inspection.advice.verdict if inspection.advice else inspection_verdict(inspection),
+        verdict=inspection.advice.verdict[:1].upper() + inspection.advice.verdict[1:]
+        if inspection.advice
+        else inspection_verdict(inspection),
         tone="neutral" if not inspection.advice else "good" if inspection.advice.fits else "bad",
         facts=inspection_facts(inspection),
         origins=origins(inspection),

@@ -80,7 +80,7 @@ def inspection_lines(inspection: Inspection) -> list[str]:
     trainable = f" ({format_count(parameters.trainable)} trainable)" if parameters.trainable != count else ""
     work = f"{format_count(count)} parameters{trainable}. {format_flops(_flops(inspection))} per step"
     if products := multiply_adds(inspection):
-        work += f"; {_per_example(inspection, products)}"
+        work += f"; forward pass {_short_count(products)} multiply-adds{_per_example(inspection, products)}"
     lines.append(f"{work}.")
     return [*lines, f"FLOPs {_unknown_flops(inspection)}."] if inspection.unknown_flop_ops else lines
 
@@ -120,8 +120,7 @@ def _flops(inspection: Inspection) -> float:
 
 def _per_example(inspection: Inspection, products: float) -> str:
     examples = {shape[0] if shape else 0 for shape in inspection.feeds.values()}
-    each = f", {_short_count(products / examples.pop())} per example" if len(examples) == 1 and examples != {0} else ""
-    return f"forward pass {_short_count(products)} multiply-adds{each}"
+    return f", {_short_count(products / examples.pop())} per example" if len(examples) == 1 and examples != {0} else ""
 
 
 def _short_count(count: float) -> str:
@@ -188,7 +187,7 @@ def inspection_facts(inspection: Inspection) -> list[Fact]:
         Fact("parameters", format_count(sum(layer.parameter_count for layer in inspection.layers)), trained),
         Fact("optimizer state", format_count(parameters.optimizer_state), format_bytes(parameters.optimizer_state_bytes)),
         Fact("FLOPs", format_flops(_flops(inspection)), f"{parts}; {_unknown_flops(inspection)}"),
-        *([Fact("multiply-adds", _short_count(products), _per_example(inspection, products))] if products else []),
+        *([Fact("multiply-adds", _short_count(products), f"forward pass{_per_example(inspection, products)}")] if products else []),
         Fact("nodes", format_count(inspection.node_count), _node_note(inspection)),
     ]
 

@@ -19,7 +19,7 @@ _ROWS = 6
 _COLUMNS: Sequence[Column[tuple[str, str, Suggestion]]] = (
     Column("", lambda row: row[0], kind="name"),
     Column("call", lambda row: row[1], kind="decision"),  # whole, since it is copied
-    Column("same results?", lambda row: _RESULTS.get(row[2].kind, "no"), kind="text"),
+    Column("same result?", lambda row: _RESULTS.get(row[2].kind, "no"), kind="text"),
     Column("time", lambda row: row[2].time - 1, lambda change: f"{100 * change:+.0f} %"),
 )
 

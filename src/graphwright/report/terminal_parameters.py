@@ -37,9 +37,6 @@ def print_parameters(table: ParameterTable, page: Page) -> None:
     if table.parameters:
         page.table("By scope", _scopes(table), parameter_columns("scope"), limit=_ROWS, more="more scopes; a smaller depth adds them up")
         page.table("By dtype", table.by_dtype.items(), parameter_columns("dtype"))
-    for title, parameters in (("Embeddings", table.embeddings), ("Quantized", table.quantized)):
-        if parameters:
-            page.table(title, parameters, _PARAMETERS, limit=_FEW)
     if table.tables:
         page.table("Lookup tables", table.tables, _TABLES)
     page.pairs("Collections", _collections(table))
@@ -73,17 +70,6 @@ def _scopes(table: ParameterTable) -> list[tuple[str, ParameterSums]]:
     return [("  " * (len(path) - 1) + path[-1], sum_parameters(groups[path])) for path in paths]
 
 
-def _shape(parameter: Parameter) -> str:
-    return NOT_KNOWN if parameter.shape is None else "x".join("?" if d is None else str(d) for d in parameter.shape) or "scalar"
-
-
-_PARAMETERS: Sequence[Column[Parameter]] = (
-    Column("name", lambda p: p.name, kind="name"),
-    Column("shape", _shape, kind="text"),
-    Column("dtype", lambda p: p.dtype, kind="text"),
-    Column("use", lambda p: p.use, kind="text"),
-    Column("bytes", lambda p: p.nbytes or 0, format_bytes),
-)
 _TABLES: Sequence[Column[LookupTable]] = (
     Column("table", lambda t: t.name, kind="name"),
     Column("op type", lambda t: t.op_type, kind="text"),

@@ -202,7 +202,7 @@ graphwright.drawing = (data) => {
   }
 
   function drawParts(scope, into) {
-    const lines = make("g", {}), shapes = make("g", {}), boxes = make("g", {});
+    const lines = make("g", {}), shapes = make("g", {}), boxes = make("g", {}), placed = [];
     for (const [from, row] of scope.edges ?? []) for (const [to, edge] of row) {
       const x1 = from.x + from.w / 2, y1 = from.y + from.h, x2 = to.x + to.w / 2, y2 = to.y, bend = Math.max(18, Math.abs(y2 - y1) / 2);
       const around = wayAround(scope, x1, y1, x2, y2), middle = around ?? (x1 + x2) / 2;
@@ -215,7 +215,10 @@ graphwright.drawing = (data) => {
       lines.append(path);
       const shape = view.served && !edge.control ? shapeText(edge.type) : "";
       const before = around !== null && around < Math.min(x1, x2);  // the label of an edge that goes by on the left stands left of it
-      if (shape) shapes.append(make("text", { class: before ? "shape before" : "shape", x: middle + (before ? -6 : 6), y: (y1 + y2) / 2 + 3 }, shape));
+      const x = middle + (before ? -6 : 6), y = (y1 + y2) / 2 + 3, wide = 6 * shape.length, left = before ? x - wide : x;
+      if (!shape || placed.some(([start, end, at]) => Math.abs(at - y) < 10 && left < end && start < left + wide)) continue;  // none stands on another
+      placed.push([left, left + wide, y]);
+      shapes.append(make("text", { class: before ? "shape before" : "shape", x, y }, shape));
     }
     for (const part of scope.parts) {
       const isScope = part.node < 0, classes = ["box"];
