@@ -151,7 +151,9 @@ def test_each_step_is_traced_and_prepared_once(memory: float | str, most_batches
     for module, name, calls in ((executor_peak, "recorded_graphs", prepared), (grappler_step, "read_optimized_graph", read)):
         own = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *a, own=own, calls=calls, **k: (calls.append(1), own(*a, **k))[1])
-    gw.advise(model, memory, batch=256, time_limit_s=0.1, cache_dir=None)
+    told = list[str]()
+    advice = gw.advise(model, memory, batch=256, time_limit_s=0.1, cache_dir=None, progress=lambda _, words: told.append(words))
+    assert {s.what for s in advice.suggestions} <= {words.partition(": ")[0] for words in told}  # each result before the end
     sizes = [size for size in CountedLayer.traced if size is not None]
     batches = [size for size in sizes if size != 256]
     assert len(batches) == len(set(batches)) <= most_batches

@@ -29,7 +29,7 @@ from graphwright.memory.xla.planning import plan_xla_step
 from graphwright.plan.budget import Budget
 from graphwright.report.advice import Advice, Suggestion, SuggestionKind, ranked
 from graphwright.report.obtained import Obtained
-from graphwright.report.progress import Progress, shown, tell
+from graphwright.report.progress import Progress, note, shown, tell
 from graphwright.report.units import format_bytes
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.tensorflow_import import import_tensorflow
@@ -106,6 +106,7 @@ def advise(
         traced = trace(target, feeds=feeds, inputs=inputs, batch=batch, device=device)
         before = unplanned(traced)
         own = _Own(traced, before, _peak_of(traced, before), budget, _arguments_text(traced, feeds, batch), names)
+        note(f"the step as it is: {format_bytes(own.peak.found)}")
         found: list[Suggestion] = []
         left_out: dict[str, str] = {}
         asked: list[tuple[str, Callable[[], list[Suggestion]]]] = [
@@ -121,8 +122,10 @@ def advise(
                 suggestions = ask()
             except GraphwrightError as error:
                 left_out[name] = first_line(error)
+                note(f"{name}: {left_out[name]}")
                 continue
             for suggestion in suggestions:
+                note(f"{suggestion.what}: {format_bytes(suggestion.peak_bytes)}{', which fits' if suggestion.fits else ''}")
                 if own.is_worth(suggestion):
                     found.append(suggestion)
                 else:
