@@ -75,7 +75,8 @@ def advise(
         memory: what there is, as `optimize_memory` takes a budget: bytes, text such as "2GiB", or a share of the step's own peak.
         time_limit_s: seconds of processor time that the search for each plan may take.
         cache_dir: where plans are kept, see `optimize_memory`: what was planned here is not planned again when the suggestion is followed.
-        progress: called with the share done and a few words; by default a bar shows when it lasts.
+        progress: called with the share done and a few words, and with each result as soon as it is known; by default a bar shows, and the
+            results above it.
 
     Returns:
         An `Advice`, which prints itself.

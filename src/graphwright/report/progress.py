@@ -59,10 +59,8 @@ def note(words: str) -> None:
     bfloat16: 98 MiB
     """
     told = _told.get()
-    if told is not None and isinstance(told.progress, _Bar):
-        told.progress.note(words)
-    else:
-        tell(words)
+    bar = told.progress if told is not None else None
+    (bar.note if isinstance(bar, _Bar) else tell)(words)
 
 
 @contextmanager
@@ -186,7 +184,7 @@ class _Bar:
         from rich.markup import escape
 
         if self._shown is not None:
-            self._shown.console.print(escape(words))
+            self._shown.console.print(escape(words), highlight=False)
 
     def stop(self) -> None:
         """Take it away."""
