@@ -3,19 +3,24 @@
     python -m bench.refused                                        # all models, each share, without and with all verbs
     python -m bench.refused --models shortcut ddpm --shares 30 50
     python -m bench.refused --size small --time-limit 1            # smaller models, in minutes
+    python -m bench.refused --programs m01.py m02.py               # files whose `build()` gives {"step": ..., "args": (...)}
 
 A row for each model and each set of verbs, a column for each share of its peak: the time that the plan takes, as a ratio, or "none"
-where no plan keeps the budget. A plan that TensorFlow refused is counted, also where the next one was taken. Prints Markdown, and ends
-with an error where one was refused.
+where no plan keeps the budget. Shares fall from left to right: a plan that keeps the next one too is that one's, and below a share that
+none keeps nothing is asked. A plan that TensorFlow refused is counted, also where the next one was taken. Prints Markdown, each cell as
+it is found, and ends with an error where one was refused.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import runpy
 import sys
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -82,41 +87,61 @@ SMALL: dict[str, Callable[[], Step]] = {
 """By name; those of `bench.half` besides, in small where they can be made so."""
 
 
-def cell(step: Step, share: int, options: dict[str, Any], time_limit_s: float) -> tuple[str, int]:
-    """What a plan for a share costs, and how many plans TensorFlow refused."""
+def program(path: str) -> Step:
+    """The step of a file; what lies beside the file can be imported there."""
+    sys.path.insert(0, str(Path(path).parent))
+    made = runpy.run_path(path)["build"]()
+    return Path(path).stem, made["step"], tuple(made["args"])
+
+
+def cells(step: Step, shares: Sequence[int], options: dict[str, Any]) -> Iterator[tuple[str, int]]:
+    """What a plan for each share costs, by falling share, and how many plans TensorFlow refused."""
     import graphwright as gw
 
     _, function, inputs = step
-    options = {**options, "cache_dir": None, "time_limit_s": time_limit_s, "verify": False}
-    try:
-        plan = gw.optimize_memory(function, share / 100, inputs=inputs, **options).plan
-    except gw.InfeasibleError:
-        return "none", 0
-    except gw.VerificationError as error:
-        return str(error.what), 1
-    return f"{1 + plan.overhead:.2f}" + " (next)" * ("refused" in plan.how), int("refused" in plan.how)
+    words, least = "", float("inf")  # the last cell, and the share of the peak that its plan takes, in percent
+    for share in sorted(shares, reverse=True):
+        if words == "none" or least <= share:
+            yield words, 0
+            continue
+        refused, least = 0, float("inf")
+        try:
+            plan = gw.optimize_memory(function, share / 100, inputs=inputs, verify=False, **options).plan
+        except gw.InfeasibleError:
+            words = "none"
+        except gw.VerificationError as error:
+            words, refused = str(error.what), 1
+        else:
+            refused, least = int("refused" in plan.how), 100 * plan.peak_bytes / plan.original_peak_bytes
+            words = f"{1 + plan.overhead:.2f}" + " (next)" * refused
+        yield words, refused
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.refused", description=(__doc__ or "").splitlines()[0])
     known = [name for name in MODELS if name != "gpt2" or find_spec("keras_hub") is not None]
     parser.add_argument("--models", nargs="+", choices=tuple(MODELS), default=known)
+    parser.add_argument("--programs", nargs="+", default=(), metavar="FILE", help="these instead of models")
     parser.add_argument("--shares", nargs="+", type=int, default=SHARES, metavar="PERCENT")
     parser.add_argument("--verbs", nargs="+", choices=tuple(VERBS), default=tuple(VERBS))
     parser.add_argument("--size", choices=("full", "small"), default="full")
     parser.add_argument("--time-limit", type=float, default=6.0, metavar="SECONDS")
     options = parser.parse_args(arguments)
     models = MODELS if options.size == "full" else SMALL
-    print(f"| model | verbs | {' | '.join(f'{share} %' for share in options.shares)} | refused |")
+    print(f"| model | verbs | {' | '.join(f'{share} %' for share in sorted(options.shares, reverse=True))} | refused |")
     print(f"|---|---|{'---:|' * (len(options.shares) + 1)}")
     count = 0
-    for name in (name for name in options.models if name in models):
-        step = models[name]()
-        for verbs in options.verbs:
-            cells = [cell(step, share, VERBS[verbs], options.time_limit) for share in options.shares]
-            refused = sum(times for _, times in cells)
-            count += refused
-            print(f"| {name} | {verbs} | {' | '.join(words for words, _ in cells)} | {refused} |", flush=True)
+    for name in options.programs or (name for name in options.models if name in models):
+        step = program(name) if options.programs else models[name]()
+        with tempfile.TemporaryDirectory() as folder:  # the peak of the step as it is, and the plan of the default, are found once
+            for verbs in options.verbs:
+                asked, refused = {**VERBS[verbs], "cache_dir": folder, "time_limit_s": options.time_limit}, 0
+                print(f"| {Path(name).stem} | {verbs} |", end="", flush=True)
+                for words, times in cells(step, options.shares, asked):
+                    refused += times
+                    print(f" {words} |", end="", flush=True)
+                count += refused
+                print(f" {refused} |", flush=True)
     print(f"\n{count} refused")
     return min(count, 1)
 

@@ -225,3 +225,12 @@ def test_a_model_that_computes_in_16_bits_is_left_so() -> None:
 
 def _dense(dtype: str) -> keras.Model:
     return keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, dtype=dtype)])
+
+
+def test_nothing_is_said_of_a_learning_rate_where_nothing_is_trained() -> None:
+    weight = tf.Variable(tf.ones((64, 64)))
+    step = tf.function(lambda x: tf.reduce_sum(tf.nn.relu(tf.tanh(x @ weight) @ weight)))
+    advice = gw.advise(step, 0.5, {"x": (512, 64)}, cache_dir=None)
+    (batch,) = [suggestion for suggestion in advice.suggestions if suggestion.kind == "batch"]
+    assert "results are the same" in str(batch)
+    assert "learning rate" not in advice.text("all")

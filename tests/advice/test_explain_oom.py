@@ -39,6 +39,16 @@ def test_what_tensorflow_says_is_read() -> None:
     assert "469 MiB" in str(caught.value)
 
 
+def test_a_step_is_not_looked_at_where_tensorflow_would_abort(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphwright.advice.explain_oom.free_bytes", lambda: 20 * 2**20)
+    with pytest.raises(gw.OutOfMemoryError) as caught, gw.explain_oom("1GiB"):
+        raise tf.errors.ResourceExhaustedError(None, None, MESSAGE)
+    report = caught.value.report
+    assert isinstance(report, gw.OutOfMemory)
+    assert report.op == "dense_1/BiasAdd"
+    assert "20.0 MiB are left" in report.left_out
+
+
 @pytest.mark.slow  # TensorFlow waits for ten seconds whether memory comes free
 def test_a_step_that_asks_for_too_much_is_explained() -> None:
     with pytest.raises(gw.OutOfMemoryError) as caught, gw.explain_oom("1GiB", advice=False):

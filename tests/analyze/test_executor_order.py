@@ -11,7 +11,7 @@ import pytest
 from graphwright.analyze.executor import simulate_executor
 from graphwright.analyze.executor_memory import PeakState
 from graphwright.analyze.executor_order import in_drawn_order, number_nodes
-from graphwright.analyze.storages import allocated_bytes
+from graphwright.analyze.storages import PLACE_BYTES, allocated_bytes
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.graph import DTYPES, Graph, Node, Value, Variable
 
@@ -29,7 +29,7 @@ def make(graph: Graph, op_type: str, name: str, *inputs: Value, shape: tuple[int
 def run(
     graph: Graph, *, threads: int = 1, resident: int = 0, time_of: Callable[[Node], float] = lambda _: 1.0, **options: int
 ) -> PeakState:
-    numbers: dict[str, object] = {"zero": 0, "one": 1, "three": 3, "no": False, "yes": True}
+    numbers: dict[str, object] = {"zero": 0, "one": 1, "three": 3, "thousand": 1000, "no": False, "yes": True}
     return simulate_executor(
         graph,
         time_of=time_of,
@@ -328,6 +328,33 @@ def test_exits_that_were_dead_in_earlier_rounds_tell_nobody_when_the_loop_ends()
     later = make(graph, "MatMul", "later", make(graph, "MatMul", "sooner", graph["exit_kept"].outputs[0], shape=(1,)), shape=(1,))
     make(graph, "MatMul", "reader", out, control_inputs=[later.producer])
     assert run(graph).order[-1] == "reader"
+
+
+@pytest.mark.parametrize(
+    ("kind", "places", "elements"),
+    [("rows", 1000, 1000), ("reserved", 1000, 0), ("pushed", 64, 40), ("shared", 64 + 40 + 1, 41)],
+)
+def test_a_list_takes_a_place_for_each_element(kind: str, places: int, elements: int) -> None:
+    """A list that grows takes twice the places each time that they are too few; one that another node reads too is copied first."""
+    graph = Graph()
+    options: dict[str, object] = {"dtype": VARIANT, "shape": ()}
+    if kind == "rows":
+        last = make(graph, "TensorListFromTensor", "list", make(graph, "Const", "all", shape=(1000, 48)), **options)
+    elif kind == "reserved":
+        number = make(graph, "Const", "thousand", shape=(), dtype=I32)
+        last = make(graph, "TensorListReserve", "list", number, number, **options)
+    else:
+        last = make(graph, "EmptyTensorList", "list", **options)
+        for k in range(40):
+            row = make(graph, "RandomUniform", f"row{k}", shape=(48,))
+            last = make(graph, "TensorListPushBack", f"push{k}", last, row, **options)
+    if kind == "shared":
+        row = make(graph, "RandomUniform", "one_more", shape=(48,))
+        graph.add_node("_Retval", "r2", inputs=[last])
+        last = make(graph, "TensorListPushBack", "push", last, row, **options)
+    graph.add_node("_Retval", "r", inputs=[last])
+    expected = elements * allocated_bytes(4 * 48) + places * PLACE_BYTES
+    assert expected <= run(graph).peak_bytes <= expected + 1000 * (kind == "shared") + 5 * KIB
 
 
 def test_a_branch_that_is_not_taken_does_not_run() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from graphwright.analyze.cost import TaskMap, build_cost_graph
 from graphwright.analyze.loops import LoopCosts, loop_costs
-from graphwright.analyze.storages import element_bytes
+from graphwright.analyze.storages import PLACE_BYTES, allocated_bytes, element_bytes
 from graphwright.analyze.time_model import estimated_time_s
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.edit.prune import prune
@@ -182,6 +182,32 @@ def test_residuals_are_counted_once_per_iteration_and_weights_not_at_all(weight:
     assert STEPS * ELEMENT <= total <= (STEPS + 1) * ELEMENT + 1000  # the product's input is the former iteration's tanh
     assert [flat.costs.trip_counts[n].count for n in (forward, backward)] == [STEPS, STEPS]
     assert sum(flat.costs.variant_bytes[v] for v in backward.outputs if v.dtype.name == "variant") == 0
+
+
+def _scalars_pushed(x: Any) -> Any:
+    """The gradient keeps the sums, and the factors of the products."""
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.while_loop(lambda i, h: i < 500, lambda i, h: (i + 1, h * tf.sin(h)), (0, tf.reduce_sum(x)))[1]
+    return tape.gradient(y, x)
+
+
+def _scalars_set(x: Any) -> Any:
+    sums = tf.TensorArray(tf.float32, 500)
+    return tf.while_loop(lambda i, a: i < 500, lambda i, a: (i + 1, a.write(i, tf.reduce_sum(x))), (0, sums))[1].stack()
+
+
+def _scalars_mapped(x: Any) -> Any:
+    return tf.map_fn(lambda row: tf.reduce_max(row) + 1.0, tf.tile(x, (125, 1)))
+
+
+@pytest.mark.parametrize(("function", "lists"), [(_scalars_pushed, 2), (_scalars_set, 1), (_scalars_mapped, 2)])
+def test_a_scalar_in_a_list_takes_what_malloc_makes_of_it_and_a_place(function: Any, lists: int) -> None:
+    flat = Flat(tf.function(function).get_concrete_function(tf.TensorSpec((4, 4))))
+    total = sum(flat.costs.variant_bytes.values())
+    scalar = allocated_bytes(4) + PLACE_BYTES
+    assert scalar == 160
+    assert (lists * 500 - 2) * scalar <= total <= (lists * 500 + 20) * scalar + 500 * 16
 
 
 def test_a_list_that_a_loop_hands_on_is_made_again_with_it() -> None:

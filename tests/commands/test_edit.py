@@ -302,3 +302,66 @@ def test_variables_come_along_when_a_model_is_cut_or_merged(request, name, tmp_p
     (tmp_path / "halve.pb").write_bytes(graph.as_graph_def().SerializeToString())
     run("edit", tmp_path / "halve.pb", tmp_path / "before", "merge", model, "--connect", f"{key}=halved")
     np.testing.assert_allclose(served(tmp_path / "before", doubled=X * 2)[output], expected, rtol=1e-5)
+
+
+CHAIN = ("strip-training", "rename-inputs", "image=pixels", "freeze", "rename-outputs", "y=scores")
+
+
+def test_a_chain_in_one_command_is_the_same_as_its_jobs_in_turn(old_model, tmp_path):
+    said = run("edit", old_model, tmp_path / "one", *CHAIN)
+    verbs = [line.partition(" ")[0] for line in said.splitlines()]
+    assert verbs[:4] == ["removed", "renamed", "froze", "renamed"]
+    source = old_model
+    for k, job in enumerate((CHAIN[:1], CHAIN[1:3], CHAIN[3:4], CHAIN[4:])):
+        run("edit", source, tmp_path / f"step{k}", *job)
+        source = tmp_path / f"step{k}"
+    assert "no difference" in run("diff", tmp_path / "one", source)
+    np.testing.assert_allclose(served(tmp_path / "one", pixels=X)["scores"], served(old_model, image=X)["y"], rtol=1e-5)
+
+
+def test_options_stand_where_they_like_and_belong_to_their_job(old_model, tmp_path):
+    (tmp_path / "out.pb").touch()
+    run("edit", "--overwrite", old_model, tmp_path / "out.pb", "freeze", "inline")
+    assert "MatMul" in [node.op_type for node in load(tmp_path / "out.pb")]
+    run("edit", tmp_path / "out.pb", tmp_path / "out.pb", "strip-training", "--output", "Reshape", "inline", "--overwrite")
+    assert "MatMul" not in [node.op_type for node in load(tmp_path / "out.pb")]
+    assert "--checkpoint" in run("edit", "freeze", "--help")
+    assert "--checkpoint" in run("edit", old_model, tmp_path / "no", "inline", "freeze", "--help")
+    assert not (tmp_path / "no").exists()
+
+
+def test_signatures_are_picked_before_the_model_is_frozen(keras_model, tmp_path):
+    said = run("edit", keras_model, tmp_path / "out", "keep-signatures", "serving_default", "freeze")
+    assert said.splitlines()[:2] == ["removed 1 signature", "froze 20 variables"]
+    assert "20 variables" in run("show", keras_model).splitlines()[0]  # each of which has several handles
+    assert list(tf.saved_model.load(str(tmp_path / "out")).signatures) == ["serving_default"]
+
+
+@pytest.mark.parametrize(
+    ("jobs", "words"),
+    [
+        (["freeze", "rename-inputs", "nobody=x"], ["there is no input 'nobody'", "job rename-inputs, 2 of 2"]),
+        (["rename-inputs", "nobody=x", "freeze"], ["there is no input 'nobody'", "job rename-inputs, 1 of 2"]),
+        (["replace-op", "MatMul", "Nothing", "freeze"], ["Nothing", "job replace-op, 1 of 2"]),
+        (["keep-signatures", "train"], ["there is no signature 'train'", "argument SIGNATURE...", "job keep-signatures"]),
+        (["merge", "missing"], ["'missing'", "job merge"]),
+    ],
+)
+def test_nothing_is_written_where_a_job_fails_and_the_error_names_it(jobs, words, old_model, tmp_path):
+    with pytest.raises(ArgumentError) as caught:
+        run("edit", old_model, tmp_path / "out", *jobs)
+    assert [word for word in words if word not in str(caught.value)] == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_remedy_names_options(tmp_path):
+    with tf.Graph().as_default() as graph:
+        v1.get_variable("w", [2], use_resource=True) * 2.0
+    (tmp_path / "g.pb").write_bytes(graph.as_graph_def().SerializeToString())
+    for jobs, words in (
+        (["strip-training"], ["name what serving fetches: --output NAME"]),
+        (["freeze"], ["option --checkpoint", "freeze only some with --partial"]),
+    ):
+        with pytest.raises(ArgumentError) as caught:
+            run("edit", tmp_path / "g.pb", tmp_path / "out", *jobs)
+        assert [word for word in words if word not in str(caught.value)] == []

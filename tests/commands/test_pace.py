@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from typer.testing import CliRunner
 
 from graphwright.commands.cli import app
 from graphwright.commands.interrupts import EXIT_INTERRUPTED
-from graphwright.report.progress import hide, shown, silent, tell
+from graphwright.report.progress import hide, lines_every, shown, silent, tell
 
 STEP = """
 import tensorflow as tf
@@ -140,3 +141,18 @@ def test_advise_names_what_to_run(project: Path) -> None:
     assert (advice["fits"], advice["memory_bytes"]) == (True, 2**30)
     assert all(" my_pace:step " in s["command"] for s in advice["suggestions"] if s["command"])
     assert CliRunner().invoke(app, ["advise", "my_pace:step", "--memory", "plenty"]).exit_code == 2
+
+
+def test_a_log_gets_a_line_at_intervals_with_what_is_done_then(capsys):
+    with lines_every(0.01):
+        tell("tracing the step")
+        text = ""
+        for _ in range(1000):
+            text += capsys.readouterr().err
+            if text.count("tracing the step") >= 2:
+                break
+            time.sleep(0.005)
+    assert re.search(r"\d\.\d s  tracing the step\n", text)
+    capsys.readouterr()
+    time.sleep(0.05)
+    assert not capsys.readouterr().err

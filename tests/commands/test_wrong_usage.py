@@ -27,8 +27,30 @@ USAGES = {
     "inspect net.keras --feed x=8,-1": ("option --feed", "write whole numbers"),
     "inspect net.keras --columns speed": ("there is no column 'speed'",),
     "inspect net.keras --html /nowhere/report.html": ("option --html",),
+    "edit freeze net.keras out": ("the job 'freeze' comes before the model", "graphwright edit MODEL OUT freeze"),
+    "edit net.keras out": ("no job was given", "fold-batch-norms"),
+    "edit net.keras out frese": ("'frese' is no job", "freeze"),
+    "edit net.keras out freeze batch-size many": ("argument SIZE", "job batch-size, 2 of 2"),
+    "edit net.keras out freeze rename-inputs a": ("'a' is not a pair", "job rename-inputs, 2 of 2", "OLD=NEW"),
+    "edit net.keras nowhere/out freeze": ("no folder", "make it first"),
+    "edit net.keras net.keras freeze": ("something at 'net.keras'", "add --overwrite"),
     "profile net.keras --min time": ("option --min", "COLUMN=NUMBER"),
     "inspect steps.py": ("argument TARGET", "steps.py:NAME with one of step, build"),
+    "inspect broken.py": ("the file is not Python", "broken.py, line 1: def f(:"),
+    "inspect broken.py:f": ("the file is not Python", "broken.py, line 1: def f(:"),
+    "inspect net.keras --html net.keras": ("is a model or a program, and would be overwritten", "option --html"),
+    "inspect net.keras": ("it is no .keras archive",),
+    "inspect empty.pb": ("the file is empty", "where: empty.pb"),
+    "inspect .": ("there is no saved_model.pb in the folder",),
+    "inspect gs://bucket/model": ("is not a file of this machine", "copy it first"),
+    "compare steps:step missing.keras": ("no file or folder 'missing.keras'",),
+    "verify steps.py:step other.pb": ("no file or folder 'other.pb'",),
+    "sweep steps:step --beside missing": ("no file or folder 'missing'",),
+    "peak steps:step --device tpu": ("option --device", "there are cpu, h100"),
+    "check steps:step --baseline missing.json": ("missing.json", "--write-baseline"),
+    "check steps:step --baseline steps.py": ("the file is not JSON", "steps.py, line 1"),
+    "optimize steps:step --plan missing.json": ("cannot be read", "missing.json"),
+    "optimize steps:step --budget smallest --max-overhead -1": ("--max-overhead",),
 }
 RUN = """
 import io, json, sys
@@ -46,7 +68,9 @@ print(json.dumps(answers))
 def answers(tmp_path_factory):
     """By usage: exit code, output, whether TensorFlow was loaded by then, and what was raised."""
     folder = tmp_path_factory.mktemp("wrong")
-    (folder / "net.keras").write_bytes(b"")
+    for name in ("net.keras", "empty.pb"):
+        (folder / name).write_bytes(b"")
+    (folder / "broken.py").write_text("def f(:\n", encoding="utf-8")
     (folder / "steps.py").write_text("step = 1\n_hidden = 2\ndef build(): pass\n", encoding="utf-8")
     done = subprocess.run([sys.executable, "-c", RUN, json.dumps(list(USAGES))], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,22 +1,19 @@
-"""Planner files: round trips, and every bad field named."""
+"""Planner files: what is read, and every bad field named."""
 
 from __future__ import annotations
 
 import json
 import os
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
 
 from graphwright.errors import FileFormatError
-from graphwright.plan.files import read_cost_graph, solution_to_json, write_full
-from graphwright.plan.model import CostGraph, Schedule
+from graphwright.plan.files import read_cost_graph, solution_to_json
+from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import solve
-from tests.plan.plan_graphs import cost_graphs, random_graph
 
 DATA = Path(__file__).parents[2] / "bench" / "data" / "planner_graphs"
 EXCHANGE: dict[str, Any] = {
@@ -32,20 +29,14 @@ def put(path: Path, data: object) -> Path:
     return path
 
 
-@settings(max_examples=50, deadline=None)
-@given(graph=cost_graphs())
-def test_full_round_trip(graph: CostGraph, tmp_path_factory: pytest.TempPathFactory) -> None:
-    path = tmp_path_factory.mktemp("graphs") / "g.json"
-    assert read_cost_graph(write_full(graph, path)) == graph
-
-
 @pytest.mark.parametrize("path", sorted(DATA.glob("*.json")), ids=lambda path: path.stem)
-def test_published_graphs_round_trip(path: Path, tmp_path: Path) -> None:
-    graph = read_cost_graph(path)
-    assert read_cost_graph(write_full(graph, tmp_path / path.name)) == graph
+def test_published_graphs_are_read(path: Path) -> None:
+    data, graph = json.loads(path.read_text()), read_cost_graph(path)
+    assert [(task.name, task.time) for task in graph.tasks] == [(row["name"], row["time"]) for row in data["tasks"]]
+    assert sum(len(task.inputs) for task in graph.tasks) == len({tuple(edge) for edge in data["edges"]})
 
 
-def test_meaning_of_the_exchange_format(tmp_path: Path) -> None:
+def test_meaning_of_the_format(tmp_path: Path) -> None:
     """The peak is the largest sum of live outputs, a task's inputs and output included."""
     graph = read_cost_graph(put(tmp_path / "g.json", EXCHANGE))
     assert simulate(graph, Schedule(graph.order)).step_bytes == (4, 6)
@@ -136,11 +127,3 @@ def test_a_task_may_read_many(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match="cannot be read"):
         read_cost_graph(tmp_path / "none.json")
-
-
-def test_a_full_file_with_a_broken_field(tmp_path: Path) -> None:
-    path = write_full(random_graph(random.Random(1), 5), tmp_path / "g.json")
-    data = json.loads(path.read_text())
-    data["tasks"][2]["recomputable"] = "yes"
-    with pytest.raises(FileFormatError, match=r"tasks\[2\].recomputable"):
-        read_cost_graph(put(path, data))

@@ -9,13 +9,12 @@ from graphwright.analyze.measurement import Measurement
 from graphwright.report.results import ROLES, Timeline
 from graphwright.report.summary import (
     chart_top_bytes,
-    inspection_comparisons,
     inspection_facts,
     inspection_verdict,
     live_groups,
     origins,
     phase_spans,
-    plan_comparisons,
+    plan_facts,
     plan_tone,
     plan_verdict,
     timeline_summary,
@@ -95,32 +94,31 @@ def test_nothing_to_do() -> None:
     assert plan_verdict(plan).startswith("Fits as it is")
 
 
-def test_no_measurement_is_said_in_every_row() -> None:
-    assert [row.measured for row in inspection_comparisons(INSPECTION)] == ["not measured"] * 3
+def test_what_was_not_measured_has_no_fact() -> None:
     bare = replace(PLAN, measured_before=None, measured_after=None)
-    assert [row.measured for row in plan_comparisons(bare)] == ["not measured"] * 6
-    assert [row.difference for row in plan_comparisons(bare)] == [""] * 6
+    assert not [fact for fact in [*inspection_facts(INSPECTION), *plan_facts(bare)] if fact.label.startswith("measured")]
     assert not any(label.startswith("measured") for label, _ in origins(bare))
 
 
 def test_a_measurement_without_time_is_no_time() -> None:
-    bare = Measurement(PLAN.peak_bytes, PLAN.resident_bytes, math.nan, "")
-    rows = {row.label: row for row in plan_comparisons(replace(PLAN, measured_after=bare))}
-    assert rows["planned time of a step"].measured == "not measured"
-    assert rows["extra time"].measured == "not measured"
-    assert rows["planned peak"].difference == "+0.0 %"
+    measured = Measurement(PLAN.peak_bytes, PLAN.resident_bytes, math.nan, "")
+    facts = {fact.label: fact for fact in plan_facts(replace(PLAN, measured_before=None, measured_after=measured))}
+    assert facts["measured peak"].note == "+0.0 % against the prediction"
+    assert "measured" not in facts["extra time"].note
 
 
 @pytest.mark.parametrize(("factor", "text"), [(1.03, "+3.0 %"), (0.9, "-10.0 %"), (1.0, "+0.0 %"), (0.99999, "+0.0 %")])
 def test_differences_are_of_the_measured_to_the_predicted(factor: float, text: str) -> None:
     measured = Measurement(round(factor * INSPECTION.peak_bytes), 0, 1.0, "")
-    assert inspection_comparisons(replace(INSPECTION, measured=measured))[0].difference == text
+    facts = {fact.label: fact for fact in inspection_facts(replace(INSPECTION, measured=measured))}
+    assert facts["measured peak"].note == f"{text} against the prediction; 1.00 s a step"
 
 
-def test_extra_time_is_compared_in_points() -> None:
+def test_the_measured_extra_time_stands_beside_the_planned() -> None:
     first, second = Measurement(1, 1, 2.0, ""), Measurement(1, 1, 2.5, "")
-    row = plan_comparisons(replace(PLAN, overhead=0.2, measured_before=first, measured_after=second))[-1]
-    assert (row.predicted, row.measured, row.difference) == ("20.0 %", "25.0 %", "+5.0 points")
+    fact = next(f for f in plan_facts(replace(PLAN, overhead=0.2, measured_before=first, measured_after=second)) if f.label == "extra time")
+    assert fact.value == "20.0 %"
+    assert "; measured 25.0 %" in fact.note
 
 
 def test_live_groups_keep_every_byte() -> None:

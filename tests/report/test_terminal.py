@@ -92,7 +92,6 @@ def test_the_inspection_tells_its_figures() -> None:
     assert format_count(inspection.parameters.trainable) in text
     flat = " ".join(text.split())
     assert inspection.lower_bound_reason in flat
-    assert "nothing was measured" in flat
     assert all(how in flat for how in inspection.how.values())
     assert "not counted: SoftmaxCrossEntropyWithLogits" in flat
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-from graphwright.run.call_options import grappler_disabled, grappler_enabled, is_grappler_disabled  # noqa: E402
+from graphwright.run.call_options import grappler_disabled, grappler_enabled, is_grappler_disabled, optimized_anew  # noqa: E402
 from graphwright.source import private_tensorflow as private  # noqa: E402
 from graphwright.source.rebuild import rebuild_concrete_function  # noqa: E402
 
@@ -147,3 +147,20 @@ def test_equal_nodes_are_merged_without_grappler_unless_control_inputs_differ():
         with grappler_disabled():
             step(apart)(tf.constant(1.0))
         assert len(calls) == expected
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda x: tf.nn.relu(tf.nn.conv2d(x, tf.ones([3, 3, 4, 4]), 1, "SAME") + 1.0),
+        lambda x: tf.nn.max_pool2d(tf.transpose(tf.transpose(x, (0, 3, 1, 2)), (0, 2, 3, 1)), 2, 2, "SAME"),
+        lambda x: tf.gradients(tf.nn.bias_add(tf.nn.conv2d(x, tf.ones([1, 1, 4, 4]), 2, "SAME"), tf.ones([4])), x),
+    ],
+)
+def test_what_is_prepared_anew_is_what_a_call_runs(step):
+    """Grappler's optimizer of layouts, which changes nothing without a GPU, is left out."""
+    x = tf.ones([2, 4, 4, 4])
+    plain = executed_ops(tf.function(step).get_concrete_function(x), x)
+    with optimized_anew(grappler=True):
+        assert executed_ops(tf.function(step).get_concrete_function(x), x) == plain
+    assert sum(plain.values()) > 1

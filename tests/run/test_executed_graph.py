@@ -16,12 +16,14 @@ import tensorflow as tf
 
 from graphwright.errors import UnsupportedError
 from graphwright.ir.graph import Graph
-from graphwright.run.executed_graph import executed_graph, plain_op_type, read_executed_graph
+from graphwright.run import executed_graph as executed
+from graphwright.run.executed_graph import executed_graph, plain_op_type, read_executed_graph, recorded_graphs
 from graphwright.run.traced_step import TracedStep, resolve
 from graphwright.source.concrete_function import from_concrete_function
 from graphwright.source.private_tensorflow import collected_graphs
 from graphwright.step.example_inputs import preparable
 from graphwright.step.flatten import flat_step
+from graphwright.step.grappler_step import grappler_step
 from graphwright.step.targets import trace
 
 
@@ -111,6 +113,39 @@ def test_shapes_are_kept_for_the_next_call(training_step: tuple[Any, tuple[Any, 
     assert shapes
     again = graph_of(step, inputs, shapes=shapes)
     assert {v.name: v.shape for n in first.nodes for v in n.outputs} == {v.name: v.shape for n in again.nodes for v in n.outputs}
+
+
+def _biased(x: Any, w: Any) -> Any:
+    return tf.nn.relu(tf.nn.bias_add(tf.nn.conv2d(x, w, 1, "SAME"), w[0, 0, 0]))
+
+
+PREPARED: dict[str, Callable[[Any, Any], Any]] = {
+    "a filter whose gradient is merged with that of a bias": _biased,
+    "a pool that notes its maxima": lambda x, w: tf.nn.max_pool2d(_biased(x, w), 2, 2, "SAME"),
+    "products": lambda x, w: tf.matmul(tf.reshape(x, (-1, 3)), w[0, 0]),
+    "depthwise": lambda x, w: tf.nn.depthwise_conv2d(x, w[..., :2], (1, 1, 1, 1), "SAME"),
+}
+
+
+@pytest.mark.parametrize("name", PREPARED)
+def test_shapes_that_grapplers_graph_has_are_not_inferred_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = tf.Variable(tf.ones([3, 3, 3, 8]))
+
+    @tf.function
+    def step(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(PREPARED[name](x, kernel) ** 2)
+        kernel.assign_sub(tape.gradient(loss, kernel))
+        return loss
+
+    traced = trace(step, inputs=tf.ones([2, 8, 8, 3]))
+    flat = flat_step(traced)
+    records = recorded_graphs(traced, like=flat.graph)
+    optimized = grappler_step(traced, flat, records).found.graph
+    inferred = read_executed_graph(records, like=flat.graph)
+    monkeypatch.setattr(executed, "_infer", lambda *_: pytest.fail("shapes are inferred again"))
+    known = read_executed_graph(records, like=flat.graph, shapes={v.name: v.shape for n in optimized for v in n.outputs})
+    assert {v.name: v.shape for n in known for v in n.outputs} == {v.name: v.shape for n in inferred for v in n.outputs}
 
 
 def test_a_real_call_gives_the_same_nodes(training_step: tuple[Any, tuple[Any, ...], tf.Variable]) -> None:

@@ -28,7 +28,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 import graphwright as gw
 from graphwright.costs.baseline import read_costs, write_costs
 from graphwright.errors import GraphwrightError
-from graphwright.plan.files import read_cost_graph, write_full
+from graphwright.plan.files import read_cost_graph
 from graphwright.report.comparison import FIGURES, LayerFigures, StepCosts
 from graphwright.report.plan_file import load_plan
 from graphwright.reuse.feature_store import FeatureFolder
@@ -36,7 +36,6 @@ from graphwright.source.join_checkpoints import stored_values
 from graphwright.source.load import load
 from graphwright.source.write import write
 from tests.corpus.graphs import CORPUS
-from tests.plan.plan_graphs import random_graph
 
 BASES = ("frozen_graph", "graph_as_text", "graph_with_functions", "module_with_several_signatures", "table_from_a_file")
 BASES += ("tf1_loop", "tf1_variables", "tf1_table", "branches_and_loops", "tf1_sparse_signature", "custom_gradient", "keras_file")
@@ -182,7 +181,9 @@ def _costs(folder: Path) -> Path:
 
 
 def _planner(folder: Path) -> Path:
-    return write_full(random_graph(random.Random(1), 8), folder / "graph.json")
+    path, tasks = folder / "graph.json", [{"name": f"task_{k}", "time": 1.5, "nbytes": 8 * k} for k in range(8)]
+    path.write_text(json.dumps({"name": "graph", "tasks": tasks, "edges": [[k, k + 1] for k in range(7)], "order": list(range(8))}))
+    return path
 
 
 def _checkpoint(suffix: str) -> Callable[[Path], Path]:

@@ -8,10 +8,19 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph
 from graphwright.ir.signature import Signature
 from graphwright.ir.verify import verify
 from graphwright.source.graph_def import from_graph_def, to_graph_def
+from graphwright.source.shape_inference import infer_output_shapes
+
+
+def inferring(graph: Graph) -> Graph:
+    """The graph, with TensorFlow's rule for shapes, as `load` gives it."""
+    for body in bodies(graph):
+        body.shape_rule = infer_output_shapes
+    return graph
 
 
 def built(build: Callable[[], None], *, inputs: Mapping[str, str] | None = None, outputs: Mapping[str, str] | None = None) -> Graph:

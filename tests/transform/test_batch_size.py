@@ -12,7 +12,7 @@ import tensorflow as tf
 import graphwright as gw
 from graphwright.source.variable_values import variable_values
 from graphwright.transform.batch_size import change_batch_size
-from tests.transform.serving import random, serve, traced
+from tests.transform.serving import inferring, random, serve, traced
 
 pytestmark = pytest.mark.tensorflow
 
@@ -58,7 +58,7 @@ FUNCTIONS = (recurrent, made_of_constants, filled, with_a_free_dimension, in_a_b
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_each_row_stays_what_it_is(function, size):
     spec = tf.TensorSpec([3, 4, 2], tf.float32, "x")
-    graph, original = traced(function, spec), traced(function, spec)
+    graph, original = inferring(traced(function, spec)), traced(function, spec)
     change_batch_size(graph, size)
     x = random(5, 4, 2, seed=4)
     rows = serve(original, {"x": x[:3]})["output_0"]
@@ -97,7 +97,7 @@ def test_other_constants_that_begin_with_the_same_number_stay():
         return x @ tf.transpose(weights) + tf.reshape(tf.reduce_sum(x, 0) * 0.0, [1, 4, 2])[..., :1]
 
     spec = tf.TensorSpec([3, 4, 2], tf.float32, "x")
-    graph, original = traced(function, spec), traced(function, spec)
+    graph, original = inferring(traced(function, spec)), traced(function, spec)
     change_batch_size(graph, None)
     x = random(3, 4, 2)
     np.testing.assert_allclose(serve(graph, {"x": x})["output_0"], serve(original, {"x": x})["output_0"], rtol=1e-6)

@@ -18,7 +18,7 @@ from graphwright.transform.merge_models import merge_models
 from graphwright.transform.rename_interface import rename_inputs, rename_outputs
 from graphwright.transform.replace_op_type import replace_op_type
 from graphwright.transform.strip_training import strip_training
-from tests.transform.serving import built, random, serve, traced
+from tests.transform.serving import built, inferring, random, serve, traced
 
 pytestmark = pytest.mark.tensorflow
 v1 = tf.compat.v1
@@ -74,7 +74,7 @@ class TestBatchSize:
 
     @pytest.mark.parametrize("size", [None, 5])
     def test_a_fixed_size_is_freed_or_changed(self, size):
-        graph = self.fixed()
+        graph = inferring(self.fixed())
         change_batch_size(graph, size)
         assert graph.inputs[0].shape == (size, 2, 6)
         x = random(5, 2, 6, seed=4)
@@ -89,7 +89,7 @@ class TestBatchSize:
             serve(graph, {"a": A[:1], "b": B[:1]})
 
     def test_a_function_with_a_fixed_argument(self):
-        graph = traced(lambda x: tf.reshape(x, [1, 6]) * 2.0, tf.TensorSpec([1, 2, 3], tf.float32, "x"))
+        graph = inferring(traced(lambda x: tf.reshape(x, [1, 6]) * 2.0, tf.TensorSpec([1, 2, 3], tf.float32, "x")))
         change_batch_size(graph, None)
         x = random(4, 2, 3)
         np.testing.assert_array_equal(serve(graph, {"x": x})["output_0"], x.reshape(4, 6) * 2)

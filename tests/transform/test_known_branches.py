@@ -10,6 +10,7 @@ pytest.importorskip("tensorflow")
 import tensorflow as tf
 
 import graphwright as gw
+from graphwright.errors import UnsupportedError
 from graphwright.ir.constants import add_constant
 from graphwright.ir.edit.library import bodies, reached_functions
 from graphwright.ir.text import from_text
@@ -49,14 +50,14 @@ def normalized(x, training, resource):
     return x - tf.cond(training, update, lambda: tf.identity(mean))
 
 
-def saved_tf1(path, training, resource):
+def saved_tf1(path, training, resource, *, stated=True):
     with tf.Graph().as_default(), v1.Session() as session:
         x = v1.placeholder(tf.float32, [None, 4], "x")
         flag = training()
         y = normalized(x, flag, resource)
         y = tf.cond(flag, lambda: tf.nn.dropout(y, 0.5), lambda: y * 1.0)
         session.run(v1.global_variables_initializer())
-        v1.saved_model.simple_save(session, str(path), {"x": x, "training": flag}, {"y": y})
+        v1.saved_model.simple_save(session, str(path), {"x": x, **({"training": flag} if stated else {})}, {"y": y})
     return str(path)
 
 
@@ -93,6 +94,16 @@ def test_dropout_and_batch_norm_of_tf1(switches, tmp_path, flag, resource):
     _, updated = run_tf1(path, {"x": X, "training": True})
     np.testing.assert_allclose(run_tf1(str(tmp_path / "c"), {"x": X})[1], updated, rtol=1e-6)
     assert not np.array_equal(updated, mean)
+
+
+@pytest.mark.parametrize("name", ["training", "training:0"])
+def test_a_default_that_no_signature_states(switches, tmp_path, name):
+    path = saved_tf1(tmp_path / "a", lambda: v1.placeholder_with_default(False, [], "training"), True, stated=False)
+    graph = gw.load(path)
+    strip_training(graph, constants={name: False})
+    assert not {"Switch", "Merge", "RandomUniform"} & op_types(graph)
+    gw.write(graph, tmp_path / "b")
+    np.testing.assert_array_equal(run_tf1(str(tmp_path / "b"), {"x": X})[0], run_tf1(path, {"x": X})[0])
 
 
 def nested():
@@ -249,6 +260,12 @@ def test_functions_of_a_saved_model(tmp_path, mode):
     gw.write(graph, tmp_path / "b")
     served = tf.saved_model.load(str(tmp_path / "b"))
     function = served.signatures["serving_default"]
+    np.testing.assert_array_equal(function(x=tf.constant(X))["y"], expected)
+    assert (tmp_path / "b" / "saved_model.pb").stat().st_size < (tmp_path / "a" / "saved_model.pb").stat().st_size
+    with pytest.raises(UnsupportedError, match="AssignAddVariableOp"):
+        gw.freeze_variables(tmp_path / "a", out=tmp_path / "c")
+    gw.freeze_variables(tmp_path / "b", out=tmp_path / "c")  # nothing assigns any more
+    function = tf.saved_model.load(str(tmp_path / "c")).signatures["serving_default"]
     np.testing.assert_array_equal(function(x=tf.constant(X))["y"], expected)
     left = {n.op_type for name in reached_functions(graph, graph.nodes) for n in graph.functions[name].body.nodes}
     assert not {"Exp", "Square", "AssignAddVariableOp", "RandomUniform", "Case", "StatelessCase", "Sin"} & left

@@ -106,5 +106,5 @@ if __name__ == "__main__":
     if "--hide" in sys.argv:
         assert "tensorflow" not in sys.modules
         sys.meta_path = [Hidden if finder is PathFinder else finder for finder in sys.meta_path]
-    Path("model.pb").touch()
+    Path("model.pb").write_bytes(b"not read")
     print(json.dumps(answers()))  # noqa: T201

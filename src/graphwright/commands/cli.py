@@ -46,6 +46,7 @@ from graphwright.commands.inputs import (
     bytes_or_share,
     checked,
     load_target,
+    load_targets,
     names_in,
     parse_feeds,
     place_of_copies,
@@ -180,7 +181,9 @@ def optimize(
     ] = "train",
     max_overhead: Annotated[
         float | None,
-        typer.Option(help='With "--budget smallest": how much more time the plan may take, as estimated, as a share.', show_default="0.1"),
+        typer.Option(
+            min=0.0, help='With "--budget smallest": how much more time the plan may take, as estimated, as a share.', show_default="0.1"
+        ),
     ] = None,
     verify: Annotated[
         Literal["structure", "run"],
@@ -378,7 +381,7 @@ def verify(
     Each has its own variables, and runs from its own values.
     """
     feeds = parse_feeds(feed)
-    first, second = (load_target(target, runs=True) for target in (original, changed))
+    first, second = load_targets(original, changed, runs=True)
     found = gw.verify(first, second, feeds=feeds, mode=mode, batch=batch, steps=steps, rtol=rtol, atol=atol)
     if as_json:
         echo_json(found.to_json())

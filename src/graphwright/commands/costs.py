@@ -27,6 +27,7 @@ from graphwright.commands.inputs import (
     Target,
     bytes_in,
     load_target,
+    load_targets,
     names_in,
     parse_amount,
     parse_batches,
@@ -36,6 +37,7 @@ from graphwright.commands.inputs import (
     written_file,
 )
 from graphwright.commands.output import echo, print_result, write_html
+from graphwright.costs.baseline import read_costs
 from graphwright.errors import ArgumentError, printable
 
 _COLUMNS = (
@@ -161,7 +163,8 @@ def sweep(
     batches, feeds, fetched = parse_batches(batch), parse_open_feeds(feed), names_in(outputs)
     amount = None if budget is None else parse_amount(budget)
     plans = None if optimized is None else parse_amount(optimized, "optimized")
-    targets = [(name, load_target(name)) for name in (target, *(beside or ()))]
+    names = [target, *(beside or ())]
+    targets = zip(names, load_targets(*names), strict=True)
     from graphwright.costs.sweep import sweep as sweep_batches
 
     found = [
@@ -299,7 +302,7 @@ def compare(
 ) -> None:
     """Two steps side by side: peak, parameters, FLOPs, nodes, and the layers that differ."""
     feeds, fetched = parse_feeds(feed), names_in(outputs)
-    first_target, second_target = load_target(a), load_target(b)
+    first_target, second_target = load_targets(a, b)
     from graphwright.costs.compare import both_costs, compare_costs
 
     of_b = second_target, mode_b or mode, batch if batch_b is None else batch_b
@@ -343,6 +346,8 @@ def check(
         )
     if as_json:
         form = "json"
+    if baseline is not None:
+        read_costs(baseline)
     loaded = load_target(target)
     from graphwright.costs.check import check as run_check
 

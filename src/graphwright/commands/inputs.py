@@ -19,11 +19,13 @@ from typing import Annotated, Any, Literal
 import typer
 from typer import CallbackParam
 
-from graphwright.analyze.device_models import DEVICES, HERE
-from graphwright.errors import ArgumentError, located
+from graphwright.analyze.device_models import DEVICES, HERE, find_device
+from graphwright.errors import ArgumentError, FileFormatError, located
 from graphwright.files import check_file_for_user
 from graphwright.plan.budget import Budget
 from graphwright.report.progress import lines_every, lines_of_progress, shown, silent, tell
+from graphwright.source.keras_file import check_keras_archive
+from graphwright.source.model_folder import check_is_model, refuse_remote
 from graphwright.source.tensorflow_import import import_tensorflow, start_quietly
 from graphwright.source.tracebacks import user_code
 from graphwright.source.trust import check_trusted, trust
@@ -54,6 +56,12 @@ def checked(parameter: CallbackParam, path: Path | None) -> Path | None:
                 raise ArgumentError(f"{path} is a model or a program, and would be overwritten", remedy="name another file")
             check_file_for_user(path)
     return path
+
+
+def known_device(name: str) -> str:
+    """The name of a device, once it is known that there is a model of it."""
+    find_device(name)
+    return name
 
 
 def place_of_copies(text: str | None) -> str | None:
@@ -90,7 +98,11 @@ Outputs = Annotated[
 OrderOption = Annotated[Order, typer.Option("--order", help="Of operations: that of TensorFlow's executor, or the traced one.")]
 Device = Annotated[
     str,
-    typer.Option("--device", help=f"What peaks are for: {', '.join((HERE, *DEVICES))}; a GPU need not be there, see docs/devices.md."),
+    typer.Option(
+        "--device",
+        callback=known_device,
+        help=f"What peaks are for: {', '.join((HERE, *DEVICES))}; a GPU need not be there, see docs/devices.md.",
+    ),
 ]
 Html = Annotated[Path | None, written_file("Write the report to this file.", "--html")]
 Layers = Annotated[bool, typer.Option("--layers", help="Print the table of layers too.")]
@@ -159,24 +171,10 @@ def load_target(text: str, *, runs: bool = False) -> Any:
         ArgumentError: neither exists, or it is a file that is to be run and not trusted.
         MissingDependencyError: TensorFlow is not installed.
     """
-    path = path_of(text)
-    module_name, colon, attributes = ("", "", "") if path.exists() else text.rpartition(":")
-    imports = shared_option("imports") or ()
-    body, of_module, *_ = map(_statements, (text, module_name, *imports))
-    if body is not None:
-        raise ArgumentError("a Python file was given", where="argument TARGET", remedy=_one_of(text, _names(body)))
-    is_module = of_module is not None or re.fullmatch(r"(?!.*\.py$)\w+(\.\w+)*", module_name)
-    if not path.exists() and (not colon or not is_module or not re.fullmatch(r"\w+(\.\w+)*", attributes)):
-        raise ArgumentError(
-            f"there is no file or folder {module_name if module_name.endswith('.py') else text!r}",
-            where="argument TARGET",
-            remedy="give the path of a model, file.py:name or module:name, for example my_project.training:train_step",
-        )
-    if path.exists() and runs:
-        check_trusted(path, "running the model")  # before TensorFlow is loaded
+    path, module_name, attributes = _checked_target(text, runs=runs)
     tell("starting TensorFlow")
     start_quietly()
-    for name in imports:
+    for name in shared_option("imports") or ():
         _imported(name, "option --import")
     if path.exists():
         tell(f"reading {path.name}")
@@ -187,11 +185,45 @@ def load_target(text: str, *, runs: bool = False) -> Any:
             members: dict[str, Any] = getattr(found, "__dict__", {})  # no property is evaluated
             here = [name for name, value in members.items() if name[0] != "_" and not inspect.ismodule(value)]
             where = f"argument TARGET, {text!r}"
-            raise ArgumentError(f"{module_name!r} has no {attribute!r}", where=where, remedy=_one_of(module_name, here))
+            raise ArgumentError(f"{module_name!r} has no {attribute!r}", where=where, remedy=_one_of(module_name, here) if here else "")
         found = getattr(found, attribute)
     from graphwright.source.load import made_by
 
     return made_by(found)
+
+
+def load_targets(*texts: str, runs: bool = False) -> list[Any]:
+    """What several arguments name; all are checked before the first is loaded."""
+    for text in texts:
+        _checked_target(text, runs=runs)
+    return [load_target(text, runs=runs) for text in texts]
+
+
+def _checked_target(text: str, *, runs: bool) -> tuple[Path, str, str]:
+    """The path that a target may be, and else its module and the name in that, before TensorFlow is loaded."""
+    path = path_of(text)
+    if not path.exists():
+        refuse_remote(text)
+    module_name, colon, attributes = ("", "", "") if path.exists() else text.rpartition(":")
+    body, of_module, *_ = map(_statements, (text, module_name, *(shared_option("imports") or ())))
+    if body is not None:
+        raise ArgumentError("a Python file was given", where="argument TARGET", remedy=_one_of(text, _names(body)))
+    is_module = of_module is not None or re.fullmatch(r"(?!.*\.py$)\w+(\.\w+)*", module_name)
+    if not path.exists() and (not colon or not is_module or not re.fullmatch(r"\w+(\.\w+)*", attributes)):
+        raise ArgumentError(
+            f"there is no file or folder {module_name if module_name.endswith('.py') else text!r}",
+            where="argument TARGET",
+            remedy="give the path of a model, file.py:name or module:name, for example my_project.training:train_step",
+        )
+    if path.exists() and runs:
+        check_trusted(path, "running the model")
+    if path.is_dir():
+        check_is_model(path)
+    elif path.suffix == ".keras":
+        check_keras_archive(path)
+    elif path.is_file() and not path.stat().st_size:
+        raise FileFormatError("the file is empty", where=text)
+    return path, module_name, attributes
 
 
 def _statements(text: str) -> list[ast.stmt] | None:

@@ -29,7 +29,7 @@ _REMEDIES = {
     ErrorCode.FIXED_BATCH: "say which size is open, --feed {}=batch,SIZES, or give a target that leaves it open",
     ErrorCode.UNKNOWN_SIZE: "give the full shapes of the inputs, --feed {}=SIZES; a size that depends on data is stated by tf.ensure_shape "
     "behind that node",
-    ErrorCode.UNKNOWN_DTYPE: "give the dtype too: --feed {}=SIZES:int32",
+    ErrorCode.UNKNOWN_DTYPE: "give a shape that fits, and a dtype other than float32: --feed {}=SIZES:int32",
     ErrorCode.UNTRUSTED: "if you trust where it comes from, add --trust",
     ErrorCode.EXISTS: "add --overwrite",
 }
@@ -140,7 +140,8 @@ def _as_options(remedy: str) -> str:
     def options(feeds: re.Match[str]) -> str:
         return " ".join(f"--feed {name}=SIZES" for name in re.findall(r"'([^']*)': \(", feeds[0]))
 
-    return re.sub(r"feeds=\{(?:'[^']*': \(\.\.\.\)(?:, )?)+\}", options, remedy.replace("batch=...", "--batch N"))
+    plain = remedy.replace("batch=...", "--batch N").replace('allow="all"', "--allow all")
+    return re.sub(r"feeds=\{(?:'[^']*': \(\.\.\.\)(?:, )?)+\}", options, plain)
 
 
 def _in_options(remedy: str, command: Any) -> str:

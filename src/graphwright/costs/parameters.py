@@ -24,8 +24,9 @@ from graphwright.ir.graph import Graph, Value
 from graphwright.report.parameter_table import ParameterTable, SideEffect
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.concrete_function import from_concrete_function
-from graphwright.source.keras_file import KERAS_SUFFIXES, read_keras_file
+from graphwright.source.keras_file import read_keras_file
 from graphwright.source.load import load, made_by
+from graphwright.source.model_folder import KERAS_SUFFIXES
 from graphwright.source.package import Package
 from graphwright.source.private_tensorflow import traces_of
 from graphwright.source.stored_variables import stored_variables

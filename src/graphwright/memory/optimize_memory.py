@@ -389,8 +389,9 @@ def optimize_memory(
             both ways, compares all outputs and variables, and puts the variables back; it needs the memory of the original. False
             proves nothing.
         time_limit_s: seconds of processor time that the search for a plan may take; twice as many, or 5 s, where none is found before.
-            "split" and "transpose" get about as much again, so that they never cost what the default finds. To read the step, rewrite it,
-            simulate it as it is and compile it with XLA comes on top.
+            "split" and "transpose" get as much again at most, so that they never cost what the default finds. Where they find nothing
+            either, the step as it is has the longer search of the default. To read the step, rewrite it, simulate it as it is and compile
+            it with XLA comes on top.
         cache_dir: folder that keeps plans between runs; "default" is `$GRAPHWRIGHT_CACHE_DIR` or the user's cache folder,
             None keeps none.
         progress: called with the share done and a few words; by default a progress bar shows when planning lasts. What it raises ends

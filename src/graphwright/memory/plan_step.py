@@ -470,7 +470,8 @@ def _plain_peak(
     elif records.found is None:
         found, reason = None, f"not simulated{records.how}"
     else:
-        found, reason = plain_peak(target, flat.graph, tasks, records=records.found, roles=roles)
+        optimized = None if tasks.graph is flat.graph else tasks.graph
+        found, reason = plain_peak(target, flat.graph, tasks, records=records.found, roles=roles, optimized=optimized)
         if found is not None and "not counted" in found.how.get("not exact", ""):
             found, reason = None, f"not known: {found.how['not exact']}"
     return Obtained(found, reason if found else f"that of the order in which the step was traced; TensorFlow's own is {reason}")

@@ -24,17 +24,17 @@ def read_json(path: Path) -> Record:
     try:
         data: Any = json.loads(read_given(path).decode("utf-8"))
     except UnicodeDecodeError as error:
-        raise FileFormatError("is not UTF-8 text", where=str(path)) from error
+        raise FileFormatError("the file is not UTF-8 text", where=str(path)) from error
     except json.JSONDecodeError as error:
-        raise FileFormatError(f"is not JSON: {error.msg}", where=f"{path}, line {error.lineno}, column {error.colno}") from error
+        raise FileFormatError(f"the file is not JSON: {error.msg}", where=f"{path}, line {error.lineno}, column {error.colno}") from error
     except RecursionError as error:
-        raise FileFormatError("is nested too deeply", where=str(path), cause="the file was made to do harm") from error
+        raise FileFormatError("the file is nested too deeply", where=str(path), cause="the file was made to do harm") from error
     except ValueError as error:
         if isinstance(error, FileFormatError):
             raise
-        raise FileFormatError("holds a number of thousands of digits", where=str(path)) from error  # which Python refuses to read
+        raise FileFormatError("the file holds a number of thousands of digits", where=str(path)) from error  # which Python refuses to read
     if not isinstance(data, dict):
-        raise FileFormatError(f"holds a {type(data).__name__}, not an object", where=str(path))
+        raise FileFormatError(f"the file holds a {type(data).__name__}, not an object", where=str(path))
     return Record(path, data)
 
 
@@ -93,12 +93,6 @@ class Record:
         value = self.value(name) if default is None else self.data.get(name, default)
         if not isinstance(value, str) or any("\ud800" <= character <= "\udfff" for character in value):
             raise self.fail(name, f"must be text of whole characters, it is {value!a:.60}")
-        return value
-
-    def flag(self, name: str) -> bool:
-        value = self.value(name)
-        if not isinstance(value, bool):
-            raise self.fail(name, f"must be true or false, it is {value!r:.60}")
         return value
 
     def indices(self, name: str, count: int) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from graphwright.report.units import format_bytes
 SuggestionKind = Literal["plan", "plan, all verbs", "batch", "bfloat16", "optimizer"]
 
 
-KINDS: Mapping[str, str] = {"plan": "plan", "plan, all verbs": "plan with splits", "bfloat16": "bfloat16"}
+KINDS: Mapping[str, str] = {"plan": "plan", "plan, all verbs": "split", "bfloat16": "bfloat16"}
 """Kinds of suggestions as the first screen calls them; it names others by what they change."""
 
 
@@ -115,7 +115,7 @@ class Advice(Printed):
 
 def short(suggestion: Suggestion) -> str:
     """What is changed, in a word or three."""
-    return KINDS.get(suggestion.kind) or suggestion.what.partition(" instead")[0].removeprefix("a ").removeprefix("train with ")
+    return KINDS.get(suggestion.kind) or suggestion.what.partition(" instead")[0].replace("a batch of", "batch").removeprefix("train with ")
 
 
 def ranked(suggestions: list[Suggestion]) -> tuple[Suggestion, ...]:

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 from graphwright.report.comparison import FIGURES, LAYER_FIGURES, Comparison, LayerPair
 from graphwright.report.page import page_data, render_page
 from graphwright.report.results import ROLES, Role, Timeline
-from graphwright.report.summary import NO_LAYER, live_groups
-from graphwright.report.tables import Column, Table, layer_href, signed, tabulated
+from graphwright.report.summary import live_groups
+from graphwright.report.tables import Column, Table, signed, tabulated
 from graphwright.report.terminal_comparison import comparison_verdict, difference_column, figure_columns
 from graphwright.report.timeline_chart import chart_words
 from graphwright.report.units import format_bytes, format_count
-
-_CHARTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
-    ("Residuals, kept for the backward pass", "residual_bytes", format_bytes),
-    ("Live at the peak", "peak_share_bytes", format_bytes),
-)
-_BARS = 14
 
 
 def comparison_page(compared: Comparison) -> str:
@@ -46,10 +41,6 @@ def comparison_page(compared: Comparison) -> str:
         peaks=_stacked(timelines),
         roles=tabulated("table-roles", "Peak by role", "What is live at the peak of each step", held, _held_columns(timelines)),
         live=_live_table(compared.layers, timelines),
-        bars=[
-            (f"{title}: the layers with most, in the order in which they run", _paired(compared.layers, figure, form))
-            for title, figure, form in _CHARTS
-        ],
         layers=_layer_table(compared.layers),
         charts=[chart_words(*chart) for chart in charts],
         origins=list({**compared.a.how, **compared.b.how}.items()),
@@ -111,19 +102,6 @@ def _live_table(pairs: Sequence[LayerPair], timelines: Mapping[str, Timeline]) -
     return tabulated("table-live-groups", "Live at the peak, by layer and role", caption, ordered, columns, lambda held: held.layer)
 
 
-def _paired(pairs: Sequence[LayerPair], figure: str, form: Callable[[Any], str]) -> list[dict[str, Any]]:
-    """The layers with most of a figure in either step, in the order in which they run; shares are of the largest in the chart."""
-    amounts = [(pair.name, [0 if layer is None else getattr(layer, figure) for layer in (pair.a, pair.b)]) for pair in pairs]
-    kept = sorted((item for item in amounts if max(item[1]) > 0), key=lambda item: -max(item[1]))[:_BARS]
-    longest = max((max(both) for _, both in kept), default=1)
-    chosen = {name for name, _ in kept}
-    return [
-        {"label": name or NO_LAYER, "href": layer_href(name), "texts": [*map(form, both)], "shares": [one / longest for one in both]}
-        for name, both in amounts
-        if name in chosen
-    ]
-
-
 def _layer_table(pairs: Sequence[LayerPair]) -> Table:
     order = {"changed": 0, "added": 1, "removed": 2, "same": 3}
     columns: list[Column[LayerPair]] = [
@@ -133,14 +111,19 @@ def _layer_table(pairs: Sequence[LayerPair]) -> Table:
     for name, figure in reversed(list(LAYER_FIGURES.items())):  # memory first, and of both steps
         optional = name != "peak_share_bytes"
         less_asked = name in ("nodes", "parameters")
-        columns = [
-            *columns,
-            Column(f"{figure.label} A", lambda pair, name=name: getattr(pair.a, name, math.nan), figure.format, optional=optional),
-            Column(
-                f"{figure.label} B", lambda pair, name=name: getattr(pair.b, name, math.nan), figure.format, optional=optional, wide=True
-            ),
-            replace(difference_column(name, f"{figure.label}, change"), optional=name == "nodes", wide=less_asked),
-        ]
+        for letter in "AB":
+            of = attrgetter(letter.lower())
+            columns.append(
+                Column(
+                    f"{figure.label} {letter}",
+                    lambda pair, of=of, name=name: getattr(of(pair), name, math.nan),
+                    figure.format,
+                    optional=optional,
+                    wide=letter == "B",
+                    bar=True,
+                )
+            )
+        columns.append(replace(difference_column(name, f"{figure.label}, change"), optional=name == "nodes", wide=less_asked))
     counts = {change: sum(pair.change == change for pair in pairs) for change in order}
     caption = ", ".join(f"{format_count(count)} {change}" for change, count in counts.items() if count) or "no layers"
     shown = sorted(pairs, key=lambda pair: order[pair.change])

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
 
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.walk import topological_order
@@ -53,11 +52,8 @@ def served_tree(graph: Graph, picture: ServedPicture) -> tuple[Part, dict[Node, 
     return _finished(root), leaves
 
 
-def scope_tree(graph: Graph, *, scope: str = "", name_of: Callable[[Node], str] = lambda node: node.name) -> tuple[Part, dict[Node, Part]]:
+def scope_tree(graph: Graph, *, scope: str = "") -> tuple[Part, dict[Node, Part]]:
     """The root of the tree and the leaf of each node; only nodes below `scope`, where it is given.
-
-    Args:
-        name_of: what a node is shown as.
 
     >>> from graphwright.ir.graph import Graph
     >>> g = Graph("g")
@@ -71,7 +67,7 @@ def scope_tree(graph: Graph, *, scope: str = "", name_of: Callable[[Node], str] 
     leaves: dict[Node, Part] = {}
     prefix = f"{scope}/" if scope else ""
     for node in topological_order(graph):
-        name = name_of(node)
+        name = node.name
         if not name.startswith(prefix):
             continue
         place, _, label = name.removeprefix(prefix).rpartition("/")
@@ -154,28 +150,15 @@ def _group(part: Part) -> None:
         part.parts = groups
 
 
-def opened(root: Part, *, limit: int, wanted: Iterable[str] = ()) -> set[Part]:
-    """Scopes to show open: those named and the ones around them, then the smallest ones while at most `limit` boxes are seen."""
+def opened(root: Part, wanted: Iterable[str] = ()) -> set[Part]:
+    """Scopes to show open: those named and the ones around them."""
     names = set(wanted)
     open_parts = {root}
-    order = root.all_parts()
-    for part in order:
-        if part.path in names and part.parts:
-            above: Part | None = part
-            while above is not None:
-                open_parts.add(above)
-                above = above.parent
-    seen = sum(len(part.parts) for part in open_parts)
-    numbers = {part: k for k, part in enumerate(order)}
-    closed = [(len(c.parts), numbers[c], c) for part in open_parts for c in part.parts if c.parts and c not in open_parts]
-    heapify(closed)
-    while closed and seen + closed[0][0] <= limit:
-        count, _, smallest = heappop(closed)
-        open_parts.add(smallest)
-        seen += count
-        for child in smallest.parts:
-            if child.parts:
-                heappush(closed, (len(child.parts), numbers[child], child))
+    for part in root.all_parts():
+        above: Part | None = part if part.path in names and part.parts else None
+        while above is not None:
+            open_parts.add(above)
+            above = above.parent
     return open_parts
 
 
@@ -187,15 +170,3 @@ def visible(part: Part, open_parts: set[Part]) -> Part:
             shown = above
         above = above.parent
     return shown
-
-
-def edges_between(leaves: dict[Node, Part], open_parts: set[Part]) -> dict[tuple[Part, Part], bool]:
-    """The pairs of boxes with an edge from one to the other, and whether these are control edges only."""
-    boxes = {node: visible(leaf, open_parts) for node, leaf in leaves.items()}
-    edges: dict[tuple[Part, Part], bool] = {}
-    for node, box in boxes.items():
-        for before, is_control in [*((v.producer, False) for v in node.inputs), *((c, True) for c in node.control_inputs)]:
-            if before in boxes and boxes[before] is not box:
-                key = boxes[before], box
-                edges[key] = edges.get(key, True) and is_control
-    return edges

@@ -1,49 +1,51 @@
 """What a page's script draws a graph from: nodes with their inputs by number, and the tree of scopes over them.
 
-Of a graph with very many nodes the smallest scopes stay closed for good: each is one node that says what is in it. So the page's
-size has a bound, and it still shows the whole graph.
+A report shows the way from inputs to outputs first. Of a graph with very many nodes it shows no more than that, so that the page's size
+has a bound; a drawing of its own (`graphwright.draw`) has all.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import Any
 
-from graphwright.analyze.layers import GRADIENT_SCOPES, blocks
+from graphwright.analyze.flops import flop_rule
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.values import MAY_BE_FED, is_constant
 from graphwright.ir.traits.variables import VARIABLES
-from graphwright.ir.walk import topological_order
 from graphwright.report.attribute_text import attribute_text
-from graphwright.report.drawing_tree import Part, edges_between, opened, scope_tree, served_tree, visible
+from graphwright.report.drawing_tree import Part, opened, scope_tree, served_tree
 from graphwright.report.results import Inspection, NodeCost
-from graphwright.report.served_picture import ServedPicture
+from graphwright.report.served_picture import ServedPicture, served_picture
 from graphwright.report.units import format_count, printable, shorten_middle
 
 REPORT_NODES = 15_000
-"""A report's graph has at most about so many boxes; a drawing of its own (`graphwright.draw`) has all."""
+"""A graph with more nodes is left out of a report."""
 
 _MOST_NODES = 200_000
-_APART = GRADIENT_SCOPES | {"recomputed"}
-_SUMMED = "(scope)"
 _NO_COST = NodeCost("", 0.0, 0.0, 0.0)
+_HUES = {
+    **dict.fromkeys(("convolution", "matrix product", "recurrent", "fused"), 0),
+    **dict.fromkeys(("normalization", "pooling", "reduction", "softmax and losses"), 1),
+    "element by element": 2,
+}
+"""Colors of boxes by family of FLOP rules, as the page's script numbers them; 3 for all others."""
 
 
 def graph_view(graph: Graph, title: str, scope: str = "", open_scopes: tuple[str, ...] = ()) -> dict[str, Any]:
     """One graph with all of its nodes and their attributes."""
     root, leaves = checked_tree(graph, scope)
     line = _line_of(graph)
-    return _view(title, root, leaves, opened(root, limit=0, wanted=open_scopes), lambda node: line(node) | _attributes(node))
+    return _view(title, root, leaves, opened(root, open_scopes), lambda node: line(node) | _attributes(node))
 
 
-def served_view(graph: Graph, picture: ServedPicture, title: str) -> dict[str, Any]:
-    """What a picture shows of a graph: layers, shapes, and the weights of each operation."""
+def served_view(graph: Graph, picture: ServedPicture, title: str, inspection: Inspection | None = None) -> dict[str, Any]:
+    """What a picture shows of a graph: layers, shapes, and the weights of each operation; with costs where it was inspected."""
     root, leaves = served_tree(graph, picture)
     numbers = {node: k for k, node in enumerate(leaves)}
     nodes: list[list[Any]] = []
@@ -54,70 +56,41 @@ def served_view(graph: Graph, picture: ServedPicture, title: str) -> dict[str, A
         name = picture.names[node]
         attributes = line(node) | _attributes(node) | ({"node": node.name} if name != node.name else {})
         nodes.append([name, node.op_type, kind, read, [], types_text(node), attributes, picture.weights[node]])
-    return _numbered(title, nodes, _tree_data(root, {leaf: numbers[node] for node, leaf in leaves.items()}, {root})) | {"served": True}
+    view = _numbered(title, nodes, _tree_data(root, {leaf: numbers[node] for node, leaf in leaves.items()}, {root})) | {"served": True}
+    return view if inspection is None else view | _costs(inspection, leaves)
 
 
-def inspected_view(inspection: Inspection, *, node_limit: int = REPORT_NODES) -> dict[str, Any] | None:
-    """The graph of an inspection with costs on its nodes, or None without one or where it is too large."""
+def inspected_views(inspection: Inspection, *, node_limit: int = REPORT_NODES) -> list[dict[str, Any]]:
+    """The graph of an inspection with costs on its nodes, from inputs to outputs and whole; nothing where it is too large."""
     graph = inspection.graph
-    if graph is None or not len(graph) or len(graph) > _MOST_NODES:
-        return None
-    names, blocked = _shown_names(graph, inspection)
-    root, leaves = scope_tree(graph, name_of=lambda node: blocked.get(node, names[node]))
-    whole = len(leaves) <= node_limit
-    closed: dict[Node, Part] = {}
-    if not whole:
-        open_parts = opened(root, limit=node_limit)
-        closed = {node: box for node, leaf in leaves.items() if (box := visible(leaf, open_parts)) is not leaf}
-        view = _view_of_boxes(inspection.name, root, leaves, open_parts)
-    else:
-        view = _view(
-            inspection.name, root, leaves, {root}, lambda n: {k: text for k, text in _attributes(n).items() if k in _TELLING}, names
-        )
+    picture = None if graph is None else served_picture(graph)
+    views: list[dict[str, Any]] = []
+    if graph is not None and picture is not None and len(picture.inputs) <= node_limit:
+        views.append(served_view(graph, picture, "from inputs to outputs", inspection))
+    if graph is not None and 0 < len(graph) <= node_limit:
+        root, leaves = scope_tree(graph)
+        view = _view("all nodes", root, leaves, {root}, lambda n: {k: text for k, text in _attributes(n).items() if k in _TELLING})
+        views.append(view | _costs(inspection, leaves))
+    return views
+
+
+def _costs(inspection: Inspection, nodes: Iterable[Node]) -> dict[str, Any]:
+    """The costs of nodes, and the layer of each."""
     layers: dict[str, int] = {}
-    figures: dict[str, list[float]] = {"flops": [], "moved": [], "time": [], "peak": []}
+    rows: list[tuple[float, ...]] = []
     number_of_layer: list[int] = []
     at_peak = Counter[str]()
     for buffer in inspection.timeline.live_at_peak:
         at_peak[buffer.name.rpartition(":")[0] or buffer.name] += buffer.nbytes
     time_of = attrgetter("estimated_time_s" if inspection.profile is None else "measured_time_s")
-    boxes: dict[Part, list[Node]] = {}
-    for node, leaf in leaves.items():
-        boxes.setdefault(closed.get(node, leaf), []).append(node)
-    for nodes in boxes.values():
-        costs = [inspection.nodes.get(node.name, _NO_COST) for node in nodes]
-        number_of_layer.append(layers.setdefault(costs[0].layer, len(layers)))
-        figures["flops"].append(sum(c.flops for c in costs))
-        figures["moved"].append(sum(c.bytes_moved for c in costs))
-        figures["time"].append(round(sum(filter(math.isfinite, map(time_of, costs))), 9))
-        figures["peak"].append(sum(at_peak[node.name] for node in nodes))
-    view |= {"costs": {name: [int(f) if f == int(f) else f for f in row] for name, row in figures.items()}}
-    view |= {"layers": list(layers), "layerOf": number_of_layer, "nodeCount": len(leaves), "boxCount": len(boxes)}
-    return view
-
-
-def _shown_names(graph: Graph, inspection: Inspection) -> tuple[dict[Node, str], dict[Node, str]]:
-    """Each node behind its layer, what is made for gradients apart; and of those in a block of layers, the same with the block."""
-    costs = ((node, inspection.nodes.get(node.name)) for node in topological_order(graph))
-    layer = {node: cost.layer for node, cost in costs if cost is not None and cost.layer}
-    forward = (of for node, of in layer.items() if node.name.partition("/")[0] not in _APART)
-    in_order = dict.fromkeys(of.partition("/")[0] for of in (*forward, *layer.values()))
-    block = blocks(list(in_order))
-    names, blocked = {node: node.name for node in graph.nodes}, dict[Node, str]()
-    for node, of in layer.items():
-        if "/" in node.name:
-            first, top = node.name.partition("/")[0], of.partition("/")[0]
-            apart, own = [first] * (first in _APART), [of, *_inside(of, node.name)]
-            names[node] = "/".join([*apart, *own])
-            if top in block:
-                blocked[node] = "/".join([*apart, block[top], *own])
-    return names, blocked
-
-
-def _inside(layer: str, name: str) -> list[str]:
-    """The end of a name, from the layer on that it lies in."""
-    parts, scope = name.split("/"), re.compile(re.escape(layer.rpartition("/")[2]) + r"(_\d+)?")
-    return parts[next((k for k in range(len(parts) - 1, 0, -1) if scope.fullmatch(parts[k - 1])), -1) :]
+    for node in nodes:
+        cost = inspection.nodes.get(node.name, _NO_COST)
+        number_of_layer.append(layers.setdefault(cost.layer, len(layers)))
+        time_s = time_of(cost) if math.isfinite(time_of(cost)) else 0.0
+        rows.append((cost.flops, cost.bytes_moved, round(time_s, 9), at_peak[node.name]))
+    columns = [[int(f) if f == int(f) else f for f in column] for column in zip(*rows, strict=True)]
+    costs = dict(zip(("flops", "moved", "time", "peak"), columns, strict=False))
+    return {"costs": costs, "layers": list(layers), "layerOf": number_of_layer}
 
 
 def checked_tree(graph: Graph, scope: str) -> tuple[Part, dict[Node, Part]]:
@@ -159,33 +132,14 @@ def _view(
     leaves: Mapping[Node, Part],
     open_parts: set[Part],
     attributes: Callable[[Node], dict[str, str]],
-    names: Mapping[Node, str] | None = None,
 ) -> dict[str, Any]:
     numbers = {node: k for k, node in enumerate(leaves)}
     nodes: list[list[Any]] = []
     for node in leaves:
         inputs = [numbers.get(v.producer, v.name) for v in node.inputs]
         controls = [numbers[c] for c in node.control_inputs if c in numbers]
-        name, own = leaves[node].path if names is None else names[node], attributes(node)
-        own = own if name == node.name else own | {"node": node.name}
-        nodes.append([name, node.op_type, kind_of(node), inputs, controls, types_text(node), own])
+        nodes.append([leaves[node].path, node.op_type, kind_of(node), inputs, controls, types_text(node), attributes(node)])
     return _numbered(title, nodes, _tree_data(root, {leaf: numbers[node] for node, leaf in leaves.items()}, open_parts))
-
-
-def _view_of_boxes(title: str, root: Part, leaves: dict[Node, Part], open_parts: set[Part]) -> dict[str, Any]:
-    """As `_view`, with a closed scope as one node."""
-    boxes = list(dict.fromkeys(visible(leaf, open_parts) for leaf in leaves.values()))
-    numbers = {box: k for k, box in enumerate(boxes)}
-    nodes: list[list[Any]] = []
-    for box in boxes:
-        node = box.node
-        if node is None:
-            nodes.append([box.path, _SUMMED, 4, [], [], f"{format_count(box.node_count)} nodes", {}])
-        else:
-            nodes.append([box.path, node.op_type, kind_of(node), [], [], types_text(node), {}])
-    for (before, after), only_control in edges_between(leaves, open_parts).items():
-        nodes[numbers[after]][4 if only_control else 3].append(numbers[before])
-    return _numbered(title, nodes, _tree_data(root, numbers, {root}))
 
 
 def _numbered(title: str, nodes: list[list[Any]], tree: list[Any]) -> dict[str, Any]:
@@ -193,7 +147,8 @@ def _numbered(title: str, nodes: list[list[Any]], tree: list[Any]) -> dict[str, 
     ops: dict[str, int] = {}
     for node in nodes:
         node[1] = ops.setdefault(node[1], len(ops))
-    return {"title": printable(title), "ops": list(ops), "nodes": nodes, "tree": tree}
+    families = (rule.family if (rule := flop_rule(op_type)) is not None else "" for op_type in ops)
+    return {"title": printable(title), "ops": list(ops), "hues": [_HUES.get(name, 3) for name in families], "nodes": nodes, "tree": tree}
 
 
 def _tree_data(root: Part, numbers: Mapping[Part, int], wanted: set[Part]) -> list[Any]:

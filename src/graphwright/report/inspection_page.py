@@ -9,7 +9,7 @@ from typing import Any
 from graphwright.analyze.measurement import Measurement
 from graphwright.plain import fields_json
 from graphwright.report.advice import Advice, Suggestion, price_text
-from graphwright.report.graph_data import inspected_view
+from graphwright.report.graph_data import inspected_views
 from graphwright.report.measured_chart import measured_tracks, profile_tracks
 from graphwright.report.page import page_data, render_page
 from graphwright.report.profile_chart import profile_data, profile_summary, run_table
@@ -19,14 +19,12 @@ from graphwright.report.summary import (
     NO_LAYER,
     chart_top_bytes,
     decision_totals,
-    inspection_comparisons,
     inspection_facts,
     inspection_verdict,
     layers_by_share,
     live_groups,
     measured_overhead,
     origins,
-    plan_comparisons,
     plan_facts,
     plan_tone,
     plan_verdict,
@@ -41,7 +39,7 @@ def inspection_page(inspection: Inspection) -> str:
     timeline = inspection.timeline
     roofline = make_roofline(inspection)
     profile = inspection.profile if inspection.profile is not None and inspection.profile.runs else None
-    graph = inspected_view(inspection)
+    graphs = inspected_views(inspection)
     tracks = measured_tracks(("measured", "Measured", inspection.measured)) or (profile_tracks(profile) if profile else [])
     peaks = _peaks(("", inspection.peak_bytes, inspection.measured, "before"))
     title = "" if inspection.peak_bytes == timeline.peak_bytes and not tracks else _title("Predicted", inspection.peak_bytes, timeline)
@@ -52,7 +50,7 @@ def inspection_page(inspection: Inspection) -> str:
         tabs.append(("step", "Timeline"))
     if roofline or inspection.op_types:
         tabs.append(("roofline", "Roofline" if roofline else "Op types"))
-    if graph:
+    if graphs:
         tabs.append(("graph", "Graph"))
     return render_page(
         "inspection.html",
@@ -66,7 +64,6 @@ def inspection_page(inspection: Inspection) -> str:
         verdict=inspection.advice.verdict if inspection.advice else inspection_verdict(inspection),
         tone="neutral" if not inspection.advice else "good" if inspection.advice.fits else "bad",
         facts=inspection_facts(inspection),
-        comparisons=inspection_comparisons(inspection),
         origins=origins(inspection),
         bars=_bars(peaks, inspection.resident_bytes),
         markers=_markers([*memory, ("lower bound", inspection.lower_bound_bytes)], _longest(peaks)),
@@ -81,9 +78,8 @@ def inspection_page(inspection: Inspection) -> str:
         timed=profile is not None,
         profile_words=profile_summary(profile) if profile else "",
         runs=run_table(profile) if profile else None,
-        graph=graph,
+        graphs=[view["title"] for view in graphs],
         graph_time="measured time" if profile else "estimated time",
-        graph_words=_graph_words(graph) if graph else "",
         data=page_data(
             inspection.peak_bytes,
             inspection.advice.memory_bytes if inspection.advice else None,
@@ -93,7 +89,7 @@ def inspection_page(inspection: Inspection) -> str:
             roofline=_roofline_data(roofline) if roofline else None,
             timeWords="measured time" if profile else "estimated time",
             profile=profile_data(profile) if profile else None,
-            graph=graph,
+            graphs=graphs,
         ),
     )
 
@@ -131,7 +127,6 @@ def plan_page(plan: MemoryPlan) -> str:
         verdict=plan_verdict(plan),
         tone=plan_tone(plan),
         facts=plan_facts(plan),
-        comparisons=plan_comparisons(plan),
         origins=origins(plan),
         bars=_bars(peaks, plan.resident_bytes),
         markers=_markers([("budget", plan.budget_bytes), ("lower bound", plan.lower_bound_bytes)], _longest(peaks)),
@@ -259,11 +254,3 @@ def _roofline_data(roofline: Roofline) -> dict[str, Any]:
         "layers": [{**_point(p), "name": p.name or NO_LAYER, "layer": p.name} for p in roofline.layers],
         "opTypes": [_point(p) for p in roofline.op_types],
     }
-
-
-def _graph_words(graph: dict[str, Any]) -> str:
-    nodes, boxes = graph["nodeCount"], graph["boxCount"]
-    text = f"{format_count(nodes)} operations. Scopes are closed at first."
-    if boxes < nodes:
-        text += f" To bound the size of this page, {format_count(nodes - boxes)} of them are summed up in scopes that stay closed."
-    return text

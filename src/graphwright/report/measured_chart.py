@@ -55,7 +55,7 @@ class Track:
 def measured_tracks(*measured: tuple[str, str, Measurement | None]) -> list[Track]:
     """Of measurements, each with its id on the page and its title; those that know no times are left out."""
     note = (
-        "Given out by TensorFlow's allocator in a process of its own, with scratch of kernels, but not what they ask of malloc. "
+        "Allocated by TensorFlow in a process of its own, with scratch of kernels, but not what they ask of malloc. "
         "Recording slows the step, so the times are longer than those measured without it."
     )
     known = [(identity, title, m) for identity, title, m in measured if m is not None and m.times_s]
@@ -68,8 +68,8 @@ def profile_tracks(profile: StepProfile) -> list[Track]:
     strip = " The strip below says which phase most of the time of operations goes to; operations of another one may run early or late."
     found: list[Track] = []
     for k, track in enumerate(t for t in profile.memory if t.times_ns):
-        before = f"{format_bytes(track.resident_bytes)} were there before" if track.resident_bytes else "what was there before is not known"
-        note = f"Given out by the allocator {track.allocator}; {before}.{strip if spans else ''}"
+        before = f"; {format_bytes(track.resident_bytes)} of it before the step" if track.resident_bytes else " on top of what was there"
+        note = f"Allocated by {track.allocator}{before}.{strip if spans else ''}"
         times_s = [when * 1e-9 for when in track.times_ns]
         found.append(Track(f"measured-{k}", f"Measured, {track.device}", times_s, track.bytes_in_use, max(end_s, times_s[-1]), note, spans))
     return found

@@ -23,7 +23,7 @@ from graphwright.errors import printable
 from graphwright.files import file_for_user
 from graphwright.report.measured_chart import Track
 from graphwright.report.results import ROLES, Timeline
-from graphwright.report.summary import NO_LAYER, NOT_MEASURED, NOT_PREDICTED
+from graphwright.report.summary import NO_LAYER
 from graphwright.report.timeline_chart import Words, timeline_data
 from graphwright.report.units import format_bytes, format_count, format_flops, format_percent, format_time, glue_units
 
@@ -49,8 +49,6 @@ def render_page(template: str, scripts: Sequence[str] = (), styles: Sequence[str
         .render(
             values,
             packed=packed(values["data"]),
-            not_measured=NOT_MEASURED,
-            not_predicted=NOT_PREDICTED,
             style=Markup("\n".join(source(name) for name in (*_STYLES, *styles))),
             script=Markup("\n".join(source(name) for name in (*_SCRIPTS, *scripts, "start.js"))),
         )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import Any
 
 from graphwright.analyze.step_profile import OpRun, StepProfile
 from graphwright.report.tables import Column, Table, tabulated
-from graphwright.report.units import format_bytes, format_count, format_percent, format_time
+from graphwright.report.units import counted, format_bytes, format_count, format_time
 
 RUN_LIMIT = 20_000
 """Of more op runs the shortest are left out of the chart, and the page says so."""
@@ -53,14 +52,8 @@ def profile_data(profile: StepProfile) -> dict[str, Any]:
 
 def profile_summary(profile: StepProfile) -> str:
     """The chart in words."""
-    busy: dict[str, int] = defaultdict(int)
-    for run in profile.runs:
-        busy[_lane(run)] += run.end_ns - run.start_ns
-    end = max((run.end_ns for run in profile.runs), default=0) - min((run.start_ns for run in profile.runs), default=0)
-    busiest = sorted(busy.items(), key=lambda item: -item[1])[:6]
-    shares = ", ".join(f"{lane} {format_percent(spent / end)}" for lane, spent in busiest) if end else ""
-    text = f"{format_count(len(profile.runs))} runs of operations on {format_count(len(busy))} threads in "
-    text += format_time(profile.step_time_s) + (f"; busy: {shares}." if shares else ".")
+    threads = len({_lane(run) for run in profile.runs})
+    text = f"{format_count(len(profile.runs))} runs of operations on {counted(threads, 'thread')} in {format_time(profile.step_time_s)}."
     if profile.runs:
         longest = max(profile.runs, key=lambda run: run.end_ns - run.start_ns)
         text += f" The longest is {profile.layers.words(longest.name)} ({longest.op_type}) at {format_time(longest.time_s)}."

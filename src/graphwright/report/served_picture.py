@@ -73,9 +73,10 @@ def served_picture(graph: Graph) -> ServedPicture | None:
     wanted: dict[str, Value] = {}
     if name is not None:
         given, wanted = dict(graph.signatures[name].inputs), dict(graph.signatures[name].outputs)
-    given = given or {value.producer.name: value for value in graph.inputs or _placeholders(graph)}
+    given = given or {value.producer.name: value for value in graph.inputs or _placeholders(graph) if not _is_variable(value.producer)}
     fed = [value.producer for value in given.values()]
-    wanted = wanted or {value.name: value for value in graph.outputs or _ends(fed)}
+    trains = any(in_gradient_scope(node.name) for node in graph.nodes)  # it may return metrics, which lead to nothing that is fed
+    wanted = wanted or {value.name: value for value in (not trains and graph.outputs) or _ends(fed)}
     try:
         wanted, own = _inlined(graph, wanted)
     except GraphwrightError:  # a function that is missing, or calls itself: the whole graph is drawn as it is
@@ -191,12 +192,14 @@ def _weights(value: Value, called: Mapping[Node, str]) -> list[str]:
 
 def _name(node: Node) -> str:
     """What a variable is called by the user, and everything else by the graph."""
+    for variable in (node.graph.variables[value] for value in node.outputs if value in node.graph.variables):
+        return variable.name
     called = node.attrs.get("shared_name") if node.op_type in VARIABLES else None
     return called.decode(errors="replace") if isinstance(called, bytes) and called else node.name
 
 
 def _layers(graph: Graph, names: Mapping[Node, str]) -> Layers:
-    variables = [_name(node) for node in graph.nodes if node.op_type in VARIABLES]
+    variables = [_name(node) for node in graph.nodes if node.op_type in VARIABLES] or [v.name for v in graph.variables.values()]
     return layers_by_names(names.values(), variables) if variables else find_layers(graph)
 
 
@@ -230,10 +233,12 @@ def _beside_layers(place: Mapping[Node, str], names: Mapping[Node, str]) -> dict
 def _alike(place: Mapping[Node, str]) -> dict[str, str]:
     """The box for layers that follow each other and are made of the same, with the same shapes and the same names but for numbers."""
     made_of: dict[str, list[object]] = {}
-    for node, layer in place.items():
+    for number, (node, layer) in enumerate(place.items()):
         top, *inside = re.sub(r"\d+", "", layer).split("/")
         if layer:
             own = node.op_type, inside, [value.shape for value in node.outputs]
             made_of.setdefault(layer.partition("/")[0], [top]).append(own)
+        elif any(place.get(value.producer) for value in node.inputs):  # an operation between two layers
+            made_of[f" {number}"] = [number]
     runs = [list(run) for _, run in groupby(made_of, key=made_of.__getitem__)]
     return {top: several(run) for run in runs if len(run) > 1 and len(made_of[run[0]]) > 2 for top in run}

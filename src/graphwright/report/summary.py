@@ -14,6 +14,7 @@ from typing import Literal, get_args
 from graphwright.analyze.device_models import find_device
 from graphwright.analyze.downsample import mostly
 from graphwright.analyze.flops import flop_rule
+from graphwright.analyze.measurement import Measurement
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.results import BufferDecision, Decision, Inspection, LayerCost, LiveBuffer, MemoryPlan, Role, Timeline
 from graphwright.report.units import feeds_text, format_bytes, format_bytes_apart, format_count, format_flops, format_percent, format_time
@@ -21,8 +22,6 @@ from graphwright.report.units import feeds_text, format_bytes, format_bytes_apar
 Tone = Literal["good", "bad", "neutral"]
 Phase = Literal["forward", "backward", "recomputation", "optimizer"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
-NOT_MEASURED = "not measured"
-NOT_PREDICTED = "not predicted"
 NO_LAYER = "(no layer)"
 ROLE_WORDS: Mapping[str, str] = {
     "weights": "weights",
@@ -44,16 +43,6 @@ class Fact:
     label: str
     value: str
     note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """A predicted figure next to the measured one, as text."""
-
-    label: str
-    predicted: str
-    measured: str
-    difference: str  # of the measured to the predicted; "" where one of them is missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +78,9 @@ def inspection_lines(inspection: Inspection) -> list[str]:
     parameters = inspection.parameters
     count = sum(layer.parameter_count for layer in inspection.layers)
     trainable = f" ({format_count(parameters.trainable)} trainable)" if parameters.trainable != count else ""
-    flops = inspection.undivided_flops or inspection.forward_flops + inspection.backward_flops + inspection.optimizer_flops
-    work = f"{format_count(count)} parameters{trainable}. {format_flops(flops)} per step"
+    work = f"{format_count(count)} parameters{trainable}. {format_flops(_flops(inspection))} per step"
     if products := multiply_adds(inspection):
-        examples = {shape[0] if shape else 0 for shape in inspection.feeds.values()}
-        each = f", {_short_count(products / examples.pop())} per example" if len(examples) == 1 and examples != {0} else ""
-        work += f"; forward pass {_short_count(products)} multiply-adds{each}"
+        work += f"; {_per_example(inspection, products)}"
     lines.append(f"{work}.")
     return [*lines, f"FLOPs {_unknown_flops(inspection)}."] if inspection.unknown_flop_ops else lines
 
@@ -126,6 +112,16 @@ def multiply_adds(inspection: Inspection) -> float:
     rows = [row for row in inspection.op_types if (rule := flop_rule(row.op_type)) is not None and rule.family in _PRODUCTS]
     total = sum(row.forward_flops for row in rows) / 2
     return total if math.isfinite(total) else 0.0
+
+
+def _flops(inspection: Inspection) -> float:
+    return inspection.undivided_flops or inspection.forward_flops + inspection.backward_flops + inspection.optimizer_flops
+
+
+def _per_example(inspection: Inspection, products: float) -> str:
+    examples = {shape[0] if shape else 0 for shape in inspection.feeds.values()}
+    each = f", {_short_count(products / examples.pop())} per example" if len(examples) == 1 and examples != {0} else ""
+    return f"forward pass {_short_count(products)} multiply-adds{each}"
 
 
 def _short_count(count: float) -> str:
@@ -179,22 +175,20 @@ def plan_tone(plan: MemoryPlan) -> Tone:
 
 def inspection_facts(inspection: Inspection) -> list[Fact]:
     """The figures of an inspection, the most asked for first."""
-    parameters = inspection.parameters
+    parameters, products = inspection.parameters, multiply_adds(inspection)
+    trained = f"{format_count(parameters.trainable)} trained, {format_bytes(parameters.trainable_bytes)}; "
+    trained += f"others {format_bytes(parameters.non_trainable_bytes)}, with states of metrics"
+    directions = ("forward", "backward", "optimizer") if not inspection.undivided_flops else ()
+    parts = ", ".join(f"{name} {format_flops(getattr(inspection, f'{name}_flops'))}" for name in directions) or "directions not known"
     return [
         *_peak_facts(inspection),
+        *_measured_facts("measured peak", inspection.measured, inspection.peak_bytes),
         Fact("resident", format_bytes(inspection.resident_bytes), "weights, optimizer state, inputs, constants: no plan changes it"),
         Fact("lower bound", format_bytes(inspection.lower_bound_bytes), inspection.lower_bound_reason),
-        Fact("trainable parameters", format_count(parameters.trainable), format_bytes(parameters.trainable_bytes)),
-        Fact(
-            "other parameters",
-            format_count(parameters.non_trainable),
-            f"{format_bytes(parameters.non_trainable_bytes)}, not trained; with states of metrics",
-        ),
+        Fact("parameters", format_count(sum(layer.parameter_count for layer in inspection.layers)), trained),
         Fact("optimizer state", format_count(parameters.optimizer_state), format_bytes(parameters.optimizer_state_bytes)),
-        Fact("forward", format_flops(inspection.forward_flops), _unknown_flops(inspection)),
-        Fact("backward", format_flops(inspection.backward_flops), "gradients"),
-        Fact("optimizer", format_flops(inspection.optimizer_flops), "from finished gradients to updated variables"),
-        *([Fact("FLOPs", format_flops(whole), "in all; their directions are not known")] if (whole := inspection.undivided_flops) else []),
+        Fact("FLOPs", format_flops(_flops(inspection)), f"{parts}; {_unknown_flops(inspection)}"),
+        *([Fact("multiply-adds", _short_count(products), _per_example(inspection, products))] if products else []),
         Fact("nodes", format_count(inspection.node_count), _node_note(inspection)),
     ]
 
@@ -209,49 +203,25 @@ def plan_facts(plan: MemoryPlan) -> list[Fact]:
         if plan.least_overhead > 0
         else ""
     )
+    took = "" if math.isnan(ratio := measured_overhead(plan)) else f"; measured {format_percent(ratio)}"
     device = find_device(plan.recipe.device) if plan.recipe else None
     recomputations = (
         f"{format_count(plan.recomputed_count)} recomputations beside {format_count(once)} operations that touch 4 KiB and more"
     )
     return [
         Fact("peak", peak, _plan_note(plan.peak_bytes, plan.timeline_after)),
+        *_measured_facts("measured peak", plan.measured_after, plan.peak_bytes),
         *([Fact("device", device.full_name, "what XLA compiles for it; nothing ran on one")] if device else []),
         Fact("budget", budget, _budget_note(plan)),
         *_original_facts(plan),
+        *_measured_facts("measured original", plan.measured_before, plan.original_peak_bytes),
         Fact("resident", format_bytes(plan.resident_bytes), "weights, optimizer state, inputs, constants: no plan changes it"),
         Fact("lower bound", format_bytes(plan.lower_bound_bytes), plan.lower_bound_reason),
-        Fact("extra time", format_percent(plan.overhead), f"planned, as a share of the unmodified step{least}"),
+        Fact("extra time", format_percent(plan.overhead), f"planned, as a share of the unmodified step{took}{least}"),
         Fact("recomputed FLOPs", format_percent(plan.recomputed_flops), recomputations),
         *_offload_facts(plan),
         Fact("plan", plan.status, "; ".join(filter(None, (found, plan.rewritten)))),
         Fact("verified", "yes" if plan.verification else "not yet", plan.verification),
-    ]
-
-
-def inspection_comparisons(inspection: Inspection) -> list[Comparison]:
-    """Predicted next to measured for an inspection; a missing measurement is said, not left out."""
-    measured = inspection.measured
-    peak = measured.peak_bytes if measured else None
-    return [
-        _compare_bytes("peak", inspection.peak_bytes, peak),
-        _compare_bytes("resident", inspection.resident_bytes, measured.resident_bytes if measured else None),
-        Comparison("time of a step", NOT_PREDICTED, _time(measured.time_s if measured else math.nan), ""),
-    ]
-
-
-def plan_comparisons(plan: MemoryPlan) -> list[Comparison]:
-    """Predicted next to measured for a plan; a missing measurement is said, not left out."""
-    before, after = plan.measured_before, plan.measured_after
-    before_s, after_s = before.time_s if before else math.nan, after.time_s if after else math.nan
-    ratio = measured_overhead(plan)
-    extra = "" if math.isnan(ratio) else f"{100 * (ratio - plan.overhead):+.1f} points"
-    return [
-        _compare_bytes("original peak", plan.original_peak_bytes, before.peak_bytes if before else None),
-        _compare_bytes("planned peak", plan.peak_bytes, after.peak_bytes if after else None),
-        _compare_bytes("resident", plan.resident_bytes, after.resident_bytes if after else None),
-        Comparison("original time of a step", NOT_PREDICTED, _time(before_s), ""),
-        Comparison("planned time of a step", NOT_PREDICTED, _time(after_s), ""),
-        Comparison("extra time", format_percent(plan.overhead), NOT_MEASURED if math.isnan(ratio) else format_percent(ratio), extra),
     ]
 
 
@@ -338,6 +308,18 @@ def step_phase(timeline: Timeline, step: int) -> Phase:
     return "backward" if timeline.is_backward[step] else "forward"
 
 
+def _measured_facts(label: str, measured: Measurement | None, predicted: int) -> list[Fact]:
+    """What a step took where it was measured."""
+    if measured is None:
+        return []
+    against = f"{100 * (measured.peak_bytes - predicted) / max(predicted, 1):+.1f} % against the prediction".replace("-0.0 %", "+0.0 %")
+    return [
+        Fact(
+            label, format_bytes(measured.peak_bytes), against + f"; {format_time(measured.time_s)} a step" * math.isfinite(measured.time_s)
+        )
+    ]
+
+
 def measured_overhead(plan: MemoryPlan) -> float:
     """Extra time as measured, as a share of the step as it was; nan where one of the times was not."""
     before, after = plan.measured_before, plan.measured_after
@@ -415,14 +397,3 @@ def _unknown_flops(inspection: Inspection) -> str:
     named = inspection.unknown_flop_ops[:_OP_TYPES_NAMED]
     more = len(inspection.unknown_flop_ops) - len(named)
     return "not counted: " + ", ".join(named) + (f" and {more} op types more" if more else "")
-
-
-def _compare_bytes(label: str, predicted: int, measured: int | None) -> Comparison:
-    if measured is None:
-        return Comparison(label, format_bytes(predicted), NOT_MEASURED, "")
-    difference = f"{100 * (measured - predicted) / predicted:+.1f} %".replace("-0.0 %", "+0.0 %") if predicted else ""
-    return Comparison(label, format_bytes(predicted), format_bytes(measured), difference)
-
-
-def _time(time_s: float) -> str:
-    return format_time(time_s) if math.isfinite(time_s) else NOT_MEASURED

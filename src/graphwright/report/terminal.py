@@ -18,13 +18,8 @@ from graphwright.report.layer_tree import layer_columns as layer_tree_columns
 from graphwright.report.layer_tree import layer_rows, total_row
 from graphwright.report.results import ROLES, Inspection, LayerCost, LayerTable, MemoryPlan, Role, Timeline
 from graphwright.report.summary import (
-    NOT_MEASURED,
-    Comparison,
-    DecisionTotal,
     Phase,
     chart_top_bytes,
-    decision_totals,
-    inspection_comparisons,
     inspection_facts,
     inspection_lines,
     inspection_verdict,
@@ -32,7 +27,6 @@ from graphwright.report.summary import (
     live_groups,
     origins,
     phase_spans,
-    plan_comparisons,
     plan_facts,
     plan_lines,
     plan_tone,
@@ -40,7 +34,7 @@ from graphwright.report.summary import (
     timeline_summary,
 )
 from graphwright.report.tables import DECISIONS, Column, chosen, layer_columns
-from graphwright.report.terminal_layout import ROLE_STYLES, Page, listed
+from graphwright.report.terminal_layout import ROLE_STYLES, Page
 from graphwright.report.terminal_peak import print_live, role_words
 from graphwright.report.units import format_bytes, format_flops
 
@@ -57,7 +51,7 @@ _PHASE_MARKS: dict[Phase, tuple[str, str]] = {
     "recomputation": ("≈", "bold red"),
     "optimizer": ("╌", "yellow"),
 }
-_DECISION_ORDER = ("save", "recompute", "offload")
+_LARGEST = chosen(DECISIONS, "the largest=value", "op type", "bytes", "decision")
 
 
 def print_inspection(inspection: Inspection, page: Page) -> None:
@@ -80,7 +74,6 @@ def print_inspection(inspection: Inspection, page: Page) -> None:
         page.section("Memory over the step", *_chart(timeline, page.body_width, timeline.peak_bytes, None))
     if page.shows("all"):
         print_live("Live at the peak", timeline.live_at_peak, timeline.peak_bytes, page)
-        _print_comparisons(inspection_comparisons(inspection), page)
     page.origins(origins(inspection))
 
 
@@ -102,11 +95,9 @@ def print_plan(plan: MemoryPlan, page: Page) -> None:
         page.section("Memory over the step, planned", *_chart(plan.timeline_after, page.body_width, top, plan.budget_bytes))
     if page.shows("all"):
         print_live("Live at the planned peak", plan.timeline_after.live_at_peak, plan.timeline_after.peak_bytes, page)
-        page.section("What becomes of the residuals", *_decisions(plan, page.body_width))
+        page.table("What becomes of the residuals", plan.decisions, _LARGEST, limit=_TABLE_ROWS, empty="no residuals")
     if page.shows("layers"):
         _print_layers(plan.layers, page)
-    if page.shows("all"):
-        _print_comparisons(plan_comparisons(plan), page)
     page.origins(origins(plan))
 
 
@@ -210,30 +201,3 @@ def _print_layers(layers: Sequence[LayerCost], page: Page) -> None:
     columns.append(Column[LayerCost]("FLOPs", lambda r: r.flops, format_flops))
     rows, more = layers_by_share(layers), "more in the HTML report"
     page.table("Per layer", rows, columns, limit=_TABLE_ROWS, more=more, empty="no layers are known")
-
-
-def _print_comparisons(rows: Sequence[Comparison], page: Page) -> None:
-    """Nothing but that nothing was measured, where that is so: what was predicted stands among the facts."""
-    measured = any(row.measured != NOT_MEASURED for row in rows)
-    page.table("Predicted and measured", rows if measured else (), _COMPARISONS, empty="nothing was measured")
-
-
-def _decisions(plan: MemoryPlan, width: int) -> list[RenderableType]:
-    totals = sorted(decision_totals(plan.decisions), key=lambda total: _DECISION_ORDER.index(total.decision))
-    if not totals:
-        return [Text("no residuals", style="dim")]
-    columns = (
-        Column[DecisionTotal]("decision", lambda t: t.decision, kind="name"),
-        Column[DecisionTotal]("residuals", lambda t: t.count),
-        Column[DecisionTotal]("bytes", lambda t: t.nbytes, format_bytes),
-    )
-    largest = chosen(DECISIONS, "the largest=value", "op type", "bytes", "decision")
-    return [*listed(width, totals, columns), Text(), *listed(width, plan.decisions[:_TABLE_ROWS], largest)]
-
-
-_COMPARISONS: Sequence[Column[Comparison]] = (
-    Column("", lambda c: c.label, kind="name"),
-    Column("predicted", lambda c: c.predicted),
-    Column("measured", lambda c: c.measured, style=lambda c: "dim" if c.measured == NOT_MEASURED else "bold"),
-    Column("difference", lambda c: c.difference),
-)

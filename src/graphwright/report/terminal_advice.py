@@ -14,12 +14,11 @@ from graphwright.report.terminal_layout import Page, continued, listed, wrapped
 from graphwright.report.terminal_peak import print_live
 from graphwright.report.units import feeds_text, format_bytes, printable
 
-_RESULTS: Mapping[SuggestionKind, str] = {"plan": "bit for bit", "plan, all verbs": "up to rounding"}
+_RESULTS: Mapping[SuggestionKind, str] = {"plan": "bit for bit", "plan, all verbs": "but rounding"}
 _ROWS = 6
-_CALL_WIDTH = 42
 _COLUMNS: Sequence[Column[tuple[str, str, Suggestion]]] = (
     Column("", lambda row: row[0], kind="name"),
-    Column("call", lambda row: row[1], kind="text"),
+    Column("call", lambda row: row[1], kind="decision"),  # whole, since it is copied
     Column("same results?", lambda row: _RESULTS.get(row[2].kind, "no"), kind="text"),
     Column("time", lambda row: row[2].time - 1, lambda change: f"{100 * change:+.0f} %"),
 )

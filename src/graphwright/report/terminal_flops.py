@@ -50,12 +50,12 @@ def flop_verdict(count: FlopCount) -> str:
         text = f"{replace(count.formula, at_one=None)} FLOP{first}"
     missing = sum(ops.count for ops in count.unknown.values())
     rest = f"; {format_count(missing)} of {format_count(count.node_count)} ops could not be counted" if missing else ""
-    return f"{printable(count.name)}: {text} per step, a multiply-add as two{rest}."
+    return f"{printable(count.name)}: {text} per step{rest}."
 
 
 def _flop_facts(count: FlopCount) -> list[Fact]:
     """What each direction takes, and the bytes that all operations read and write."""
-    notes = {"forward": "", "backward": "gradients", "optimizer": "updates of the variables"}
+    notes = {"forward": "a multiply-add counts as two", "backward": "gradients", "optimizer": "updates of the variables"}
     rows: list[Fact] = []
     for name, note in notes.items():
         known, amount = count.formulas.get(name), getattr(count, name)

@@ -70,17 +70,13 @@ def _directions(profile: StepProfile) -> list[tuple[str, float]]:
 
 def profile_facts(profile: StepProfile) -> list[Fact]:
     total = whole(profile)
-    facts = [Fact("step", format_time(profile.step_time_s), "as recorded, from the first operation's start to the last one's end")]
-    if times := profile.step_times_s:
-        facts.append(Fact("recorded calls", f"{format_time(min(times))} to {format_time(max(times))}", "by the clock, from call to result"))
-    if math.isfinite(profile.plain_time_s):
-        facts.append(Fact("not recorded", format_time(profile.plain_time_s), "median of calls without the recording, by the clock"))
+    plain = f"; {format_time(profile.plain_time_s)} without the recording" if math.isfinite(profile.plain_time_s) else ""
+    facts = [Fact("step", format_time(profile.step_time_s), f"as recorded, from the first operation's start to the last one's end{plain}")]
     threads = len({(run.device, run.thread) for run in profile.runs})
     runs = f"{counted(total.occurrences, 'run')} on {counted(threads, 'thread')}"
     split = ", ".join(f"{name} {format_percent(share)}" for name, share in _directions(profile))
     facts.append(Fact("operations", format_time(total.time_s), f"{runs}; {split}"))
     if total.flops:
-        plain = math.isfinite(profile.plain_time_s)
         time_s = profile.plain_time_s if plain else profile.step_time_s
         rate = f"{format_flops(total.flops / time_s)}/s" if time_s else "rate not known"
         left_out = f"; {counted(total.unknown, 'run')} not counted" if total.unknown else ""

@@ -56,7 +56,8 @@ def executed_graph(step: TracedStep, *, like: Graph, grappler: bool = True, shap
         step: with arguments of the right shapes; their values do not matter.
         like: the step as read by `graphwright.source`: shapes of the inputs, variables.
         grappler: whether Grappler rewrites the graph, as it does by default. Off also where the owner of the step runs it without.
-        shapes: shapes by name of value, kept from one call for the same step to the next, since to infer them takes the most time.
+        shapes: shapes by name of value, as they are known after Grappler or kept from an earlier call, since to infer them takes the
+            most time.
 
     Returns:
         A graph whose inputs are its `_Arg` nodes, with the variables behind them. Ops that oneDNN's pass has renamed carry
@@ -138,6 +139,9 @@ def read_executed_graph(graphs: Sequence[bytes], *, like: Graph, shapes: dict[st
     known: dict[str, Shape] = {name: like.inputs[k].shape for k, name in names.items() if like.inputs[k].dtype.name != "resource"}
     graph = from_graph_def(graph_def, name=like.name, file_order=True)
     inferred = {} if shapes is None else shapes
+    for name in names.values():
+        inferred.setdefault(f"{name}:0", known.get(name))
+    _add_hidden_outputs(graph_def, inferred)
     if any(value.name not in inferred for node in graph.nodes for value in node.outputs):
         inferred.update(_infer(graph_def, known, known_shapes(like)))
     for node in graph.nodes:
@@ -336,14 +340,21 @@ def _infer(graph_def: Any, arguments: Mapping[str, Shape], sizes: Mapping[str, S
         raise GraphError(f"TensorFlow refuses its own graph: {first_line(error)}", where="the graph after Grappler and oneDNN") from error
     named = ((f"{name}:{k}", tensor.shape) for name, tensors in imported.items() for k, tensor in enumerate(tensors))
     shapes: dict[str, Shape] = {name: None if shape.rank is None else tuple(shape.as_list()) for name, shape in named}
-    for name in biases:
-        shapes[f"{name}:1"] = shapes[f"{name}{_WITH_BIAS}:0"]
-    for node in graph_def.node:
-        if node.op in MERGES:
-            shapes[f"{node.name}:1"] = ()  # which input came
-        elif node.op != (plain := plain_op_type(node.op)) and plain in ("MaxPool", "MaxPool3D"):  # where each maximum was, for the gradient
-            shapes[f"{node.name}:1"] = shapes[f"{node.name}:0"] if node.attr["workspace_enabled"].b else (0,)
+    shapes.update((f"{node.name}:1", ()) for node in graph_def.node if node.op in MERGES)  # which input came
+    _add_hidden_outputs(graph_def, shapes)
     return shapes
+
+
+def _add_hidden_outputs(graph_def: Any, shapes: dict[str, Shape]) -> None:
+    """The shapes of what oneDNN's nodes give besides the outputs of the usual ones, where those are known."""
+    for node in graph_def.node:
+        shape = shapes.get(f"{node.name}:0")
+        if shape is None or node.op == (plain := plain_op_type(node.op)):
+            continue
+        if plain in ("MaxPool", "MaxPool3D"):  # where each maximum was, for the gradient
+            shapes[f"{node.name}:1"] = shape if node.attr["workspace_enabled"].b else (0,)
+        elif node.op.endswith("BackpropFilter" + _WITH_BIAS):  # the gradient of the bias, one for each filter
+            shapes[f"{node.name}:1"] = shape[-1:]
 
 
 def _sides_of_conditionals(graph_def: Any) -> dict[str, str]:

@@ -154,12 +154,17 @@ def bind(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Cal
             bound = bind_arguments(function, args, dict(kwargs))
         except (TypeError, ValueError) as error:
             name = getattr(function, "__name__", "function")
-            what = re.split(r"\.? Received args", re.sub(r".*failed due to `(.*?)`\.", r"\1.", str(error)))[0]  # it quotes all values
-            takes = f"give the arguments of one call: {name}{python_inspect.signature(function.python_function)}"
-            raise ArgumentError(f"the arguments do not fit the step: {what}", where=f"inputs of {name!r}", remedy=takes) from error
+            takes = python_inspect.signature(function.python_function)
+            raise _misfit(error, name, f"give the arguments of one call: {name}{takes}") from error
         return Call(tuple(bound.args), dict(bound.kwargs))
     original = getattr(function, "original", None)
     return Call(args, dict(kwargs)) if original is None else bind(original, args, kwargs)
+
+
+def _misfit(error: Exception, name: str, remedy: str) -> ArgumentError:
+    """The error of arguments that a step does not take. TensorFlow's quotes their values, which are left out."""
+    what = re.sub(r"(?s).*failed due to `(.*?)`\..*", r"\1", str(error))
+    return ArgumentError(f"the inputs do not fit the step: {what}", argument="inputs", where=f"step {name!r}", remedy=remedy)
 
 
 def resolve(function: Any, inputs: Any) -> TracedStep:
@@ -196,9 +201,7 @@ def resolve(function: Any, inputs: Any) -> TracedStep:
     try:
         arguments = _flat_arguments(concrete, positional, keyword)
     except (TypeError, ValueError) as error:
-        raise ArgumentError(
-            f"the inputs do not fit the step: {error}", where=f"inputs of {name!r}", remedy="give the arguments of one call, as a tuple"
-        ) from error
+        raise _misfit(error, name, "give the arguments of one call, as a tuple") from error
     owner = function.owner if isinstance(function, TracedStep) else function
     off = bool(getattr(function, "grappler_disabled", False))
     return TracedStep.called(name, concrete, arguments, owner=owner, grappler_disabled=off)
@@ -229,7 +232,9 @@ def check_step(target: Any, argument: str) -> None:
         raise ArgumentError(
             f"{type(target).__name__} cannot be traced",
             argument=argument,
-            remedy="give a tf.function (decorate the step with @tf.function), a ConcreteFunction, a compiled Keras model, or a file",
+            remedy="give inputs=..., or the step that was optimized: .original"
+            if hasattr(target, "original")
+            else "give a tf.function (decorate the step with @tf.function), a ConcreteFunction, a compiled Keras model, or a file",
         )
     try:
         _ = getattr(target, "graph", None) and target.graph.variables

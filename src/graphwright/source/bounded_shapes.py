@@ -94,7 +94,9 @@ def import_bounded(
     made = {name: list(op.outputs) for name, op in operations.items()}
     known = _Bounds(graph_def.versions.producer or tf.version.GRAPH_DEF_VERSION, functions, given)
     known.sizes, known.bounds = sizes or {}, bounds
-    if not bounds and _NOT_SEEN_THROUGH.isdisjoint(node.op for node in graph_def.node):
+    outputs = (t for tensors in made.values() for t in tensors)
+    is_known = all(t.dtype != tf.variant and (not t.dtype.size or t.shape.is_fully_defined()) for t in outputs)
+    if is_known or (not bounds and _NOT_SEEN_THROUGH.isdisjoint(node.op for node in graph_def.node)):
         return Bounded(made, made, [], {}, known.numbers_of)
     order = in_order(operations.values(), lambda op: [t.op for t in op.inputs if t.op.type not in NEXT_ITERATIONS])
     found = [op.name.removeprefix(f"{_PREFIX}/") for op in order if known.bind(op)]

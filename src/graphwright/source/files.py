@@ -13,8 +13,9 @@ from typing import Any
 from weakref import finalize
 
 from graphwright.errors import ArgumentError, FileFormatError, in_words
-from graphwright.source.keras_file import KERAS_SUFFIXES, read_keras_file
+from graphwright.source.keras_file import read_keras_file
 from graphwright.source.load import load
+from graphwright.source.model_folder import KERAS_SUFFIXES
 from graphwright.source.protobuf_files import serialize
 from graphwright.source.saved_model import parse_saved_model
 from graphwright.source.static_function import add_default_signature, check_has_values, default_signature, static_function
@@ -38,7 +39,8 @@ def load_callable(path: Path, *, runs: bool = False) -> Any:
         GraphError, UnsupportedError: see `load`.
     """
     if not path.exists():
-        raise ArgumentError(f"there is no file or folder {str(path)!r}", argument="target")
+        remedy = "import it, and give the object; a command takes file.py:name" if ".py:" in str(path) else ""
+        raise ArgumentError(f"there is no file or folder {str(path)!r}", argument="target", remedy=remedy)
     if runs:
         check_trusted(path, "running the model")
     if path.suffix in KERAS_SUFFIXES:

@@ -9,7 +9,7 @@ first, and what it returns then finishes the joined graph.
 """
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -63,21 +63,18 @@ class OpenPackage(Package):
         """The graph, where it has files; else one like it that has."""
         return graph
 
-    def prepare_join(
-        self, graph: Graph, other: Graph, *, scope: str, functions: Mapping[str, str], signatures: Mapping[str, str]
-    ) -> Finish:
+    def prepare_join(self, graph: Graph, other: Graph, *, scope: str, signatures: Mapping[str, str]) -> Finish:
         """Check and write what `graph` will hold when `other` is in it; see `prepare_join`."""
-        return prepare_join(graph, other, scope=scope, functions=functions, signatures=signatures)
+        return prepare_join(graph, other, scope=scope, signatures=signatures)
 
 
-def prepare_join(graph: Graph, other: Graph, *, scope: str, functions: Mapping[str, str], signatures: Mapping[str, str]) -> Finish:
+def prepare_join(graph: Graph, other: Graph, *, scope: str, signatures: Mapping[str, str]) -> Finish:
     """Check and write what does not depend on the copies of the nodes; `graph` is not changed.
 
     Args:
         graph: gets the nodes of the other one.
         other: a graph of the caller's own, which is changed: its ops that save and restore use new keys, its assets get new names.
         scope: keeps apart what both have: a child of the root with this name, keys and names of variables below it.
-        functions: name of a function of `other` in the files that it comes from -> name now.
         signatures: signature of `other` -> what it will be called, for those that are kept.
 
     Returns:
@@ -89,7 +86,7 @@ def prepare_join(graph: Graph, other: Graph, *, scope: str, functions: Mapping[s
         UnsupportedError: what one of them holds has no form in the other's kind of file.
     """
     ours, theirs = _side(graph), _side(other)
-    rest = _join_rest(ours.package.graph_rest, theirs.package.graph_rest, functions)
+    rest = _join_rest(ours.package.graph_rest, theirs.package.graph_rest, other.functions)
     if not theirs.saved_model.meta_graphs:
         if ours.has_objects:
             check_no_session_state(other, other.nodes)
@@ -133,7 +130,7 @@ def prepare_join(graph: Graph, other: Graph, *, scope: str, functions: Mapping[s
             ours.meta_graph.object_graph_def,
             theirs.meta_graph.object_graph_def,
             scope,
-            functions=functions,
+            functions=other.functions,
             variable_name=in_scope,
             first_asset=first_asset,
             signatures=signatures,
@@ -141,8 +138,8 @@ def prepare_join(graph: Graph, other: Graph, *, scope: str, functions: Mapping[s
         _keep_one_meta_graph(ours)
     join_checkpoints([(ours.package.folder, ours.key_of), (theirs.package.folder, key_of)], serialized, folder)
     for name, alias in theirs.meta_graph.meta_info_def.function_aliases.items():
-        if name in functions:
-            ours.meta_graph.meta_info_def.function_aliases[functions[name]] = alias
+        if name in other.functions:
+            ours.meta_graph.meta_info_def.function_aliases[name] = alias
     joined = replace(
         ours.package,
         graph_rest=rest,
@@ -224,7 +221,7 @@ def _check_free(ours: _Side, scope: str) -> None:
         raise ArgumentError(f"the model has variables or a part called {scope!r} already", argument="scope", remedy="give another scope")
 
 
-def _join_rest(ours: bytes, theirs: bytes, functions: Mapping[str, str]) -> bytes:
+def _join_rest(ours: bytes, theirs: bytes, functions: Container[str]) -> bytes:
     """The `GraphDef` fields that the IR does not hold: gradients of functions come along, the rest is of the first."""
     if not theirs:
         return ours
@@ -234,12 +231,10 @@ def _join_rest(ours: bytes, theirs: bytes, functions: Mapping[str, str]) -> byte
         joined.versions.bad_consumers[:] = sorted({*joined.versions.bad_consumers, *added.versions.bad_consumers})
     for gradient in added.library.gradient:
         if gradient.function_name in functions and gradient.gradient_func in functions:
-            joined.library.gradient.add(function_name=functions[gradient.function_name], gradient_func=functions[gradient.gradient_func])
+            joined.library.gradient.add().CopyFrom(gradient)
     for gradient in added.library.registered_gradients:
         if gradient.gradient_func in functions:
-            joined.library.registered_gradients.add(
-                registered_op_type=gradient.registered_op_type, gradient_func=functions[gradient.gradient_func]
-            )
+            joined.library.registered_gradients.add().CopyFrom(gradient)
     return joined.SerializeToString(deterministic=True)
 
 

@@ -16,7 +16,6 @@ from graphwright.source.private_keras import forget_empty_build, is_saved_part, 
 from graphwright.source.tensorflow_import import import_keras
 from graphwright.source.trust import TrustedPath, check_trusted
 
-KERAS_SUFFIXES = (".keras", ".h5", ".hdf5")
 _WARNINGS = threading.RLock()  # the filters are one list for the process: two threads must not put back each other's
 _FUNCTIONS = frozenset("activations constraints initializers losses metrics ops regularizers".split())
 _LOOKED_UP = frozenset("builtins keras keras_cv keras_hub keras_nlp".split())

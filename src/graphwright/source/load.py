@@ -20,9 +20,9 @@ from graphwright.source.concrete_function import set_ends, set_variables
 from graphwright.source.function_module import LivePackage
 from graphwright.source.graph_def import from_graph_def
 from graphwright.source.join import OpenPackage
-from graphwright.source.keras_file import KERAS_SUFFIXES, read_keras_file
+from graphwright.source.keras_file import read_keras_file
 from graphwright.source.meta_graph import read_meta_graph
-from graphwright.source.model_folder import refuse_remote
+from graphwright.source.model_folder import KERAS_SUFFIXES, refuse_remote
 from graphwright.source.package import Package, TemporaryFolder
 from graphwright.source.private_keras import call_with_specs, called_specs
 from graphwright.source.private_tensorflow import traces_of

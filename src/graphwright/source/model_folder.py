@@ -10,6 +10,7 @@ from pathlib import Path
 from graphwright.errors import ArgumentError, ErrorCode, FileFormatError
 from graphwright.files import put_back
 
+KERAS_SUFFIXES = (".keras", ".h5", ".hdf5")
 PREFIX = Path("variables") / "variables"
 """Of the names of the files that hold the values of variables."""
 
@@ -20,6 +21,13 @@ _GRAPH_FILES = frozenset({"saved_model.pb", "saved_model.pbtxt", "saved_model.cp
 def is_model_folder(folder: Path) -> bool:
     """Whether the folder holds a SavedModel."""
     return any((folder / name).is_file() for name in _GRAPH_FILES)
+
+
+def check_is_model(folder: Path) -> None:
+    """Raise `FileFormatError` unless the folder holds a SavedModel."""
+    if not is_model_folder(folder):
+        remedy = "give the folder that tf.saved_model.save wrote"
+        raise FileFormatError("there is no saved_model.pb in the folder", where=str(folder), remedy=remedy)
 
 
 def leaves_folder(name: str) -> bool:
@@ -65,6 +73,8 @@ def check_target(path: str | PathLike[str], *, overwrite: bool = False) -> None:
             f"{str(target)!r} holds something else than a SavedModel, and would be lost",
             remedy="give another name, or remove the folder first",
         )
+    if target.suffix in KERAS_SUFFIXES:
+        raise ArgumentError(f"{target.name!r} is the name of a file of Keras", remedy="give a folder, or a .pb, .pbtxt or .meta file")
     if target.is_dir() == is_graph_file(target) and target.exists():
         raise ArgumentError(
             f"{str(target)!r} is a {'folder' if is_graph_file(target) else 'file'}", remedy="give another name, or remove it first"

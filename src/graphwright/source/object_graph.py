@@ -8,7 +8,8 @@ main graph. When a graph is written, both must say the same:
   from the main graph: what lies between its inputs and outputs, where variables, tables, assets and large constants are captured.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -18,16 +19,19 @@ from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.graph import Function, Graph, Value
 from graphwright.ir.traits.control_flow import CALL_TYPES, callee
 from graphwright.ir.traits.values import is_constant
-from graphwright.ir.traits.variables import opens_variable
+from graphwright.ir.traits.variables import opens_variable, shared_name
 from graphwright.source.attributes import shape_from_proto
 from graphwright.source.function_def import write_function
 from graphwright.source.graph_def import nodes_of
 from graphwright.source.meta_graph import OBJECTS, items_of
 from graphwright.source.named_refs import find
 from graphwright.source.outline import outline_signature
-from graphwright.source.package import Package, called_by, rename_called
+from graphwright.source.package import Package, called_by
 from graphwright.source.protobuf_files import remove_items
 from graphwright.source.structured_values import fill_specs, full_argument_spec, result_structure, signature_structure, spec_count, specs_of
+
+_EXPORT_LIST = "_all_variables"
+"""Below this child of its root, Keras exports a twin of each variable."""
 
 
 def check_object_graph(meta_graph: Any, folder: Path) -> None:
@@ -79,6 +83,30 @@ def note_objects(graph: Graph, objects: Any, package: Package) -> None:
         value = find(graph, name)
         if isinstance(value, Value) and k.isdecimal() and int(k) < len(objects.nodes):
             package.object_ids.setdefault(value, int(k))
+    twins = exported_twins(objects)
+    variables = {k: o.variable.name for k, o in enumerate(objects.nodes) if o.WhichOneof("kind") == "variable"}
+    times = Counter(name for k, name in variables.items() if k not in twins)
+    by_name = {name: k for k, name in variables.items() if name and times[name] == 1}
+    for node in graph.nodes:
+        if opens_variable(node) and shared_name(node) in by_name:
+            package.object_ids.setdefault(node.outputs[0], by_name[shared_name(node)])
+
+
+def exported_twins(objects: Any) -> dict[int, int]:
+    """Number of each twin of a variable that Keras exports -> the variable that it repeats."""
+    variables = [k for k, held in enumerate(objects.nodes) if held.WhichOneof("kind") == "variable"]
+    lists = [objects.nodes[child.node_id] for child in objects.nodes[0].children if child.local_name == _EXPORT_LIST]
+    listed = {child.node_id for held in lists for child in held.children}
+
+    def looks(k: int) -> tuple[Any, ...]:
+        variable = objects.nodes[k].variable
+        return variable.name, variable.dtype, variable.shape.SerializeToString(deterministic=True), variable.trainable
+
+    first: dict[tuple[Any, ...], int] = {}
+    for k in variables:
+        if k not in listed:
+            first.setdefault(looks(k), k)
+    return {k: first[looks(k)] for k in variables if k in listed and looks(k) in first}
 
 
 def nodes_named_by_objects(package: Package) -> dict[str, set[str]]:
@@ -356,7 +384,7 @@ def attach_objects(
     others: Any,
     child: str,
     *,
-    functions: Mapping[str, str],
+    functions: Container[str],
     variable_name: Callable[[str], str],
     first_asset: int,
     signatures: Mapping[str, str],
@@ -367,7 +395,7 @@ def attach_objects(
         objects: gets the others.
         others: is used up.
         child: the name of their root.
-        functions: the names of the functions of `others` that are left -> their names from now on.
+        functions: those of the library; what others call besides is forgotten.
         variable_name: the new name of a variable.
         first_asset: how many asset files come before those of `others`.
         signatures: key in the map of signatures of `others` -> key in that of `objects`, for those that are kept.
@@ -386,7 +414,6 @@ def attach_objects(
         for saveable in node.saveable_objects.values():
             saveable.save_function += shift
             saveable.restore_function += shift
-        rename_called(node, functions)
         kind = node.WhichOneof("kind")
         if kind == "variable":
             for variable in (node.variable, *node.variable.experimental_distributed_variable_components):
@@ -394,11 +421,9 @@ def attach_objects(
         elif kind == "asset":
             node.asset.asset_file_def_index += first_asset
         objects.nodes.add().CopyFrom(node)
-    for old, new in functions.items():
-        if old in others.concrete_functions:
-            function = objects.concrete_functions[new]
-            function.CopyFrom(others.concrete_functions[old])
-            function.bound_inputs[:] = [k + shift for k in function.bound_inputs]
+    for name, function in others.concrete_functions.items():
+        function.bound_inputs[:] = [k + shift for k in function.bound_inputs]
+        objects.concrete_functions[name].CopyFrom(function)
     objects.nodes[0].children.add(node_id=shift, local_name=child)
     if kept:
         table = signature_map_of(objects)

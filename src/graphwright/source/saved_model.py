@@ -20,7 +20,7 @@ from graphwright.source import protobuf_files
 from graphwright.source.graph_def import from_graph_def, to_graph_def
 from graphwright.source.join import OpenPackage
 from graphwright.source.meta_graph import read_meta_graph, write_meta_graph
-from graphwright.source.model_folder import check_variables, copy_around
+from graphwright.source.model_folder import check_is_model, check_variables, copy_around
 from graphwright.source.object_graph import check_object_graph, note_objects, update_object_graph
 from graphwright.source.package import Package
 from graphwright.source.private_tensorflow import message_class
@@ -207,6 +207,7 @@ def parse_saved_model(folder: Path) -> Any:
         FileFormatError: there is none, or it is damaged.
         UnsupportedError: it is kept in chunks.
     """
+    check_is_model(folder)
     message: Any = message_class("protobuf.saved_model", "SavedModel")()
     for name in ("saved_model.pb", "saved_model.pbtxt"):
         if (folder / name).is_file():
@@ -220,9 +221,7 @@ def parse_saved_model(folder: Path) -> Any:
             where=str(folder),
             remedy="keep the weights in variables, and save it again",
         )
-    raise FileFormatError(
-        "there is no saved_model.pb in the folder", where=str(folder), remedy="give the folder that tf.saved_model.save wrote"
-    )
+    raise FileFormatError("the SavedModel holds no graph", where=str(folder), cause="the folder was copied in part")
 
 
 def _choose(saved_model: Any, tags: Iterable[str] | None, folder: Path) -> int:

@@ -3,7 +3,6 @@
 Handles say dtype and shape. What is trained says the object graph of a TF2 SavedModel, or the live function.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +13,10 @@ from graphwright.ir.traits.variables import VARIABLES, variable_key
 from graphwright.ir.walk import backward_reachable, reached
 from graphwright.source.attributes import shape_from_proto
 from graphwright.source.concrete_function import types_of, variable_of
+from graphwright.source.object_graph import exported_twins
 from graphwright.source.package import Package
 from graphwright.source.rebuild import variable_behind
 
-_EXPORT_LIST = "_all_variables"
-"""Below this child of its root, Keras exports a twin of each variable."""
 _OPTIMIZER = "optimizer"
 _OBJECT = "object:"
 
@@ -110,7 +108,7 @@ def _add_objects(graph: Graph, package: Package, found: dict[str, StoredVariable
     objects = meta_graph.object_graph_def.nodes
     numbers = [k for k, held in enumerate(objects) if held.WhichOneof("kind") == "variable"]
     optimizer = _of_optimizer(objects)
-    same = _twins(objects, numbers)
+    same = exported_twins(meta_graph.object_graph_def)
     for k in numbers:
         if k in same:
             continue
@@ -135,19 +133,3 @@ def _of_optimizer(objects: Any) -> set[int]:
 
     seen = set(reached(seeds, below))
     return found | {k for k in seen if objects[k].WhichOneof("kind") == "variable" and not objects[k].variable.trainable}
-
-
-def _twins(objects: Any, numbers: Iterable[int]) -> dict[int, int]:
-    """Number of each twin that Keras exports -> the variable that it repeats."""
-    lists = [objects[child.node_id] for child in objects[0].children if child.local_name == _EXPORT_LIST]
-    listed = {child.node_id for held in lists for child in held.children}
-
-    def looks(k: int) -> tuple[Any, ...]:
-        variable = objects[k].variable
-        return variable.name, variable.dtype, variable.shape.SerializeToString(deterministic=True), variable.trainable
-
-    first: dict[tuple[Any, ...], int] = {}
-    for k in numbers:
-        if k not in listed:
-            first.setdefault(looks(k), k)
-    return {k: first[looks(k)] for k in numbers if k in listed and looks(k) in first}

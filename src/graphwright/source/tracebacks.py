@@ -174,15 +174,18 @@ def _place_of_error(error: BaseException) -> str:
 
 def users_traceback(error: BaseException) -> str:
     """What the user's code raised, as Python prints it, under the line of what graphwright was doing; frames of others are left out."""
-    notes, lines, hidden, inner = getattr(error, "__notes__", []), list[str](), None, _folders()
+    notes, lines, first, hidden, inner = getattr(error, "__notes__", []), list[str](), 0, None, _folders()
     files = [frame.f_code.co_filename.startswith(_HERE) for frame, _ in traceback.walk_tb(error.__traceback__)]
     behind = files[::-1].index(True) if True in files else len(files)
     for line in "".join(traceback.format_exception(error, limit=-behind, chain=False)).splitlines():
         frame = _FRAME.match(line)
         if frame is not None:
             hidden = None if _is_of_user(frame[2], inner) else len(frame[1])
-        elif hidden is not None and len(line) - len(line.lstrip()) <= hidden:
+            if frame[2].startswith(_HERE):
+                del lines[first:]  # what called graphwright
+        elif hidden is not None and line and len(line) - len(line.lstrip()) <= hidden:
             hidden = None
         if hidden is None and line not in notes:
             lines.append(re.sub(r"^tensorflow\.[\w.]+\.(MultilineMessage)?", "", line))
+            first = first if line.startswith(" ") or not line else len(lines)
     return "\n".join([*(note for note in notes if note.startswith(_NOTE)), *lines])

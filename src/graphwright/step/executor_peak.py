@@ -60,6 +60,7 @@ def plain_peak(
     *,
     records: Sequence[bytes] | None = None,
     roles: Roles | None = None,
+    optimized: Graph | None = None,
 ) -> Obtained[PeakPrediction | None]:
     """The peak of a step as it is, and how it was obtained; or None, and why it is not known. The step does not run.
 
@@ -68,10 +69,12 @@ def plain_peak(
     Args:
         traced, like, tasks, roles: see `executor_peak`.
         records: what TensorFlow recorded when it prepared the step, if it has.
+        optimized: the graph as Grappler left it then, with shapes, where it is known.
     """
 
     def predict() -> PeakPrediction:
-        graph = None if records is None else read_executed_graph(records, like=like)
+        shapes = {value.name: value.shape for node in optimized or () for value in node.outputs}
+        graph = None if records is None else read_executed_graph(records, like=like, shapes=shapes)
         return executor_peak(traced, like, tasks, threads=inter_op_threads(), graph=graph, roles=roles)
 
     tell("simulating TensorFlow's executor")

@@ -140,8 +140,8 @@ def open_input(what: str, name: str, shape: Shape, *, where: str, cause: str, by
     only_batch = bool(shape) and None not in shape[1:]
     remedy = f"{'give batch=..., or ' if only_batch else ''}bind it: feeds={{{name!r}: (...)}}, or give example inputs"
     if by_inputs:
-        only_batch, remedy = False, "give example inputs, inputs=(...), with a tensor for each argument"
-    code = ErrorCode.OPEN_BATCH if only_batch else ErrorCode.OPEN_INPUT
+        only_batch, remedy = False, "give example inputs, inputs=(...), with a tensor for each argument; a command takes none"
+    code = ErrorCode.OPEN_BATCH if only_batch else None if by_inputs else ErrorCode.OPEN_INPUT
     return UnknownShapeError(what, argument="feeds", item=name, where=where, cause=cause, remedy=remedy, code=code)
 
 

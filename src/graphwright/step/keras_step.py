@@ -193,7 +193,7 @@ def check_targets(model: Any, mode: Literal["train", "infer"], inputs: Any) -> N
     data: Any = inputs
     while isinstance(data, tuple | list) and len(cast("Sequence[Any]", data)) == 1:
         data = cast("Sequence[Any]", data)[0]
-    has_targets = isinstance(data, tuple | list)
+    has_targets = isinstance(data, tuple | list) and data[1] is not None
     if (
         mode == "train"
         and not has_targets
@@ -201,7 +201,7 @@ def check_targets(model: Any, mode: Literal["train", "infer"], inputs: Any) -> N
         and not {"train_step", "compute_loss"} & {*what_is_overridden(model)}
     ):
         raise ArgumentError(
-            f"a {type(data).__name__} was given as the data of a training step, and its loss needs targets",
+            f"a {type(cast('object', data)).__name__} was given as the data of a training step, and its loss needs targets",
             argument="inputs",
             where=f"model {model.name!r}",
             remedy="give a tuple, inputs=(x, y); for the model's inference give mode='infer'",

@@ -45,6 +45,7 @@ from graphwright.step.keras_step import build_as_fit, check_targets, is_keras_mo
 
 Mode = Literal["auto", "train", "infer"]
 Question = TypeVar("Question", bound=Callable[..., Any])
+_LARGEST = 2**31 - 1
 _CALL = {
     "target": "a `tf.function`, a `ConcreteFunction`, a Keras model, the path of a `.keras` file, a SavedModel or a graph, or a function "
     "without arguments that makes one",
@@ -259,17 +260,20 @@ def _trace_model(model: Any, mode: Literal["train", "infer"], inputs: Any, feeds
     tf = import_tensorflow()
     name = f"{name_of(model)} ({'training step' if mode == 'train' else 'inference'})"
     step = keras_step(model, mode)
-    remedy = f"give the data as fit takes it: inputs={'(x, y)' if mode == 'train' else 'x'}"
+    remedy = f"give the data as fit takes it: inputs={'(x, y)' if mode == 'train' else 'x'}, or a dataset of such batches"
 
     if inputs is None:
         declared = tf.nest.flatten(declared_inputs(model, feeds))
         remedy = f"give shapes that go together: {feeds_to_give(spec.name for spec in declared)}"
+    cause = "they are not what its inputs, its loss or its metrics take"
+    if batch is not None and batch > _LARGEST:
+        cause, remedy = f"operations of TensorFlow count to {_LARGEST}", "give a smaller batch, or a smaller budget"
     with user_code(
         f"tracing {name}",
         "the model cannot be traced with these inputs",
         argument="feeds" if inputs is None else "inputs",
         where=f"model {model.name!r}",
-        cause="they are not what its inputs, its loss or its metrics take",
+        cause=cause,
         remedy=remedy,
     ):
         named = None
@@ -366,7 +370,8 @@ def _trace_with_feeds(target: Any, feeds: Mapping[str, Feed]) -> Any:
         "the step cannot be traced with these feeds",
         argument="feeds",
         cause="; ".join(causes),
-        remedy='give the dtype too: feeds={"y": tf.TensorSpec((8,), tf.int32)}, or example inputs',
+        remedy='give shapes that fit, and dtypes other than float32: feeds={"y": tf.TensorSpec((8,), tf.int32)}, or example inputs',
+        item=next(iter(feeds)) if len(feeds) == 1 else "",
         code=ErrorCode.UNKNOWN_DTYPE,
     ):
         return target.get_concrete_function(*call.args, **call.kwargs)
@@ -422,6 +427,9 @@ def _bound(name: str, function: Any, feeds: Mapping[str, Feed], owner: Any, open
         given = fed.get(k)
         if not agree(given, shape):
             raise ArgumentError(f"the feed {given} does not fit {format_shape(shape)}", argument="feeds", item=key)
+        dtype, own = getattr(feeds.get(key), "dtype", None), function.inputs[k].dtype
+        if dtype not in (None, own):
+            raise ArgumentError(f"the feed is of type {dtype.name}, and the step takes {own.name}", argument="feeds", item=key)
         shape = given if given is not None else entries.get(k, shape)
         if shape and shape[0] is None and open_batch is not None:
             shape = (open_batch, *shape[1:])

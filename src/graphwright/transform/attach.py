@@ -43,9 +43,7 @@ class HoldsFiles(Protocol):
         """The graph, read again from files that its live function was saved into."""
         ...
 
-    def prepare_join(
-        self, graph: Graph, other: Graph, *, scope: str, functions: Mapping[str, str], signatures: Mapping[str, str]
-    ) -> Callable[[CloneResult], None]:
+    def prepare_join(self, graph: Graph, other: Graph, *, scope: str, signatures: Mapping[str, str]) -> Callable[[CloneResult], None]:
         """See `source.join.prepare_join`."""
         ...
 
@@ -109,16 +107,13 @@ class Attachment:
         self._copied = copy_graph(other)
         twin = self._twin = self._copied.graph
         taken = {*graph.functions, *twin.functions}
-        functions: dict[str, str] = {}
-        for name in twin.functions:
-            functions[name] = free_name(name, taken) if name in graph.functions else name
-            taken.add(functions[name])
-        if changed := {old: new for old, new in functions.items() if old != new}:
-            rename_functions(twin, changed)
+        changed: dict[str, str] = {}
+        for name in [name for name in twin.functions if name in graph.functions]:
+            changed[name] = free_name(name, taken)
+            taken.add(changed[name])
+        rename_functions(twin, changed)
         holders = [package for package in (graph.package, twin.package) if isinstance(package, HoldsFiles)]
-        self._finish = (
-            holders[0].prepare_join(graph, twin, scope=scope, functions=functions, signatures=signatures or {}) if holders else None
-        )
+        self._finish = holders[0].prepare_join(graph, twin, scope=scope, signatures=signatures or {}) if holders else None
         _rename_shared(twin, scope)
 
     def attach(

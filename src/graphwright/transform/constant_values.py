@@ -21,6 +21,9 @@ _VARIABLES = VARIABLES | {"ReadVariableOp"}
 class Constants:
     """The arrays behind values, computed when they are first asked for; in double precision where a root is drawn.
 
+    Args:
+        but: whether a node does not count as constant.
+
     >>> from graphwright.ir.constants import add_constant
     >>> g = Graph()
     >>> four = add_constant(g, "four", np.array([4.0], np.float32))
@@ -28,7 +31,8 @@ class Constants:
     array([0.5])
     """
 
-    def __init__(self) -> None:
+    def __init__(self, but: Callable[[Node], bool] = lambda _: False) -> None:
+        self._but = but
         self._known: dict[Value, Array | None] = {}
         self._parameters: dict[Value, bool] = {}
 
@@ -47,6 +51,8 @@ class Constants:
         return self._parameters[value]
 
     def _evaluate(self, node: Node) -> Array | None:
+        if self._but(node):
+            return None
         if is_constant(node):
             return constant_array(node)
         if node.op_type not in _EVALUATED or len(node.outputs) != 1:
@@ -114,6 +120,10 @@ def _pack(node: Node, *parts: Array) -> Array:
     return np.stack(parts, axis if isinstance(axis, int) else 0)
 
 
+def _product(node: Node, x: Array, axes: Array) -> Array:
+    return np.prod(x, tuple(axes.reshape(-1).tolist()), keepdims=node.attrs.get("keep_dims") is True)
+
+
 def _strided_slice(node: Node, x: Array, begin: Array, end: Array, strides: Array) -> Array:
     """A part of a vector, which shapes are; more dimensions are not looked at."""
     if x.ndim != 1 or begin.size != 1 or node.attrs.get("ellipsis_mask") or node.attrs.get("new_axis_mask"):
@@ -122,6 +132,21 @@ def _strided_slice(node: Node, x: Array, begin: Array, end: Array, strides: Arra
     if node.attrs.get("shrink_axis_mask"):
         return x[first]
     return x[None if node.attrs.get("begin_mask") else first : None if node.attrs.get("end_mask") else last : step]
+
+
+def _one_hot(node: Node, x: Array, depth: Array, on: Array, off: Array) -> Array:
+    return np.moveaxis(np.where(x[..., None] == np.arange(int(depth)), on, off), -1, int(str(node.attrs.get("axis", -1))))
+
+
+def _diagonal(x: Array, *rest: Array) -> Array:
+    """A diagonal matrix; other diagonals and sizes are not looked at."""
+    if x.ndim != 1 or any(np.any(part != k) for part, k in zip(rest, (0, -1, -1, 0), strict=False)):
+        raise ValueError("not a plain diagonal matrix")
+    return np.diag(x)
+
+
+def _fill(dims: Array, x: Array) -> Array:
+    return np.broadcast_to(x, dims)
 
 
 _OF_ARRAYS: dict[str, Callable[..., Any]] = {
@@ -141,12 +166,19 @@ _OF_ARRAYS: dict[str, Callable[..., Any]] = {
     "ExpandDims": _expand_dims,
     "Transpose": np.transpose,
     "ConcatV2": _concat,
+    "Range": np.arange,
+    "Fill": _fill,
+    "BroadcastTo": np.broadcast_to,
+    "Tile": np.tile,
+    "MatrixDiagV3": _diagonal,
 }
 _OF_NODES: dict[str, Callable[..., Array]] = {
     "Squeeze": _squeeze,
     "Cast": _cast,
     "Pack": _pack,
     "StridedSlice": _strided_slice,
+    "OneHot": _one_hot,
+    "Prod": _product,
 }
 """Those of which attributes say more; they are given the node first."""
 _EVALUATED = _OF_ARRAYS.keys() | _OF_NODES.keys()

@@ -12,13 +12,16 @@ from graphwright.ir.dtypes import DType
 from graphwright.ir.edit.copying import copy_body
 from graphwright.ir.edit.insert import add_op, replace_argument
 from graphwright.ir.edit.library import unique_function_name
-from graphwright.ir.edit.reroute import replace_node, reroute_control
+from graphwright.ir.edit.reroute import replace_node, reroute_control, take_name
 from graphwright.ir.function_names import with_functions
 from graphwright.ir.graph import Function, Graph, Node, Value
 from graphwright.ir.node import Library
-from graphwright.ir.traits.control_flow import LOOPS, called_functions, is_control_flow
+from graphwright.ir.traits.control_flow import ENTERS, LOOPS, SWITCHES, called_functions, is_control_flow
 from graphwright.ir.traits.values import IDENTITIES, is_constant
 from graphwright.transform.inline_calls import inline_calls
+
+HAND_ON = IDENTITIES | ENTERS | SWITCHES
+"""What hands a variable on; loops and branches of TF1 take it in."""
 
 
 def check_arguments(graph: Graph, node: Node, given: Mapping[int, DType]) -> None:
@@ -142,7 +145,7 @@ def _bind(body: Graph, position: int, dtype: DType, *, is_loop_body: bool) -> No
     if old.dtype.name != "resource":
         return
     new = replace_argument(body, position, dtype, None)
-    passed_on = _read_from(body, old, new)
+    passed_on = read_instead(body, old, new)
     if passed_on:
         if not is_loop_body:
             raise UnsupportedError(f"function {body.name!r} returns a variable", where=f"argument {old.producer.name!r}")
@@ -152,29 +155,58 @@ def _bind(body: Graph, position: int, dtype: DType, *, is_loop_body: bool) -> No
     body.sort_nodes([new.producer, *(n for n in body.nodes if n is not new.producer)])
 
 
-def _read_from(body: Graph, old: Value, new: Value) -> set[Value]:
-    """Replace the reads of a variable by the value; returns the values that are the variable and are returned."""
-    returned = {old} if old in body.outputs else set[Value]()
+def read_instead(graph: Graph, old: Value, new: Value, needed: set[Node] | None = None) -> set[Value]:
+    """Let what reads a variable with a handle read a tensor instead; returns the values that are the variable and are outputs.
+
+    Args:
+        needed: only these nodes change; what is made instead of them is added. All by default.
+
+    Raises:
+        UnsupportedError: something changes the variable, or hands it on to an op that needs a variable.
+    """
+    returned = {old} if old in graph.outputs else set[Value]()
     positions: dict[Node, list[int]] = {}
     for use in old.uses:
         positions.setdefault(use.node, []).append(use.index)
     for node, indices in positions.items():
-        if read_from(node, new):
+        if (needed is not None and node not in needed) or read_from(node, new):
             continue
         if node.op_type in IDENTITIES:
             for index in indices:
-                returned |= _read_from(body, node.outputs[index], new)
-            if not any(v.uses for v in node.outputs) and not node.control_consumers and not body.is_border(node):
-                body.remove_node(node)
+                returned |= read_instead(graph, node.outputs[index], new, needed)
+            if not any(v.uses for v in node.outputs) and not node.control_consumers and not graph.is_border(node):
+                graph.remove_node(node)
+        elif node.op_type in HAND_ON:
+            made = _taken_in(graph, node, new)
+            for before, after in zip(node.outputs, made.outputs, strict=True):
+                returned |= read_instead(graph, before, after, needed)
+            if needed is not None:
+                needed.add(made)
+            take_name(graph, node, made)
         elif is_control_flow(node):
-            bind_arguments(body, node, dict.fromkeys(indices, new))
+            bind_arguments(graph, node, dict.fromkeys(indices, new))
         else:
             raise UnsupportedError(
-                f"the variable is also used by {node.name!r}, a {node.op_type}, in function {body.name!r}",
+                f"the variable is also used by {node.name!r}, a {node.op_type}, in function {graph.name!r}",
                 where=f"node {node.name!r}",
                 cause="the body changes the variable, or hands it on to an op that needs a variable",
+                remedy="where an input decides whether it does, give its value first: strip_training(constants=...)",
             )
     return returned
+
+
+def _taken_in(graph: Graph, node: Node, value: Value) -> Node:
+    """An `Enter` or `Switch` that takes a tensor into a loop or branch of TF1 where the old one takes a variable."""
+    return graph.add_node(
+        node.op_type,
+        graph.unique_name(f"{node.name}/frozen"),
+        inputs=[value, *node.inputs[1:]],
+        control_inputs=node.control_inputs,
+        attrs={**node.attrs, "T": value.dtype},
+        output_types=[(value.dtype, value.shape)] * len(node.outputs),
+        device=node.device,
+        extra=node.extra,
+    )
 
 
 def _drop(body: Graph, nodes: list[Node]) -> None:

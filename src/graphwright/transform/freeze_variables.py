@@ -12,14 +12,14 @@ from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.constants import Array, add_constant
 from graphwright.ir.dtypes import DTYPES, DType
-from graphwright.ir.edit.reroute import reroute_control, take_name
+from graphwright.ir.edit.reroute import reroute_control
 from graphwright.ir.given import Written, edits_in_place, values_beside
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits.control_flow import ENTERS, SWITCHES, is_control_flow
+from graphwright.ir.traits.control_flow import is_control_flow
 from graphwright.ir.traits.values import IDENTITIES, MAY_BE_FED, only_orders
 from graphwright.ir.traits.variables import READS_OF_VALUES, READS_OF_VARIABLES, SAVES, VARIABLES, is_read, shared_name, written_references
 from graphwright.ir.walk import backward_reachable, fetched_values
-from graphwright.transform.freeze_functions import bind_arguments, check_arguments, read_from
+from graphwright.transform.freeze_functions import HAND_ON, check_arguments, read_instead
 from graphwright.transform.inline_calls import inline_calls
 from graphwright.transform.interface import output_values, put_in_order
 from graphwright.transform.one_copy import leave_one_copy
@@ -159,9 +159,6 @@ def _array(graph: Graph, value: Value, given: Any) -> Array:
     return array if dtype.name in ("bfloat16", "string") else array.astype(dtype.name)
 
 
-_HAND_ON = IDENTITIES | ENTERS | SWITCHES
-
-
 def _handed_on(node: Node, index: int) -> tuple[Value, ...]:
     """The outputs that are input `index`; loops and branches of TF1 take variables in through `Enter` and `Switch`."""
     return node.outputs[index : index + 1] if node.op_type in IDENTITIES else node.outputs
@@ -176,7 +173,7 @@ def _check_uses(graph: Graph, value: Value, dtype: DType, needed: set[Node]) -> 
             if value in written_references(node):
                 raise _written(value, node)
             continue
-        if node.op_type in _HAND_ON:
+        if node.op_type in HAND_ON:
             for output in _handed_on(node, use.index):
                 _check_uses(graph, output, dtype, needed)
         elif is_control_flow(node):
@@ -208,7 +205,7 @@ def _freeze(graph: Graph, item: _Frozen, needed: set[Node]) -> None:
         readers = {use.node for use in item.value.uses if use.node not in needed}
         graph.replace_uses(item.value, constant, keep=readers)
     else:
-        _bind(graph, item.value, constant, needed)
+        read_instead(graph, item.value, constant, needed)
     doomed = remove_behind(graph, node, needed)
     if doomed:
         name = node.name
@@ -228,7 +225,7 @@ def read_as_tensor(graph: Graph, handle: Value, tensor: Value) -> None:
     """
     nodes = set(graph.nodes)
     _check_uses(graph, handle, tensor.dtype, nodes)
-    _bind(graph, handle, tensor, nodes)
+    read_instead(graph, handle, tensor, nodes)
 
 
 def remove_behind(graph: Graph, node: Node, needed: set[Node]) -> bool:
@@ -254,40 +251,3 @@ def remove_behind(graph: Graph, node: Node, needed: set[Node]) -> bool:
                 graph.remove_control_input(group, gone)
     graph.remove_nodes(doomed)
     return not any(v.uses for v in node.outputs)
-
-
-def _bind(graph: Graph, resource: Value, constant: Value, needed: set[Node]) -> None:
-    """Let everything needed that reads the resource read the constant."""
-    positions: dict[Node, list[int]] = {}
-    for use in resource.uses:
-        positions.setdefault(use.node, []).append(use.index)
-    for node, indices in positions.items():
-        if node not in needed or read_from(node, constant):
-            continue
-        if node.op_type in IDENTITIES:
-            for index in indices:
-                _bind(graph, node.outputs[index], constant, needed)
-            if not any(v.uses for v in node.outputs) and not node.control_consumers and not graph.is_border(node):
-                graph.remove_node(node)
-        elif node.op_type in _HAND_ON:
-            made = _taken_in(graph, node, constant)
-            for old, new in zip(node.outputs, made.outputs, strict=True):
-                _bind(graph, old, new, needed)
-            needed.add(made)
-            take_name(graph, node, made)
-        else:
-            bind_arguments(graph, node, dict.fromkeys(indices, constant))
-
-
-def _taken_in(graph: Graph, node: Node, value: Value) -> Node:
-    """An `Enter` or `Switch` that takes a tensor into a loop or branch of TF1 where the old one takes a variable."""
-    return graph.add_node(
-        node.op_type,
-        graph.unique_name(f"{node.name}/frozen"),
-        inputs=[value, *node.inputs[1:]],
-        control_inputs=node.control_inputs,
-        attrs={**node.attrs, "T": value.dtype},
-        output_types=[(value.dtype, value.shape)] * len(node.outputs),
-        device=node.device,
-        extra=node.extra,
-    )

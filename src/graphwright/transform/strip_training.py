@@ -21,6 +21,7 @@ from graphwright.ir.traits.variables import makes_table
 from graphwright.ir.walk import needed_nodes, served_variables
 from graphwright.transform.interface import described, find_in_signatures, find_value, put_in_order
 from graphwright.transform.known_branches import take_decided_branches
+from graphwright.transform.one_copy import leave_one_copy
 
 _TRAINING_COLLECTIONS = frozenset(
     "train_op summaries summary_op losses regularization_losses update_ops trainable_variables moving_average_variables "
@@ -49,7 +50,7 @@ def strip_training(
 
     Args:
         outputs: values to keep besides; where given, they become the outputs of the graph.
-        constants: name of an input -> its value from now on.
+        constants: name of an input, or of a placeholder that no signature states -> its value from now on.
         keep_variables: keep what saves and restores variables (a graph whose variables are frozen needs it no more).
 
     Raises:
@@ -68,12 +69,7 @@ def strip_training(
     wanted = None if outputs is None else [find_value(graph, name) for name in outputs]
     if wanted is None and not graph.outputs and not graph.signatures:
         raise ArgumentError("the graph states no outputs", where=f"graph {graph.name!r}", remedy="name what serving fetches: outputs=[...]")
-    arrays = {
-        meant[name]: (name, value)
-        for name, value in (constants or {}).items()
-        for meant in find_in_signatures(graph, [name], is_input=True)
-    }
-    bound = {value: _array(value, name, given) for value, (name, given) in arrays.items()}
+    bound = {value: _array(value, name, given) for name, given in (constants or {}).items() for value in _placeholders(graph, name)}
 
     with graph.restored_on_error():
         before = len(graph)
@@ -83,9 +79,10 @@ def strip_training(
             _make_constant(graph, value, array)
         _pass_through(graph)
         drop_collections(graph, keep_variables=keep_variables)
-        if bound:
-            take_decided_branches(graph)
+        decided = bool(bound) and take_decided_branches(graph) > 0
         remove_unneeded(graph)
+        if decided:
+            leave_one_copy(graph)
         left = [] if keep_variables else served_variables(graph)
         if left:
             raise ArgumentError(
@@ -122,6 +119,14 @@ def remove_unneeded(graph: Graph) -> int:
     needed = needed_nodes(graph, inputs=False)
     graph.inputs = [v for v in graph.inputs if v.producer in needed]
     return prune(graph)
+
+
+def _placeholders(graph: Graph, name: str) -> list[Value]:
+    """The inputs of this name, in each signature; or a placeholder that no signature knows."""
+    called = [v for node in graph.nodes if node.op_type in MAY_BE_FED for v in node.outputs if name in (node.name, v.name)]
+    if called and not any(name in known.inputs for known in graph.signatures.values()):
+        return called
+    return [meant[name] for meant in find_in_signatures(graph, [name], is_input=True)]
 
 
 def _array(value: Value, name: str, given: Any) -> np.ndarray[Any, Any]:

@@ -5,7 +5,7 @@ graphwright.drawing = (data) => {
   const picture = document.getElementById("picture"), world = document.getElementById("world"), details = document.getElementById("details");
   const SVG = "http://www.w3.org/2000/svg";
   const PAD = 12, TITLE = 20, GAP_X = 14, GAP_Y = 30, HEIGHT = 32, WIDEST = 1500, LONGEST = 34;
-  const kinds = ["", "input", "constant", "output", "summed"];
+  const kinds = ["", "input", "constant", "output"], hues = ["product", "norm", "element", "operation"];
   const metric = document.getElementById("metric");
   const figures = [
     ["flops", "FLOPs", (x) => graphwright.formatFlops(x)], ["time", graphwright.report?.timeWords ?? "time", (x) => graphwright.formatTime(x)],
@@ -65,18 +65,19 @@ graphwright.drawing = (data) => {
     if (tree.length === 2) return build(tree[1], parent, tree[0]);
     if (typeof tree === "number") {
       const name = view.nodes[tree][0];
-      const leaf = { label: label ?? name.slice(name.lastIndexOf("/") + 1), path: name, node: tree, parent, size: 1, givesOutput: view.nodes[tree][2] === 3 };
+      const leaf = { label: label ?? name.slice(name.lastIndexOf("/") + 1), path: name, node: tree, parent, size: 1, givesOutput: view.nodes[tree][2] === 3, hue: view.nodes[tree][2] ? 3 : view.hues[view.nodes[tree][1]] };
       if (view.costs) for (const [key] of figures) leaf[key] = view.costs[key][tree];
       leaves[tree] = leaf;
       return leaf;
     }
-    const part = { label: tree[0], node: -1, parent, path: tree[3] ?? "", open: !!tree[1], parts: [], size: 0, edges: null };
+    const part = { label: tree[0], node: -1, parent, path: tree[3] ?? "", open: !!tree[1], parts: [], size: 0, edges: null, hue: 3 };
     if (view.costs) for (const [key] of figures) part[key] = 0;
     for (const child of tree[2]) {
       const made = build(child, part);
       part.parts.push(made);
       part.size += made.size;
       part.givesOutput ||= made.givesOutput;
+      part.hue = Math.min(part.hue, made.hue);
       if (view.costs) for (const [key] of figures) part[key] += made[key];
     }
     nameApart(part.parts);
@@ -218,7 +219,7 @@ graphwright.drawing = (data) => {
     }
     for (const part of scope.parts) {
       const isScope = part.node < 0, classes = ["box"];
-      if (isScope) classes.push(part.open ? "open" : view.served && part.givesOutput ? "scope output" : "scope"); else if (view.nodes[part.node][2]) classes.push(kinds[view.nodes[part.node][2]]);
+      if (isScope) classes.push(part.open ? "open" : view.served && part.givesOutput ? "scope output" : `scope ${hues[part.hue]}`); else classes.push(kinds[view.nodes[part.node][2]] || hues[part.hue]);
       const box = make("g", { class: classes.join(" "), transform: `translate(${part.x} ${part.y})`, tabindex: 0, role: "button" });
       if (isScope) box.setAttribute("aria-expanded", String(part.open));
       box.setAttribute("aria-label", isScope ? `scope ${part.label}, ${counted(part.size)}` : `${view.nodes[part.node][0]}, ${view.ops[view.nodes[part.node][1]]}`);
@@ -322,6 +323,8 @@ graphwright.drawing = (data) => {
   const reveal = (number) => revealPart(leaves[number]);
   // The box of a layer: the scope of its name, or else its first node.
   function revealLayer(layer) {
+    const last = data.views.length - 1, selector = document.getElementById("view");
+    if (view !== data.views[last] && !view.layers?.includes(layer)) { selector.value = last; show(last); }
     const stack = [root];
     let found = null;  // itself, or the one in the block of layers that it is part of
     while (stack.length) { const part = stack.pop(); if (part !== root && (part.path === layer || (part.path.endsWith(`/${layer}`) && part.path.length < (found?.path.length ?? Infinity)))) found = part; if (found?.path === layer) break; stack.push(...(part.parts ?? [])); }

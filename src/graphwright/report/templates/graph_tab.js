@@ -3,10 +3,10 @@
 (() => {
   const { report } = graphwright;
   const host = document.querySelector("#graph .graph");
-  if (!report.graph || !host) return;
+  if (!report.graphs?.length || !host) return;
   let drawing = null, wanted = null;
   graphwright.addDrawing(() => {
-    drawing ??= graphwright.drawing({ views: [report.graph] });
+    drawing ??= graphwright.drawing({ views: report.graphs });
     if (!host.dataset.shown) { host.dataset.shown = "true"; drawing.show(0); }
     if (wanted !== null) drawing.revealLayer(wanted);
     wanted = null;

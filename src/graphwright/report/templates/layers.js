@@ -66,9 +66,9 @@
       const tensors = tensorsOf(timeline, layer), title = timeline.title ? `Its largest tensors, ${timeline.title}` : "Its largest tensors";
       lists.append(list(title, tensors, tensors.length));
     }
-    if (report.graph || report.profile) lists.append(list(`Its operations, by ${report.timeWords ?? "measured time"}`, operations, operations.length));
+    if (report.graphs?.length || report.profile) lists.append(list(`Its operations, by ${report.timeWords ?? "measured time"}`, operations, operations.length));
     const link = (href, text) => { const made = element("a", "", text); made.href = href; links.append(made); };
-    if (report.graph) link(`#graph/${encodeURIComponent(layer)}`, "Show it in the graph");
+    if (report.graphs?.length) link(`#graph/${encodeURIComponent(layer)}`, "Show it in the graph");
     if (document.getElementById("memory")) link(`#memory/${encodeURIComponent(layer)}`, "What it holds at the peak");
     if (document.getElementById("residuals")) link(`#residuals/${encodeURIComponent(layer)}`, "What becomes of its residuals");
     link("#layers", "Close");
