@@ -14,7 +14,7 @@ import tensorflow as tf
 import graphwright as gw
 from graphwright.advice.keras_variants import mixed_precision
 from graphwright.advice.lint import lint
-from graphwright.costs.max_batch import batch_by_growth
+from graphwright.costs.max_batch import size_near_budget
 from graphwright.errors import ArgumentError
 from graphwright.report.advice import Suggestion, ranked
 from graphwright.step import executor_peak, grappler_step
@@ -119,16 +119,17 @@ def test_what_fits_comes_first_then_what_takes_less_time_then_what_changes_less(
     ]
 
 
-def test_the_largest_batch_is_found_by_few_questions() -> None:
-    asked: list[int] = []
+@pytest.mark.parametrize("start", [1, 16, 500])
+def test_the_largest_batch_is_found_by_few_questions(start: int) -> None:
+    asked = set[int]()
 
     def peak(size: int) -> int:
-        asked.append(size)
+        asked.add(size)
         return 1000 + 37 * size + size // 10
 
-    size, nbytes = batch_by_growth(peak, {0: 1000, 16: peak(16)}, 5000)
-    assert nbytes <= 5000 < peak(size + 2)
-    assert len(asked) <= 4
+    size = size_near_budget(peak, start, 5000, before=0, tries=4, enough=0.98)
+    assert peak(size) <= 5000 < peak(size + 2)
+    assert len(asked) <= 6
 
 
 class CountedLayer(keras.layers.Layer):
@@ -150,7 +151,9 @@ def test_each_step_is_traced_and_prepared_once(memory: float | str, most_batches
     for module, name, calls in ((executor_peak, "recorded_graphs", prepared), (grappler_step, "read_optimized_graph", read)):
         own = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *a, own=own, calls=calls, **k: (calls.append(1), own(*a, **k))[1])
-    gw.advise(model, memory, batch=256, time_limit_s=0.1, cache_dir=None)
+    told = list[str]()
+    advice = gw.advise(model, memory, batch=256, time_limit_s=0.1, cache_dir=None, progress=lambda _, words: told.append(words))
+    assert {s.what for s in advice.suggestions} <= {words.partition(": ")[0] for words in told}  # each result before the end
     sizes = [size for size in CountedLayer.traced if size is not None]
     batches = [size for size in sizes if size != 256]
     assert len(batches) == len(set(batches)) <= most_batches

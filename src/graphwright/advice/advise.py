@@ -15,7 +15,7 @@ from graphwright.advice.keras_variants import BFLOAT16, leaner_optimizers, mixed
 from graphwright.advice.lint import lint
 from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.device_models import HERE, device_name
-from graphwright.costs.max_batch import batch_by_growth
+from graphwright.costs.max_batch import size_near_budget
 from graphwright.costs.sized_step import SizedStep
 from graphwright.costs.xla_peak import xla_peak
 from graphwright.errors import ArgumentError, GraphwrightError, UnsupportedError, first_line
@@ -29,7 +29,7 @@ from graphwright.memory.xla.planning import plan_xla_step
 from graphwright.plan.budget import Budget
 from graphwright.report.advice import Advice, Suggestion, SuggestionKind, ranked
 from graphwright.report.obtained import Obtained
-from graphwright.report.progress import Progress, shown, tell
+from graphwright.report.progress import Progress, note, shown, tell
 from graphwright.report.units import format_bytes
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.tensorflow_import import import_tensorflow
@@ -47,6 +47,7 @@ _VERBS: Mapping[SuggestionKind, tuple[tuple[Verb, ...], str]] = {
 }
 _WORTH = 0.02  # of the peak: what saves less than this is not worth saying, and an optimizer that keeps less is left as it is
 _CHEAP = 0.01  # extra time as a share, below which no other verb is asked
+_SIZES, _NEAR = 4, 0.98  # batch sizes to look at, and the share of the memory from which on a batch is large enough
 
 
 @garbage_collection_paused()
@@ -74,7 +75,8 @@ def advise(
         memory: what there is, as `optimize_memory` takes a budget: bytes, text such as "2GiB", or a share of the step's own peak.
         time_limit_s: seconds of processor time that the search for each plan may take.
         cache_dir: where plans are kept, see `optimize_memory`: what was planned here is not planned again when the suggestion is followed.
-        progress: called with the share done and a few words; by default a bar shows when it lasts.
+        progress: called with the share done and a few words, and with each result as soon as it is known; by default a bar shows, and the
+            results above it.
 
     Returns:
         An `Advice`, which prints itself.
@@ -105,6 +107,7 @@ def advise(
         traced = trace(target, feeds=feeds, inputs=inputs, batch=batch, device=device)
         before = unplanned(traced)
         own = _Own(traced, before, _peak_of(traced, before), budget, _arguments_text(traced, feeds, batch), names)
+        note(f"the step as it is: {format_bytes(own.peak.found)}")
         found: list[Suggestion] = []
         left_out: dict[str, str] = {}
         asked: list[tuple[str, Callable[[], list[Suggestion]]]] = [
@@ -120,8 +123,10 @@ def advise(
                 suggestions = ask()
             except GraphwrightError as error:
                 left_out[name] = first_line(error)
+                note(f"{name}: {left_out[name]}")
                 continue
             for suggestion in suggestions:
+                note(f"{suggestion.what}: {format_bytes(suggestion.peak_bytes)}{', which fits' if suggestion.fits else ''}")
                 if own.is_worth(suggestion):
                     found.append(suggestion)
                 else:
@@ -288,20 +293,21 @@ def _other_batch(own: _Own, target: Any, feeds: Mapping[str, Feed] | None) -> li
     tell("looking for the largest batch")
     keras = is_keras_model(own.traced.owner)
     sized = SizedStep(own.traced.owner if keras else target, feeds or _feeds_of(own.traced), "auto", device=own.device)
-    tasks: dict[int, TaskMap] = {}
-    peaks: dict[int, int] = {}
+    step, tasks = own.before.tasks, dict[int, TaskMap]()
+    kept = sum(nbytes for value, nbytes in step.resident.items() if value in step.graph.variables)  # whatever the batch is
+    peaks = {0: kept, own.batch: own.peak.found}
 
     def peak_at(size: int) -> int:
-        tell(f"a batch of {size}")
-        traced = sized.traced(size)
-        found = unplanned(traced)
-        tasks[size] = found.tasks
-        peaks[size] = _peak_of(traced, found).found
+        if size not in peaks:
+            tell(f"a batch of {size}")
+            traced = sized.traced(size)
+            found = unplanned(traced)
+            tasks[size], peaks[size] = found.tasks, _peak_of(traced, found).found
         return peaks[size]
 
-    step = own.before.tasks
-    kept = sum(nbytes for value, nbytes in step.resident.items() if value in step.graph.variables)  # whatever the batch is
-    size = 0 if kept > own.memory_bytes else batch_by_growth(peak_at, {0: kept, own.batch: own.peak.found}, own.memory_bytes)[0]
+    if kept <= own.memory_bytes:
+        size_near_budget(peak_at, own.batch, own.memory_bytes, before=0, tries=_SIZES, enough=_NEAR)
+    size = max((size for size, peak in peaks.items() if peak <= own.memory_bytes), default=0)
     if size in (0, own.batch):
         raise UnsupportedError(f"{'no other batch' if size else 'no batch'} was found to fit better")
     time = own.time_of(tasks[size], size)

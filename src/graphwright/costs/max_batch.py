@@ -89,7 +89,7 @@ def max_batch(
     if order != "traced":
         size = max(predicted, 1)
         base = sized.tasks(size).costs.resident_bytes  # about what a batch of no examples takes
-        start = _near(lambda size: peak_at(size) if size else base, size, budget_bytes, before=0)
+        start = size_near_budget(lambda size: peak_at(size) if size else base, size, budget_bytes, before=0)
         predicted = largest(lambda size: peak_at(size) <= budget_bytes, start)
         prediction, reason = predict(predicted + 1)
         how["predicted peak"] = prediction.how["peak"] if prediction else f"{HOW_PEAK_TRACED}; TensorFlow's own order is {reason}"
@@ -146,61 +146,38 @@ def largest(fits: Callable[[int], bool], start: int) -> int:
     return low
 
 
-def batch_by_growth(peak_at: Callable[[int], int], known: dict[int, int], budget_bytes: int, tries: int = 3) -> tuple[int, int]:
-    """The largest batch that was found to fit, and its peak, by following the line through the peaks that are known; 0 where none was.
-
-    Args:
-        peak_at: the peak at a size, for which the step is traced.
-        known: peaks by size; two or more, of which one may be that of 0 examples. The function adds each size that it asks for.
-        tries: the largest number of sizes to ask for.
-
-    >>> batch_by_growth(lambda size: 100 + 10 * size, {0: 100, 8: 180}, 405)
-    (30, 400)
-    """
-    for _ in range(tries):
-        near = sorted(sorted(known, key=lambda size: abs(known[size] - budget_bytes))[:2])
-        growth = (known[near[1]] - known[near[0]]) / (near[1] - near[0])
-        if growth > 0:
-            size = max(int(near[0] + (budget_bytes - known[near[0]]) / growth), 1)
-        elif known[near[0]] == 0:  # nothing that is counted
-            break
-        else:  # peaks that are partly chance: the smaller size's share of the budget
-            size = max(int(near[0] * budget_bytes / known[near[0]]), 1)
-        if size in known:
-            break
-        known[size] = peak_at(size)
-        if 0.98 * budget_bytes <= known[size] <= budget_bytes:
-            break
-    return max(((size, peak) for size, peak in known.items() if peak <= budget_bytes), default=(0, 0))
-
-
 def _start(sized: SizedStep, budget_bytes: int) -> int | None:
     """A size near the largest that fits in the traced order; None where every size fits."""
     last = _LAST if sized.is_bound(_LAST_TRACED) and sized.is_bound(_LAST) else _LAST_TRACED
     peak = sized.peak_bytes(last)
     grows = sized.peak_bytes(last // 2) < peak or peak > budget_bytes
-    start = _near(sized.peak_bytes, last, budget_bytes, before=last // 2) if grows else None
+    start = size_near_budget(sized.peak_bytes, last, budget_bytes, before=last // 2) if grows else None
     return start if sized.is_confirmed(last if start is None else start + 1) else _start(sized, budget_bytes)
 
 
-def _near(peak_at: Callable[[int], int], size: int, budget_bytes: int, *, before: int) -> int:
+def size_near_budget(
+    peak_at: Callable[[int], int], size: int, budget_bytes: int, *, before: int, tries: int = _TRIES, enough: float = 1.0
+) -> int:
     """A size near the largest that fits: each next size is where the line through the last two peaks meets the budget.
 
     Args:
-        before: a smaller size, for the first line.
+        peak_at: the peak at a size; it is asked again and again for the same sizes.
+        size, before: the sizes for the first line, the larger one first.
+        tries: the largest number of lines.
+        enough: the share of the budget from which on a peak is near enough.
 
-    >>> _near(lambda size: max(100 + size, 40 + 5 * size), 512, 139, before=256)
+    >>> size_near_budget(lambda size: max(100 + size, 40 + 5 * size), 512, 139, before=256)
     19
     """
     fitting, too_large = 0, 1 << 62
-    for _ in range(_TRIES):
+    for _ in range(tries):
         for known in (before, size):
             if peak_at(known) <= budget_bytes:
                 fitting = max(fitting, known)
             else:
                 too_large = min(too_large, known)
         growth = (peak_at(size) - peak_at(before)) / (size - before)
-        if growth <= 0:
+        if growth <= 0 or enough * budget_bytes <= peak_at(size) <= budget_bytes:
             break
         nearer = max(int(size + (budget_bytes - peak_at(size)) / growth), 1)
         before, size = size, min(max(nearer, fitting), too_large)

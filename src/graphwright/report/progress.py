@@ -51,6 +51,18 @@ def tell(words: str, share: float = 0.0) -> None:
         told(share, words)
 
 
+def note(words: str) -> None:
+    """Say a result that is known before the work is done. It stays above the bar, where there is one.
+
+    >>> with shown(lambda share, words: print(words)):
+    ...     note("bfloat16: 98 MiB")
+    bfloat16: 98 MiB
+    """
+    told = _told.get()
+    bar = told.progress if told is not None else None
+    (bar.note if isinstance(bar, _Bar) else tell)(words)
+
+
 @contextmanager
 def shown(progress: Progress | None = None, *, title: str = "", after_s: float = 1.0) -> Generator[_Told]:
     """Show what the work inside tells, and hand it over for work that takes a function.
@@ -166,6 +178,13 @@ class _Bar:
         self._task = bar.add_task(text, total=1.0)
         bar.start()
         return bar
+
+    def note(self, words: str) -> None:
+        """Print a line above it."""
+        from rich.markup import escape
+
+        if self._shown is not None:
+            self._shown.console.print(escape(words), highlight=False)
 
     def stop(self) -> None:
         """Take it away."""
