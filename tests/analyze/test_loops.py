@@ -207,7 +207,7 @@ def test_a_scalar_in_a_list_takes_what_malloc_makes_of_it_and_a_place(function: 
     total = sum(flat.costs.variant_bytes.values())
     scalar = allocated_bytes(4) + PLACE_BYTES
     assert scalar == 160
-    assert (lists * 500 - 2) * scalar <= total <= (lists * 500 + 20) * scalar + 500 * 16
+    assert (lists * 500 - 2) * scalar <= total <= (lists * 500 + 20) * scalar + 500 * PLACE_BYTES
 
 
 def test_a_list_that_a_loop_hands_on_is_made_again_with_it() -> None:

@@ -73,7 +73,6 @@ class Executor:
         self.constants: dict[Value, Dense] = {}
         self.workspaces: dict[Node, int] = {}
         self.inferred: set[str] = set()
-        self.placed: set[Storage] = set()  # of elements of lists
         self.unordered: set[str] = set()  # branches of which that is known
         self.sizes: dict[Value, Numbers] = {}  # of values inside functions
         self.trips: dict[Node, TripCount] = {}
@@ -244,10 +243,9 @@ class Executor:
                 return None
 
     def _placed(self, element: Dense) -> Dense:
-        """The same as an element of a list: there may be thousands, so its place counts, and a scalar as malloc rounds it."""
-        storage = element.storage
-        if not storage.resident and storage.owner is None and storage not in self.placed:
-            self.placed.add(storage)
+        """The same as an element of one more list: there may be thousands, so its place counts, and a scalar as malloc rounds it."""
+        storage, owner = element.storage, element.storage.owner
+        if not storage.resident and (owner is None or owner.dtype.name == "variant"):
             is_scalar = element_bytes(storage.nbytes) == storage.nbytes
             storage.nbytes = (allocated_bytes(storage.nbytes) if is_scalar else storage.nbytes) + PLACE_BYTES
         return element
