@@ -27,7 +27,7 @@ USAGES = {
     "inspect net.keras --feed x=8,-1": ("option --feed", "write whole numbers"),
     "inspect net.keras --columns speed": ("there is no column 'speed'",),
     "inspect net.keras --html /nowhere/report.html": ("option --html",),
-    "edit freeze net.keras out": ("the job 'freeze' comes before the model", "graphwright edit MODEL OUT freeze"),
+    "edit freeze net.keras": ("the job 'freeze' comes before the model", "graphwright edit MODEL OUT freeze"),
     "edit net.keras out": ("no job was given", "fold-batch-norms"),
     "edit net.keras out frese": ("'frese' is no job", "freeze"),
     "edit net.keras out freeze batch-size many": ("argument SIZE", "job batch-size, 2 of 2"),

@@ -41,6 +41,8 @@ class Jobs(Commands):
         """Part the words into options, which may stand anywhere, model and place, and jobs with their arguments."""
         options = {"--help", *(name for parameter in self.params if parameter.param_type_name == "option" for name in parameter.opts)}
         words = [word for word in args if word not in options]
+        if len(words) > 2 and words[0] in self.commands and not Path(words[0]).exists():  # one job may stand before the model
+            words = [*words[1:3], words[0], *words[3:]]
         jobs: list[list[str]] = []
         for word in words[2:]:
             if word in self.commands or not jobs:
