@@ -116,7 +116,7 @@ def _commands() -> Iterator[str]:
     from graphwright.commands.cli import app
     from typer.main import get_command
 
-    yield "# Command line\n\n[By example](command-line.md). Exit codes: 0 done; 1 two models differ (`diff`); 2 an error that the message explains;"
+    yield "# Command line\n\n[By example](command-line.md). Exit codes: 0 done; 1 two models differ (`diff`, `verify`); 2 an error that the message explains;"
     yield "3 nothing fits the budget; 4 a check failed; 130 interrupted.\n"
     yield from _group(get_command(app), "graphwright")
 

@@ -86,7 +86,7 @@ def test_an_error_that_nobody_foresaw(capsys: Any, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(cli, "app", fail)
     with pytest.warns(UserWarning, match="bold"):
         _, err, status = run(capsys)
-    assert status == 1
+    assert status == 2
     assert "RuntimeError" in err
 
 

@@ -102,7 +102,7 @@ def folder(tmp_path_factory):
 
         keras.Sequential([keras.layers.Input((8,)), own_layers.Twice()]).save("custom.keras")
         del sys.modules["own_layers"]
-        keras.saving.get_custom_objects().clear()
+        keras.saving.get_custom_objects().pop("own>Twice")
         network().save("mse.h5")
         network().save_weights("all.weights.h5")
         (made / "all.weights.h5").rename(made / "weights.h5")
@@ -133,7 +133,7 @@ def test_what_tensorflow_or_keras_refuses_names_the_place_and_the_remedy(usage: 
 def test_a_module_that_registers_layers_is_imported(folder) -> None:
     for module in ("own_layers", "own_layers.py"):
         assert CliRunner().invoke(app, ["params", "custom.keras", "--import", module, "--quiet"]).exit_code == 0
-        keras.saving.get_custom_objects().clear()
+        keras.saving.get_custom_objects().pop("own>Twice")
         del sys.modules["own_layers"]
     done = CliRunner().invoke(app, ["params", "custom.keras", "--import", "no_such_module", "--quiet"])
     assert "there is no module 'no_such_module'" in done.stderr

@@ -110,7 +110,7 @@ def test_one_plan_however_the_arguments_are_given() -> None:
     assert len(step.plans) == 1
     step(x, training=False)
     assert len(step.plans) == 2
-    with pytest.raises(gw.ArgumentError, match=r"the arguments do not fit.*unexpected keyword argument 'rates'"):
+    with pytest.raises(gw.ArgumentError, match=r"the inputs do not fit the step.*unexpected keyword argument 'rates'"):
         step(x, rates=0.5)
     with pytest.raises(gw.ArgumentError, match="missing a required argument: 'x'"):
         step(rate=0.5)

@@ -51,7 +51,7 @@ def test_a_plan_that_fits() -> None:
     for nbytes in (PLAN.peak_bytes, PLAN.budget_bytes, PLAN.original_peak_bytes, PLAN.measured_after.peak_bytes):
         assert format_bytes(nbytes) in verdict
     assert plan_tone(PLAN) == "good"
-    assert plan_verdict(replace(PLAN, measured_after=None)).endswith("not measured yet.")
+    assert plan_verdict(replace(PLAN, measured_after=None)).endswith("(predicted, not measured).")
 
 
 def test_a_measured_plan_says_what_it_took_in_time():

@@ -309,7 +309,7 @@ def _other_batch(own: _Own, target: Any, feeds: Mapping[str, Feed] | None) -> li
         size_near_budget(peak_at, own.batch, own.memory_bytes, before=0, tries=_SIZES, enough=_NEAR)
     size = max((size for size, peak in peaks.items() if peak <= own.memory_bytes), default=0)
     if size in (0, own.batch):
-        raise UnsupportedError(f"{'no other batch' if size else 'no batch'} was found to fit better")
+        raise UnsupportedError(f"no {'other ' if size else ''}batch size fits")
     time = own.time_of(tasks[size], size)
     trains, words = bool(find_roles(own.before.tasks).backward), "results are the same: examples are computed apart"
     if trains:

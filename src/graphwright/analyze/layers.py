@@ -68,17 +68,17 @@ class Layers:
         return "/".join(scopes)
 
     def with_lines(self, line: Callable[[str], str], names: Iterable[str]) -> "Layers":
-        """The same; for nodes that lie in no scope, the line of Python that made them stands for the layer.
+        """The same; for nodes in no scope, the file name and line of the Python code that made them is the layer.
 
         Args:
             line: what `source.tracebacks.innermost_line` gives.
             names: of the nodes.
 
-        >>> Layers().with_lines(lambda name: f"train.py:{len(name)} step", ["Relu", "net/Relu"]).of("gradient_tape/Relu")
+        >>> Layers().with_lines(lambda name: f"src/train.py:{len(name)} step", ["Relu", "net/Relu"]).of("gradient_tape/Relu")
         'train.py:4'
         """
         own = ("/".join(_scopes(name)) for name in names if not self.of(name))
-        return Layers({**self.of_scope, **{name: place for name in own if (place := line(name).rpartition(" ")[0])}})
+        return Layers({**self.of_scope, **{name: place for name in own if (place := line(name).rpartition(" ")[0].rpartition("/")[2])}})
 
     def words(self, name: str) -> str:
         """The name of a node with its layer as the user knows it: `lstm/while` of `net_1/lstm_1/while`."""

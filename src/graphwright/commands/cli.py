@@ -50,6 +50,7 @@ from graphwright.commands.inputs import (
     names_in,
     parse_feeds,
     place_of_copies,
+    shared_option,
     takes_trust,
     unset,
     written_file,
@@ -253,7 +254,7 @@ def optimize(
     print_result(result, as_json=as_json, parts=asked)
     if not as_json and not asked and result.status != "infeasible":
         if not measure and device == HERE:
-            echo("To measure it: add --measure --trust")
+            echo(f"To measure it: add --measure{'' if shared_option('trust') else ' --trust'}")
         name, allowed = "model" if is_keras_model(traced.owner) else "step", f', allow="{allow}"' * (allow != DEFAULT_VERBS)
         echo(f"In code: {name} = gw.optimize_memory({name}, {json.dumps(amount)}{allowed})")
     if save is not None:

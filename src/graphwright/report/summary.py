@@ -98,7 +98,7 @@ def plan_lines(plan: MemoryPlan) -> list[str]:
     ]
     acts += [plan.rewritten] if plan.rewritten else []
     text = "; ".join(acts) or ("nothing is changed" if plan.status == "unchanged" else "changes the order of operations only")
-    least = f" No plan that recomputes takes less than {format_percent(plan.least_overhead)}." if plan.least_overhead > 0 else ""
+    least = f" Recomputing costs at least {format_percent(plan.least_overhead)} at this budget." if plan.least_overhead > 0 else ""
     proof = "the same operations on the same values" if "equal by structure" in plan.verification else plan.verification.partition(":")[0]
     proof += ", but for the order of sums" if "but for the order of sums" in plan.verification else ""
     return [f"Proof: {proof or 'not yet'}.", f"Plan: {text}.{least}"]
@@ -152,8 +152,8 @@ def plan_verdict(plan: MemoryPlan) -> str:
     sizes = of_example_sizes(plan.how)
     text = f"Fits: {plan.name} needs {peak} of {budget}{sizes}, down from {format_bytes(plan.original_peak_bytes)}, for {price}"
     if plan.measured_after is None:
-        return text + " as planned; not measured yet."
-    text += f" as planned; measured {format_bytes(plan.measured_after.peak_bytes)}"
+        return text + " (predicted, not measured)."
+    text += f" (predicted); measured {format_bytes(plan.measured_after.peak_bytes)}"
     ratio = measured_overhead(plan)
     if math.isnan(ratio):
         return f"{text}."

@@ -18,6 +18,8 @@ from graphwright.report.units import counted, format_bytes, format_count, format
 
 _ROWS = 12
 _FEW = 4
+_TYPICAL = 1.5
+"""How many times as long as a plain step a recorded one may take, or the other way round, to count as typical."""
 _TREE_ROWS = 200
 
 
@@ -58,7 +60,9 @@ def profile_verdict(profile: StepProfile) -> str:
     time = f"{format_time(profile.step_time_s)} a step"
     if math.isfinite(profile.plain_time_s):
         time = f"{format_time(profile.plain_time_s)} a step, {format_time(profile.step_time_s)} while recorded"
-    return f"{printable(profile.name)}: {time}{most}."
+    ratio = profile.step_time_s / profile.plain_time_s if profile.plain_time_s else 1.0
+    caution = " The recorded step was not a typical one, so shares may mislead." if ratio > _TYPICAL or ratio < 1 / _TYPICAL else ""
+    return f"{printable(profile.name)}: {time}{most}.{caution}"
 
 
 def _directions(profile: StepProfile) -> list[tuple[str, float]]:
@@ -80,11 +84,19 @@ def profile_facts(profile: StepProfile) -> list[Fact]:
         time_s = profile.plain_time_s if plain else profile.step_time_s
         rate = f"{format_flops(total.flops / time_s)}/s" if time_s else "rate not known"
         left_out = f"; {counted(total.unknown, 'run')} not counted" if total.unknown else ""
-        facts.append(Fact("FLOPs", format_flops(total.flops), f"{rate}; {total.arithmetic_intensity:.3g} FLOP per byte moved{left_out}"))
+        facts.append(
+            Fact(
+                "FLOPs",
+                format_flops(total.flops),
+                f"{rate}; {total.arithmetic_intensity:.3g} FLOP per byte moved by the kernels that ran{left_out}",
+            )
+        )
     if total.parameters:
         facts.append(Fact("parameters", format_count(total.parameters), "elements of weights, trained or not"))
     for track in profile.memory:
-        before = f"; {format_bytes(track.resident_bytes)} of it before the step" if track.resident_bytes else " on top of what was there"
+        before = (
+            f"; {format_bytes(track.resident_bytes)} of it from before the step" if track.resident_bytes else " on top of what was there"
+        )
         facts.append(Fact(f"peak {track.device}", format_bytes(track.peak_bytes), f"allocated by {track.allocator}{before}"))
     return facts
 
