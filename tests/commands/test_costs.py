@@ -218,7 +218,7 @@ class TestProfile:
         assert list((tmp_path / "events").iterdir())
 
     def test_tables(self, run):
-        text = succeed(run("profile", "my_costs:train_step", *FEEDS))
+        text = succeed(run("profile", "my_costs:train_step", *FEEDS, "--all"))
         assert "Per op type" in text
         assert max(map(len, text.splitlines())) <= 80
 

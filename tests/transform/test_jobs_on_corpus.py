@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("tensorflow")
 
 import graphwright as gw
-from graphwright.errors import ArgumentError, UnsupportedError
+from graphwright.errors import ArgumentError, GraphError, UnsupportedError
 from graphwright.ir.text import to_text
 from graphwright.ir.verify import verify
 from graphwright.source.variable_values import variable_values
@@ -88,6 +88,10 @@ def test_numbers_stay(name, job, build, tmp_path):
         return
     except ArgumentError:
         assert (name, job) == ("graph_as_text", "batch")  # its input is a number
+        return
+    except GraphError:
+        assert (name, job) in {("mutable_state", "batch"), ("graph_with_functions", "batch")}  # a seed; a gradient of unknown shape
+        assert to_text(graph) == before
         return
     verify(graph)
     out = tmp_path / f"out{case.path.suffix if case.fetches else ''}"

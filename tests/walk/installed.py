@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -17,6 +18,10 @@ def build(out: Path) -> tuple[Path, Path]:
     run([sys.executable, "-m", "build", "--outdir", str(out), str(ROOT)])
     (sdist,), (wheel,) = out.glob("*.tar.gz"), out.glob("*.whl")
     return sdist, wheel
+
+
+_PROGRESS = re.compile(r"(?m)^ +\d+\.\d\sm?s  .*\n")
+"""A line of progress, as a log gets one every ten seconds."""
 
 
 class Environment:
@@ -48,7 +53,7 @@ class Environment:
             check=False,
         )
         assert code is None or done.returncode == code, f"{command} ended with {done.returncode}:\n{done.stdout}"
-        return done.stdout
+        return _PROGRESS.sub("", done.stdout)
 
 
 def run(command: list[str], environment: Mapping[str, str] | None = None) -> str:

@@ -69,7 +69,7 @@ def test_without_tensorflow_the_planner_works(bare: Environment, tmp_path: Path)
     assert bare.run(["python", "-c", "import graphwright; print(graphwright.__version__)"], tmp_path).strip()
     assert "optimize" in bare.run(["graphwright", "--help"], tmp_path)
     graph = ROOT / "bench" / "data" / "planner_graphs" / "vgg19.json"
-    assert "planned peak" in bare.run(["graphwright", "plan", str(graph), "--budget", "0.8", "--time-limit", "1"], tmp_path)
+    assert "Planned peak" in bare.run(["graphwright", "plan", str(graph), "--budget", "0.8", "--time-limit", "1"], tmp_path)
     assert 'pip install "graphwright[cpu]"' in " ".join(bare.run(["graphwright", "doctor"], tmp_path, code=4).split())
 
 

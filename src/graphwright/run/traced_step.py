@@ -215,12 +215,16 @@ def trace_call(function: Any, positional: Sequence[Any], keyword: Mapping[str, A
         Exception: what the user's code raises.
     """
     check_step(function, "step")
-    leaves = [leaf for leaf in tf.nest.flatten([positional, dict(keyword)]) if hasattr(leaf, "dtype")]
+    tensors = [leaf for leaf in tf.nest.flatten([positional, dict(keyword)]) if hasattr(leaf, "dtype") and hasattr(leaf, "shape")]
+    shapes = [tf.TensorShape(leaf.shape) for leaf in tensors]
+    leaves = [
+        (tf.as_dtype(leaf.dtype).name, None if shape.rank is None else tuple(shape)) for leaf, shape in zip(tensors, shapes, strict=True)
+    ]
     with user_code(
         f"tracing {name_of(function)!r}",
         "the step cannot be traced with these inputs",
         argument="inputs",
-        cause=f"they are {', '.join(f'{tf.as_dtype(leaf.dtype).name}{format_shape(tuple(leaf.shape))}' for leaf in leaves)}",
+        cause=f"they are {', '.join(f'{dtype}{format_shape(shape)}' for dtype, shape in leaves)}",
         remedy="give arguments of the dtypes and shapes that the step computes with",
     ):
         return function.get_concrete_function(*positional, **keyword)
