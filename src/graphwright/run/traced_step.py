@@ -12,7 +12,6 @@ from typing import Any, cast
 
 from graphwright.analyze.device_models import DeviceModel
 from graphwright.errors import ArgumentError
-from graphwright.ir.dtypes import format_shape
 from graphwright.source.concrete_function import argument_names, arguments_of, plain_name
 from graphwright.source.private_tensorflow import bind_arguments, call_flat
 from graphwright.source.rebuild import is_jit_compiled, variable_behind
@@ -215,16 +214,13 @@ def trace_call(function: Any, positional: Sequence[Any], keyword: Mapping[str, A
         Exception: what the user's code raises.
     """
     check_step(function, "step")
-    tensors = [leaf for leaf in tf.nest.flatten([positional, dict(keyword)]) if hasattr(leaf, "dtype") and hasattr(leaf, "shape")]
-    shapes = [tf.TensorShape(leaf.shape) for leaf in tensors]
-    leaves = [
-        (tf.as_dtype(leaf.dtype).name, None if shape.rank is None else tuple(shape)) for leaf, shape in zip(tensors, shapes, strict=True)
-    ]
+    given = tf.nest.flatten([positional, dict(keyword)])  # a model has a dtype, and no shape
+    leaves = [f"{tf.as_dtype(x.dtype).name} {tf.TensorShape(x.shape)}" for x in given if hasattr(x, "dtype") and hasattr(x, "shape")]
     with user_code(
         f"tracing {name_of(function)!r}",
         "the step cannot be traced with these inputs",
         argument="inputs",
-        cause=f"they are {', '.join(f'{dtype}{format_shape(shape)}' for dtype, shape in leaves)}",
+        cause=f"they are {', '.join(leaves)}",
         remedy="give arguments of the dtypes and shapes that the step computes with",
     ):
         return function.get_concrete_function(*positional, **keyword)
