@@ -264,11 +264,11 @@ def show(
 
     With --batch or --feed it is a step of module:name that is shown, traced for these shapes.
     """
+    graph = _load(model, tags=tags, **_shapes(feed, batch, mode))  # first, as it loads TensorFlow without its start-up lines
     from graphwright.report.listing import listing
     from graphwright.source.stored_variables import stored_variables
     from graphwright.transform.interface import described, input_values, output_values
 
-    graph = _load(model, tags=tags, **_shapes(feed, batch, mode))
     if nodes is not None:
         found = [node for node in graph if _regex(nodes).search(node.name)]
         if as_json:
