@@ -19,6 +19,7 @@ from graphwright.errors import InfeasibleError
 from graphwright.memory import search
 from tests.memory.test_segments import recurrent
 from tests.memory.test_verbs import convolutions
+from tests.training_steps import squares_step
 
 pytestmark = pytest.mark.tensorflow
 
@@ -76,14 +77,7 @@ def test_searches_that_find_nothing_keep_the_limit_together(name: str, monkeypat
     monkeypatch.setattr(search, "now", lambda: sum(spent))
     monkeypatch.setattr(search.Search, "_keeps", lambda *_: False)
     kernel = tf.Variable(np.full((3, 3, 8, 8), 0.01, np.float32))
-
-    @tf.function
-    def step(x: Any) -> Any:
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(STEPS[name](x, kernel) ** 2)
-        kernel.assign_sub(tape.gradient(loss, kernel))
-        return loss
-
+    step = squares_step(STEPS[name], kernel)
     with contextlib.suppress(InfeasibleError):
         gw.optimize_memory(step, 0.3, inputs=tf.ones((16, 24, 24, 8)), allow="all", cache_dir=None, time_limit_s=6.0, verify=False)
     assert len(spent) > 2

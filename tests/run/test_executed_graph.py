@@ -25,6 +25,7 @@ from graphwright.step.example_inputs import preparable
 from graphwright.step.flatten import flat_step
 from graphwright.step.grappler_step import grappler_step
 from graphwright.step.targets import trace
+from tests.training_steps import squares_step
 
 
 def graph_of(function: Any, inputs: Any, **options: Any) -> Graph:
@@ -130,15 +131,7 @@ PREPARED: dict[str, Callable[[Any, Any], Any]] = {
 @pytest.mark.parametrize("name", PREPARED)
 def test_shapes_that_grapplers_graph_has_are_not_inferred_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = tf.Variable(tf.ones([3, 3, 3, 8]))
-
-    @tf.function
-    def step(x: Any) -> Any:
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(PREPARED[name](x, kernel) ** 2)
-        kernel.assign_sub(tape.gradient(loss, kernel))
-        return loss
-
-    traced = trace(step, inputs=tf.ones([2, 8, 8, 3]))
+    traced = trace(squares_step(PREPARED[name], kernel), inputs=tf.ones([2, 8, 8, 3]))
     flat = flat_step(traced)
     records = recorded_graphs(traced, like=flat.graph)
     optimized = grappler_step(traced, flat, records).found.graph

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from graphwright.ir.attributes import EMPTY_LIST, FunctionReference, SerializedAttribute, ShapeAttribute
+from graphwright.ir.attributes import FunctionReference, ShapeAttribute
+from graphwright.ir.call_types import types_attribute
 from graphwright.ir.constants import add_constant
 from graphwright.ir.dtypes import DTYPES, Shape
 from graphwright.ir.edit.insert import add_op
@@ -82,8 +83,8 @@ def _mapped(
             batch = add_op(graph, "ExpandDims", f"{name}/pieces", [batch, axis], batch.dtype, shape, T=batch.dtype, Tdim=int32)
         given[k] = batch
     attrs = {
-        "Targuments": tuple(v.dtype for v in given[:own]),
-        "Tcaptured": tuple(v.dtype for v in given[own:]) or SerializedAttribute(EMPTY_LIST),
+        "Targuments": types_attribute(given[:own]),
+        "Tcaptured": types_attribute(given[own:]),
         "output_types": tuple(dtype for dtype, _ in types),
         "output_shapes": tuple(ShapeAttribute(shape[1:]) for _, shape in types),
         "f": FunctionReference(function),

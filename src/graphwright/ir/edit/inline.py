@@ -179,7 +179,7 @@ def _body_of(call: Node) -> Graph:
         )
     body = function.body
     for k in range(len(body.inputs)):
-        _argument_of(function, k)
+        _check_argument(function, k)
     for role, have, want in (("inputs", call.inputs, body.inputs), ("outputs", call.outputs, body.outputs)):
         if [v.dtype for v in have] != [v.dtype for v in want]:
             raise GraphError(f"the {role} of {call.name!r} do not fit function {name!r}", where=f"node {call.name!r}")
@@ -194,8 +194,8 @@ def _body_of(call: Node) -> Graph:
     return body
 
 
-def _argument_of(function: Function, index: int) -> Value:
-    """The value of an argument in the body.
+def _check_argument(function: Function, index: int) -> None:
+    """Refuse an argument of the body that cannot be replaced by an input of the call.
 
     Raises:
         GraphError: its node does something else too, or a signature of the body feeds it.
@@ -210,4 +210,3 @@ def _argument_of(function: Function, index: int) -> Value:
         )
     if any(value in (*s.inputs.values(), *s.outputs.values()) for s in function.body.signatures.values()):
         raise GraphError(f"{value.name} is in a signature of the body", where=f"function {function.name!r}")
-    return value
