@@ -30,7 +30,7 @@ from graphwright.plan.budget import Budget
 from graphwright.report.advice import Advice, Suggestion, SuggestionKind, ranked
 from graphwright.report.obtained import Obtained
 from graphwright.report.progress import Progress, note, shown, tell
-from graphwright.report.units import format_bytes
+from graphwright.report.units import format_bytes, format_percent
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.step.example_inputs import example_inputs
@@ -46,7 +46,9 @@ _VERBS: Mapping[SuggestionKind, tuple[tuple[Verb, ...], str]] = {
     "plan, all verbs": (tuple(sorted(read_allow("all"))), "the same results but for the order of sums over the batch"),
 }
 _WORTH = 0.02  # of the peak: what saves less than this is not worth saying, and an optimizer that keeps less is left as it is
-_CHEAP = 0.01  # extra time as a share, below which no other verb is asked
+_CHEAP = 0.1  # extra time as a share: a plan that takes no more needs no other verb and no change of the training
+_NEEDLESS = ("plan, all verbs", "bfloat16", "optimizer")
+"""What is not looked at beside a cheap plan with the same results."""
 _SIZES, _NEAR = 4, 0.98  # batch sizes to look at, and the share of the memory from which on a batch is large enough
 
 
@@ -119,6 +121,11 @@ def advise(
         else:
             left_out["bfloat16, optimizer"] = "offered for Keras models only"
         for name, ask in asked:
+            cheap = next((s for s in found if s.fits and s.kind == "plan" and s.time - 1 <= _CHEAP), None)
+            if cheap is not None and name in _NEEDLESS:
+                extra = format_percent(cheap.time - 1)
+                left_out[name] = f"not looked at, since a plan with the same results fits for {extra} more time"
+                continue
             try:
                 suggestions = ask()
             except GraphwrightError as error:
@@ -254,11 +261,9 @@ def _plans(
     """The plan of a kind that keeps the memory; none where it takes no less time than what was found, which allows less."""
     verbs, results = _VERBS[kind]
     least = min((s.time for s in found), default=math.inf)
-    if least - 1 < _CHEAP:
-        return []
     tell(f"planning: {kind}")
     plan = _planned(own, own.budget, verbs, time_limit_s, cache).plan
-    if 1 + plan.overhead > least - _CHEAP:
+    if 1 + plan.overhead > least - _WORTH:
         return []
     subject = "model" if is_keras_model(own.traced.owner) else "step"
     allow, option = (', allow="all"', " --allow all") if "split" in verbs else ("", "")
@@ -306,7 +311,7 @@ def _other_batch(own: _Own, target: Any, feeds: Mapping[str, Feed] | None) -> li
         return peaks[size]
 
     if kept <= own.memory_bytes:
-        size_near_budget(peak_at, own.batch, own.memory_bytes, before=0, tries=_SIZES, enough=_NEAR)
+        size_near_budget(peak_at, own.batch, own.memory_bytes, base_bytes=kept, tries=_SIZES, enough=_NEAR)
     size = max((size for size, peak in peaks.items() if peak <= own.memory_bytes), default=0)
     if size in (0, own.batch):
         raise UnsupportedError(f"no {'other ' if size else ''}batch size fits")

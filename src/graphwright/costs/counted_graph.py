@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from graphwright.costs.sized_step import TRACED_FIRST, open_shape
+from graphwright.costs.sized_step import open_shape
 from graphwright.errors import ArgumentError, GraphwrightError, UnknownShapeError
 from graphwright.ir.graph import Graph
 from graphwright.source.concrete_function import Binding
 from graphwright.step.feeds import is_value, leaves_of
 from graphwright.step.flatten import counted_graph
 from graphwright.step.targets import Feed, Mode, read_target, trace
+
+_SECOND = 3  # the batch size at which an open dimension shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +84,10 @@ def countable(asked: Countable) -> tuple[Countable, CountedGraph]:
         for path, feed in leaves_of(asked.given or {}).items():
             if not is_value(feed):
                 open_shape(path, feed)
-        other = TRACED_FIRST[0]
         try:
-            one, second = closed.at(1), closed.at(other)
+            one, second = closed.at(1), closed.at(_SECOND)
         except GraphwrightError:
             raise error from None
         pairs = {name: zip(shape, second.feeds[name], strict=True) for name, shape in one.feeds.items()}
         opened = {name: tuple(None if a != b else a for a, b in pair) for name, pair in pairs.items()}
-        return replace(closed, is_open=True, feeds=opened, read={1: one, other: second}), one
+        return replace(closed, is_open=True, feeds=opened, read={1: one, _SECOND: second}), one
