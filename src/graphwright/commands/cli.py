@@ -78,6 +78,7 @@ _SETUP = "This installation"
 
 
 DEFAULT_VERBS = "recompute,segment"
+_VERBS = ("recompute", "segment", "offload", "transpose", "split", "all")
 _Progress = Callable[[float, str], None]
 
 Budget = Annotated[str, typer.Option("--budget", help='Bytes, text such as "2.5GiB", or a share of the unmodified peak: 0.5 or "50%".')]
@@ -223,6 +224,9 @@ def optimize(
         what = "neither --budget nor --plan was given" if plan is None else "--budget was given beside --plan"
         raise ArgumentError(what, remedy="give one of them; a plan is followed under the budget that it was made for")
     saved = None if plan is None else gw.load_plan(plan)
+    unknown = [verb for verb in allow.split(",") if verb not in _VERBS]
+    if unknown:  # read_allow says so too, once TensorFlow is loaded
+        raise ArgumentError(f"{unknown[0]!r} is no verb", argument="allow", remedy=f"give some of {', '.join(_VERBS)}, with commas")
     runs = measure or verify == "run"
     loaded = load_target(target, runs=runs or output is not None)
     from graphwright.memory.verbs import read_allow

@@ -25,12 +25,14 @@ from graphwright.files import check_file_for_user
 from graphwright.plan.budget import Budget
 from graphwright.report.progress import lines_every, lines_of_progress, shown, silent, tell
 from graphwright.source.keras_file import check_keras_archive
-from graphwright.source.model_folder import check_is_model, refuse_remote
+from graphwright.source.model_folder import KERAS_SUFFIXES, check_is_model, refuse_remote
 from graphwright.source.tensorflow_import import import_tensorflow, start_quietly
 from graphwright.source.tracebacks import user_code
 from graphwright.source.trust import check_trusted, trust
 
 _NAMED = 8
+_HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+_MOST_USER_BLOCK_BYTES = 1 << 17
 _PACE_S = 10.0  # between lines of progress in a log
 EXIT_ERROR = 2
 EXIT_INFEASIBLE = 3
@@ -223,7 +225,17 @@ def _checked_target(text: str, *, runs: bool) -> tuple[Path, str, str]:
         check_keras_archive(path)
     elif path.is_file() and not path.stat().st_size:
         raise FileFormatError("the file is empty", where=text)
+    elif path.suffix in KERAS_SUFFIXES and not _is_hdf5(path):
+        raise FileFormatError("the file is not HDF5, as its name says", where=text, remedy="give a file that model.save wrote")
     return path, module_name, attributes
+
+
+def _is_hdf5(path: Path) -> bool:
+    """Whether a file has the signature of HDF5, which may lie behind a block of a user's own."""
+    with path.open("rb") as file:
+        head = file.read(_MOST_USER_BLOCK_BYTES)
+    offsets = [0, *(512 << k for k in range(8))]
+    return any(head.startswith(_HDF5_SIGNATURE, offset) for offset in offsets)
 
 
 def _statements(text: str) -> list[ast.stmt] | None:

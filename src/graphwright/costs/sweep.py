@@ -17,6 +17,7 @@ from graphwright.report.sweep import SweepPoint, SweepResult
 from graphwright.report.units import format_percent
 from graphwright.step.targets import Mode, about_a_step
 
+
 @about_a_step
 def sweep(
     target: Any,
@@ -74,10 +75,8 @@ def sweep(
     for size in sizes:
         peak = sized.peak(size, order)
         how.setdefault(peak.how, []).append(size)
-        if sized.first.is_compiled:  # the resident bytes are the only bound
-            bound_bytes = peak.resident_bytes
-        else:
-            bound_bytes = lower_bound(sized.tasks(size).costs).nbytes
+        # The resident bytes are the only bound for a program of XLA.
+        bound_bytes = peak.resident_bytes if sized.first.is_compiled else lower_bound(sized.tasks(size).costs).nbytes
         points.append(SweepPoint(size, peak.nbytes, peak.resident_bytes, bound_bytes, 0 < budget_bytes >= peak.nbytes))
         if goal is not None:
             tasks = sized.tasks(size)
