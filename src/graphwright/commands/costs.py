@@ -262,23 +262,17 @@ def _tree_words(
     **expressions: list[str] | None,
 ) -> dict[str, Any]:
     """Options of a tree that were given, as `Profile.tree` takes them; checked, since the step takes a while."""
-    from graphwright.analyze.profile_tree import TreeOptions, TreeWords
+    from graphwright.analyze.profile_tree import TreeOptions
 
     words: dict[str, Any] = {key: patterns for key, patterns in expressions.items() if patterns}
     given = {"by": by, "columns": columns and [name.strip() for name in columns.split(",")], "order_by": sort, "depth": depth}
     words |= {key: value for key, value in given.items() if value is not None}
     for text in least or ():
-        name, equals, amount = text.partition("=")
-        key = next((key for key in TreeWords.__annotations__ if key in (f"min_{name}", f"min_{name}_s")), "")
+        name, _, amount = text.partition("=")
         try:
-            words[key] = float(amount)
+            words.setdefault("least", {})[name] = float(amount)
         except ValueError:
-            key = ""
-        if not key or not equals:
-            known = ", ".join(key.removeprefix("min_").removesuffix("_s") for key in TreeWords.__annotations__ if key.startswith("min_"))
-            raise ArgumentError(
-                f"{text!r} is not an amount of a column", where="option --min", remedy=f"write COLUMN=NUMBER, with one of {known}"
-            )
+            raise ArgumentError(f"{text!r} is not an amount of a column", where="option --min", remedy="write COLUMN=NUMBER") from None
     TreeOptions(**words)
     return words
 

@@ -80,8 +80,8 @@ class Profile(Printed):
         """The step as a tree: by name scope, by dataflow, by op type, or by line of code.
 
         Args:
-            options: the fields of `graphwright.analyze.profile_tree.TreeOptions`: by, columns, order_by, depth, the thresholds
-                min_time_s, min_bytes, ..., and the regular expressions account, start, trim, show, hide.
+            options: the fields of `graphwright.analyze.profile_tree.TreeOptions`: by, columns, order_by, depth, least, and the regular
+                expressions account, start, trim, show, hide.
 
         Raises:
             ArgumentError: an option has a value that makes no sense, or nothing matches `start`.
