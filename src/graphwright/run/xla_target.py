@@ -1,7 +1,7 @@
-"""What XLA lays out for a GPU that is not there: a process of its own compiles, and its answers are kept on disk.
+"""XLA's memory assignment for an absent GPU: a separate process compiles, and its answers are kept on disk.
 
-The process is a script that needs jax with its CUDA plugin (`pip install 'graphwright[gpu-target]'`), no GPU and no driver. It is run by
-this Python, or by the one that `GRAPHWRIGHT_TARGET_PYTHON` names, for those who have jax elsewhere.
+The process needs jax with its CUDA plugin (`pip install 'graphwright[gpu-target]'`), but no GPU and no driver. It is run by this Python, or
+by the one that `GRAPHWRIGHT_TARGET_PYTHON` names.
 """
 
 import contextlib
