@@ -152,9 +152,6 @@ def device_name(device: DeviceModel | None) -> str:
 def find_device(name: str) -> DeviceModel | None:
     """Return the GPU of this name; None for "cpu", this process's own devices.
 
-    Raises:
-        ArgumentError: there is none; the message lists the known ones.
-
     >>> find_device("L4").full_name, find_device("cpu")
     ('NVIDIA L4', None)
     """

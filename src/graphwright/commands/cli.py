@@ -114,7 +114,6 @@ def _root(  # pyright: ignore[reportUnusedFunction] - typer calls it
 
 
 def _parts(layers: bool, chart: bool) -> list[str]:
-    """The parts of a result to print beside its first screen."""
     return ["layers"] * layers + ["chart"] * chart
 
 

@@ -1,4 +1,4 @@
-"""The commands about costs: parse, call, print. `add_to(app)` puts them into the command line, whose commands print errors."""
+"""The commands about costs: parse, call, print. `add_to(app)` adds them to the command line, whose commands print errors."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ View = Literal["scope", "graph", "op", "code"]
 
 
 def add_to(app: typer.Typer, panel: str) -> None:
-    """Put the commands into the command line, listed in this panel of its help."""
+    """Add the commands to the command line, in this panel of its help."""
     for command in (flops, params, shapes, peak, sweep, max_batch, profile, compare, check):
         app.command(command.__name__.replace("_", "-"), rich_help_panel=panel)(command)
 
@@ -261,7 +261,7 @@ def _tree_words(
     least: Sequence[str] | None,
     **expressions: list[str] | None,
 ) -> dict[str, Any]:
-    """Options of a tree that were given, as `Profile.tree` takes them; checked, since the step takes a while."""
+    """Return the given options of a tree, as `Profile.tree` takes them; checked before the step runs."""
     from graphwright.analyze.profile_tree import TreeOptions
 
     words: dict[str, Any] = {key: patterns for key, patterns in expressions.items() if patterns}
@@ -371,7 +371,7 @@ def check(
 
 
 def _shares(texts: Sequence[str] | None) -> float | str | dict[str, float | str]:
-    """Tolerances: `2%` for all figures, or `peak=5%` for one."""
+    """Return tolerances: `2%` for all figures, or `peak=5%` for one."""
     named = [text.rpartition("=") for text in texts or ()]
     if len(named) == 1 and not named[0][1]:
         return named[0][2]

@@ -23,9 +23,6 @@ _LEVEL_LOSS = 4  # pixels per axis that two unpadded 3x3 convolutions take away
 def unet_output_size(input_size: int, poolings: int = _POOLINGS) -> int:
     """Return the width and height, in pixels, of the answer of the unpadded U-Net.
 
-    Raises:
-        ArgumentError: an odd size would have to be halved, or nothing is left of the image.
-
     >>> unet_output_size(572), unet_output_size(188)
     (388, 4)
     """
@@ -54,9 +51,6 @@ def build_unet(*, input_size: int, filters: int, poolings: int = _POOLINGS, drop
         filters: filters of the first level; every level below has twice as many.
         dropout: rate of the two dropout layers at the end of the way down; 0 leaves them out.
         seed: seed of the initial weights and of the dropout masks.
-
-    Raises:
-        ArgumentError: see `unet_output_size`.
     """
     keras = import_tensorflow().keras
     layers = keras.layers
@@ -103,12 +97,7 @@ class Demo(NamedTuple):
 
 
 def make_demo(*, input_size: int, filters: int, batch: int) -> Demo:
-    """Return a U-Net's training step that learns to find discs in noise.
-
-    Raises:
-        ArgumentError: see `unet_output_size`.
-        MissingDependencyError: TensorFlow is not installed.
-    """
+    """Return a U-Net's training step that learns to find discs in noise."""
     tf = import_tensorflow()
     output_size = unet_output_size(input_size)
     model = build_unet(input_size=input_size, filters=filters)

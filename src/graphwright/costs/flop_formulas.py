@@ -21,11 +21,7 @@ _NONE = FlopRow("", 0, 0.0, 0.0, 0.0, 0.0)
 
 
 def count_open(target: Countable, count: Callable[[CountedGraph], FlopCount]) -> FlopCount:
-    """The figures as polynomials of the batch size, fitted through all sizes but the largest, and checked there.
-
-    Raises:
-        UnknownShapeError: a figure is not a polynomial of the batch size.
-    """
+    """Return the figures as polynomials of the batch size, fitted through all sizes but the largest, and checked there."""
     one = count(target.at(1))
     results = {size: count(target.at(size)) for size in _SIZES}
     try:
@@ -79,7 +75,7 @@ def _rows(results: Mapping[int, FlopCount], of: Callable[[FlopCount], Mapping[st
 
 
 def _loops(results: Mapping[int, FlopCount]) -> dict[str, str]:
-    """In words, how often each loop runs; where that depends on the batch size, as a polynomial."""
+    """Return in words how often each loop runs; as a polynomial if that depends on the batch size."""
     largest = max(results)
     found: dict[str, str] = {}
     for name, words in results[largest].loops.items():

@@ -40,26 +40,25 @@ def max_batch(
     order: Order = "executor",
     device: str = HERE,
 ) -> MaxBatch:
-    """The largest batch whose peak memory fits a budget.
+    """Find the largest batch whose peak memory fits a budget.
 
     The peak is predicted at a few sizes, each nearer to the budget; the answer is checked at that batch and the next one.
 
     Args:
         budget: bytes, or text such as "8GiB".
-        feeds: shape (or `tf.TensorSpec`) by argument name, None where the batch size goes; without a None, it takes the place of all
-            first dimensions. Or a function from the batch size to feeds. Not needed where the target says what is open.
-        measure: whether to run the step on made-up inputs, each batch size in a fresh process, to confirm that this batch fits
-            and that one more does not. Where it is otherwise, further sizes are measured and the answer is corrected.
-        order: the order of execution that the prediction is for: "executor", that of TensorFlow's executor, which is simulated at the sizes
-            around the answer; or "traced", the one in which the step was traced, which takes less time.
-            A step that XLA compiles has an order of its own, whatever is given: it is compiled at the sizes around the answer.
+        feeds: shape (or `tf.TensorSpec`) by argument name, None for the batch size; without a None, it replaces all first dimensions. Or a
+            function from the batch size to feeds. Not needed if the target says what is open.
+        measure: whether to run the step on made-up inputs, each batch size in a fresh process, to confirm that this batch fits and that one
+            more does not. If not, further sizes are measured and the answer is corrected.
+        order: "executor" for the peak in the order of TensorFlow's executor; "traced" for the order in which the step was traced, which is
+            predicted faster. A step that XLA compiles has its own order.
 
     Returns:
         A `MaxBatch`, which prints itself.
 
     Raises:
-        ArgumentError: a budget that is a share (of which peak?), no dimension of the inputs is open, or the feeds do not fit.
-        UnknownShapeError: a dimension other than the batch size is not known.
+        ArgumentError: the budget is a share, no dimension of the inputs is open, or the feeds do not fit.
+        UnknownShapeError: a dimension other than the batch size is unknown.
         MeasurementError: a measurement failed for another reason than memory.
 
     >>> import tensorflow as tf
@@ -111,11 +110,11 @@ def max_batch(
 
 
 def _largest_predicted(peak_at: Callable[[int], int], base_bytes: int, budget_bytes: int, peaks: Mapping[int, int]) -> int | None:
-    """Return the largest batch that fits; None where every batch does, since the peak does not grow.
+    """Return the largest batch that fits; None if every batch does, since the peak does not grow.
 
     Args:
-        base_bytes: about what a batch without examples takes.
-        peaks: the peaks that are known so far, which `peak_at` adds to.
+        base_bytes: about the peak of a batch without examples.
+        peaks: the known peaks, which `peak_at` adds to.
     """
     start = size_near_budget(peak_at, _FIRST, budget_bytes, base_bytes=base_bytes)
     if max(peaks.values()) <= min(budget_bytes, peaks[_FIRST]):
@@ -127,10 +126,10 @@ def _largest_predicted(peak_at: Callable[[int], int], base_bytes: int, budget_by
 
 
 def largest(fits: Callable[[int], bool], start: int) -> int:
-    """The largest size that fits, near `start`: each size is asked for once, and the answer's and the next one always are.
+    """Return the largest size that fits, near `start`; the answer and the next size are always asked for, and no size twice.
 
     Args:
-        fits: whether a size from 1 on fits; what fits does so for all smaller sizes.
+        fits: whether a size from 1 on fits; all sizes below a fitting one do.
 
     >>> asked = []
     >>> largest(lambda size: asked.append(size) or size <= 7, 5), asked
@@ -196,7 +195,7 @@ def size_near_budget(
 
 
 def _measure(sized: SizedStep, size: int, budget_bytes: int) -> Obtained[MeasuredBatch]:
-    """The peak of one batch size; a process that is killed for memory does not fit."""
+    """Measure the peak of one batch size; a process that is killed for memory does not fit."""
     traced = sized.traced(size)
     try:
         with at_size(size):

@@ -83,12 +83,7 @@ class SizedStep:
         return f"traced at batch sizes {', '.join(map(str, sorted(self._traced)))}{self.of_examples}"
 
     def traced(self, size: int) -> TracedStep:
-        """Return the step traced for a batch size.
-
-        Raises:
-            GraphwrightError: it cannot be traced; the message names the size.
-            ArgumentError: no dimension of the inputs is open, as a second size shows.
-        """
+        """Return the step traced for a batch size."""
         if size not in self._traced:
             tell(f"the step at batch size {size}")
             with at_size(size):
@@ -101,11 +96,7 @@ class SizedStep:
         return self._traced[size]
 
     def tasks(self, size: int) -> TaskMap:
-        """Return the planning model at a batch size.
-
-        Raises:
-            GraphwrightError: a dimension is unknown; the message names the batch size.
-        """
+        """Return the planning model at a batch size."""
         return self._flattened(size)[1]
 
     def _flattened(self, size: int) -> tuple[FlatStep, TaskMap]:
@@ -156,10 +147,7 @@ def _no_open_dimension(traced: TracedStep) -> ArgumentError:
 
 
 def feeds_at(feeds: Feeds, size: int) -> Mapping[str, Feed] | None:
-    """Feeds with a batch size: where a dimension is None; if none is, in place of every first dimension.
-
-    Raises:
-        ArgumentError: a feed is not a shape, or leaves more than one dimension open.
+    """Return feeds with a batch size in place of None; without a None, in place of every first dimension.
 
     >>> feeds_at({"x": (None, 4), "k": (3,)}, 8), feeds_at({"x": (1, 4), "y": (1,)}, 8)
     ({'x': (8, 4), 'k': (3,)}, {'x': (8, 4), 'y': (8,)})
@@ -180,9 +168,9 @@ def feeds_at(feeds: Feeds, size: int) -> Mapping[str, Feed] | None:
 
 
 def specs_at(inputs: Any, size: int) -> Any:
-    """Specs of example arguments with another batch size: that of the first tensor, wherever it is a first dimension.
+    """Return specs of example arguments with another batch size for the first dimension of the first tensor, wherever it is a first dimension.
 
-    Where one is ragged or sparse, no spec says how much its rows hold: then the arguments themselves, their rows repeated.
+    Specs do not say what ragged and sparse rows hold, so such arguments are returned themselves, with their rows repeated.
 
     >>> import tensorflow as tf
     >>> x, rate, table = specs_at((tf.zeros((4, 3)), 0.5, tf.zeros((9, 3))), 8)
@@ -216,11 +204,7 @@ def _holds_composites(inputs: Any) -> bool:
 
 
 def open_shape(name: str, feed: Feed) -> tuple[int | None, ...]:
-    """The shape of a feed, in which one dimension may be the batch size.
-
-    Raises:
-        ArgumentError: it is not a shape, or leaves more than one dimension open.
-    """
+    """Return the shape of a feed, in which one dimension may be the batch size."""
     shape = declared_shape(name, feed)
     if shape is None:
         raise ArgumentError(f"the feed {feed!r} has no number of dimensions", argument="feeds", item=name, remedy="give its shape")
@@ -236,5 +220,5 @@ def open_shape(name: str, feed: Feed) -> tuple[int | None, ...]:
 
 
 def at_size(size: int) -> AbstractContextManager[None]:
-    """Says of what is raised inside that it happened at a batch size."""
+    """Add the batch size to errors raised inside."""
     return located(f"at batch size {size}")

@@ -1,4 +1,4 @@
-"""`sweep`: the peak of a step against its batch size, as it is and with memory-saving plans."""
+"""`sweep`: the peak of a step by batch size, as it is and with memory-saving plans."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ def sweep(
     order: Order = "executor",
     device: str = HERE,
 ) -> SweepResult:
-    """The predicted peak of a step at several batch sizes, and the largest of them that fits a budget.
+    """Predict the peak of a step at several batch sizes, and the largest of them that fits a budget.
 
     The step is traced at each size. `max_batch` finds the largest batch without a list of sizes.
 
     Args:
-        feeds: a function from the batch size to feeds; or feeds in which None stands for the batch size; or feeds whose first
-            dimensions are replaced by it. Not needed for a Keras model.
+        feeds: a function from the batch size to feeds; or feeds with None for the batch size; or feeds whose first dimensions are replaced
+            by it. Not needed for a Keras model.
         batches: batch sizes to look at.
         budget: bytes or text such as "8GiB".
-        optimized: a budget of memory-saving plans, one for each size: bytes, text, or a share of that size's own peak.
-            The peaks with these plans are in `others`.
-        time_limit_s: seconds to look for each plan.
-        order: "executor" for peaks as TensorFlow runs the step, "traced" for the order in which it was traced, which takes less time.
+        optimized: a budget of memory-saving plans for each size: bytes, text, or a share of that size's own peak. The peaks with these
+            plans are in `others`.
+        time_limit_s: seconds of the search for each plan.
+        order: "executor" for peaks as TensorFlow runs the step; "traced" for the order in which it was traced, which is predicted faster.
 
     Raises:
-        ArgumentError: no batch size, or a budget that is a share (there is no one peak that it could be a share of).
+        ArgumentError: no batch size, or a budget that is a share.
         GraphwrightError: the step cannot be traced at a size, which the message names.
 
     >>> import tensorflow as tf

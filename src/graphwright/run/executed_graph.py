@@ -59,10 +59,6 @@ def executed_graph(step: TracedStep, *, like: Graph, grappler: bool = True, shap
         A graph whose inputs are its `_Arg` nodes. Ops renamed by oneDNN's pass have their usual types (`_MklNativeConv2D` is `Conv2D`).
         Loops and branches have the form of TF1 (`Enter`, `Merge`, `Switch`).
 
-    Raises:
-        UnsupportedError: the step runs on several devices, or TensorFlow returns no graph.
-        GraphError: TensorFlow refuses a part of its own graph when shapes are inferred.
-
     >>> import tensorflow as tf
     >>> from graphwright.run.traced_step import resolve
     >>> from graphwright.source.concrete_function import from_concrete_function
@@ -161,10 +157,6 @@ def read_optimized_graph(graphs: Sequence[bytes], *, like: Graph) -> Graph:
     Args:
         graphs: the result of `recorded_graphs`.
         like: the step as read by `graphwright.source`, whose inputs name those of the result.
-
-    Raises:
-        UnsupportedError: TensorFlow returns no graph; the step does not run on one CPU; or loops, branches or calls were lowered, which
-            cannot be undone.
 
     >>> import tensorflow as tf
     >>> from graphwright.run.traced_step import resolve

@@ -55,10 +55,6 @@ def record_step(
 ) -> RecordedStep:
     """Run a step several times and record it. The options are those of `graphwright.profile`.
 
-    Raises:
-        MeasurementError: the process died, or TensorFlow recorded nothing.
-        UnsupportedError: the step cannot run in a session.
-
     >>> import tensorflow as tf
     >>> from graphwright.run.traced_step import resolve
     >>> recorded = record_step(resolve(tf.function(lambda x: tf.exp(x)), tf.zeros([8])), isolated=False)

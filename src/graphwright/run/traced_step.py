@@ -140,9 +140,6 @@ def bind(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Cal
     Args:
         function: a `tf.function`, or an object that optimizes one (its `original`); other functions leave the arguments as they are.
 
-    Raises:
-        ArgumentError: they do not fit its signature.
-
     >>> bind(tf.function(lambda x, rate=0.5, *, training=True: x), (), {"x": 1})
     Call(args=(1, 0.5), kwargs={'training': True})
     """
@@ -173,9 +170,6 @@ def resolve(function: Any, inputs: Any) -> TracedStep:
         inputs: a tuple or list of positional arguments, a mapping of keyword ones, a `Call`, or one tensor; None for those of a
             `TracedStep`.
 
-    Raises:
-        ArgumentError: it is none of these, or the inputs do not fit its signature.
-
     >>> import tensorflow as tf
     >>> step = resolve(tf.function(lambda x: x + 1.0), tf.constant([1.0]))
     >>> step.run().numpy().tolist(), step.feeds
@@ -205,12 +199,7 @@ def resolve(function: Any, inputs: Any) -> TracedStep:
 
 
 def trace_call(function: Any, positional: Sequence[Any], keyword: Mapping[str, Any]) -> Any:
-    """Return the `ConcreteFunction` of a `tf.function` for these arguments.
-
-    Raises:
-        ArgumentError: TensorFlow refuses them.
-        Exception: the user's code raises it.
-    """
+    """Return the `ConcreteFunction` of a `tf.function` for these arguments."""
     check_step(function, "step")
     given = tf.nest.flatten([positional, dict(keyword)])  # a model has a dtype, and no shape
     leaves = [f"{tf.as_dtype(x.dtype).name} {tf.TensorShape(x.shape)}" for x in given if hasattr(x, "dtype") and hasattr(x, "shape")]
@@ -261,9 +250,6 @@ def first_batch(inputs: Any) -> Any:
     """Return example arguments of one call: the first batch of a dataset, a generator or a `PyDataset`; anything else unchanged.
 
     A generator loses that batch.
-
-    Raises:
-        ArgumentError: it holds no batch.
 
     >>> import tensorflow as tf
     >>> [part.shape for part in first_batch(tf.data.Dataset.from_tensors((tf.zeros((8, 3)), tf.zeros((8,)))))]

@@ -33,10 +33,6 @@ def xla_memory(
         device: the GPU to compile for; None for this process's first device.
         memory_bytes: see `DeviceModel.description`.
 
-    Raises:
-        UnsupportedError: XLA cannot compile it.
-        MissingDependencyError: the compiler for GPUs is not installed.
-
     >>> import tensorflow as tf
     >>> step = tf.function(lambda x: tf.sin(x @ x) @ x)
     >>> memory = xla_memory(step.get_concrete_function(tf.TensorSpec((512, 512))), [(512, 512)])

@@ -43,11 +43,7 @@ def table(families: Mapping[str, Iterable[Entry]]) -> dict[str, FlopRule]:
 
 
 def dims(value: Value) -> tuple[int, ...]:
-    """Return the shape of a value.
-
-    Raises:
-        UnknownSizeError: it is unknown.
-    """
+    """Return the shape of a value."""
     if value.shape is None or None in value.shape:
         raise UnknownSizeError
     return cast("tuple[int, ...]", value.shape)
