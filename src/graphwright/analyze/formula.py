@@ -35,6 +35,7 @@ class Formula(Result):
 
     @property
     def degree(self) -> int:
+        """The highest power; 0 for a constant."""
         return len(self.coefficients) - 1
 
     def at(self, size: int) -> Fraction:

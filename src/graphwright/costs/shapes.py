@@ -176,7 +176,7 @@ def _placeholders(graph: Graph, outputs: Iterable[str]) -> dict[str, Shape]:
 
 
 def _free(shapes: _Shapes) -> list[dict[str, tuple[str, ...]]]:
-    """Return the places of each symbol, for each way in which places may share a size: none, inputs whose names begin alike, all of an axis."""
+    """Return the places of each symbol, for each way to share sizes: none, inputs with names that begin alike, all of an axis."""
     ways: list[dict[str, tuple[str, ...]]] = []
     for together in _TOGETHER:
         found: dict[str, list[str]] = {}

@@ -168,7 +168,7 @@ def feeds_at(feeds: Feeds, size: int) -> Mapping[str, Feed] | None:
 
 
 def specs_at(inputs: Any, size: int) -> Any:
-    """Return specs of example arguments with another batch size for the first dimension of the first tensor, wherever it is a first dimension.
+    """Return specs of example arguments with another batch size, in place of the first tensor's wherever it is a first dimension.
 
     Specs do not say what ragged and sparse rows hold, so such arguments are returned themselves, with their rows repeated.
 
