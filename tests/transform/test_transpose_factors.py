@@ -164,7 +164,7 @@ def test_the_proof_sees_what_is_something_else(change: Callable[[Graph], None]) 
     step, arguments = loops.function_step("counted")
     flat = flat_step(trace(step, inputs=arguments))
     graph, names = transposed(flat)
-    graph.op_rule = graph.shape_rule = None
+    graph.op_rule = graph.shapes = None
     assert transposes_difference(flat.graph, flat.purity, graph, names) == ""
     change(graph)
     assert transposes_difference(flat.graph, flat.purity, graph, names) != ""

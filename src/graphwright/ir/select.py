@@ -6,6 +6,7 @@ Walks go from node to node in breadth, and answer with a list in the order of th
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
 
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.names import free_name
 from graphwright.ir.walk import reached
 
 Where = Collection[Node] | Callable[[Node], bool]
@@ -28,15 +29,6 @@ def parents(name: str) -> list[str]:
     """
     parts = name.split("/")[:-1]
     return ["/".join(parts[:k]) for k in range(1, len(parts) + 1)]
-
-
-def free_name(name: str, taken: Container[str]) -> str:
-    """The name itself when it is not taken, else with the first free suffix `_1`, `_2`, ..."""
-    candidate, k = name, 0
-    while candidate in taken:
-        k += 1
-        candidate = f"{name}_{k}"
-    return candidate
 
 
 def unique_scope(graph: Graph, scope: str) -> str:

@@ -14,7 +14,8 @@ from graphwright.errors import ArgumentError, ErrorCode, GraphwrightError, first
 from graphwright.files import path_before
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph
-from graphwright.ir.select import free_name
+from graphwright.ir.names import free_name
+from graphwright.ir.shapes import Shapes
 from graphwright.ir.signature import Signature
 from graphwright.source.concrete_function import set_ends, set_variables
 from graphwright.source.function_module import LivePackage
@@ -71,8 +72,8 @@ def load(x: Any, *, tags: str | Iterable[str] | None = None) -> Graph:
         refuse_remote(x)
     graph = _load_path(as_path(x), tags) if isinstance(x, str | Path) else _load_object(x, tags)
     for body in bodies(graph):
-        body.shape_rule, body.op_rule = infer_output_shapes, REGISTRY_RULE
-        body.ask_later()
+        body.op_rule = REGISTRY_RULE
+        body.shapes = Shapes(body, infer_output_shapes, infer_unknown=True)
     return graph
 
 

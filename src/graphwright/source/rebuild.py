@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from graphwright.errors import ArgumentError, GraphError
-from graphwright.ir.select import free_name
+from graphwright.ir.names import free_name
 from graphwright.ir.traits.values import PLACEHOLDERS
 from graphwright.source import private_tensorflow as private
 from graphwright.source.tensorflow_import import import_tensorflow

@@ -125,9 +125,9 @@ def _filled(graph: Graph, package: Package) -> tuple[Any, set[int]]:
         meta_graph.meta_info_def.tags.append("serve")
     assets = [asset.filename for asset in meta_graph.asset_file_def]
     fill_graph_def(graph, package, meta_graph.graph_def)
-    stale, graph.stale = graph.stale, {}  # to compare with what was read, no shape needs to be inferred
+    shapes, graph.shapes = graph.shapes, None  # to compare with what was read, no shape needs to be inferred
     write_meta_graph(graph, meta_graph)
-    graph.stale = stale
+    graph.shapes = shapes
     if package.graph_digest and graph_digest(meta_graph) == package.graph_digest:
         return saved_model, set()
     graph.settle_shapes()

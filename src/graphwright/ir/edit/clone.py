@@ -83,11 +83,10 @@ def clone(
     for value, variable in list(source.variables.items()):
         if value.producer in given:
             target.variables[result.node_of[value.producer].outputs[value.index]] = variable
-    if target.shape_rule is not None:
-        asked = [node for node in order if node in source.stale or (mapped and any(v in mapped for v in node.inputs))]
-        target.refresh_shapes([result.node_of[node] for node in asked])
-        target.unasked.update((result.node_of[node], None) for node in order if node in source.unasked)
-        target.unasked_edited |= source.unasked_edited
+    if target.shapes is not None:
+        target.shapes.refresh(result.node_of[node] for node in order if any(v in mapped for v in node.inputs))
+        if source.shapes is not None:
+            target.shapes.copy_state(source.shapes, result.node_of)
     if collections:
         copy_collections(source, result)
     target.versions = _of_both(target.versions, source.versions)

@@ -112,11 +112,9 @@ def copy_whole(source: Graph, target: Graph, new_of: Mapping[str, str]) -> Clone
     target.outputs = [value_of[v] for v in source.outputs]
     target.control_outputs = [node_of[n] for n in source.control_outputs]
     target.variables.update((value_of[v], variable) for v, variable in source.variables.items())
-    target.take_rules(source)
-    if source.shape_rule is not None:
-        target.stale = {node_of[node]: None for node in source.stale}
-        target.unasked = {node_of[node]: None for node in source.unasked}
-        target.unasked_edited = source.unasked_edited
+    target.op_rule = source.op_rule
+    if source.shapes is not None:
+        target.shapes = source.shapes.copied(target, node_of)
     return result
 
 

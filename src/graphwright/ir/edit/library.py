@@ -6,7 +6,7 @@ from graphwright.errors import GraphError
 from graphwright.ir.edit.copying import CloneResult, copy_body
 from graphwright.ir.function_names import attributes_with_functions, definition_with_functions, functions_of, functions_of_node
 from graphwright.ir.graph import Function, Graph, Node
-from graphwright.ir.select import free_name
+from graphwright.ir.names import free_name
 from graphwright.ir.text import to_text
 from graphwright.ir.traits.control_flow import called_functions
 from graphwright.ir.walk import reached
@@ -178,7 +178,7 @@ def _is_same(function: Function, other: Function) -> bool:
 
 def _text(function: Function) -> str:
     lone = copy_body(function, "", {}, {}).graph
-    lone.shape_rule = None
+    lone.shapes = None
     return to_text(lone)
 
 

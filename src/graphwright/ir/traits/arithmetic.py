@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from graphwright.ir.traits.of_type import of_type
 
 if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so these are types only
-    from graphwright.ir.graph import Node
+    from graphwright.ir.node import Node
 
 _Term = TypeVar("_Term")
 ADDITIONS = frozenset({"Add", "AddV2"})

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from graphwright.ir.attributes import FunctionReference
+from graphwright.ir.traits.functional import BRANCHES as BRANCHES
+from graphwright.ir.traits.functional import CALL_TYPES as CALL_TYPES
+from graphwright.ir.traits.functional import CALLS_LIKE as CALLS_LIKE
+from graphwright.ir.traits.functional import FUNCTION_ATTRIBUTES as FUNCTION_ATTRIBUTES
+from graphwright.ir.traits.functional import LOOPS as LOOPS
 from graphwright.ir.traits.of_type import of_type
 
 if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so these are types only
-    from graphwright.ir.graph import Function, Graph, Node, Value
+    from graphwright.ir.graph import Graph
+    from graphwright.ir.node import Function, Node, Value
 
-LOOPS = frozenset({"While", "StatelessWhile"})
-"""Loops of TF2, with functions for condition and body."""
-BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
-"""Branches of TF2, with a function each."""
-FUNCTION_ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("While", "StatelessWhile"), ("cond", "body")),
-    **dict.fromkeys(("If", "StatelessIf"), ("then_branch", "else_branch")),
-    **dict.fromkeys(("Case", "StatelessCase"), ("branches",)),
-}
-"""Control flow of TF2 -> the attributes that name its functions."""
-CALL_TYPES = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
-"""Op types that call the function named in their attribute `f`."""
 COMPILED = "_XlaMustCompile"
 """The attribute that has XLA compile what a node calls."""
-CALLS_LIKE: Mapping[str, str] = {
-    **dict.fromkeys(("If", "Case", "While"), "StatefulPartitionedCall"),
-    **dict.fromkeys(("StatelessIf", "StatelessCase", "StatelessWhile"), "PartitionedCall"),
-}
-"""Control flow of TF2 -> the call of the function that a branch is sure to take, or of one round of a loop."""
 ENTERS, EXITS = frozenset({"Enter", "RefEnter"}), frozenset({"Exit", "RefExit"})
 """How a value gets into the frame of a loop of TF1, and out of it."""
 NEXT_ITERATIONS = frozenset({"NextIteration", "RefNextIteration"})

@@ -16,7 +16,8 @@ from graphwright.ir.traits.values import ARGUMENTS, VIEWS, VIEWS_OF_ALL, only_or
 from graphwright.ir.traits.variables import DRAWS_FROM_VARIABLE, READS_OF_VARIABLES, reads_resource, written_resources
 
 if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so these are types only
-    from graphwright.ir.graph import Graph, Node
+    from graphwright.ir.graph import Graph
+    from graphwright.ir.node import Node
 
 _ONLY_COMPUTES = (VIEWS | VIEWS_OF_ALL | UNARY_IN_PLACE | BINARY_IN_PLACE) - {"ReadVariableOp"} | frozenset(
     "Const MatMul BatchMatMul BatchMatMulV2 Conv2D MaxPool AvgPool Shape Size Rank Fill Pack Unpack Transpose AddN Equal NotEqual Less "

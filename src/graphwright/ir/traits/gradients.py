@@ -13,7 +13,7 @@ from graphwright.ir.traits.control_flow import callee, is_compiled_call
 from graphwright.ir.traits.values import SAME_BUT_FOR_TYPE
 
 if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so these are types only
-    from graphwright.ir.graph import Node
+    from graphwright.ir.node import Node
 
 ACCUMULATES = SUMS_OF_MANY | SAME_BUT_FOR_TYPE | {"ConcatV2"}
 """What a tape makes between the gradients of two operations, without a mark: a sum, or the rows of several sparse gradients."""

@@ -8,7 +8,7 @@ from graphwright.ir.traits.arithmetic import ADDITIONS
 from graphwright.ir.traits.of_type import of_type
 
 if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so these are types only
-    from graphwright.ir.graph import Node, Value
+    from graphwright.ir.node import Node, Value
 
 
 def is_list(value: Value) -> bool:

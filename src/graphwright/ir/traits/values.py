@@ -15,7 +15,8 @@ if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so t
     from collections.abc import Callable
 
     from graphwright.ir.dtypes import Shape
-    from graphwright.ir.graph import Graph, Value
+    from graphwright.ir.graph import Graph
+    from graphwright.ir.node import Value
 
 _FEW_BYTES = 128
 PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2"})

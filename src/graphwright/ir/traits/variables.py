@@ -9,7 +9,7 @@ from graphwright.ir.traits.of_type import of_type
 from graphwright.ir.traits.values import IDENTITIES, origin
 
 if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so these are types only
-    from graphwright.ir.graph import Node, Value
+    from graphwright.ir.node import Node, Value
 
 REFERENCE_VARIABLES = frozenset({"VariableV2", "Variable"})
 """Variables of TF1 without a handle: their output is the value itself, by reference."""

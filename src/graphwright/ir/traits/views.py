@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from graphwright.ir.constants import constant_array
-from graphwright.ir.graph import Node
+from graphwright.ir.node import Node
 from graphwright.ir.traits.values import VIEWS, VIEWS_OF_ALL, input_behind
 
 _ALIGNED_BYTES = 64
