@@ -46,8 +46,10 @@ _LAST_SHOWN = 5
 class Graph:
     """Ordered nodes, inputs, outputs, control outputs, and a library of functions.
 
+    Verbs raise `GraphError` for nodes and values of other graphs, missing indices, names that are empty, invalid or taken, and dtypes that
+    differ; they raise `ArgumentError` for what is not a dtype, shape or attribute.
+
     Args:
-        name: for messages, and for a function made from the graph.
         functions: the library, by name. A library of another graph is shared, a plain dictionary copied.
         variables: the variables behind resource inputs.
         versions: producer and min_consumer of the `GraphDef` that it was read from; None for a new graph, which is written under the
@@ -144,11 +146,7 @@ class Graph:
         return name in self._by_name
 
     def __getitem__(self, name: str) -> Node:
-        """Return the node with this name, in O(1).
-
-        Raises:
-            GraphError: there is no such node.
-        """
+        """Return the node with this name, in O(1)."""
         node = self._by_name.get(name)
         if node is not None:
             return node
@@ -161,11 +159,7 @@ class Graph:
         )
 
     def value(self, name: str) -> Value:
-        """Return the value with this name, for example `conv:0`; `conv` means `conv:0`.
-
-        Raises:
-            GraphError: there is no such node, or it has no such output.
-        """
+        """Return the value with this name, for example `conv:0`; `conv` means `conv:0`."""
         node_name, _, index = name.partition(":")
         node = self[node_name]
         if index and not index.isdecimal():
@@ -180,14 +174,7 @@ class Graph:
         return node in self._links
 
     def check_owned(self, node: Node, where: str) -> None:
-        """Refuse a node that is not in this graph.
-
-        Args:
-            where: the node or place that the message names.
-
-        Raises:
-            GraphError: the node was removed, or belongs to another graph.
-        """
+        """Refuse a node that was removed or belongs to another graph; the message names the node or place `where`."""
         if node not in self._links:
             raise GraphError(
                 f"{node.name!r} does not belong to graph {self.name!r}",
@@ -206,29 +193,17 @@ class Graph:
         return self._by_name.unique(name)
 
     def check_new_name(self, name: str) -> None:
-        """Refuse what no node of this graph can be called.
-
-        Raises:
-            GraphError: the name is empty, has a character that marks edges, or the rule for ops refuses it.
-        """
+        """Refuse a name that no node of this graph can have, whether it is taken or not."""
         check_name(name, self.name)
         if self.op_rule is not None:
             self.op_rule.check_name(self, name)
 
     def rename(self, node: Node, name: str) -> None:
-        """Give a node another name; its place in the order stays, and colocation constraints follow.
-
-        Raises:
-            GraphError: the name is empty or taken, or the node belongs to another graph.
-        """
+        """Give a node another name; its place in the order stays, and colocation constraints follow."""
         self.rename_many({node: name})
 
     def rename_many(self, name_of: Mapping[Node, str]) -> None:
-        """Give nodes other names, all at the same time, so that two can exchange theirs.
-
-        Raises:
-            GraphError: a name is empty, given twice or taken by a node that keeps it, or a node belongs to another graph.
-        """
+        """Give nodes other names, all at the same time, so that two can exchange theirs."""
         new_names: dict[str, Node] = {}
         for node, name in name_of.items():
             self.check_owned(node, name)
@@ -251,11 +226,7 @@ class Graph:
             self._by_name[name] = node
 
     def sort_nodes(self, order: Sequence[Node]) -> None:
-        """Set the order of the nodes.
-
-        Raises:
-            GraphError: `order` does not hold each node once.
-        """
+        """Set the order of the nodes; `order` holds each node once."""
         if len(order) != len(self._links) or len(set(order)) != len(order):
             raise GraphError(f"the order holds {len(set(order))} nodes, the graph {len(self._links)}", remedy="list each node once")
         for node in order:
@@ -284,10 +255,8 @@ class Graph:
             output_types: dtype and shape per output, in any usual form. Unknown shapes are inferred where the graph has `shapes`.
                 By default the rule for ops gives them, with the defaults of attributes; without a rule there are no outputs.
 
-        Raises:
-            GraphError: the name is empty or taken, or an input belongs to another graph; with a rule for ops, no file can hold such a
-                node: the message names the attribute or input, and what may have been meant.
-            ArgumentError: something is not a dtype, shape or attribute.
+        With a rule for ops, a node that no file can hold raises `GraphError`, which names the attribute or input and what may have been
+        meant.
         """
         self.check_new_name(name)
         self._check_not_taken(name)
@@ -320,11 +289,7 @@ class Graph:
         device: str = "",
         extra: bytes = b"",
     ) -> Node:
-        """Append a node without asking the rule for ops, for complete nodes and nodes that are completed later.
-
-        Raises:
-            GraphError: the name is empty or taken, or an input belongs to another graph.
-        """
+        """Append a node without asking the rule for ops, for complete nodes and nodes that are completed later."""
         # Most of the time that it takes to read or copy a graph is spent here: no generators, and few calls.
         known = self._links
         check_name(name, self.name)
@@ -357,11 +322,7 @@ class Graph:
         return node
 
     def remove_node(self, node: Node) -> None:
-        """Remove a node that nothing reads, also from the collections; nodes lose colocation constraints on it.
-
-        Raises:
-            GraphError: something still reads it, or it is an input or output of the graph or of a signature.
-        """
+        """Remove a node that nothing reads and that is no border, also from collections; nodes lose colocation constraints on it."""
         self.check_owned(node, node.name)
         readers = [str(use) for value in node.outputs for use in value.uses] + [f"{n.name} (control)" for n in node.control_consumers]
         if readers:
@@ -374,11 +335,7 @@ class Graph:
         self._unlink_all({node: None})
 
     def remove_nodes(self, nodes: Iterable[Node]) -> None:
-        """Remove nodes that only read each other.
-
-        Raises:
-            GraphError: another node reads one of them, or one is an input or output of the graph; nothing is removed then.
-        """
+        """Remove nodes that only read each other and that are no borders."""
         doomed = dict.fromkeys(nodes)
         for node in doomed:
             self.check_owned(node, node.name)
@@ -391,11 +348,7 @@ class Graph:
         self._unlink_all(doomed)
 
     def set_op_type(self, node: Node, op_type: str) -> None:
-        """Change the op type of a node, with the same inputs and outputs; the caller updates its attributes.
-
-        Raises:
-            GraphError: the op type is empty or not known to the rule for ops, or the node belongs to another graph.
-        """
+        """Change the op type of a node, with the same inputs and outputs; the caller updates its attributes."""
         self.check_owned(node, node.name)
         if not op_type:
             raise GraphError("an op type cannot be empty", where=f"node {node.name!r}")
@@ -405,12 +358,7 @@ class Graph:
         self._edited(node)
 
     def set_attr(self, node: Node, name: str, attribute: Any) -> None:
-        """Set an attribute of a node, in any form that `add_node` takes; None removes it. Shapes follow when one is next read.
-
-        Raises:
-            GraphError: the node belongs to another graph, or the rule for ops refuses the attribute or its value.
-            ArgumentError: the value cannot be an attribute.
-        """
+        """Set an attribute of a node, in any form that `add_node` takes; None removes it. Shapes follow when one is next read."""
         self.check_owned(node, node.name)
         if attribute is not None:
             rule = self.op_rule
@@ -427,11 +375,7 @@ class Graph:
     # Inputs of nodes
 
     def replace_input(self, node: Node, index: int, value: Value) -> None:
-        """Make `node.inputs[index]` read `value`.
-
-        Raises:
-            GraphError: the index is out of range, the dtypes differ, or the node or the value belongs to another graph.
-        """
+        """Make `node.inputs[index]` read `value`."""
         self.check_owned(node, node.name)
         if not 0 <= index < len(node.inputs):
             raise GraphError(f"{node.name!r} has {len(node.inputs)} inputs, got index {index}", where=f"node {node.name!r}")
@@ -439,11 +383,7 @@ class Graph:
         self._set_inputs(node, {index: value})
 
     def replace_inputs(self, node: Node, values: Sequence[Value]) -> None:
-        """Replace all inputs of a node, one value per input, in time linear in their number.
-
-        Raises:
-            GraphError: there are more or fewer values than inputs, dtypes differ, or something belongs to another graph.
-        """
+        """Replace all inputs of a node, one value per input, in time linear in their number."""
         self.check_owned(node, node.name)
         if len(values) != len(node.inputs):
             raise GraphError(f"{node.name!r} has {len(node.inputs)} inputs, got {len(values)} values", where=f"node {node.name!r}")
@@ -453,11 +393,7 @@ class Graph:
         self._set_inputs(node, changed)
 
     def append_input(self, node: Node, value: Value) -> None:
-        """Add a data input at the end, for ops with a variable number of inputs; the caller updates the attributes.
-
-        Raises:
-            GraphError: the node or the value belongs to another graph.
-        """
+        """Add a data input at the end, for ops with a variable number of inputs; the caller updates the attributes."""
         self.check_owned(node, node.name)
         self.check_owned(value.producer, node.name)
         links = self._links[node]
@@ -466,11 +402,7 @@ class Graph:
         self._edited(node)
 
     def set_inputs(self, node: Node, values: Sequence[Value]) -> None:
-        """Make the node read exactly these values, however many it read before; the caller updates the attributes.
-
-        Raises:
-            GraphError: the node or a value belongs to another graph.
-        """
+        """Make the node read exactly these values, however many it read before; the caller updates the attributes."""
         values = tuple(values)
         self.check_owned(node, node.name)
         for value in values:
@@ -486,27 +418,18 @@ class Graph:
     # Uses of values
 
     def replace_uses(self, old: Value, new: Value, *, keep: Container[Node] = ()) -> int:
-        """Make every reader of `old`, including outputs of the graph and of signatures, read `new`; return the number of changes.
+        """Make every reader of `old` except `keep`, including outputs of the graph and of signatures, read `new`; return the number of
+        changes.
 
-        Args:
-            keep: nodes that still read `old`, for example the node that computes `new` from it.
-
-        Raises:
-            GraphError: the dtypes differ, a value belongs to another graph, or the node of `new` would read itself.
+        A node that computes `new` from `old` belongs into `keep`: it would read itself, which raises `GraphError`.
         """
         return self.replace_many_uses({old: new}, keep=keep)
 
     def replace_many_uses(self, new_of: Mapping[Value, Value], *, keep: Container[Node] = (), borders: bool = True) -> int:
         """Replace the uses of many values at once, in time linear in the inputs of their readers; return the number of changed uses.
 
-        All are replaced at the same time: a new value that is also an old one keeps its new readers.
-
-        Args:
-            keep: nodes that still read the old values; anything that answers `in`.
-            borders: whether outputs of the graph and of its signatures change too.
-
-        Raises:
-            GraphError: as `replace_uses`; nothing is changed then.
+        A new value that is also an old one keeps its new readers. `keep` is anything that answers `in`; `borders` tells whether outputs
+        of the graph and of its signatures change too.
         """
         readers: dict[Node, dict[int, Value]] = {}
         for old, new in new_of.items():
@@ -539,11 +462,7 @@ class Graph:
     # Control edges
 
     def add_control_input(self, node: Node, control: Node) -> None:
-        """Make `node` run after `control`; adding the edge again changes nothing.
-
-        Raises:
-            GraphError: a node belongs to another graph, or both are the same.
-        """
+        """Make `node` run after `control`, another node; adding the edge again changes nothing."""
         self.check_owned(node, node.name)
         self.check_owned(control, node.name)
         if control is node:
@@ -554,11 +473,7 @@ class Graph:
             self.touched[node] = None
 
     def remove_control_input(self, node: Node, control: Node) -> None:
-        """Remove a control edge.
-
-        Raises:
-            GraphError: there is no such edge.
-        """
+        """Remove a control edge."""
         self.check_owned(node, node.name)
         if control not in self._links[node].control_inputs:
             raise GraphError(f"{control.name!r} is not a control input of {node.name!r}", where=f"node {node.name!r}")
@@ -570,12 +485,7 @@ class Graph:
     # Outputs of nodes
 
     def add_output(self, node: Node, dtype: Any, shape: Any) -> Value:
-        """Add an output at the end of a node, dtype and shape in any usual form; the caller updates the attributes.
-
-        Raises:
-            GraphError: the node belongs to another graph.
-            ArgumentError: it is not a dtype or shape.
-        """
+        """Add an output at the end of a node, dtype and shape in any usual form; the caller updates the attributes."""
         dtype, shape = as_dtype(dtype), as_shape(shape)
         self.check_owned(node, node.name)
         links = self._links[node]
@@ -590,11 +500,7 @@ class Graph:
         return value
 
     def remove_output(self, value: Value) -> None:
-        """Remove an output of a node; later ones move up. The caller updates the attributes.
-
-        Raises:
-            GraphError: something reads it, the graph, a signature or a collection holds it, or it belongs to another graph.
-        """
+        """Remove an output that nothing reads or holds; later ones move up. The caller updates the attributes."""
         node, index = value.producer, value.index
         self.check_owned(node, node.name)
         links = self._links[node]
@@ -612,14 +518,10 @@ class Graph:
         self._edited(node)
 
     def set_output_types(self, node: Node, types: Sequence[tuple[Any, Any]]) -> None:
-        """Set the dtypes and shapes of all outputs; new outputs are added and surplus ones removed at the end.
+        """Set the dtypes and shapes of all outputs; new outputs are added and surplus ones removed at the end. The caller updates the
+        attributes.
 
-        The caller updates the attributes of the node. The shapes are not inferred again.
-
-        Raises:
-            GraphError: an output that is read changes its dtype, a needed one would be removed, or the node belongs to another graph;
-                nothing is changed then.
-            ArgumentError: something is not a dtype or shape.
+        An output that is read keeps its dtype. The shapes are not inferred again.
         """
         types = [(as_dtype(dtype), as_shape(shape)) for dtype, shape in types]
         self.check_owned(node, node.name)
@@ -639,12 +541,7 @@ class Graph:
             self.shapes.stale.pop(node, None)
 
     def set_output_type(self, value: Value, dtype: Any, shape: Any) -> None:
-        """Set the dtype and shape of an output, in any usual form; the caller updates the attributes of its node.
-
-        Raises:
-            GraphError: the dtype changes while something reads the value, or it belongs to another graph.
-            ArgumentError: it is not a dtype or shape.
-        """
+        """Set the dtype and shape of an output; the dtype of one that is read cannot change. The caller updates the attributes."""
         dtype, shape = as_dtype(dtype), as_shape(shape)
         self.check_owned(value.producer, value.name)
         self._check_new_dtype(value, dtype)
@@ -658,23 +555,12 @@ class Graph:
     # Shapes
 
     def settle_shapes(self) -> None:
-        """Bring all shapes up to date. Reading `value.shape` does so for what the shape depends on.
-
-        Raises:
-            GraphError: TensorFlow refuses a node, which the message names; the shapes stay as they were.
-        """
+        """Bring all shapes up to date. Reading `value.shape` does so for what the shape depends on."""
         if self.shapes is not None:
             self.shapes.settle()
 
     def refresh_shapes(self, nodes: Iterable[Node] | None = None) -> None:
-        """Infer the shapes of nodes again when a shape is next read; without `shapes`, nothing happens.
-
-        Args:
-            nodes: by default all.
-
-        Raises:
-            GraphError: a node belongs to another graph.
-        """
+        """Infer the shapes of nodes, by default of all, again when a shape is next read; without `shapes`, nothing happens."""
         nodes = self.nodes if nodes is None else tuple(nodes)
         for node in nodes:
             self.check_owned(node, node.name)
@@ -774,11 +660,7 @@ class Graph:
         return self._holdings.collections_of(node) if self._collections else ()
 
     def replace_in_collections(self, old: Node, new: Node) -> None:
-        """Replace `old` and its values by `new` and its values in the collections.
-
-        Raises:
-            GraphError: a node belongs to another graph.
-        """
+        """Replace `old` and its values by `new` and its values in the collections."""
         self.check_owned(old, old.name)
         self.check_owned(new, new.name)
         if self._collections and old is not new:
@@ -799,10 +681,7 @@ class Graph:
 
     @property
     def functions(self) -> Library:
-        """The library of functions by name, shared with their bodies; `ir.edit` has verbs that check first.
-
-        Assigning a plain dictionary copies it.
-        """
+        """The library of functions by name, shared with their bodies; `ir.edit` has verbs that check first."""
         return self._functions
 
     @functions.setter
@@ -971,5 +850,4 @@ class Graph:
 
 
 def public_words() -> Any:
-    """Return the package, which loads a name when it is first used."""
     return sys.modules["graphwright"]

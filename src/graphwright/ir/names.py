@@ -11,11 +11,7 @@ _MOST_COMPARED = 2000
 
 
 def free_name(name: str, taken: Container[str], first: int = 1) -> str:
-    """Return the name itself where it is free, else the name with the first free suffix `_1`, `_2`, ...
-
-    Args:
-        first: the first suffix to try.
-    """
+    """Return the name itself where it is free, else with the first free suffix `_1`, `_2`, ..., tried from `first` on."""
     candidate, k = name, first
     while candidate in taken:
         candidate = f"{name}_{k}"
@@ -36,7 +32,6 @@ class NameTable(dict[str, _T]):
         self._first_suffix: dict[str, int] = {}  # all smaller suffixes of a name are taken
 
     def unique(self, name: str) -> str:
-        """Return the name where it is free, else with the first free suffix."""
         if name not in self:
             return name
         unique = free_name(name, self, self._first_suffix.get(name, 1))
@@ -44,7 +39,6 @@ class NameTable(dict[str, _T]):
         return unique
 
     def release(self, name: str) -> None:
-        """Remove a name, which becomes free."""
         del self[name]
         base, _, suffix = name.rpartition("_")
         if base in self._first_suffix and suffix.isascii() and suffix.isdecimal() and suffix[0] != "0":

@@ -46,12 +46,8 @@ class Value:
 
     @property
     def shape(self) -> Shape:
-        """The shape after all edits; without `Graph.shapes`, edits leave shapes alone.
-
-        Assigning a shape, in any usual form, overrides it; the shapes of readers follow.
-
-        Raises:
-            GraphError: on reading, when TensorFlow refuses an edited node.
+        """The shape after all edits; without `Graph.shapes`, edits leave shapes alone. Reading raises `GraphError` where TensorFlow
+        refuses an edited node. Assigning a shape, in any usual form, overrides it; the shapes of readers follow.
         """
         shapes = self.producer.graph.shapes
         return self.last_shape if shapes is None else shapes.of(self)
@@ -181,8 +177,7 @@ class Node:
 class Function:
     """A function of the library.
 
-    `body.inputs` are the arguments, `body.outputs` the results. `definition` is the serialized `FunctionDef` that it was read from,
-    without its nodes: the signature and attributes. The shapes of calls follow when a body is assigned.
+    `body.inputs` are the arguments, `body.outputs` the results. `definition` is the serialized `FunctionDef` without its nodes.
     """
 
     name: str
@@ -197,11 +192,7 @@ class Function:
 
 
 class Library(WatchedDict[str, Function]):
-    """The functions that a graph and their bodies share, by name.
-
-    Attributes:
-        edits: the number of edits that may have changed the shape of a value, of the library and of all graphs that share it.
-    """
+    """The functions that a graph and their bodies share, by name; `edits` counts the edits that may have changed a shape in any of them."""
 
     __slots__ = ("edits",)
 

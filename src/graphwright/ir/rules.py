@@ -21,13 +21,9 @@ OutputTypes = Sequence[tuple[DType, Shape]]
 class OpRule(Protocol):
     """Checks of ops, which raise `GraphError`. Op types and attributes that the graph holds already are accepted."""
 
-    def check_name(self, graph: Graph, name: str) -> None:
-        """Refuse a name that no node can have."""
-        ...
+    def check_name(self, graph: Graph, name: str) -> None: ...
 
-    def check_op(self, graph: Graph, op_type: str, name: str) -> None:
-        """Refuse an unknown op type."""
-        ...
+    def check_op(self, graph: Graph, op_type: str, name: str) -> None: ...
 
     def attribute(self, graph: Graph, op_type: str, name: str, key: str, given: Any) -> Attribute:
         """Convert an attribute of a node from any usual form."""
@@ -36,10 +32,8 @@ class OpRule(Protocol):
     def completed(
         self, graph: Graph, op_type: str, name: str, inputs: Sequence[Value], attrs: Mapping[str, Any], types: OutputTypes | None
     ) -> tuple[dict[str, Attribute], OutputTypes]:
-        """Return the converted attributes, with those that follow from inputs and outputs, and the output types.
-
-        Args:
-            types: of the outputs; None to infer them, and to add the defaults of attributes.
+        """Return the converted attributes, with those that follow from inputs and outputs, and the output types. With `types` None,
+        output types are inferred, and the defaults of attributes added.
         """
         ...
 
@@ -54,9 +48,7 @@ class ShapeTracker(Protocol):
     unasked_edited: bool
     """Whether an edit may have invalidated what is known of the shapes of `unasked`."""
 
-    def infer(self, nodes: Sequence[Node]) -> Sequence[Sequence[Shape]]:
-        """Return what the rule says of the output shapes of nodes in topological order."""
-        ...
+    def infer(self, nodes: Sequence[Node]) -> Sequence[Sequence[Shape]]: ...
 
     def of(self, value: Value) -> Shape:
         """Return the shape of a value after all edits."""
@@ -66,17 +58,13 @@ class ShapeTracker(Protocol):
         """Return the shape as far as it is known after all edits, without inferring shapes that were never read."""
         ...
 
-    def added(self, node: Node) -> None:
-        """Note a new node."""
-        ...
+    def added(self, node: Node) -> None: ...
 
     def edited(self, node: Node) -> None:
         """Note a node with other inputs, attributes or outputs."""
         ...
 
-    def removed(self, node: Node) -> None:
-        """Note a removed node."""
-        ...
+    def removed(self, node: Node) -> None: ...
 
     def before_assignment(self, value: Value) -> None:
         """Note that a user is about to assign the shape of a value."""
@@ -91,7 +79,7 @@ class ShapeTracker(Protocol):
         ...
 
     def settle(self) -> None:
-        """Bring all shapes up to date."""
+        """Bring all shapes up to date; where the rule refuses a node, raise `GraphError` and leave the shapes as they were."""
         ...
 
     def settle_edits(self) -> None:

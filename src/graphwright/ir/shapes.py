@@ -33,16 +33,10 @@ _Results = tuple[tuple[Shape, ...], ...]
 
 
 class Shapes:
-    """The shapes of a graph whose nodes a rule knows; it becomes `Graph.shapes`.
+    """The shapes of a graph whose nodes a rule knows; it becomes `Graph.shapes`. The methods are described in `rules.ShapeTracker`.
 
     Args:
         infer_unknown: whether nodes without a shape are inferred when their shapes are first read.
-
-    Attributes:
-        rule: answers questions about shapes.
-        stale: edited nodes whose shapes are to be inferred before a shape is read.
-        unasked: nodes that the rule was never asked about, and all their readers; they are inferred when their shapes are read.
-        unasked_edited: whether an edit may have invalidated what is known of the shapes of `unasked`.
     """
 
     __slots__ = ("_calls", "_count", "_graph", "_new", "_seen", "rule", "stale", "unasked", "unasked_edited")
@@ -65,7 +59,6 @@ class Shapes:
     # Reading
 
     def of(self, value: Value) -> Shape:
-        """Return the shape of a value after all edits."""
         if self.stale or self._seen != self._graph.functions.edits:
             self.settle_edits()
         if value.producer in self.unasked:
@@ -73,30 +66,18 @@ class Shapes:
         return value.last_shape
 
     def known(self, value: Value) -> Shape:
-        """Return the shape as far as it is known after all edits, without inferring shapes that were never read."""
         self.settle_edits()
         return None if self.unasked_edited and value.producer in self.unasked else value.last_shape
 
     def infer(self, nodes: Sequence[Node]) -> Sequence[Sequence[Shape]]:
-        """Return what the rule says of the output shapes of nodes in topological order."""
         return self.rule(nodes)
 
     def settle(self) -> None:
-        """Bring all shapes up to date.
-
-        Raises:
-            GraphError: the rule refuses a node, which the message names; the shapes stay as they were.
-        """
         self.settle_edits()
         if self.unasked:
             self._ask(list(self.unasked))
 
     def settle_edits(self) -> None:
-        """Bring all shapes up to date but those that were never read.
-
-        Raises:
-            GraphError: as `settle`.
-        """
         edits, seen = self._graph.functions.edits, self._seen
         if not self.stale and edits == seen:
             return
@@ -123,25 +104,21 @@ class Shapes:
     # Edits
 
     def added(self, node: Node) -> None:
-        """Note a new node."""
         self._new[node] = None
         unasked = self.unasked
         if any(v.last_shape is None for v in node.outputs) or (unasked and any(v.producer in unasked for v in node.inputs)):
             unasked[node] = None
 
     def edited(self, node: Node) -> None:
-        """Note a node with other inputs, attributes or outputs."""
         self._new[node] = None
         self.stale[node] = None
         self.results_changed()
 
     def removed(self, node: Node) -> None:
-        """Note a removed node."""
         for table in (self.stale, self.unasked, self._new, self._calls or {}):
             table.pop(node, None)
 
     def before_assignment(self, value: Value) -> None:
-        """Note that a user is about to assign the shape of a value."""
         node = value.producer
         if node in self.stale:  # or the assigned shape would be overwritten
             self.settle_edits()
@@ -152,7 +129,6 @@ class Shapes:
         self.results_changed()
 
     def assigned(self, values: Iterable[Value]) -> None:
-        """Note that the shapes of all outputs of some nodes were assigned."""
         values = list(values)
         nodes = {value.producer for value in values}
         for node in nodes:
@@ -162,26 +138,21 @@ class Shapes:
         self.results_changed()
 
     def refresh(self, nodes: Iterable[Node]) -> None:
-        """Infer the shapes of these nodes again when a shape is next read."""
         self.stale.update(dict.fromkeys(nodes))
 
     def results_changed(self) -> None:
-        """Note that callers of this graph may get other results."""
         self._graph.functions.edits += 1
         self._seen += 1
 
     def check_calls(self) -> None:
-        """Compare all calls with their functions when a shape is next read."""
         self._calls, self._new, self._seen = None, {}, -1
 
     def copied(self, graph: Graph, node_of: Mapping[Node, Node]) -> Shapes:
-        """Return the same for a graph with copies of these nodes."""
         copy = Shapes(graph, self.rule)
         copy.copy_state(self, node_of)
         return copy
 
     def copy_state(self, other: ShapeTracker, node_of: Mapping[Node, Node]) -> None:
-        """Take over which nodes are stale or unasked, for copies of nodes of another graph."""
         self.stale.update((copy, None) for node, copy in node_of.items() if node in other.stale)
         self.unasked.update((copy, None) for node, copy in node_of.items() if node in other.unasked)
         self.unasked_edited |= other.unasked_edited
@@ -213,7 +184,6 @@ class Shapes:
         self.unasked_edited &= bool(self.unasked)
 
     def _unasked_behind(self, nodes: Iterable[Node]) -> list[Node]:
-        """Return which of the nodes, and of the nodes that they depend on, are unasked."""
         seeds = (node for node in nodes if node in self.unasked)
         return list(reached(seeds, lambda node: (v.producer for v in node.inputs if v.producer in self.unasked)))
 
@@ -308,8 +278,6 @@ def _answers(rule: ShapeRule, wave: Sequence[Node]) -> Sequence[Sequence[Shape]]
 
 
 def _first_refused(rule: ShapeRule, wave: Sequence[Node]) -> Node:
-    """Return the first node that the rule refuses together with the nodes before it."""
-
     def refuses(count: int) -> bool:
         try:
             rule(wave[:count])

@@ -38,8 +38,7 @@ class Signature(_Watched):
     """A named way to call the graph.
 
     Args:
-        inputs: the fed values, by the name that callers use.
-        outputs: the fetched values, by name.
+        inputs, outputs: the fed and fetched values, by the names that callers use.
         method_name: such as `tensorflow/serving/predict`.
         extra: the serialized fields of the `SignatureDef` that the IR does not model.
     """
@@ -50,7 +49,6 @@ class Signature(_Watched):
     extra: bytes = b""
 
     def of_copies(self, value_of: Mapping[Value, Value]) -> Signature:
-        """Return the same signature of a copy of the graph."""
         inputs = {key: value_of[value] for key, value in self.inputs.items()}
         return replace(self, inputs=inputs, outputs={key: value_of[value] for key, value in self.outputs.items()})
 
@@ -59,9 +57,7 @@ class Signature(_Watched):
 class NamedRefs(_Watched):
     """A serialized message that names nodes (`VariableDef`, `WhileContextDef`, `SaverDef`, ...).
 
-    Args:
-        serialized: the message as it was read; its names may be out of date.
-        refs: field path -> the value or node that it names now. A path is dropped when its node is removed.
+    `refs` maps field paths to the values or nodes that they name now; names in `serialized` may be out of date.
     """
 
     serialized: bytes
@@ -73,10 +69,9 @@ class Collection(_Watched):
     """A list that travels with the graph.
 
     Args:
-        kind: as in a `CollectionDef`. "nodes" holds values and nodes; the other kinds hold plain items, or `NamedRefs` for messages
-            that name nodes.
-        items: in order. A removed node leaves the list, and a message leaves it with the last node that it names. A collection that
-            loses its last item leaves the graph: TensorFlow loads no model with an empty list of main ops.
+        kind: as in a `CollectionDef`. "nodes" holds values and nodes; the other kinds hold plain items, or `NamedRefs` for messages.
+        items: a removed node leaves the list, and a message leaves it with the last node that it names. A collection that loses its last
+            item leaves the graph: TensorFlow loads no model with an empty list of main ops.
     """
 
     kind: CollectionKind
@@ -89,7 +84,6 @@ class Collection(_Watched):
 
 
 def references_of(item: object) -> tuple[Value | Node, ...]:
-    """Return the values and nodes that an item of a collection holds."""
     if isinstance(item, Value | Node):
         return (item,)
     return tuple(item.refs.values()) if isinstance(item, NamedRefs) else ()
@@ -113,12 +107,10 @@ class Holdings:
         self._in_collections: dict[Node, dict[str, dict[NamedRefs, None]]] = {}  # with the messages that name the node
 
     def signatures_of(self, node: Node) -> tuple[str, ...]:
-        """Return the names of the signatures that feed or fetch a value of the node."""
         self._refresh()
         return tuple(self._in_signatures.get(node, ()))
 
     def collections_of(self, node: Node) -> tuple[str, ...]:
-        """Return the names of the collections that hold the node or a value of it."""
         self._refresh()
         return tuple(self._in_collections.get(node, ()))
 
@@ -185,7 +177,6 @@ class Holdings:
 
 
 def _is_gone(item: object, doomed: Container[Node], messages: Container[NamedRefs]) -> bool:
-    """Return whether an item of a collection is, or names only, removed nodes."""
     if isinstance(item, NamedRefs):
         return item in messages and not item.refs
     return isinstance(item, Value | Node) and node_of(item) in doomed

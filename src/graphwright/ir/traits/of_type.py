@@ -1,4 +1,4 @@
-"""Traits that an op type tells by itself."""
+"""Traits that depend only on the op type."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so t
 
 
 def of_type(op_types: Iterable[str]) -> Callable[[Node], bool]:
-    """Says whether a node is of one of these types."""
+    """Return a function that tells whether a node is of one of these types."""
     known = frozenset(op_types)
     return lambda node: node.op_type in known
