@@ -23,6 +23,7 @@ from graphwright.least_squares.arguments import (
     start_error,
 )
 from graphwright.least_squares.jacobians import JacobianMode
+from graphwright.least_squares.linear_systems import Method, choose_method, linear_system
 from graphwright.least_squares.loop import (
     Descent,
     LoopOptions,
@@ -33,7 +34,6 @@ from graphwright.least_squares.loop import (
     minimize,
     undamped_offset,
 )
-from graphwright.least_squares.methods import Method, choose_method, linear_system
 from graphwright.least_squares.parameters import ParameterLayout, flatten_parameters
 from graphwright.least_squares.progress import Callback, watcher
 from graphwright.least_squares.result import LeastSquaresResult, LeastSquaresTensors, explain
