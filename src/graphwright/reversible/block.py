@@ -68,12 +68,14 @@ class ReversibleBlock(StreamLayer):
         return shapes
 
     def stream_forward(self, x: Streams, run: ForwardRun) -> Streams:
+        """Return the streams after the layer."""
         x1, x2 = x
         f, g = self._residuals
         y1 = self.coupling.forward(x1, run(f, x2), self.axis)
         return y1, self.coupling.forward(x2, run(g, y1), self.axis)
 
     def stream_inverse(self, y: Streams, run: InverseRun) -> Streams:
+        """Return the streams before the layer."""
         y1, y2 = y
         f, g = self._residuals
         x2 = self.coupling.inverse(y2, run(g, y1), self.axis)

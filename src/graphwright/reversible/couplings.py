@@ -56,10 +56,12 @@ class Coupling:
         return tape.gradient(y, (x, p), output_gradients=dy, unconnected_gradients=tf.UnconnectedGradients.ZERO)
 
     def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the class."""
         return {}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Coupling:
+        """Return a coupling with these arguments."""
         return cls(**config)
 
 

@@ -49,9 +49,11 @@ class InvertibleDownsampling(StreamLayer):
         return first, second
 
     def stream_forward(self, x: Streams, run: ForwardRun) -> Streams:  # noqa: ARG002
+        """Return the streams after the layer."""
         return tf.nn.space_to_depth(x[0], self.block_size), tf.nn.space_to_depth(x[1], self.block_size)
 
     def stream_inverse(self, y: Streams, run: InverseRun | BackwardRun) -> Streams:  # noqa: ARG002
+        """Return the streams before the layer."""
         return tf.nn.depth_to_space(y[0], self.block_size), tf.nn.depth_to_space(y[1], self.block_size)
 
     def stream_backward(self, y: Streams, dy: Streams, run: BackwardRun, x: Streams | None) -> tuple[Streams, Streams]:  # noqa: ARG002

@@ -53,12 +53,15 @@ class RecomputedLayer(StreamLayer):
         return tuple(both[0].shape), tuple(both[1].shape)
 
     def stream_forward(self, x: Streams, run: ForwardRun) -> Streams:
+        """Return the streams after the layer."""
         return tuple(run(self._function, x))  # pyright: ignore[reportReturnType]
 
     def stream_inverse(self, y: Streams, run: InverseRun) -> Streams:  # noqa: ARG002
+        """Raise: there is no inverse."""
         raise no_inverse(self.name)
 
     def stream_backward(self, y: Streams, dy: Streams, run: BackwardRun, x: Streams | None) -> tuple[Streams, Streams]:  # noqa: ARG002
+        """Return the streams before the layer, and their gradients."""
         assert x is not None, "the engine stores the inputs of layers without inverse"
         _, pull = run(self._function, x)
         return x, pull(dy)
