@@ -14,7 +14,7 @@ from typing import Any
 
 from graphwright.errors import UnsupportedError
 from graphwright.ir.traits.effects import Purity
-from graphwright.reuse.pure_function import culprit_in, does, impure_nodes
+from graphwright.reuse.pure_function import culprit_in, effect_of, impure_nodes
 from graphwright.source.concrete_function import from_concrete_function
 from graphwright.source.private_keras import added_losses, as_called_in, forget_added_losses, graph_calls, is_functional, mask_of
 from graphwright.step.flatten import stateful_op_types
@@ -232,5 +232,5 @@ def _effects(concrete: Any) -> dict[int, set[str]]:
     found = {call: set(words) for call, words in concrete.left_out.items()}
     for node in impure_nodes(graph, purity):
         culprit = culprit_in(graph, node, purity)
-        found.setdefault(concrete.made_by[node.name], set()).add(f"{does(culprit)} ({culprit.op_type})")
+        found.setdefault(concrete.made_by[node.name], set()).add(f"{effect_of(culprit)} ({culprit.op_type})")
     return found
