@@ -237,5 +237,3 @@ def _list_bytes(tensors: Any, dtype: Any) -> Any:
         return k + 1, nbytes + _nbytes(item)
 
     return tf.while_loop(more, add, (tf.constant(0), tf.constant(0, tf.int64)), parallel_iterations=1)[1]
-
-
