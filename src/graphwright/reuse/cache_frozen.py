@@ -319,13 +319,14 @@ class FrozenCache:
         tree: Any = importlib.import_module("keras").tree
         count = len(tree.flatten(x)[0])
 
-        def chunk(first: int) -> Any:
-            return tree.map_structure(lambda array: array[first : first + _ARRAY_CHUNK], x)
+        def rows(array: Any, first: int) -> Any:
+            return array[first : first + _ARRAY_CHUNK]
 
         def joined(*parts: Any) -> Any:
             return np.concatenate(parts)
 
-        return tree.map_structure(joined, *(self._of_batch(chunk(first)) for first in range(0, max(count, 1), _ARRAY_CHUNK)))
+        chunks = (tree.map_structure(partial(rows, first=first), x) for first in range(0, max(count, 1), _ARRAY_CHUNK))
+        return tree.map_structure(joined, *map(self._of_batch, chunks))
 
     def _of_element(self, *element: Any) -> Any:
         """Convert an element of a `tf.data.Dataset`, symbolically."""

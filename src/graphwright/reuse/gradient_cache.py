@@ -374,7 +374,8 @@ def _chunk_spec(leaf: Any, size: int) -> Any:
 
 def _sizes(chunk_size: Any, encoders: Mapping[Any, Any]) -> dict[Any, int]:
     sizes = _by_key(chunk_size)
-    sizes = dict.fromkeys(encoders, chunk_size) if None in sizes else sizes
+    if None in sizes:
+        sizes = {key: chunk_size for key in encoders}  # noqa: C420 - a type checker knows this one
     wrong = [size for size in sizes.values() if isinstance(size, bool) or not isinstance(size, int) or size < 1]
     if sizes.keys() != encoders.keys() or not encoders or wrong:
         raise ArgumentError(
