@@ -124,7 +124,6 @@ class FrozenCache:
     # The model's methods
 
     def _with_features(self, name: str) -> Callable[..., Any]:
-        """Return `fit` or `evaluate` on features."""
         plain = getattr(self._model, name)
         signature = inspect.signature(plain)
 
@@ -203,7 +202,6 @@ class FrozenCache:
                 self._store.clear()
 
     def _follow_weights(self) -> None:
-        """Drop features of earlier weights."""
         weights = self._weights_digest()
         if weights != self._weights:
             self._weights = weights
@@ -252,7 +250,6 @@ class FrozenCache:
         return tree.flatten(x) if len(self._parts.inputs) == 1 else [inputs[place] for place in self._parts.read]
 
     def _features(self, samples: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
-        """Return the features of a batch, stored or computed."""
         keys = [digest(array[place] for array in samples) for place in range(len(samples[0]))]
         if not keys:
             return [np.zeros([0, *(size or 0 for size in spec.shape[1:])], spec.dtype) for spec in self._parts.specs]
@@ -300,7 +297,6 @@ class FrozenCache:
     # Data in the forms that Keras accepts
 
     def _converted(self, data: Any, of_arrays: Callable[[Any], Any]) -> Any:
-        """Return the same data with features instead of samples."""
         keras: Any = importlib.import_module("keras")
         tf: Any = importlib.import_module("tensorflow")
         if isinstance(data, tf.data.Dataset):
@@ -381,7 +377,6 @@ def _without_names(settings: Any) -> Any:
 
 
 def _listed(value: Any) -> list[Any]:
-    """Return the items of a tuple or list, or a list with the value."""
     return list(cast("Sequence[Any]", value)) if isinstance(value, (list, tuple)) else [value]
 
 
@@ -391,7 +386,6 @@ def _with_x(convert: Callable[[Any], Any], batch: Any) -> Any:
 
 
 def _mapped(data: Any, of_batch: Callable[[Any], Any]) -> Any:
-    """Return a `PyDataset` with converted batches."""
     keras: Any = importlib.import_module("keras")
 
     class Mapped(keras.utils.PyDataset):  # defined here because Keras is imported late

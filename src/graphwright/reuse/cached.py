@@ -181,7 +181,6 @@ class Cached(TracedFunction):
             return [*tensors[:argument_count], *values]
 
         def late_residuals(inputs: Sequence[Any]) -> list[Any]:
-            """Return the residuals for a forward pass that did not ask for them."""
             if is_gradient_of_loop() or is_vectorized():
                 return listed(split.forward(*inputs))[traced.result_count :]
             return slot.look_up(inputs, True)[1]

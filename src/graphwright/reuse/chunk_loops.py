@@ -20,13 +20,6 @@ Carried = tuple[Any, ...]
 
 
 class _Run(NamedTuple):
-    """Chunks of one size.
-
-    Attributes:
-        first: the first sample of the first chunk.
-        is_cut: whether the last chunk may be smaller.
-    """
-
     first: int
     count: Any
     size: int

@@ -169,7 +169,6 @@ def _changed_variable(name: str, where: str) -> UnsupportedError:
 
 
 def _check_independence(graph: Graph, purity: Purity, argument_count: int, where: str) -> None:
-    """Raise if a representation of one sample may depend on another sample."""
     inputs = graph.inputs[:argument_count]
     splitting = find_splitting(graph, purity, inputs)
     nodes: Mapping[Node, InParts] = {} if splitting is None else splitting.nodes

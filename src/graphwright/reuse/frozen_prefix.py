@@ -225,7 +225,6 @@ def _traced(calls: list[Call], takes: list[Key], gives: list[Key], specs: Mappin
 
 
 def _effects(concrete: Any) -> dict[int, set[str]]:
-    """Return, by the `id` of a call, descriptions of its effects in training."""
     graph = from_concrete_function(concrete, planned=False)[0]
     purity = Purity(graph, stateful_op_types(graph))
     effects = {call: set(words) for call, words in concrete.side_results.items()}

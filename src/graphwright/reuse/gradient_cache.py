@@ -335,12 +335,10 @@ def _represent(towers: Sequence[_Tower]) -> list[Any]:
 
 
 def _sum_dtype(variable: Any) -> Any:
-    """Return the dtype for sums over chunks; half precision would lose small terms."""
     return tf.float32 if variable.dtype in (tf.float16, tf.bfloat16) else variable.dtype
 
 
 def _plain(variable: Any) -> Any:
-    """Return the `tf.Variable` of a Keras variable."""
     return variable.value if isinstance(variable, import_keras().Variable) else variable
 
 

@@ -275,7 +275,6 @@ def _plan(problem: _Problem, peak: Any, chunk: Any, mode: str) -> JacobianPlan:
 
 
 def _flops(problem: _Problem) -> dict[str, float]:
-    """Return the operations of all products by mode; empty if an operation's FLOPs are unknown."""
     cotangent, tangents = tf.TensorSpec([problem.rows], problem.dtype), [_spec(leaf) for leaf in problem.leaves]
 
     def pulled(leaves: Sequence[Any], u: Any) -> Any:
@@ -340,7 +339,6 @@ def _largest_chunk(problem: _Problem, mode: str, most: int, budget: Budget) -> t
 
 
 def _check(tensor: Any, *, argument: str, item: str = "", where: str = "") -> None:
-    """Raise if a tensor is not floating-point, or its size is unknown."""
     if not tensor.dtype.is_floating:
         remedy = "take real and imaginary parts as tensors of their own" if tensor.dtype.is_complex else "leave it out, or make it float"
         raise ArgumentError(f"a tensor of type {tensor.dtype.name}", where=where, argument=argument, item=item, remedy=remedy)

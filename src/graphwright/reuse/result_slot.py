@@ -177,8 +177,6 @@ def _values(optional: Any, specs: Sequence[Any]) -> list[Any]:
 
 
 def _is_same(old: Any, new: Any) -> Any:
-    """Return whether two tensors have the same shape and the same bits."""
-
     def same_bits() -> Any:
         return tf.reduce_all(tf.equal(_bits(old), _bits(new)))
 

@@ -133,8 +133,6 @@ class _Trace:
 
 
 class _TracedRule:
-    """A rule whose sides are traced when needed, once per combination of dtypes, shapes and choices."""
-
     def __init__(self, rule: Rule) -> None:
         self._rule = rule
         specs = [_spec(rule.specs.get(name), name) for name in rule.captured]
@@ -179,7 +177,6 @@ class _TracedRule:
         return list(patterns.values())
 
     def _pattern_of_any_dtype(self, trace: _Trace) -> Pattern:
-        """Trace the pattern with the first dtypes that work."""
         options = [_TRIED_DTYPES if dtype is None else (dtype.name,) for dtype in self._dtypes]
         first: ArgumentError | None = None
         for _, names in zip(range(_MOST_TRIES), _similar_first(options), strict=False):
@@ -273,7 +270,6 @@ class _TracedRule:
 
 
 def _ignoring(function: Callable[..., Any], names: Iterable[str]) -> Callable[..., Any]:
-    """Return the function with these additional keyword arguments, which are ignored."""
     ignored = frozenset(names)
 
     def call(**arguments: Any) -> Any:
@@ -299,7 +295,6 @@ def _depends_on_rank(graph: Graph) -> bool:
 
 
 def _description(pattern: Pattern) -> str:
-    """Return a text that is equal for equal patterns."""
     constants = (v.producer for node in pattern.nodes for v in node.inputs if is_constant(v.producer))
     return "\n".join(f"{node!r} {dict(node.attrs)}" for node in (*pattern.nodes, *constants))
 

@@ -101,7 +101,6 @@ class RuleProof:
 
 
 def _graph_of(match: Match) -> Graph:
-    """Return the nodes of a match as a graph whose inputs are the captured values."""
     graph = Graph("match", functions=match.replaced[0].producer.graph.functions)
     inputs = [add_placeholder(graph, f"input_{name}", v.dtype, v.shape) for name, v in zip(match, match.captured, strict=True)]
     captured = dict(zip(reversed(match.captured), reversed(inputs), strict=True))  # the first of equal ones

@@ -170,7 +170,6 @@ def simplify(graph: Graph, *, inline_functions: bool = True, prove: bool = True,
 
 
 def _simplify_once(graph: Graph, names: Mapping[Graph, AbstractSet[str]], inline_functions: bool, proof: RuleProof | None) -> Counter[str]:
-    """Apply every kind of simplification once; returns the number of nodes by kind."""
     counts: Counter[str] = Counter()
     types = stateful_op_types(graph)  # once, because it looks at all nodes; rules know the types that they add
     if inline_functions:
@@ -218,7 +217,6 @@ def _names_to_keep(graph: Graph) -> dict[Graph, set[str]]:
 
 
 def _kept(body: Graph, names: Mapping[Graph, AbstractSet[str]]) -> frozenset[Node]:
-    """Return the nodes of a graph that transforms must not change."""
     if body not in names:
         return frozenset()
     borders = (value.producer for value in (*fed_values(body), *fetched_values(body)))
@@ -248,7 +246,6 @@ def _simplify_body(body: Graph, graph: Graph, kept: AbstractSet[Node], types: di
 
 
 def _inline(graph: Graph, purity: Purity) -> int:
-    """Inline functions in all reached bodies, callees first; returns the number of calls."""
     counts = Counter(callee(node) for body in bodies(graph) for node in body if node.op_type in CALL_TYPES)
     return sum(_inline_in(body, graph, purity, counts) for body in _reached(graph))
 
@@ -294,7 +291,6 @@ class _Figures:
 
 
 def _figures(graph: Graph) -> _Figures:
-    """Count the nodes that a graph runs, their FLOPs, and the bytes that they read and write."""
     copy = copy_graph(graph).graph
     inline_calls(copy, _purity(copy), strict=False)
     outputs = fetched_values(copy)
