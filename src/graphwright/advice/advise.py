@@ -24,6 +24,7 @@ from graphwright.memory.optimize_memory import optimize_memory
 from graphwright.memory.plan_cache import PlanCache, plan_cache
 from graphwright.memory.plan_step import Planned, Unplanned, plan_step, unplanned
 from graphwright.memory.planning import HOW_TIME
+from graphwright.memory.request import Request
 from graphwright.memory.verbs import BIT_FOR_BIT, Verb, read_allow
 from graphwright.memory.xla.planning import plan_xla_step
 from graphwright.plan.budget import Budget
@@ -274,9 +275,8 @@ def _plans(
 
 
 def _planned(own: _Own, budget: Budget, verbs: Collection[Verb], time_limit_s: float, cache: PlanCache | None) -> Planned:
-    if own.compiled:
-        return plan_xla_step(own.traced, budget, time_limit_s=time_limit_s, cache=cache, prove=False, allow=frozenset(verbs))
-    return plan_step(own.traced, budget, time_limit_s=time_limit_s, cache=cache, allow=frozenset(verbs), prove=False, before=own.before)
+    request = Request(budget, time_limit_s=time_limit_s, cache=cache, allow=frozenset(verbs), prove=False)
+    return plan_xla_step(own.traced, request) if own.compiled else plan_step(own.traced, request, before=own.before)
 
 
 def _optimized(own: _Own, verbs: Collection[Verb], time_limit_s: float, cache_dir: Any) -> Callable[[], tuple[Any, Any]]:

@@ -189,7 +189,7 @@ def optimize(
     allow: Annotated[
         str,
         typer.Option(
-            help="What the plan may do: recompute, segment, offload, which are bit for bit the same; transpose, split, which may round "
+            help="What the plan may do: recompute, segment, offload, which are bit for bit the same; split, which may round "
             "otherwise; or all, which means all but offload."
         ),
     ] = DEFAULT_VERBS,
