@@ -32,7 +32,7 @@ class OpRun:
     Attributes:
         name: as in the flat graph; nodes that TensorFlow adds for loops, copies and folding have their own names.
         device: for example "CPU:0".
-        thread: for example "thread 1"; on an accelerator the stream; "" if unknown.
+        thread: for example "lane 1", one of as many as ran side by side; on an accelerator the stream.
         start_ns, end_ns: from the start of the step.
         on_accelerator: whether it is a kernel or a copy on a device other than the host.
         kernel: name of the kernel, on an accelerator.

@@ -34,7 +34,7 @@ _MADE_BY_GRAPPLER = ("ConstantFolding/", "ArithmeticOptimizer/", "LayoutOptimize
 
 def join_records(traced: TracedStep, recorded: RecordedStep) -> StepProfile:
     stats = recorded.metadata.step_stats
-    runs = read_runs(stats, recorded.xspace)
+    runs = read_runs(stats)
     start_ns = min(run.start_ns for run in runs)
     executed = _executed(recorded, runs)
     names = {node.name: written_name(node.name) for node in executed.nodes}

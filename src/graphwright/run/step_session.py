@@ -127,7 +127,7 @@ def trace_options(*, devices: bool) -> Any:
     """Return options of a run that records every operation, with the graphs that ran.
 
     Args:
-        devices: whether kernels of accelerators are recorded too, which excludes any other profiler.
+        devices: whether kernels of accelerators are recorded too.
     """
     options = tf.compat.v1.RunOptions
     return options(trace_level=options.FULL_TRACE if devices else options.SOFTWARE_TRACE, output_partition_graphs=True)
