@@ -219,15 +219,10 @@ def both_costs(
     Args:
         targets: each with its mode and batch size.
     """
-    questions = [partial(_asked, target, inputs, outputs, mode, batch, device, order) for target, mode, batch in targets]
-    found = ask_each(questions, feeds)
-    return [of_file(target, costs) for (target, _, _), costs in zip(targets, found, strict=True)]
-
-
-def _asked(
-    target: Any, inputs: Any, outputs: Any, mode: Mode, batch: int | None, device: str, order: Order, feeds: Mapping[str, Feed] | None
-) -> StepCosts:
-    return step_costs(target, feeds, inputs, outputs, mode=mode, batch=batch, device=device, order=order)
+    options = {"inputs": inputs, "outputs": outputs, "device": device, "order": order}
+    questions = [partial(step_costs, target, mode=mode, batch=batch, **options) for target, mode, batch in targets]
+    costs = ask_each(questions, feeds)
+    return [of_file(target, found) for (target, _, _), found in zip(targets, costs, strict=True)]
 
 
 def of_file(target: Any, costs: StepCosts) -> StepCosts:
