@@ -156,3 +156,19 @@ def test_a_log_gets_a_line_at_intervals_with_what_is_done_then(capsys):
     capsys.readouterr()
     time.sleep(0.05)
     assert not capsys.readouterr().err
+
+
+@pytest.mark.tensorflow
+def test_a_lean_start_leaves_out_optional_packages_and_they_can_be_imported_later() -> None:
+    code = """
+import importlib.util, sys
+from graphwright.source.tensorflow_import import start_quietly
+start_quietly(lean=True)
+assert not {"jax", "sklearn"} & set(sys.modules)
+import keras, tensorflow
+if importlib.util.find_spec("sklearn"):
+    import sklearn
+print(keras.backend.backend())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1:] == ["tensorflow"], done.stderr

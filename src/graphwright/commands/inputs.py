@@ -170,7 +170,7 @@ def load_target(text: str, *, runs: bool = False) -> Any:
     """
     path, module_name, attributes = _checked_target(text, runs=runs)
     tell("starting TensorFlow")
-    start_quietly()
+    start_quietly(lean=path.exists() and not shared_option("imports"))
     for name in shared_option("imports") or ():
         _imported(name, "option --import")
     if path.exists():
