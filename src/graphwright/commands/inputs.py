@@ -9,8 +9,8 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from functools import wraps
 from pathlib import Path
@@ -31,6 +31,7 @@ from graphwright.source.tracebacks import user_code
 from graphwright.source.trust import check_trusted, trust
 
 _NAMED = 8
+_OPTIONAL = ("jax", "sklearn")
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _MOST_USER_BLOCK_BYTES = 1 << 17
 _PACE_S = 10.0  # between lines of progress in a log
@@ -170,7 +171,9 @@ def load_target(text: str, *, runs: bool = False) -> Any:
     """
     path, module_name, attributes = _checked_target(text, runs=runs)
     tell("starting TensorFlow")
-    start_quietly(lean=path.exists() and not shared_option("imports"))
+    of_user = not path.exists() or shared_option("imports")
+    with nullcontext() if of_user else _without_optional():
+        start_quietly()
     for name in shared_option("imports") or ():
         _imported(name, "option --import")
     if path.exists():
@@ -187,6 +190,22 @@ def load_target(text: str, *, runs: bool = False) -> Any:
     from graphwright.source.load import made_by
 
     return made_by(found)
+
+
+@contextmanager
+def _without_optional() -> Generator[None]:
+    """Keep packages out that TensorFlow and Keras import only if they are installed: a third of the time of their import.
+
+    Not where a user's code runs, which may need TensorFlow's converter for jax, or Keras' wrappers for scikit-learn.
+    """
+    hidden = [name for name in _OPTIONAL if name not in sys.modules]
+    modules: dict[str, Any] = sys.modules
+    modules.update(dict.fromkeys(hidden))  # None makes their import fail
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del modules[name]
 
 
 def load_targets(*texts: str, runs: bool = False) -> list[Any]:

@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from graphwright.errors import MissingDependencyError
@@ -46,32 +46,12 @@ def left_alone(function: _Function) -> _Function:
     return import_tensorflow().autograph.experimental.do_not_convert(function)
 
 
-_OPTIONAL = ("jax", "sklearn")  # which TensorFlow's converter for Lite and Keras' wrappers import, and nothing here needs
-
-
-@contextmanager
-def _without_optional() -> Generator[None]:
-    hidden = [name for name in _OPTIONAL if name not in sys.modules]
-    modules: dict[str, Any] = sys.modules
-    modules.update(dict.fromkeys(hidden))  # None makes their import fail
-    try:
-        yield
-    finally:
-        for name in hidden:
-            del modules[name]
-
-
-def start_quietly(*, lean: bool = False) -> None:
-    """Import TensorFlow without its start-up lines on the terminal, which no setting turns off.
-
-    Args:
-        lean: whether to leave out optional packages that TensorFlow and Keras import if they are installed: a third of the time. Only where
-            no code of a user's runs, which may need Keras' wrappers for them.
-    """
+def start_quietly() -> None:
+    """Import TensorFlow without its start-up lines on the terminal, which no setting turns off."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     sys.stderr.flush()
     terminal = os.dup(2)
-    with tempfile.TemporaryFile() as lines, garbage_collection_paused(), _without_optional() if lean else nullcontext():
+    with tempfile.TemporaryFile() as lines, garbage_collection_paused():
         os.dup2(lines.fileno(), 2)
         try:
             import_tensorflow().constant(0)
