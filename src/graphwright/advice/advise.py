@@ -159,8 +159,6 @@ def advise(
 
 @dataclass(frozen=True)
 class _Own:
-    """The step as it is, and the memory for it."""
-
     traced: TracedStep
     before: Unplanned
     peak: Obtained[int]
@@ -170,7 +168,6 @@ class _Own:
 
     @property
     def fetched(self) -> str:
-        """The option of a command for the fetches of a graph."""
         return f" --outputs {','.join(self.outputs)}" * bool(self.outputs)
 
     @property
@@ -183,7 +180,6 @@ class _Own:
 
     @property
     def batch(self) -> int:
-        """The first dimension of the inputs."""
         first = {shape[0] for shape in self.traced.shapes if shape}
         if len(first) != 1:
             raise ArgumentError("the inputs have no first dimension in common, so which one is the batch is not known")
@@ -266,7 +262,6 @@ def _plans(
 
 
 def _other_batch(own: _Own, target: Any, feeds: Mapping[str, Feed] | None) -> list[Suggestion]:
-    """Return the largest batch that was found to fit."""
     tell("looking for the largest batch")
     keras = is_keras_model(own.traced.owner)
     sized = SizedStep(own.traced.owner if keras else target, feeds or _feeds_of(own.traced), "auto", device=own.device)
@@ -310,7 +305,6 @@ def _as_traced(traced: TracedStep) -> Callable[[], tuple[Any, Any]]:
 
 
 def _bfloat16(own: _Own) -> list[Suggestion]:
-    """Return the step with layers in bfloat16 and variables as they are."""
     return [
         _variant(
             own,
@@ -324,7 +318,6 @@ def _bfloat16(own: _Own) -> list[Suggestion]:
 
 
 def _optimizers(own: _Own) -> list[Suggestion]:
-    """Return steps with optimizers that keep less of each weight."""
     roles, tasks = find_roles(own.before.tasks), own.before.tasks
     state_bytes = sum(nbytes for value, nbytes in tasks.resident.items() if roles.resident[value] == "optimizer state")
     if state_bytes < _WORTH * own.peak.found:

@@ -120,7 +120,6 @@ def make_demo(*, input_size: int, filters: int, batch: int) -> Demo:
 
 
 def _discs(batch: int, input_size: int, output_size: int) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-    """Return images of one disc each, and the class of each pixel of their middle."""
     rng = np.random.default_rng(0)
     rows, columns = np.mgrid[:input_size, :input_size]
     centers = rng.integers(input_size // 4, 3 * input_size // 4, (batch, 2, 1, 1))

@@ -47,7 +47,6 @@ _FEED_HELP = "Shape of one input: NAME=8,572,572,1 or, with a dtype, NAME=8:int3
 
 
 def unset(help: str, *names: str, **words: Any) -> Any:  # noqa: A002 - as typer calls it
-    """Return an option without a default."""
     return typer.Option(*names, help=help, show_default=False, **words)
 
 
@@ -148,7 +147,6 @@ def takes_trust(command: Callable[..., None], *, shows: bool) -> Callable[..., N
 
 
 def running() -> typer.Context | None:
-    """The running command, with its parameters."""
     return _running.get()
 
 
@@ -159,7 +157,6 @@ def shared_option(name: str) -> Any:
 
 
 def path_of(text: str | Path) -> Path:
-    """Return the path, trusted under `--trust`."""
     return trust(text) if shared_option("trust") else Path(text)
 
 
@@ -209,7 +206,6 @@ def _without_optional() -> Generator[None]:
 
 
 def load_targets(*texts: str, runs: bool = False) -> list[Any]:
-    """Load several targets, after checking all of them."""
     for text in texts:
         _checked_target(text, runs=runs)
     return [load_target(text, runs=runs) for text in texts]
@@ -245,7 +241,6 @@ def _checked_target(text: str, *, runs: bool) -> tuple[Path, str, str]:
 
 
 def _is_hdf5(path: Path) -> bool:
-    """Whether a file has the signature of HDF5, which may follow a user block."""
     with path.open("rb") as file:
         head = file.read(_MOST_USER_BLOCK_BYTES)
     offsets = [0, *(512 << k for k in range(8))]
@@ -264,7 +259,6 @@ def _statements(text: str) -> list[ast.stmt] | None:
 
 
 def _imported(name: str, where: str) -> Any:
-    """Return the module of this name or Python file."""
     if "" not in sys.path:  # the installed command does not look into the current folder by itself; `python -m` does
         sys.path.insert(0, "")
     tell(f"importing {name}")
@@ -286,7 +280,6 @@ def _imported(name: str, where: str) -> Any:
 
 
 def _names(body: Sequence[ast.stmt]) -> list[str]:
-    """Return the functions and variables that a file defines."""
     names: list[str] = []
     for statement in body:
         if isinstance(statement, ast.FunctionDef):
@@ -440,7 +433,6 @@ def bytes_or_share(text: str, option: str = "budget") -> int | float | str:
 
 
 def names_in(texts: Sequence[str] | None) -> list[str] | None:
-    """Return names from texts of one or several names with commas."""
     names = [name.strip() for text in texts or () for name in text.split(",")]
     if not all(names):
         raise ArgumentError(f"{','.join(texts or ())!r} holds an empty name", where="option --outputs")
@@ -448,7 +440,6 @@ def names_in(texts: Sequence[str] | None) -> list[str] | None:
 
 
 def bytes_in(text: str, option: str = "budget") -> int:
-    """Return an amount of bytes."""
     try:
         return Budget.read(parse_amount(text, option)).nbytes
     except ArgumentError as error:

@@ -277,7 +277,6 @@ def _in_order(a: Sequence[LayerFigures], b: Sequence[LayerFigures], partner: Map
 
 
 def _keys(layers: Sequence[LayerFigures]) -> list[str]:
-    """Return names without the scope of the model, if most layers lie in one."""
     scope = model_scope(layers)
     return ["." + layer.layer.removeprefix(scope) if scope and layer.layer.startswith(scope) else layer.layer for layer in layers]
 
@@ -287,7 +286,6 @@ def _base(key: str, layer: LayerFigures | None) -> tuple[str, int]:
 
 
 def _aligned(a: Sequence[tuple[str, int]], b: Sequence[tuple[str, int]]) -> list[tuple[int, int]]:
-    """Return places of equal entries, in the same order in both."""
     if len(a) + len(b) <= _ALIGNED:
         blocks = SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks()
         return [(block.a + k, block.b + k) for block in blocks for k in range(block.size)]

@@ -29,14 +29,7 @@ _NAMED = 2
 
 @dataclass(frozen=True, slots=True)
 class GraphParameters:
-    """Parameters of a graph.
-
-    Attributes:
-        parameters: by key, each variable once.
-        read: keys that the graph reads for anything but saving.
-        constants: weights that are constants.
-        how: by figure, how it was obtained.
-    """
+    """Parameters of a graph, each variable once by key; keys that the graph reads for anything but saving; constants that are weights."""
 
     parameters: Mapping[str, Parameter]
     read: AbstractSet[str]
@@ -161,7 +154,6 @@ def _keys_of(graph: Graph, name: str, keys: Mapping[Value, str]) -> set[str]:
 
 
 def _aliases(stored: Sequence[StoredVariable], keys: Mapping[Value, str]) -> dict[str, tuple[str, ...]]:
-    """Return the names of handles other than the variable's own, by key."""
     handles: dict[str, list[str]] = defaultdict(list)
     for value, key in keys.items():
         handles[key].append(value.producer.name)

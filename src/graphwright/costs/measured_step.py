@@ -141,7 +141,6 @@ def _spread(executed: Graph, names: Mapping[str, str], known: Mapping[str, Direc
 
 
 def _sources(function: Any, names: Mapping[str, str]) -> dict[str, tuple[SourceLine, ...]]:
-    """Return lines by node; a node in a called function or a loop has those of the call."""
     lines_of = creation_lines(function)
     result: dict[str, tuple[SourceLine, ...]] = {}
     for name, written in names.items():

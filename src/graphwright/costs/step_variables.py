@@ -30,11 +30,8 @@ class StepVariables:
     """The accesses of variables in a step.
 
     Attributes:
-        description: the step, in words.
-        graph: without calls.
-        needed: the nodes of it that run.
+        needed: the nodes of `graph`, which has no calls, that run.
         original: the nodes of the original graph that run.
-        accesses: of variables, by these nodes.
         backward: the nodes that depend on the gradient of the loss.
         effects: the effect of each writing node on its variable.
     """
@@ -68,13 +65,7 @@ def choose_step(graph: Graph, outputs: Iterable[Any] | Any = None) -> tuple[str,
 def look_at_step(
     graph: Graph, keys: Mapping[Value, str], description: str, values: Sequence[Value], nodes: Sequence[Node]
 ) -> StepVariables:
-    """Return the accesses of variables in a step. Calls are inlined in a copy of the needed part; the graph is not changed.
-
-    Args:
-        keys: keys of variables by handle, reference or input.
-        values: the fetched values.
-        nodes: the nodes to run.
-    """
+    """Return the accesses of variables in a step. Calls are inlined in a copy of the needed part; the graph is not changed."""
     needed = backward_reachable([*(v.producer for v in values), *nodes])
     part = graph if set(values) == set(graph.outputs) else _only(graph, needed, values, nodes)
     if any(is_call(node, graph) for node in needed):

@@ -26,13 +26,7 @@ _METADATA = "metadata.pb"
 
 @dataclass(frozen=True, slots=True)
 class RecordedStep:
-    """TensorFlow's own records of one step.
-
-    Attributes:
-        metadata: a `RunMetadata`: step stats and the graphs that ran.
-            times_s: wall times of all recorded steps.
-        plain_times_s: wall times of unrecorded steps.
-    """
+    """TensorFlow's own records of one step (a `RunMetadata`), and the wall times of recorded and unrecorded steps."""
 
     metadata: Any
     times_s: tuple[float, ...]
@@ -90,7 +84,6 @@ def open_session(step: TracedStep, options: Mapping[str, Any], request: Mapping[
 
 
 def record_here(session: StepSession, request: Mapping[str, Any], directory: Path) -> dict[str, Any]:
-    """Record in this process, close the session, and write the records into the directory."""
     recording = trace_options(devices=bool(tf.config.list_logical_devices("GPU")))
     recorded: list[tuple[float, bytes]] = []
     plain: list[float] = []

@@ -26,21 +26,13 @@ _BOOKKEEPING = frozenset({"_SOURCE", "_SINK"})
 
 @dataclass(frozen=True, slots=True)
 class NodeRun(OpRun):
-    """One run of a node as TensorFlow recorded it: named by the executor, times by the clock of the machine, without an op type.
-
-    Attributes:
-        shapes: shapes of its outputs by slot.
-    """
+    """One run of a node as TensorFlow recorded it: named by the executor, times by the clock of the machine, without an op type."""
 
     shapes: tuple[tuple[int, Shape], ...] = ()
 
 
 def read_runs(step_stats: Any) -> list[NodeRun]:
-    """Return all runs of a step, by start.
-
-    Args:
-        step_stats: a `StepStats`.
-    """
+    """Return all runs in a `StepStats`, by start."""
     runs: list[NodeRun] = []
     for stats in step_stats.dev_stats:
         if stats.device.endswith(_SUMMARIES):
@@ -139,12 +131,7 @@ def _overlap(outer: Sequence[str], inner: Sequence[str]) -> int:
 
 
 def rename_as_written(graph_def: Any, metadata: Any) -> tuple[Any, Any]:
-    """Copy the graph that ran and its records, with the written names of nodes where those are free.
-
-    Args:
-        graph_def: a `GraphDef`.
-        metadata: a `RunMetadata`, whose step stats are copied.
-    """
+    """Copy a `GraphDef` that ran and its `RunMetadata`, with the written names of nodes where those are free."""
     taken: set[str] = {node.name for node in graph_def.node}
     names: dict[str, str] = {}
     for node in graph_def.node:
@@ -170,12 +157,7 @@ def rename_as_written(graph_def: Any, metadata: Any) -> tuple[Any, Any]:
 
 
 def read_memory(step_stats: Any, start_ns: int) -> tuple[MemoryTrack, ...]:
-    """Return what each allocator had given out over the step.
-
-    Args:
-        step_stats: a `StepStats`.
-        start_ns: the machine's clock at the start of the step.
-    """
+    """Return what each allocator had given out over the step, which began at `start_ns` of the machine's clock."""
     changes: dict[str, list[tuple[int, int]]] = defaultdict(list)
     in_use: dict[str, list[tuple[int, int]]] = defaultdict(list)
     device_of: dict[str, str] = {}

@@ -25,10 +25,9 @@ tf: Any = importlib.import_module("tensorflow")
 def xla_memory(
     function: Any, shapes: Sequence[tuple[int, ...]], device: DeviceModel | None = None, *, memory_bytes: int | None = None
 ) -> XlaMemory:
-    """Compile a step with XLA, and read the memory of its program.
+    """Compile a `ConcreteFunction` with XLA, marked `jit_compile` or not, and read the memory of its program.
 
     Args:
-        function: a `ConcreteFunction`, marked `jit_compile` or not.
         shapes: shapes of its flat arguments, without captures.
         device: the GPU to compile for; None for this process's first device.
         memory_bytes: see `DeviceModel.description`.
