@@ -288,8 +288,8 @@ def _other_batch(own: _Own, target: Any, feeds: Mapping[str, Feed] | None) -> li
         words = "a smaller batch trains differently: retune the learning rate" if size < own.batch else "a larger batch trains differently"
     call = f"model.{'fit' if trains else 'predict'}(..., batch_size={size})" if keras else f"a batch of {size} in the data"
     device = "" if own.device == HERE else f" --device {own.device}"
-    given = own.fetched + ("" if own.arguments.startswith(" --batch") else _feeds_text(own.traced, own.batch))
-    command = f"graphwright max-batch TARGET{given} --budget {own.budget.given if not own.budget.is_share else own.memory_bytes}{device}"
+    options = own.fetched + ("" if own.arguments.startswith(" --batch") else _feeds_text(own.traced, own.batch))
+    command = f"graphwright max-batch TARGET{options} --budget {own.budget.given if not own.budget.is_share else own.memory_bytes}{device}"
     what = f"a batch of {size} instead of {own.batch}"
     return [Suggestion("batch", what, peaks[size], time, True, words, call, command, _as_traced(sized.traced(size)))]
 

@@ -96,7 +96,7 @@ class explain_oom(keras.callbacks.Callback):  # noqa: N801 - it is called like a
         shape, dtype, device, allocator = asked.groups() if asked else ("", "", "", "")
         dtype = _DTYPES.get(dtype, dtype)
         nbytes = byte_count(DTYPES[dtype], tuple(int(d) for d in shape.split(",") if d)) if dtype in DTYPES else None
-        found = OutOfMemory(
+        report = OutOfMemory(
             op=node[-1] if node else "",
             asked=f"{dtype}[{shape}]" if asked else "",
             asked_bytes=nbytes or 0,
@@ -106,14 +106,14 @@ class explain_oom(keras.callbacks.Callback):  # noqa: N801 - it is called like a
         free = free_bytes()
         if free is not None and free < _ROOM_BYTES:
             what = f"{format_bytes(free)} are left to this process, since TensorFlow with oneDNN keeps what it took"
-            return replace(found, left_out=f"{what}; set TF_ENABLE_ONEDNN_OPTS=0, or ask before: gw.advise(step, memory)")
+            return replace(report, left_out=f"{what}; set TF_ENABLE_ONEDNN_OPTS=0, or ask before: gw.advise(step, memory)")
         with shown(title="out of memory"):
             try:
-                return self._looked_at(found, calls)
+                return self._looked_at(report, calls)
             except GraphwrightError as trouble:
-                return replace(found, left_out=first_line(trouble))
+                return replace(report, left_out=first_line(trouble))
 
-    def _looked_at(self, found: OutOfMemory, calls: Sequence[FrameType]) -> OutOfMemory:
+    def _looked_at(self, report: OutOfMemory, calls: Sequence[FrameType]) -> OutOfMemory:
         training = training_in(calls)
         call = call_in(calls) if training is None else None
         if training is not None:
@@ -121,15 +121,15 @@ class explain_oom(keras.callbacks.Callback):  # noqa: N801 - it is called like a
         elif call is not None:
             target, inputs = call[0], Call(call[1], call[2]) if call[2] else call[1]
         else:
-            return replace(found, left_out="the operation ran outside of any tf.function, so there is no graph to look at")
+            return replace(report, left_out="the operation ran outside of any tf.function, so there is no graph to look at")
         traced = trace(target, inputs=inputs)
         before = unplanned(traced)
         peak = before.executor.found
-        memory = found.memory_bytes
+        memory = report.memory_bytes
         if memory is None:
             free = free_bytes()
             memory = None if free is None else free + before.tasks.costs.resident_bytes
-        found = replace(found, peak=peak, memory_bytes=memory)
+        report = replace(report, peak=peak, memory_bytes=memory)
         if not self._advice or memory is None:
-            return found
-        return replace(found, advice=advise(target, memory, inputs=inputs))
+            return report
+        return replace(report, advice=advise(target, memory, inputs=inputs))

@@ -50,5 +50,5 @@ def leaner_optimizers(model: Any) -> Sequence[tuple[str, Any]]:
     own = model.optimizer
     if own is None or not hasattr(own, "learning_rate"):
         return ()
-    kept = {"SGD(momentum=0.9)": keras.optimizers.SGD(momentum=0.9), "Adafactor()": keras.optimizers.Adafactor()}
-    return [(text, made) for text, made in kept.items() if type(made) is not type(own)]
+    candidates = {"SGD(momentum=0.9)": keras.optimizers.SGD(momentum=0.9), "Adafactor()": keras.optimizers.Adafactor()}
+    return [(text, optimizer) for text, optimizer in candidates.items() if type(optimizer) is not type(own)]

@@ -26,8 +26,8 @@ def lint(traced: TracedStep, flat: FlatStep) -> tuple[Finding, ...]:
 
 
 def _unused_inputs(traced: TracedStep, flat: FlatStep) -> Iterable[Finding]:
-    given = zip(traced.names, flat.graph.inputs[: flat.binding.argument_count], strict=False)
-    unused = tuple(name for name, value in given if not value.uses and value not in flat.graph.outputs)
+    inputs = zip(traced.names, flat.graph.inputs[: flat.binding.argument_count], strict=False)
+    unused = tuple(name for name, value in inputs if not value.uses and value not in flat.graph.outputs)
     if unused:
         names, verb = ", ".join(unused), "is" if len(unused) == 1 else "are"
         yield Finding(

@@ -280,13 +280,13 @@ def advise(
     """
     feeds, fetched, amount = parse_feeds(feed), names_in(outputs), bytes_or_share(memory, "memory")
     loaded = load_target(target)
-    found = gw.advise(loaded, amount, feeds, outputs=fetched, batch=batch, device=device).for_command(shlex.quote(target))
-    first = next((s.command for s in found.suggestions if s.fits and found.fits <= (s.kind == "batch")), "")
+    advice = gw.advise(loaded, amount, feeds, outputs=fetched, batch=batch, device=device).for_command(shlex.quote(target))
+    first = next((s.command for s in advice.suggestions if s.fits and advice.fits <= (s.kind == "batch")), "")
     command, _, rest = first.removeprefix("graphwright ").partition(" --budget ")
-    then = f"{command.partition(' ')[0]} --budget {rest}" if first else "" if found.fits else "optimize --budget smallest"
-    print_result(found, as_json=as_json, then=then)
+    then = f"{command.partition(' ')[0]} --budget {rest}" if first else "" if advice.fits else "optimize --budget smallest"
+    print_result(advice, as_json=as_json, then=then)
     if html is not None:
-        write_html(gw.inspect(loaded, feeds, outputs=fetched, mode="train", batch=batch).with_advice(found), html, quiet=as_json)
+        write_html(gw.inspect(loaded, feeds, outputs=fetched, mode="train", batch=batch).with_advice(advice), html, quiet=as_json)
 
 
 @app.command(rich_help_panel=_MEMORY)
@@ -304,14 +304,14 @@ def demo(
     with shown(lines_of_progress(), after_s=0.0):
         tell("starting TensorFlow")
         start_quietly()
-        made = make_demo(input_size=size, filters=filters, batch=batch)
-        note(made.description)
+        subject = make_demo(input_size=size, filters=filters, batch=batch)
+        note(subject.description)
         tell(f"planning a step into a budget of {budget}")
-        fast = gw.optimize_memory(made.step, budget=amount, inputs=made.inputs, curve_points=4)
+        fast = gw.optimize_memory(subject.step, budget=amount, inputs=subject.inputs, curve_points=4)
         tell("running a step both ways")
-        proof = gw.verify(made.step, fast, made.inputs)
+        proof = gw.verify(subject.step, fast, subject.inputs)
         # Few steps: the machine may be slow, and a demo is short.
-        result = measured_plan(fast.plan, made.step, fast, made.inputs, steps=1, rounds=2)
+        result = measured_plan(fast.plan, subject.step, fast, subject.inputs, steps=1, rounds=2)
     result = dataclasses.replace(result, verification=f"{proof}; {fast.plan.verification}")
     print_result(result, as_json=False)
     write_html(result, html, quiet=False)
@@ -344,10 +344,10 @@ def plan(
         from graphwright.report.units import format_bytes, format_percent, format_time
 
         page, bound = Page(), solution.lower_bound
-        peak, given, whole = map(format_bytes, (solution.peak_bytes, solution.budget_bytes, unmodified.peak_bytes))
+        peak, allowed, whole = map(format_bytes, (solution.peak_bytes, solution.budget_bytes, unmodified.peak_bytes))
         least = least_time(costs, solution.budget_bytes) / sum(task.time for task in costs.tasks) - 1 if solution.overhead > 0 else 0.0
         page.headline(f"{costs.name or graph.stem}: {len(costs.tasks)} tasks, {solution.status} in {format_time(solution.planning_time_s)}")
-        page.paragraph(f"Planned peak {peak} of {given}, unmodified {whole}.")
+        page.paragraph(f"Planned peak {peak} of {allowed}, unmodified {whole}.")
         proved = f"; no schedule takes less than {format_percent(least)}" if least > 0 else ""
         page.paragraph(f"Extra time {format_percent(solution.overhead)}{proved}.")
         page.paragraph(f"No schedule needs less than {format_bytes(bound.nbytes)}: {bound.reason}.")
@@ -375,9 +375,9 @@ def verify(
     """
     feeds = parse_feeds(feed)
     first, second = load_targets(original, changed, runs=True)
-    found = gw.verify(first, second, feeds=feeds, mode=mode, batch=batch, steps=steps, rtol=rtol, atol=atol)
+    verification = gw.verify(first, second, feeds=feeds, mode=mode, batch=batch, steps=steps, rtol=rtol, atol=atol)
     if as_json:
-        echo_json(found.to_json())
+        echo_json(verification.to_json())
     else:
         from graphwright.report.terminal_layout import Page, rendered
 
@@ -385,9 +385,9 @@ def verify(
             page.headline(f"{changed}, held against {original}: {verdict}.")
             page.origins([("compared", how)])
 
-        verdict, _, how = str(found).partition("; ")
+        verdict, _, how = str(verification).partition("; ")
         echo(rendered(page, verdict, how))
-    if not found:
+    if not verification:
         raise typer.Exit(1)
 
 
@@ -403,9 +403,9 @@ def doctor(as_json: AsJson = False) -> None:
     from graphwright.commands.doctor import diagnose
 
     with shown():
-        found = diagnose()
-    print_result(found, as_json=as_json)
-    if not found.is_healthy:
+        installation = diagnose()
+    print_result(installation, as_json=as_json)
+    if not installation.is_healthy:
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 

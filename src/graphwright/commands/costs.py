@@ -138,8 +138,8 @@ def peak(
     loaded = load_target(target)
     from graphwright.costs.peak import predict_peak
 
-    found = predict_peak(loaded, feeds, outputs=fetched, order=order, threads=threads, mode=mode, batch=batch, device=device)
-    print_result(found, as_json=as_json)
+    prediction = predict_peak(loaded, feeds, outputs=fetched, order=order, threads=threads, mode=mode, batch=batch, device=device)
+    print_result(prediction, as_json=as_json)
 
 
 def sweep(
@@ -167,11 +167,11 @@ def sweep(
     targets = zip(names, load_targets(*names), strict=True)
     from graphwright.costs.sweep import sweep as sweep_batches
 
-    found = [
+    sweeps = [
         (name, sweep_batches(loaded, feeds, batches, amount, outputs=fetched, mode=mode, optimized=plans, order=order, device=device))
         for name, loaded in targets
     ]
-    (_, result), *others = found
+    (_, result), *others = sweeps
     for name, other in others:
         result = result.beside(**{other.name if other.name not in result.all else name: other})
     print_result(result, as_json=as_json)
@@ -199,9 +199,9 @@ def max_batch(
     loaded = load_target(target, runs=measure)
     from graphwright.costs.max_batch import max_batch as find_max_batch
 
-    found = find_max_batch(loaded, amount, feeds, outputs=fetched, mode=mode, measure=measure, order=order, device=device)
-    print_result(found, as_json=as_json, then="" if measure else f"max-batch --budget {budget} --measure --trust")
-    if found.batch == 0:
+    answer = find_max_batch(loaded, amount, feeds, outputs=fetched, mode=mode, measure=measure, order=order, device=device)
+    print_result(answer, as_json=as_json, then="" if measure else f"max-batch --budget {budget} --measure --trust")
+    if answer.batch == 0:
         raise typer.Exit(EXIT_INFEASIBLE)
 
 
@@ -265,8 +265,8 @@ def _tree_words(
     from graphwright.analyze.profile_tree import TreeOptions
 
     words: dict[str, Any] = {key: patterns for key, patterns in expressions.items() if patterns}
-    given = {"by": by, "columns": columns and [name.strip() for name in columns.split(",")], "order_by": sort, "depth": depth}
-    words |= {key: value for key, value in given.items() if value is not None}
+    options = {"by": by, "columns": columns and [name.strip() for name in columns.split(",")], "order_by": sort, "depth": depth}
+    words |= {key: value for key, value in options.items() if value is not None}
     for text in least or ():
         name, _, amount = text.partition("=")
         try:

@@ -107,14 +107,14 @@ class Installation(Result):
 def diagnose() -> Installation:
     """Look at what is installed, and try what TensorFlow and the kernel offer, each in a process of its own."""
     tell("starting TensorFlow")
-    found = _tensorflow()
+    tensorflow = _tensorflow()
     tell("measuring a known amount of memory")
     return Installation(
         (
             Finding("Python", "ok", platform.python_version(), sys.executable),
             Finding("graphwright", "ok", graphwright.__version__, str(Path(graphwright.__file__).parent)),
             Finding("NumPy", "ok", metadata.version("numpy")),
-            *found,
+            *tensorflow,
             _meter(),
             _kept_plans(),
         ),

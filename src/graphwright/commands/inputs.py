@@ -176,17 +176,17 @@ def load_target(text: str, *, runs: bool = False) -> Any:
     if path.exists():
         tell(f"reading {path.name}")
         return path
-    found = _imported(module_name, f"argument TARGET, {text!r}")
+    target = _imported(module_name, f"argument TARGET, {text!r}")
     for attribute in attributes.split("."):
-        if not hasattr(found, attribute):
-            members: dict[str, Any] = getattr(found, "__dict__", {})  # no property is evaluated
+        if not hasattr(target, attribute):
+            members: dict[str, Any] = getattr(target, "__dict__", {})  # no property is evaluated
             here = [name for name, value in members.items() if name[0] != "_" and not inspect.ismodule(value)]
             where = f"argument TARGET, {text!r}"
             raise ArgumentError(f"{module_name!r} has no {attribute!r}", where=where, remedy=_one_of(module_name, here) if here else "")
-        found = getattr(found, attribute)
+        target = getattr(target, attribute)
     from graphwright.source.load import made_by
 
-    return made_by(found)
+    return made_by(target)
 
 
 @contextmanager

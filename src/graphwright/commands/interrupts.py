@@ -67,16 +67,16 @@ def _behind_a_killer(reader: int) -> tuple[int, subprocess.Popen[bytes] | None]:
     if os.name == "nt":
         return reader, None
     command = [sys.executable, "-I", "-S", "-c", _KILLER, str(os.getpid()), str(_KILL_S)]
-    heard, told = os.pipe()
+    reader_of_killer, writer = os.pipe()
     try:  # in a session of its own, where Ctrl-C does not reach it
-        killer = subprocess.Popen(bound(command), stdin=reader, stdout=told, stderr=subprocess.DEVNULL, start_new_session=True)
+        killer = subprocess.Popen(bound(command), stdin=reader, stdout=writer, stderr=subprocess.DEVNULL, start_new_session=True)
     except OSError:
-        os.close(heard)
+        os.close(reader_of_killer)
         return reader, None
     finally:
-        os.close(told)
+        os.close(writer)
     os.close(reader)
-    return heard, killer
+    return reader_of_killer, killer
 
 
 def _end_soon(reader: int) -> None:

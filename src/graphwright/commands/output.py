@@ -121,8 +121,8 @@ def print_error(error: GraphwrightError, command: Any) -> None:
         known = None
     own = _in_options(_as_options(error.remedy) if takes_feeds else error.remedy, command)
     remedy = own if known is None else known.format(error.item or "NAME")
-    told = (("where", where), ("likely cause", error.cause), ("remedy", remedy))
-    body = [escape(error.what), *(f"[bold]{label}:[/bold] {escape(text)}" for label, text in told if text)]
+    parts = (("where", where), ("likely cause", error.cause), ("remedy", remedy))
+    body = [escape(error.what), *(f"[bold]{label}:[/bold] {escape(text)}" for label, text in parts if text)]
     title = "no plan fits the budget" if isinstance(error, InfeasibleError) else "error"
     SafeConsole(stderr=True).print(Panel("\n".join(body), title=title, title_align="left", border_style="red"))
 

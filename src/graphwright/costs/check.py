@@ -145,9 +145,9 @@ def _limits(max_peak: object, max_flops: object, max_parameters: object, max_nod
 
 
 def _tolerances(tolerance: Tolerance) -> dict[str, float]:
-    given: Mapping[str, float | str] = tolerance if isinstance(tolerance, Mapping) else dict.fromkeys(GUARDED, tolerance)
+    tolerances: Mapping[str, float | str] = tolerance if isinstance(tolerance, Mapping) else dict.fromkeys(GUARDED, tolerance)
     shares = dict.fromkeys(GUARDED, 0.0)
-    for key, value in given.items():
+    for key, value in tolerances.items():
         name = _SHORT.get(key, key)
         if name not in shares:
             known = ", ".join(short for short in (*_SHORT, "parameters", "nodes"))
@@ -181,13 +181,13 @@ def _check_shapes(before: StepCosts, now: StepCosts, baseline: object) -> None:
 
 
 def _warnings(costs: StepCosts, before: StepCosts | None, limits: Mapping[str, float]) -> list[str]:
-    found: list[str] = []
+    warnings: list[str] = []
     guards_flops = "total_flops" in limits or before is not None
     new = [name for name in costs.unknown_flop_ops if before is None or name not in before.unknown_flop_ops]
     if guards_flops and new:
-        found.append(f"FLOPs of {', '.join(new)} are not known and in no figure; graphwright.register_flops gives an op type a rule")
+        warnings.append(f"FLOPs of {', '.join(new)} are not known and in no figure; graphwright.register_flops gives an op type a rule")
     if "example inputs" in costs.how.get("sizes", ""):
-        found.append(f"sizes: {costs.how['sizes']}")
+        warnings.append(f"sizes: {costs.how['sizes']}")
     if before is not None and before.name != costs.name:
-        found.append(f"the baseline is of {before.name!r}, this is {costs.name!r}")
-    return found
+        warnings.append(f"the baseline is of {before.name!r}, this is {costs.name!r}")
+    return warnings

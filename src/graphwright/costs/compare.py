@@ -85,11 +85,11 @@ def step_costs(
     if growing is not None or (order == "traced" and not traced.is_compiled):
         return _figures(traced.name, traced.feeds, flat.graph, tasks, roles, growing=growing)
     prediction, reason = own_peak(traced, flat, tasks, roles)
-    found = _figures(traced.name, traced.feeds, flat.graph, tasks, roles, prediction)
-    found = replace(found, how={**found.how, **flat.loops.sizes})
+    costs = _figures(traced.name, traced.feeds, flat.graph, tasks, roles, prediction)
+    costs = replace(costs, how={**costs.how, **flat.loops.sizes})
     if prediction is None:
-        return replace(found, how={**found.how, "peak": traced_how(reason)})
-    return replace(found, how={**by_operation(found.how, traced, "layers", "bytes moved"), "peak": prediction.how["peak"]})
+        return replace(costs, how={**costs.how, "peak": traced_how(reason)})
+    return replace(costs, how={**by_operation(costs.how, traced, "layers", "bytes moved"), "peak": prediction.how["peak"]})
 
 
 def _figures(
@@ -153,18 +153,18 @@ def _layer(name: str, row: Any, counted: Tally) -> LayerFigures:
 
 def _with_variables(layers: Sequence[LayerFigures]) -> list[LayerFigures]:
     """Join layers that only hold variables with the layer that computes with them: Keras renumbers an optimizer's scope in each trace."""
-    kept = [layer for layer in layers if layer.nodes]
-    place = {_NUMBER.sub("", layer.layer): k for k, layer in reversed(list(enumerate(kept)))}
+    joined = [layer for layer in layers if layer.nodes]
+    place = {_NUMBER.sub("", layer.layer): k for k, layer in reversed(list(enumerate(joined)))}
     for layer in layers:
         if layer.nodes:
             continue
         k = place.get(_NUMBER.sub("", layer.layer))
         if k is None:
-            kept.append(layer)
+            joined.append(layer)
         else:
-            both = {name: getattr(kept[k], name) + getattr(layer, name) for name in ("parameters", "peak_share_bytes")}
-            kept[k] = replace(kept[k], **both)
-    return kept
+            both = {name: getattr(joined[k], name) + getattr(layer, name) for name in ("parameters", "peak_share_bytes")}
+            joined[k] = replace(joined[k], **both)
+    return joined
 
 
 @about_a_step
@@ -249,12 +249,12 @@ def match_layers(a: Sequence[LayerFigures], b: Sequence[LayerFigures]) -> tuple[
     left_a = [i for i in range(len(a)) if i not in partner]
     left_b = [j for j in range(len(b)) if j not in taken]
     for with_parameters in (True, False):
-        found = _aligned(
+        pairs = _aligned(
             [_base(keys_a[i], a[i] if with_parameters else None) for i in left_a],
             [_base(keys_b[j], b[j] if with_parameters else None) for j in left_b],
         )
-        partner |= {left_a[i]: left_b[j] for i, j in found}
-        used_a, used_b = {i for i, _ in found}, {j for _, j in found}
+        partner |= {left_a[i]: left_b[j] for i, j in pairs}
+        used_a, used_b = {i for i, _ in pairs}, {j for _, j in pairs}
         left_a = [i for k, i in enumerate(left_a) if k not in used_a]
         left_b = [j for k, j in enumerate(left_b) if k not in used_b]
     return _in_order(a, b, partner)

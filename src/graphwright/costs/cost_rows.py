@@ -44,7 +44,7 @@ def complete_layers(layers: Sequence[LayerCost], per_layer: Mapping[str, Sums], 
     return tuple(replace(row, bytes_moved=sums.bytes_moved, estimated_time_s=time_s[row.layer], **sums.by_direction) for row, sums in rows)
 
 
-def op_type_rows(found: Tally, time_by_op_type: Mapping[str, float]) -> tuple[OpTypeCost, ...]:
+def op_type_rows(counted: Tally, time_by_op_type: Mapping[str, float]) -> tuple[OpTypeCost, ...]:
     """Return one row per op type, the longest estimated time first."""
     rows = [
         OpTypeCost(
@@ -55,6 +55,6 @@ def op_type_rows(found: Tally, time_by_op_type: Mapping[str, float]) -> tuple[Op
             estimated_time_s=time_by_op_type.get(op_type, 0.0),
             **sums.by_direction,
         )
-        for op_type, sums in found.per_op_type.items()
+        for op_type, sums in counted.per_op_type.items()
     ]
     return tuple(sorted(rows, key=lambda row: (-row.estimated_time_s, row.op_type)))

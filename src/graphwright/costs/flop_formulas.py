@@ -53,8 +53,8 @@ def _joined(target: Countable, one: FlopCount, results: Mapping[int, FlopCount])
 
 def _fitted(name: str, results: Mapping[int, FlopCount], figure: Callable[[FlopCount], float]) -> Formula:
     figures = {size: figure(result) for size, result in results.items()}
-    found = formula_through(figures)
-    if found is None:
+    formula = formula_through(figures)
+    if formula is None:
         listed = ", ".join(f"{value:g} at {size}" for size, value in figures.items())
         raise UnknownShapeError(
             f"{name} is not a polynomial of the batch size: {listed}",
@@ -63,25 +63,25 @@ def _fitted(name: str, results: Mapping[int, FlopCount], figure: Callable[[FlopC
             remedy="give the batch size: feeds={name: shape}, or batch=...",
             code=ErrorCode.OPEN_BATCH,
         )
-    return found
+    return formula
 
 
 def _rows(results: Mapping[int, FlopCount], of: Callable[[FlopCount], Mapping[str, FlopRow]]) -> dict[str, FlopRow]:
-    found: dict[str, FlopRow] = {}
+    rows: dict[str, FlopRow] = {}
     for name, row in of(results[max(results)]).items():
         formula = _fitted(f"the FLOPs of {name!r}", results, lambda result, name=name: of(result).get(name, _NONE).total)
-        found[name] = FlopRow(name, row.ops, **_UNKNOWN, unknown=row.unknown, formula=formula)
-    return found
+        rows[name] = FlopRow(name, row.ops, **_UNKNOWN, unknown=row.unknown, formula=formula)
+    return rows
 
 
 def _loops(results: Mapping[int, FlopCount]) -> dict[str, str]:
     """Return in words how often each loop runs; as a polynomial if that depends on the batch size."""
     largest = max(results)
-    found: dict[str, str] = {}
+    loops: dict[str, str] = {}
     for name, words in results[largest].loops.items():
-        said = [result.loops.get(name, "") for result in results.values()]
-        found[name] = words if len(set(said)) == 1 else _formula_of(said, results) or f"{words} at batch size {largest}"
-    return found
+        texts = [result.loops.get(name, "") for result in results.values()]
+        loops[name] = words if len(set(texts)) == 1 else _formula_of(texts, results) or f"{words} at batch size {largest}"
+    return loops
 
 
 def _formula_of(said: list[str], results: Mapping[int, FlopCount]) -> str:

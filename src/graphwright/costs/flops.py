@@ -69,34 +69,34 @@ def count_flops(
 
 
 def _count(counted: CountedGraph) -> FlopCount:
-    execution, found = count_executed(counted.graph)
+    execution, counts = count_executed(counted.graph)
     open_loops = [name for name, trip in execution.trips.items() if trip.kind in ("at most", "unknown")]
     if open_loops and counted.binding is not None and counted.arguments is not None:
         measured = measure_trip_counts(counted.graph, counted.binding, counted.arguments, open_loops, constant_array)
         if measured:
             counted.graph.example.update(measured)
-            execution, found = count_executed(counted.graph)
-    whole = found.whole
+            execution, counts = count_executed(counted.graph)
+    whole = counts.whole
     return FlopCount(
         name=counted.name,
         feeds=counted.feeds,
         node_count=whole.ops,
         **whole.flops,
         bytes_moved=whole.bytes_moved,
-        unknown=_unknown(found),
-        per_op_type=_rows(found.per_op_type),
-        per_layer=_rows(found.per_layer),
-        how=_how(execution, found, counted.graph),
+        unknown=_unknown(counts),
+        per_op_type=_rows(counts.per_op_type),
+        per_layer=_rows(counts.per_layer),
+        how=_how(execution, counts, counted.graph),
         loops={name: _words(trip, execution.per_round.get(name)) for name, trip in execution.trips.items()},
         branches=execution.branches,
     )
 
 
-def _unknown(found: Tally) -> dict[str, UnknownOps]:
-    total, ops = found.whole.bytes_moved, found.whole.ops
+def _unknown(counts: Tally) -> dict[str, UnknownOps]:
+    total, ops = counts.whole.bytes_moved, counts.whole.ops
     return {
-        op_type: UnknownOps(count, found.unknown_reason[op_type], count / ops, math.nan if open_ else moved / total if total else 0.0)
-        for op_type, (count, moved, open_) in sorted(found.unknown_counts.items(), key=lambda item: (-item[1][0], item[0]))
+        op_type: UnknownOps(count, counts.unknown_reason[op_type], count / ops, math.nan if open_ else moved / total if total else 0.0)
+        for op_type, (count, moved, open_) in sorted(counts.unknown_counts.items(), key=lambda item: (-item[1][0], item[0]))
     }
 
 
@@ -105,9 +105,9 @@ def _rows(groups: Mapping[str, Sums]) -> dict[str, FlopRow]:
     return {row.name: row for row in sorted(rows, key=lambda r: (-r.total, -r.bytes_moved, r.name))}
 
 
-def _how(execution: Execution, found: Tally, graph: Graph) -> dict[str, str]:
+def _how(execution: Execution, counts: Tally, graph: Graph) -> dict[str, str]:
     how = dict(_HOW)
-    if found.whole.flops["undivided"]:
+    if counts.whole.flops["undivided"]:
         how["directions"] = UNKNOWN_DIRECTIONS
     if execution.trips:
         how["loops"] = "trip counts computed from constants, or from the given call; where a count is not known, no total is"
@@ -115,10 +115,10 @@ def _how(execution: Execution, found: Tally, graph: Graph) -> dict[str, str]:
         how["branches"] = "which branch runs depends on data; the one that costs most is counted"
     if any(body.at_most for body in bodies(graph)):
         how["sizes"] = "those that depend on data are as one run with the example inputs gives them, or else the largest that they can be"
-    if found.whole.unknown:
+    if counts.whole.unknown:
         how["unknown"] = "operations without a rule are in no figure; register_flops(op_type, rule) gives them one"
-    if found.whole.unknown_bytes:
-        how["bytes moved"] += f"; {found.whole.unknown_bytes} operations of unknown size are left out"
+    if counts.whole.unknown_bytes:
+        how["bytes moved"] += f"; {counts.whole.unknown_bytes} operations of unknown size are left out"
     return how
 
 

@@ -114,7 +114,7 @@ def _uses(accesses: Iterable[Access], graph: Graph, elements: Mapping[str, int |
                 use = "embedding"
             if use:
                 notes[access.key].update(dict.fromkeys(use.split(", ")))
-    return {key: ", ".join(found) for key, found in notes.items()}
+    return {key: ", ".join(uses) for key, uses in notes.items()}
 
 
 def _trainable(

@@ -91,15 +91,15 @@ def inspect(
     if measure:
         traced = runnable(traced)
         tell("measuring the step in processes of its own")
-    found = _inspect(traced, order, measured=measure_step(traced, None) if measure else None)
+    inspection = _inspect(traced, order, measured=measure_step(traced, None) if measure else None)
     if made_up:
-        found = replace(found, how={**found.how, "inputs": MADE_UP})
+        inspection = replace(inspection, how={**inspection.how, "inputs": MADE_UP})
     if not profile:
-        return found
+        return inspection
     tell("measuring the time of each operation")
     profiled = profile_traced(traced).step
     tell("measuring what this machine can do")
-    return found.with_profile(profiled, measure_roofs())
+    return inspection.with_profile(profiled, measure_roofs())
 
 
 @garbage_collection_paused()

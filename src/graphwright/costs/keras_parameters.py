@@ -43,7 +43,7 @@ def keras_parameters(model: Any, *, is_traced: bool = False) -> KerasParameters:
             cause="the variables of a layer are made when it first knows the shape of its input",
             remedy="call the model once, or model.build(input_shape)",
         )
-    found, how = KerasParameters(), {"trainable": "the model's trainable_variables"}
+    table, how = KerasParameters(), {"trainable": "the model's trainable_variables"}
     uses, scopes = _uses(model), _scopes(model)
 
     def scope(variable: Any) -> str:  # as `model.summary()` names layers
@@ -60,24 +60,24 @@ def keras_parameters(model: Any, *, is_traced: bool = False) -> KerasParameters:
         else:
             kind = "trainable" if id(variable) in trainable else "non-trainable"
             use = uses.get(id(variable), "")
-        _add(found, scope(variable), variable, kind, use)
+        _add(table, scope(variable), variable, kind, use)
     for variable in model.metrics_variables:
-        _add(found, scope(variable), variable, "other state", "metric")
+        _add(table, scope(variable), variable, "other state", "metric")
     if getattr(model, "compiled", False) and not (own_step or metrics_are_built(model)):
         how["other state"] = "metrics that Keras makes when training begins are not counted yet"
     optimizer: Any = getattr(model, "optimizer", None)
     if optimizer is None:
-        return replace(found, how={**how, "optimizer state": "the model is not compiled: it has no optimizer"})
+        return replace(table, how={**how, "optimizer state": "the model is not compiled: it has no optimizer"})
     attributes = cast("dict[str, Any]", vars(model))
     others = [v for v in attributes.values() if isinstance(v, import_keras().optimizers.Optimizer) and v is not optimizer]
     for variable in (variable for other in others for variable in other.variables):
-        _add(found, scope(variable), variable, "optimizer state", "")
+        _add(table, scope(variable), variable, "optimizer state", "")
     if others and not optimizer.built:
-        return replace(found, how={**how, "optimizer state": "the variables of the optimizers that the model's own train_step may use"})
+        return replace(table, how={**how, "optimizer state": "the variables of the optimizers that the model's own train_step may use"})
     for variable in optimizer.variables:
-        _add(found, scope(variable), variable, "optimizer state", "")
-    state_how = "the optimizer's variables" if optimizer.built else _predict(found, optimizer, model.trainable_variables)
-    return replace(found, how={**how, "optimizer state": state_how})
+        _add(table, scope(variable), variable, "optimizer state", "")
+    state_how = "the optimizer's variables" if optimizer.built else _predict(table, optimizer, model.trainable_variables)
+    return replace(table, how={**how, "optimizer state": state_how})
 
 
 def _scopes(model: Any) -> dict[int, str]:
@@ -109,16 +109,16 @@ def _uses(model: Any) -> Mapping[int, str]:
     return uses
 
 
-def _add(found: KerasParameters, scope: str, variable: Any, kind: ParameterKind, use: str) -> None:
+def _add(table: KerasParameters, scope: str, variable: Any, kind: ParameterKind, use: str) -> None:
     handle = id(variable.value.handle)
-    if handle in found.handles:
+    if handle in table.handles:
         return
-    found.handles[handle] = len(found.parameters)
+    table.handles[handle] = len(table.parameters)
     dtype, shape = DTYPES[str(variable.dtype)], tuple(variable.shape)
-    found.parameters.append(make_parameter(variable.path, kind, dtype, shape, scope=scope, use=use))
+    table.parameters.append(make_parameter(variable.path, kind, dtype, shape, scope=scope, use=use))
 
 
-def _predict(found: KerasParameters, optimizer: Any, variables: Iterable[Any]) -> str:
+def _predict(table: KerasParameters, optimizer: Any, variables: Iterable[Any]) -> str:
     """Add the state that the optimizer will have once it is built; return how it was found."""
     keras: Any = import_keras()
     slots: dict[tuple[Any, ...], list[Any]] = {}
@@ -130,7 +130,7 @@ def _predict(found: KerasParameters, optimizer: Any, variables: Iterable[Any]) -
             stem = variable.path.replace("/", "_")
             for suffix, dtype, shape in slots[looks]:
                 name = f"{optimizer.name}/{stem}_{suffix}"
-                found.parameters.append(make_parameter(name, "optimizer state", DTYPES[dtype], shape))
+                table.parameters.append(make_parameter(name, "optimizer state", DTYPES[dtype], shape))
     except (TypeError, ValueError, AttributeError, KeyError, NotImplementedError, RuntimeError) as error:  # an optimizer of the user's
         first = first_line(error)
         return f"not complete: the optimizer is not built, and a copy of it cannot be ({first})"
@@ -142,6 +142,6 @@ def _slots(keras: Any, optimizer: Any, variable: Any) -> list[tuple[str, str, tu
     before = {id(v) for v in copy.variables}
     stand_in = keras.Variable(keras.ops.zeros(variable.shape, variable.dtype), name=variable.name)
     copy.build([stand_in])
-    made = [v for v in copy.variables if id(v) not in before]
+    state = [v for v in copy.variables if id(v) not in before]
     prefix = stand_in.path.replace("/", "_") + "_"
-    return [(v.name.removeprefix(prefix), str(v.dtype), tuple(v.shape)) for v in made]
+    return [(v.name.removeprefix(prefix), str(v.dtype), tuple(v.shape)) for v in state]

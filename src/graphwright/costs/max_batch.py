@@ -199,10 +199,10 @@ def _measure(sized: SizedStep, size: int, budget_bytes: int) -> Obtained[Measure
     traced = sized.traced(size)
     try:
         with at_size(size):
-            found = measure_step(runnable(traced), None, time=False)
+            measurement = measure_step(runnable(traced), None, time=False)
     except MeasurementError as error:
         if error.code is not ErrorCode.OUT_OF_MEMORY:
             raise
         return Obtained(MeasuredBatch(size, None, False), "")
-    how = found.how if traced.is_compiled else f"{found.how}; the order of operations is the executor's own"
-    return Obtained(MeasuredBatch(size, found.peak_bytes, found.peak_bytes <= budget_bytes), how)
+    how = measurement.how if traced.is_compiled else f"{measurement.how}; the order of operations is the executor's own"
+    return Obtained(MeasuredBatch(size, measurement.peak_bytes, measurement.peak_bytes <= budget_bytes), how)

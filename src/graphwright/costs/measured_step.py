@@ -123,7 +123,7 @@ def _parts(traced: TracedStep, executed: Graph, names: Mapping[str, str]) -> tup
 
 def _spread(executed: Graph, names: Mapping[str, str], known: Mapping[str, Direction]) -> dict[str, Direction]:
     """Return directions of the nodes that ran: by name, by scope of a loop or call, or by the nodes that they read."""
-    found: dict[str, Direction] = {}
+    directions: dict[str, Direction] = {}
     for node in executed.nodes:
         name = names[node.name]
         of_grappler = next((prefix for prefix in _MADE_BY_GRAPPLER if name.startswith(prefix)), None)
@@ -131,13 +131,13 @@ def _spread(executed: Graph, names: Mapping[str, str], known: Mapping[str, Direc
         tried = (name, written, *scopes(node.name))
         direction: Direction | None = next((known[scope] for scope in tried if scope in known), None)
         if direction is not None:
-            found[name] = direction
+            directions[name] = direction
     for node in topological_order(executed):
         name = names[node.name]
-        if name not in found:
-            before = {found.get(names[value.producer.name], "forward") for value in node.inputs}
-            found[name] = "optimizer" if "optimizer" in before else "backward" if "backward" in before else "forward"
-    return found
+        if name not in directions:
+            before = {directions.get(names[value.producer.name], "forward") for value in node.inputs}
+            directions[name] = "optimizer" if "optimizer" in before else "backward" if "backward" in before else "forward"
+    return directions
 
 
 def _sources(function: Any, names: Mapping[str, str]) -> dict[str, tuple[SourceLine, ...]]:

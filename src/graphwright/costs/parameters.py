@@ -132,29 +132,29 @@ def _of_graph(name: str, graph: Graph, outputs: Any, depth: int | None, captured
     stored, keys = stored_variables(graph)
     description, values, nodes = choose_step(graph, outputs)
     step = look_at_step(graph, keys, description, values, nodes) if description and stored else None
-    found = graph_parameters(graph, stored, keys, step, [v for v in captured if v not in keys])
-    table = ParameterTable(name, (*found.parameters.values(), *found.constants), depth, found.how)
+    roles = graph_parameters(graph, stored, keys, step, [v for v in captured if v not in keys])
+    table = ParameterTable(name, (*roles.parameters.values(), *roles.constants), depth, roles.how)
     if step is None:
         return table
-    return _with_step(table, found.parameters, step, graph, read=found.read)
+    return _with_step(table, roles.parameters, step, graph, read=roles.read)
 
 
 def _of_model(model: Any, traced: Any, depth: int | None) -> ParameterTable:
-    found = keras_parameters(model, is_traced=traced is not None)
-    parameters = {str(k): parameter for k, parameter in enumerate(found.parameters)}
+    variables = keras_parameters(model, is_traced=traced is not None)
+    parameters = {str(k): parameter for k, parameter in enumerate(variables.parameters)}
     if traced is None:
-        return ParameterTable(str(model.name), tuple(found.parameters), depth, {**found.how, "reads, writes": _NO_STEP})
+        return ParameterTable(str(model.name), tuple(variables.parameters), depth, {**variables.how, "reads, writes": _NO_STEP})
     graph, binding = from_concrete_function(traced.function, planned=False)
     stored, own_keys = stored_variables(graph)
     captures = zip(graph.inputs[binding.argument_count :], binding.captures, strict=True)
-    key_of = {value: str(found.handles[id(outer)]) for value, outer in captures if id(outer) in found.handles}
+    key_of = {value: str(variables.handles[id(outer)]) for value, outer in captures if id(outer) in variables.handles}
     keys = {value: key_of.get(value, key) for value, key in own_keys.items()}
     step = look_at_step(graph, keys, traced.name, graph.outputs, graph.control_outputs)
     strange = [v for v in stored if v.key in set(keys.values())]
     if strange:  # variables of TensorFlow that no layer tracks
         others = graph_parameters(graph, strange, keys, step)
         parameters.update(others.parameters)
-    table = ParameterTable(str(model.name), tuple(parameters.values()), depth, found.how)
+    table = ParameterTable(str(model.name), tuple(parameters.values()), depth, variables.how)
     return _with_step(table, parameters, step, graph, told=True)
 
 

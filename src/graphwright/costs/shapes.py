@@ -133,24 +133,24 @@ class _Bound:
 
 
 def _given(feeds: Mapping[str, Feed], known: _Shapes) -> dict[str, Shape]:
-    given: dict[str, Shape] = {}
+    shapes: dict[str, Shape] = {}
     for key, feed in leaves_of(feeds).items():
         if is_value(feed):
             continue
         name = key.removesuffix(":0")
         if known:
             check_known([key], known, "the target has")
-        given[name] = declared_shape(key, feed)
-        if not agree(given[name], known.get(name)):
-            raise ArgumentError(f"the feed {given[name]} does not fit {format_shape(known[name])}", argument="feeds", item=key)
-    return given
+        shapes[name] = declared_shape(key, feed)
+        if not agree(shapes[name], known.get(name)):
+            raise ArgumentError(f"the feed {shapes[name]} does not fit {format_shape(known[name])}", argument="feeds", item=key)
+    return shapes
 
 
 def _declared(target: Any, feeds: Mapping[str, Feed]) -> dict[str, Shape]:
     if not is_keras_model(target):
-        given = _given(feeds, {})
+        fed_shapes = _given(feeds, {})
         declared = declared_shapes(target, feeds)
-        return declared | _given(feeds, declared) if declared.keys() >= given.keys() else declared
+        return declared | _given(feeds, declared) if declared.keys() >= fed_shapes.keys() else declared
     structure = declared_inputs(target, feeds)
     specs: list[Any] = import_tensorflow().nest.flatten(structure)
     free = {None} if getattr(target, "inputs", None) else {None, *(spec.shape[0] for spec in specs if spec.shape.rank)}

@@ -100,9 +100,9 @@ def _keys_in(flat: Graph, keys: Mapping[Value, str]) -> dict[Value, str]:
     """Return the keys of variables in a copy; variables made in functions are known by their shared names."""
     by_name = {value.name: key for value, key in keys.items()}
     by_variable = {variable_key(value): key for value, key in keys.items()}
-    found = {value: by_name[value.name] for value in flat.inputs if value.name in by_name}
+    flat_keys = {value: by_name[value.name] for value in flat.inputs if value.name in by_name}
     for node in flat.nodes:
         if node.op_type in VARIABLES:
             own = variable_key(node.outputs[0])
-            found[node.outputs[0]] = by_name.get(node.outputs[0].name) or by_variable.get(own, own)
-    return found
+            flat_keys[node.outputs[0]] = by_name.get(node.outputs[0].name) or by_variable.get(own, own)
+    return flat_keys

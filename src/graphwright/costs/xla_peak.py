@@ -30,10 +30,10 @@ def xla_peak(traced: TracedStep, *, threads: int) -> PeakPrediction:
     variables = [str(getattr(v, "path", None) or v.name).removesuffix(":0") for v in traced.function.graph.variables]
     layers = layers_by_names((operation.name for operation in traced.function.graph.get_operations()), variables)
     live = _live(traced, memory, layers, variables)
-    given = min(sum(buffer.nbytes for buffer in live if buffer.role == "inputs"), memory.argument_bytes)
+    input_bytes = min(sum(buffer.nbytes for buffer in live if buffer.role == "inputs"), memory.argument_bytes)
     by_role: dict[Role, int] = dict.fromkeys(ROLES, 0)
-    by_role["inputs"] = given
-    by_role["weights"] = memory.argument_bytes - given
+    by_role["inputs"] = input_bytes
+    by_role["weights"] = memory.argument_bytes - input_bytes
     by_role["temporaries"] = memory.peak_bytes - memory.argument_bytes
     return PeakPrediction(
         name=traced.name,

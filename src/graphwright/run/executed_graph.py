@@ -82,9 +82,9 @@ def recorded_graphs(step: TracedStep, *, like: Graph, grappler: bool = True, mem
         )
     graphs: list[bytes] = []
     for _ in range(_ATTEMPTS):  # a function that another thread calls at the same time can take the place of the record
-        with collected_graphs() as found:
+        with collected_graphs() as recorded:
             _prepare(step, grappler=grappler and not step.grappler_disabled, memory_optimizer=memory_optimizer)
-        graphs += found
+        graphs += recorded
         if _records_like(graphs, like):
             break
     return graphs
@@ -215,13 +215,13 @@ def _records_like(graphs: Sequence[bytes], like: Graph) -> list[Any]:
     end that it lacks at its start mixes two functions.
     """
     wanted = [(k, value.dtype.number) for k, value in enumerate(like.inputs)]
-    found: list[Any] = []
+    records: list[Any] = []
     for record in map(tf.compat.v1.RunMetadata.FunctionGraphs.FromString, graphs):
         arguments = [(n.attr["index"].i, n.attr["T"].type) for n in record.pre_optimization_graph.node if n.op in ARGUMENTS]
         ends = [node.name for graph_def in record.partition_graphs for node in graph_def.node if node.op in ARGUMENTS]
         if record.partition_graphs and sorted(arguments) == wanted and _positions_of_arguments(record).keys() >= set(ends):
-            found.append(record)
-    return found
+            records.append(record)
+    return records
 
 
 def plain_op_type(op_type: str) -> str:
