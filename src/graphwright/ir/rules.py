@@ -25,7 +25,7 @@ class OpRule(Protocol):
 
     def check_op(self, graph: Graph, op_type: str, name: str) -> None: ...
 
-    def attribute(self, graph: Graph, op_type: str, name: str, key: str, given: Any) -> Attribute:
+    def attribute(self, graph: Graph, op_type: str, name: str, key: str, value: Any) -> Attribute:
         """Convert an attribute of a node from any usual form."""
         ...
 

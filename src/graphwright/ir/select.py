@@ -87,5 +87,5 @@ def _walk(
     first: dict[Node, None], near: Callable[[Node], Iterable[Node]], inclusive: bool, within: Where | None, stop: Container[Node | Value]
 ) -> list[Node]:
     inside = within if within is None or callable(within) else frozenset(within).__contains__
-    found = reached(first, lambda node: () if node in stop else near(node) if inside is None else filter(inside, near(node)))
-    return [node for node in found if inclusive or node not in first]
+    walk = reached(first, lambda node: () if node in stop else near(node) if inside is None else filter(inside, near(node)))
+    return [node for node in walk if inclusive or node not in first]

@@ -61,26 +61,26 @@ class LineReader:
 
     def take(self, text: str) -> bool:
         """Consume the text where it comes next; return whether it did."""
-        found = self.peek(text)
-        if found:
+        is_next = self.peek(text)
+        if is_next:
             self._at += len(text)
-        return found
+        return is_next
 
     def expect(self, text: str) -> None:
         if not self.take(text):
             raise self.error(f"`{text}` is expected here")
 
     def separated(self, item: Callable[[], _T]) -> list[_T]:
-        found = [item()]
+        items = [item()]
         while self.take(","):
-            found.append(item())
-        return found
+            items.append(item())
+        return items
 
     def bracketed(self, item: Callable[[], _T], brackets: str) -> list[_T]:
         self.expect(brackets[0])
-        found = [] if self.peek(brackets[1]) else self.separated(item)
+        items = [] if self.peek(brackets[1]) else self.separated(item)
         self.expect(brackets[1])
-        return found
+        return items
 
     def named(self, item: Callable[[], _T], brackets: str) -> dict[str, _T]:
         """Parse items with names in brackets: `("x" = %x:0)`."""
@@ -147,11 +147,11 @@ class LineReader:
 
     def _number(self) -> int | float | None:
         self._skip()
-        found = re.compile(r"-?(?:inf\b|nan\b|\d+(?:\.\d+)?(?:e[+-]?\d+)?)").match(self._line, self._at)
-        if found is None:
+        match = re.compile(r"-?(?:inf\b|nan\b|\d+(?:\.\d+)?(?:e[+-]?\d+)?)").match(self._line, self._at)
+        if match is None:
             return None
-        self._at = found.end()
-        text = found.group()
+        self._at = match.end()
+        text = match.group()
         return int(text) if text.lstrip("-").isdecimal() else float(text)
 
     def _tensor(self) -> SerializedAttribute:
@@ -178,15 +178,15 @@ class LineReader:
 
     def _match(self, pattern: str, what: str) -> str:
         self._skip()
-        found = re.compile(pattern).match(self._line, self._at)
-        if found is None:
+        match = re.compile(pattern).match(self._line, self._at)
+        if match is None:
             raise self.error(f"{what} is expected here")
-        self._at = found.end()
-        return found.group()
+        self._at = match.end()
+        return match.group()
 
     def _skip(self) -> None:
-        found = _SPACE.match(self._line, self._at)
-        self._at = found.end() if found else self._at
+        space = _SPACE.match(self._line, self._at)
+        self._at = space.end() if space else self._at
 
 
 # The text as a whole

@@ -47,8 +47,8 @@ def from_attr_value(value: Any) -> Attribute:
             items = getattr(value.list, filled[0])
             if all(_is_modeled(filled[0], item) for item in items):
                 return tuple(map(_DECODE[filled[0]], items))
-    elif kind is not None and _is_modeled(kind, found := getattr(value, kind)):
-        return _DECODE[kind](found)
+    elif kind is not None and _is_modeled(kind, content := getattr(value, kind)):
+        return _DECODE[kind](content)
     return SerializedAttribute(value.SerializeToString(deterministic=True))
 
 
@@ -140,9 +140,9 @@ def array_of(tensor: Any) -> np.ndarray[Any, Any] | None:
         return None
 
 
-def tensor_to_attribute(given: Any) -> Attribute:
+def tensor_to_attribute(tensor: Any) -> Attribute:
     """Convert an array, number, text, nested list of them or a `TensorProto` to the attribute of a tensor."""
     tf = import_tensorflow()
     value: Any = tf.compat.v1.AttrValue()
-    value.tensor.CopyFrom(given if isinstance(given, type(value.tensor)) else tf.make_tensor_proto(given))
+    value.tensor.CopyFrom(tensor if isinstance(tensor, type(value.tensor)) else tf.make_tensor_proto(tensor))
     return from_attr_value(value)

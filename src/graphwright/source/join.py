@@ -198,10 +198,10 @@ def _made_objects(side: _Side) -> Any:
 
 def _keep_one_meta_graph(side: _Side) -> None:
     """Drop other MetaGraphs: TensorFlow reads objects only of files with one, and others would restore missing keys."""
-    kept = type(side.meta_graph)()
-    kept.CopyFrom(side.meta_graph)
+    own = type(side.meta_graph)()
+    own.CopyFrom(side.meta_graph)
     del side.saved_model.meta_graphs[:]
-    side.saved_model.meta_graphs.add().CopyFrom(kept)
+    side.saved_model.meta_graphs.add().CopyFrom(own)
     side.package = replace(side.package, meta_graph=0)
 
 

@@ -74,8 +74,8 @@ def _set_texts(graph: Graph, reader: Node, place: int, texts: list[str]) -> None
         return
     # Optimized graphs share equal constants, also between what saves and what restores.
     attrs: dict[str, Attribute] = {"dtype": _STRING, "value": attribute}
-    made = graph.add_node("Const", graph.unique_name(old.producer.name), attrs=attrs, output_types=[(_STRING, (len(texts),))])
-    graph.replace_input(reader, place, made.outputs[0])
+    constant = graph.add_node("Const", graph.unique_name(old.producer.name), attrs=attrs, output_types=[(_STRING, (len(texts),))])
+    graph.replace_input(reader, place, constant.outputs[0])
     graph.sort_nodes(topological_order(graph))
 
 

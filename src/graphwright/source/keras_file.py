@@ -137,8 +137,8 @@ def _is_part_of_models(config: dict[str, Any]) -> bool:
     if package not in _LOOKED_UP:
         return True
     if package == "builtins":
-        found = [held for room in (*_FUNCTIONS, "optimizers") if (held := object_of_config(f"keras.{room}", name)) is not None]
-        return is_function and name not in _DOORS and all(map(inspect.isfunction, found))
+        exported = [held for room in (*_FUNCTIONS, "optimizers") if (held := object_of_config(f"keras.{room}", name)) is not None]
+        return is_function and name not in _DOORS and all(map(inspect.isfunction, exported))
     held = object_of_config(module, name)
     if is_function:
         return package == "keras" and room.partition(".")[0] in _FUNCTIONS and name not in _DOORS and inspect.isfunction(held)

@@ -97,23 +97,23 @@ def write_live_graph(
             whether they are solid (see `held`). A gate that waits for nothing protects a constant from constant folding instead.
     """
     tensors: dict[Value, Any] = {}
-    made: dict[Node, Any] = {}
+    operations: dict[Node, Any] = {}
     conditions: dict[tuple[Node, ...], Any] = {}
     known = {node for node in graph.nodes if node.name not in originals}
     for node in known:
-        operation = made[node] = live.get_operation_by_name(node.name)
+        operation = operations[node] = live.get_operation_by_name(node.name)
         tensors.update(zip(node.outputs, operation.outputs, strict=True))
     with outside_scopes(live):
         for node in graph.nodes:
             if node in opaque:
                 tensors[node.outputs[0]] = _hold(live, node, opaque[node], tensors, conditions)
-                made[node] = tensors[node.outputs[0]].op
+                operations[node] = tensors[node.outputs[0]].op
             elif node not in known:
-                made[node] = _create(live, node, live.get_operation_by_name(originals[node.name]), tensors, made)
-                tensors.update(zip(node.outputs, made[node].outputs, strict=True))
+                operations[node] = _create(live, node, live.get_operation_by_name(originals[node.name]), tensors, operations)
+                tensors.update(zip(node.outputs, operations[node].outputs, strict=True))
     for node in graph.nodes:
         if node in known and node.name not in fixed:
-            follow(made[node], [tensors[value] for value in node.inputs], [made[before] for before in node.control_inputs])
+            follow(operations[node], [tensors[value] for value in node.inputs], [operations[before] for before in node.control_inputs])
     return tensors
 
 
@@ -128,7 +128,7 @@ def outside_scopes(live: Any) -> Generator[None]:
         yield
 
 
-def _create(live: Any, node: Node, template: Any, tensors: Mapping[Value, Any], made: Mapping[Node, Any]) -> Any:
+def _create(live: Any, node: Node, template: Any, tensors: Mapping[Value, Any], operations: Mapping[Node, Any]) -> Any:
     """Create an operation with the attributes of the template where it has the same type."""
     tf = import_tensorflow()
     attributes: dict[str, Any] = {}
@@ -139,7 +139,7 @@ def _create(live: Any, node: Node, template: Any, tensors: Mapping[Value, Any], 
     for key, value in node.attrs.items():
         if key.startswith("_graphwright"):
             attributes[key] = tf.compat.v1.AttrValue(s=value)
-    with live.device(node.device), live.control_dependencies([made[before] for before in node.control_inputs]):
+    with live.device(node.device), live.control_dependencies([operations[before] for before in node.control_inputs]):
         return live.create_op(
             node.op_type,
             [tensors[value] for value in node.inputs],

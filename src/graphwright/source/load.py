@@ -95,8 +95,8 @@ def made_by(target: Any) -> Any:
     name = getattr(target, "__name__", "partial")
     if not needed:
         with user_code(f"calling {name!r} to get a model or a step"):
-            made = target()
-        return made_by(made)
+            product = target()
+        return made_by(product)
     raise ArgumentError(
         f"{name!r} is a plain Python {'class' if inspect.isclass(target) else 'function'} of {', '.join(needed)}",
         argument="target",
@@ -229,8 +229,8 @@ def _load_function(function: Any) -> Graph:
         arguments = graph.inputs[:first_capture]
         names: list[str] = []
         for value in arguments:
-            given = value.producer.attrs.get("_user_specified_name")
-            names.append(free_name(given.decode() if isinstance(given, bytes) else value.producer.name, names))
+            user_name = value.producer.attrs.get("_user_specified_name")
+            names.append(free_name(user_name.decode() if isinstance(user_name, bytes) else value.producer.name, names))
         graph.signatures[_DEFAULT_SIGNATURE] = Signature(
             dict(zip(names, arguments, strict=True)), _named_outputs(func_graph, graph), "tensorflow/serving/predict"
         )

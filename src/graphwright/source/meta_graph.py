@@ -170,21 +170,21 @@ def _write_tensor_info(info: Any, value: Value) -> None:
 
 def _keep_node_signature(graph: Graph, key: str, definition: Any) -> None:
     """Keep a signature that names nodes in a `MetaGraphDef` of its own, which holds both key and content."""
-    kept = message_class("protobuf.meta_graph", "MetaGraphDef")()
-    kept.meta_info_def.meta_graph_version = key
-    kept.signature_def["0"].CopyFrom(definition)
-    item = NamedRefs(kept.SerializeToString(deterministic=True), {})
+    message = message_class("protobuf.meta_graph", "MetaGraphDef")()
+    message.meta_info_def.meta_graph_version = key
+    message.signature_def["0"].CopyFrom(definition)
+    item = NamedRefs(message.SerializeToString(deterministic=True), {})
     for role in ("inputs", "outputs"):
         infos = getattr(definition, role)
         for name in infos:
-            found = find(graph, infos[name].name)
-            if found is not None:
-                item.refs[f"{role}/{name}"] = found
+            target = find(graph, infos[name].name)
+            if target is not None:
+                item.refs[f"{role}/{name}"] = target
     graph.collections.setdefault(NODE_SIGNATURES, Collection("any")).items.append(item)
 
 
-def _node_signature(kept: Any, item: NamedRefs) -> Any:
-    definition = kept.signature_def["0"]
+def _node_signature(message: Any, item: NamedRefs) -> Any:
+    definition = message.signature_def["0"]
     for path, held in item.refs.items():
         role, _, name = path.partition("/")
         getattr(definition, role)[name].name = held.name

@@ -23,9 +23,9 @@ def read_refs(graph: Graph, message: Any, serialized: bytes = b"") -> NamedRefs:
     """
     refs: dict[str, Value | Node] = {}
     for path, text, _ in _slots(message, ""):
-        found = find(graph, text)
-        if found is not None:
-            refs[path] = found
+        target = find(graph, text)
+        if target is not None:
+            refs[path] = target
     return NamedRefs(serialized or message.SerializeToString(deterministic=True), refs)
 
 

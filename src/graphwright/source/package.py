@@ -69,13 +69,13 @@ class Package:
     def functions_of_state(self) -> set[str]:
         """Return the functions that loading calls: they make, fill and restore tables and other resources."""
         objects = self.parsed().meta_graphs[self.meta_graph].object_graph_def
-        found: set[str] = set()
+        names: set[str] = set()
         for held in objects.nodes:
             ids = [child.node_id for child in held.children] if held.WhichOneof("kind") == "resource" else []
             ids += [k for saved in held.saveable_objects.values() for k in (saved.save_function, saved.restore_function)]
-            found.update(name for k in ids for name in called_by(objects.nodes[k]))
-        bound = {k for name in found for k in objects.concrete_functions[name].bound_inputs}
-        return found.union(filter(None, (objects.nodes[k].captured_tensor.concrete_function for k in bound)))
+            names.update(name for k in ids for name in called_by(objects.nodes[k]))
+        bound = {k for name in names for k in objects.concrete_functions[name].bound_inputs}
+        return names.union(filter(None, (objects.nodes[k].captured_tensor.concrete_function for k in bound)))
 
     def rename_functions(self, new_of: Mapping[str, str]) -> None:
         """Rename functions in the rest of the file; `ir.edit.rename_functions` calls this."""
@@ -103,9 +103,9 @@ def rename_in_saved_model(saved_model: bytes, meta_graph: int, new_of: Mapping[s
     if not saved_model:
         return saved_model
     message: Any = message_class("protobuf.saved_model", "SavedModel").FromString(saved_model)
-    found = message.meta_graphs[meta_graph]
-    _rename_keys(found.meta_info_def.function_aliases, new_of)
-    objects = found.object_graph_def
+    own = message.meta_graphs[meta_graph]
+    _rename_keys(own.meta_info_def.function_aliases, new_of)
+    objects = own.object_graph_def
     _rename_keys(objects.concrete_functions, new_of)
     for node in objects.nodes:
         rename_called(node, new_of)

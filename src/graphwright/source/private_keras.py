@@ -45,11 +45,11 @@ def input_structure(model: Any) -> Any:
 
 def layer_classes(model: Any, prefix: str = "") -> dict[str, str]:
     """By layer, with the names of those around it but not of the model, the name of its class."""
-    found: dict[str, str] = {}
+    classes: dict[str, str] = {}
     for layer in model._flatten_layers(include_self=False, recursive=False):
         name = prefix + layer.name
-        found |= {name: type(layer).__name__} | layer_classes(layer, f"{name}/")
-    return found
+        classes |= {name: type(layer).__name__} | layer_classes(layer, f"{name}/")
+    return classes
 
 
 def input_name(tensor: Any) -> str:
@@ -186,13 +186,13 @@ def training_in(frames: Iterable[FrameType]) -> tuple[Any, Any] | None:
         if name == "train_on_batch" and isinstance(held.get("self"), base):
             return held["self"], tuple(held[part] for part in ("x", "y", "sample_weight") if held[part] is not None)
         if name == "error_handler" and getattr(held.get("fn"), "__qualname__", "").endswith("Trainer.fit"):  # which hides the frame of fit
-            given = inspect.signature(held["fn"]).bind(*held["args"], **held["kwargs"]).arguments
-            data = {key: given[key] for key in ("x", "y", "sample_weight", "batch_size", "steps_per_epoch") if key in given}
+            arguments = inspect.signature(held["fn"]).bind(*held["args"], **held["kwargs"]).arguments
+            data = {key: arguments[key] for key in ("x", "y", "sample_weight", "batch_size", "steps_per_epoch") if key in arguments}
             batches = importlib.import_module("keras.src.backend.tensorflow.trainer").TFEpochIterator(
-                given["self"].distribute_strategy, **data
+                arguments["self"].distribute_strategy, **data
             )
             batch = next(iter(batches.data_adapter.get_tf_dataset()), None)
-            return None if batch is None else (given["self"], tuple(part for part in batch if part is not None))
+            return None if batch is None else (arguments["self"], tuple(part for part in batch if part is not None))
     return None
 
 

@@ -205,11 +205,11 @@ def _choose(saved_model: Any, tags: Iterable[str] | None, folder: Path) -> int:
         wanted = ["serve"]
     else:
         wanted = sorted([tags] if isinstance(tags, str) else tags)
-    found = [k for k, have in enumerate(listed) if have == wanted]
-    if len(found) != 1:
+    matches = [k for k, have in enumerate(listed) if have == wanted]
+    if len(matches) != 1:
         raise ArgumentError(
-            f"{len(found)} MetaGraphs have the tags {wanted}",
+            f"{len(matches)} MetaGraphs have the tags {wanted}",
             where=str(folder),
             remedy=f"give tags=, one of {', '.join(map(str, listed[:10]))}",
         )
-    return found[0]
+    return matches[0]

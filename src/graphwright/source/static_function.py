@@ -161,8 +161,8 @@ def _only_call(graph: Graph, signature: Signature) -> Node | None:
     call = next(iter(makers)) if len(makers) == 1 else None
     if call is None or call.op_type not in CALL_TYPES or callee(call) not in graph.functions:
         return None
-    given = set(signature.inputs.values())
-    known = all(v in given or is_constant(v.producer) or (v.dtype.name == "resource" and not v.producer.inputs) for v in call.inputs)
+    fed = set(signature.inputs.values())
+    known = all(v in fed or is_constant(v.producer) or (v.dtype.name == "resource" and not v.producer.inputs) for v in call.inputs)
     return call if known else None
 
 
@@ -175,8 +175,8 @@ class _Variables:
         self._stored = {variable.key: variable for variable in stored}
         listed = graph.collections.get("trainable_variables")
         updated = {self._keys.get(weight) for weight in map(updated_weight, graph.nodes) if weight is not None}
-        told = {v.producer for v, key in self._keys.items() if key in updated} or None  # without an optimizer, all may be trained
-        self._trained = told if listed is None else {node_of(held) for held in listed.references()}
+        updated_nodes = {v.producer for v, key in self._keys.items() if key in updated} or None  # without an optimizer, all may be trained
+        self._trained = updated_nodes if listed is None else {node_of(held) for held in listed.references()}
         self._made: dict[str, Any] = {}
 
     def behind(self, value: Value) -> Any:

@@ -25,9 +25,9 @@ def trace_side(function: Callable[..., Any], arguments: Mapping[str, tuple[DType
     traced: Any = tf.Graph()
     with traced.as_default():
         placeholder = tf.compat.v1.placeholder
-        made = {name: placeholder(of[0].number, of[1], name=f"input_{k}") for k, (name, of) in enumerate(arguments.items())}
+        placeholders = {name: placeholder(of[0].number, of[1], name=f"input_{k}") for k, (name, of) in enumerate(arguments.items())}
         try:
-            result = function(**made, **others)
+            result = function(**placeholders, **others)
             tensors = tf.nest.flatten(result)
             outputs = [tf.convert_to_tensor(tensor) for tensor in tensors if tensor is not None]
         except Exception as error:  # the user's function raises anything
@@ -43,7 +43,7 @@ def trace_side(function: Callable[..., Any], arguments: Mapping[str, tuple[DType
     for operation in traced.get_operations():
         for value, tensor in zip(graph[operation.name].outputs, operation.outputs, strict=True):
             value.shape = shape_of(tensor)
-    graph.inputs = [graph.value(tensor.name) for tensor in made.values()]
+    graph.inputs = [graph.value(tensor.name) for tensor in placeholders.values()]
     graph.outputs = [graph.value(tensor.name) for tensor in outputs]
     return graph
 

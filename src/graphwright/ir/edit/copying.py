@@ -82,14 +82,14 @@ def copy_nodes(nodes: Iterable[Node], result: CloneResult, controls: Mapping[Nod
 
 
 def _controls(node: Node, result: CloneResult, controls: Mapping[Node, Node]) -> list[Node]:
-    found: list[Node] = []
+    copies: list[Node] = []
     for control in node.control_inputs:
         after = result.node_of.get(control) or controls.get(control)
         if after is None and result.graph.owns(control):
             after = control
         if after is not None:
-            found.append(after)
-    return found
+            copies.append(after)
+    return copies
 
 
 def copy_whole(source: Graph, target: Graph, new_of: Mapping[str, str]) -> CloneResult:

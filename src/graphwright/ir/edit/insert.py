@@ -44,10 +44,10 @@ def insert_before(
     graph_of([node, *(v.producer for v in more_inputs)])
     if not 0 <= index < len(node.inputs):
         raise GraphError(f"{node.name!r} has {len(node.inputs)} inputs, got index {index}", where=f"node {node.name!r}")
-    made = _add_reader(graph, node.inputs[index], node, op_type, name, more_inputs, attrs, output_types, device)
-    graph.replace_input(node, index, made.outputs[0])
-    graph.refresh_shapes([made])
-    return made
+    inserted = _add_reader(graph, node.inputs[index], node, op_type, name, more_inputs, attrs, output_types, device)
+    graph.replace_input(node, index, inserted.outputs[0])
+    graph.refresh_shapes([inserted])
+    return inserted
 
 
 def insert_after(
@@ -81,22 +81,22 @@ def insert_after(
     (<Node negated = Neg(x:0)>, <Node a = Relu(negated:0)>, 'negated:0')
     """
     graph = graph_of([value.producer, *(v.producer for v in more_inputs)])
-    made = _add_reader(graph, value, value.producer, op_type, name, more_inputs, attrs, output_types, device)
-    also_kept = (made, *(v.producer for v in more_inputs))
-    reroute(made.outputs[0], value, can_modify=can_modify, cannot_modify=(*cannot_modify, *also_kept), borders=borders)
-    graph.refresh_shapes([made])
-    return made
+    inserted = _add_reader(graph, value, value.producer, op_type, name, more_inputs, attrs, output_types, device)
+    also_kept = (inserted, *(v.producer for v in more_inputs))
+    reroute(inserted.outputs[0], value, can_modify=can_modify, cannot_modify=(*cannot_modify, *also_kept), borders=borders)
+    graph.refresh_shapes([inserted])
+    return inserted
 
 
 def add_identity(value: Value, name: str, *, control_inputs: Sequence[Node] = ()) -> Node:
     """Add an Identity of a value, on its device; return it. A suffix is added to its name where it is taken."""
     node = value.producer
     graph = graph_of([node, *control_inputs])
-    made = add_op(
+    identity = add_op(
         graph, "Identity", name, [value], value.dtype, value.last_shape, T=value.dtype, control_inputs=control_inputs, device=node.device
     )
-    graph.refresh_shapes([made.producer])
-    return made.producer
+    graph.refresh_shapes([identity.producer])
+    return identity.producer
 
 
 def _add_reader(

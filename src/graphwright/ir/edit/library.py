@@ -64,8 +64,8 @@ def reached_functions(graph: Graph, nodes: Iterable[Node]) -> list[str]:
     """Return the functions of the library that the nodes name, directly or through others, in the order of the library."""
     library = graph.functions
     seeds = {name: None for node in nodes for name in functions_of_node(node, library)}
-    found = set(reached(seeds, lambda name: functions_of(library[name], library)))
-    return [name for name in library if name in found] if found else []
+    names = set(reached(seeds, lambda name: functions_of(library[name], library)))
+    return [name for name in library if name in names] if names else []
 
 
 def rename_functions(graph: Graph, new_of: Mapping[str, str]) -> None:
@@ -135,9 +135,9 @@ def copy_functions(source: Graph, target: Graph, names: Iterable[str]) -> tuple[
 
 
 def copy_function(function: Function, name: str, target: Graph, new_of: Mapping[str, str]) -> CloneResult:
-    found = copy_body(function, name, target.functions, new_of)
-    target.functions[name] = Function(name, found.graph, definition_with_functions(function.definition, new_of))
-    return found
+    copy = copy_body(function, name, target.functions, new_of)
+    target.functions[name] = Function(name, copy.graph, definition_with_functions(function.definition, new_of))
+    return copy
 
 
 def _is_same(function: Function, other: Function) -> bool:

@@ -127,11 +127,11 @@ def before_reshapes(value: Value, shape_of: Callable[[Value], Shape] = exact_sha
     """
     if value.producer.op_type not in RESHAPES or (shape := shape_of(value)) is None:
         return value
-    found = value
+    earliest = value
     while value.producer.op_type in RESHAPES or is_identity(value.producer):
         value = value.producer.inputs[0]
-        found = value if shape_of(value) == shape else found
-    return found
+        earliest = value if shape_of(value) == shape else earliest
+    return earliest
 
 
 def returned_arguments(body: Graph) -> tuple[int | None, ...]:
