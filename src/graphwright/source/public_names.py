@@ -19,7 +19,7 @@ def public_names(package: str, others: Sequence[str] = ()) -> tuple[Callable[[st
     >>> import graphwright.train
     >>> load, names = public_names("graphwright.train")
     >>> load("TrainingCheckpoints"), names()[-1]
-    (<class 'graphwright.workers.checkpoints.TrainingCheckpoints'>, 'revnet38')
+    (<class 'graphwright.workers.checkpoints.TrainingCheckpoints'>, 'revnet')
     """
     module: Any = sys.modules[package]
     home = {name: where for where, name in _IMPORT.findall(module.__spec__.loader.get_source(package))}
