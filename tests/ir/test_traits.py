@@ -10,7 +10,7 @@ from graphwright.ir.text import from_text
 from graphwright.ir.traits.arithmetic import in_place_pairs, is_batch_norm
 from graphwright.ir.traits.control_flow import FUNCTION_ATTRIBUTES, called_functions, is_call, is_control_flow, result_functions
 from graphwright.ir.traits.effects import Purity, has_known_effects
-from graphwright.ir.traits.values import INPUTS, SAME_NUMBERS, STANDS_FOR_SOMETHING, origin
+from graphwright.ir.traits.values import COMPUTES_NOTHING, INPUTS, SAME_NUMBERS, origin
 from graphwright.ir.traits.variables import adds_to_variable, resource_of, written_references, written_resources
 from graphwright.ir.traits.views import is_view
 
@@ -189,7 +189,7 @@ def test_a_value_is_followed_through_each_output_of_its_own():
 
 def test_arguments_and_results_on_a_device_stand_for_something():
     assert "_DeviceArg" in INPUTS
-    assert {"_DeviceArg", "_DeviceRetval"} <= STANDS_FOR_SOMETHING
+    assert {"_DeviceArg", "_DeviceRetval"} <= COMPUTES_NOTHING
 
 
 @pytest.mark.parametrize("op_type", FUNCTION_ATTRIBUTES)

@@ -13,7 +13,7 @@ from typing import Any
 from graphwright.errors import UnsupportedError
 from graphwright.ir.graph import Node
 from graphwright.ir.traits.effects import Purity
-from graphwright.ir.traits.values import STANDS_FOR_SOMETHING
+from graphwright.ir.traits.values import COMPUTES_NOTHING
 from graphwright.source.concrete_function import from_concrete_function
 from graphwright.step.flatten import stateful_op_types
 
@@ -82,7 +82,7 @@ class Original:
         graph, _ = from_concrete_function(self.traced, planned=False)
         purity = Purity(graph, stateful_op_types(graph))
         given = {value.producer for value in graph.inputs}
-        changing = (node for node in graph.nodes if node not in given and node.op_type not in STANDS_FOR_SOMETHING)
+        changing = (node for node in graph.nodes if node not in given and node.op_type not in COMPUTES_NOTHING)
         return next((node for node in changing if not purity.is_pure(node)), None)
 
 

@@ -16,7 +16,7 @@ from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.control_flow import LOOPS, called_functions
 from graphwright.ir.traits.effects import CALLS_PYTHON, CHECKS, Purity, draws_by_counter, takes_from_stream
-from graphwright.ir.traits.values import STANDS_FOR_SOMETHING, is_identity, makes_optional, only_orders
+from graphwright.ir.traits.values import COMPUTES_NOTHING, is_identity, makes_optional, only_orders
 from graphwright.ir.traits.variables import resource_of, written_resources
 from graphwright.source.concrete_function import compiled_calls, from_concrete_function
 from graphwright.source.rebuild import variable_behind
@@ -108,7 +108,7 @@ def impure_nodes(graph: Graph, purity: Purity) -> list[Node]:
 
 def _computes(node: Node) -> bool:
     forwards_handle = is_identity(node) and node.inputs[0].dtype.name == "resource"
-    return node.op_type not in STANDS_FOR_SOMETHING and not only_orders(node) and not forwards_handle
+    return node.op_type not in COMPUTES_NOTHING and not only_orders(node) and not forwards_handle
 
 
 def culprit_in(graph: Graph, node: Node, purity: Purity) -> Node:

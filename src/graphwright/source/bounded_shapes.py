@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from graphwright.ir.dtypes import Argument, Numbers, Shape, filled
-from graphwright.ir.traits.arithmetic import GOES_BY_ELEMENTS, TAKES_OUT_OF_LIST
+from graphwright.ir.traits.arithmetic import ELEMENTWISE, TAKES_OUT_OF_LIST
 from graphwright.ir.traits.control_flow import BRANCHES, ENTERS, EXITS, LOOPS, MERGES, NEXT_ITERATIONS, SWITCHES
 from graphwright.ir.walk import in_order
 from graphwright.source import private_tensorflow
@@ -380,7 +380,7 @@ def _widest(op: Any, inputs: Sequence[Any]) -> list[Shape] | None:
     if op.type in ("Slice", "StridedSlice") and shapes[0] is not None:
         masks = [op.node_def.attr[f"{name}_mask"].i for name in ("shrink_axis", "new_axis", "ellipsis")]
         return [tuple(d for k, d in enumerate(shapes[0]) if not masks[0] >> k & 1)] if not any(masks[1:]) else None
-    if op.type not in GOES_BY_ELEMENTS or len(op.outputs) > 1 or len(known) < len(shapes):
+    if op.type not in ELEMENTWISE or len(op.outputs) > 1 or len(known) < len(shapes):
         return None
     rank = max(map(len, known))
     return [tuple(max(d) for d in zip(*((*[1] * (rank - len(s)), *s) for s in known), strict=True))]

@@ -12,7 +12,7 @@ from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import Signature, node_of
 from graphwright.ir.traits.control_flow import CALL_TYPES, callee
-from graphwright.ir.traits.values import IDENTITIES, MAY_BE_FED, PLACEHOLDERS, STANDS_FOR_SOMETHING, hands_on_several, is_constant, origin
+from graphwright.ir.traits.values import COMPUTES_NOTHING, IDENTITIES, MAY_BE_FED, PLACEHOLDERS, forwards_several, is_constant, origin
 from graphwright.ir.traits.variables import REFERENCE_VARIABLES, updated_weight, with_handle
 from graphwright.ir.walk import backward_reachable, forward_reachable, order_of
 from graphwright.source import private_tensorflow as private
@@ -99,7 +99,7 @@ def _is_input(node: Node, fed: Container[str]) -> bool:
 
 
 def _unread(graph: Graph) -> list[Value]:
-    ends = [n for n in graph if not any(v.uses for v in n.outputs) and n.op_type not in STANDS_FOR_SOMETHING]
+    ends = [n for n in graph if not any(v.uses for v in n.outputs) and n.op_type not in COMPUTES_NOTHING]
     return [value for node in ends if not node.control_consumers for value in node.outputs]
 
 
@@ -242,7 +242,7 @@ def _write_by_handle(graph: Graph, graph_def: Any, outputs: Container[Value]) ->
     handles = {v: _handle_name(v).removesuffix(":0") for n in graph if n.op_type in REFERENCE_VARIABLES for v in n.outputs}
     for node in order_of(graph.nodes) if handles else ():
         new = written.get(node.name)
-        reads = node.op_type in IDENTITIES and not hands_on_several(node)
+        reads = node.op_type in IDENTITIES and not forwards_several(node)
         if new is None or not node.inputs or node.inputs[0] not in handles or not (reads or takes_reference(node.op_type)):
             continue
         takes = [argument.is_ref for argument in op_definition(node.op_type).input_arg]

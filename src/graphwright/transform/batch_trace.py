@@ -39,7 +39,7 @@ from graphwright.ir.traits.control_flow import (
     BRANCHES,
     CALL_TYPES,
     ENTERS,
-    HANDS_ON_IN_TF1,
+    FORWARDS_IN_TF1,
     LOOPS,
     MERGES,
     NEXT_ITERATIONS,
@@ -58,7 +58,7 @@ from graphwright.transform.interface import output_values
 RATIO = 13
 """How many times as large the other batch is: a prime, of which hardly a size is a multiple by chance."""
 _PASSES = 40
-_HANDS_ON = HANDS_ON_IN_TF1 | IDENTITIES
+_HANDS_ON = FORWARDS_IN_TF1 | IDENTITIES
 _FUNCTIONS = BRANCHES | LOOPS | CALL_TYPES
 _RULES = {**RULES, "CropAndResize": rows("---- n- n - -> n---")}
 _COUNTS_ON = frozenset("Range Tile BroadcastTo Transpose Pack ConcatV2".split()) | RESHAPES | IDENTITIES

@@ -16,9 +16,9 @@ if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so t
     from graphwright.ir.node import Node
 
 ACCUMULATES = SUMS_OF_MANY | SAME_BUT_FOR_TYPE | {"ConcatV2"}
-"""What a tape makes between the gradients of two operations, without a mark: a sum, or the rows of several sparse gradients."""
+"""Unmarked ops that a tape inserts between gradients: a sum, or the rows of several sparse gradients."""
 NOT_LINEAR_IN_BOTH = (COMBINES_TWO | COMMUTES) - SCALES
-"""What is not the gradient of anything where one input is a constant: a gradient is linear in the gradient of the loss."""
+"""No gradient where one input is a constant: a gradient is linear in the gradient of the loss."""
 _SCOPE = re.compile(r"(^|/)gradient_tape/|_grad(_\d+)?/")
 _ADJOINTS = ("adj_x", "adj_y")
 
