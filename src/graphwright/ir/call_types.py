@@ -9,7 +9,6 @@ from graphwright.ir.traits.values import forwards_several
 
 
 def lists_of_types(node: Node) -> dict[str, tuple[Value, ...]]:
-    """Return the attributes that list dtypes, with the values whose dtypes they list."""
     kind = node.op_type
     if kind in CALL_TYPES:
         return {"Tin": node.inputs, "Tout": node.outputs}

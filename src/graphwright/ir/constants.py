@@ -105,7 +105,6 @@ def is_zero(value: Value) -> bool:
 
 
 def is_filled(value: Value, number: int) -> bool:
-    """Return whether the graph shows that all elements are this number."""
     node = filler(value)
     if node.op_type in MAKES:
         return MAKES[node.op_type] == number and not is_list(node.outputs[0])

@@ -23,7 +23,6 @@ _LIST = b"\x0a"  # how an AttrValue that is a list starts
 
 
 def functions_in(attribute: Attribute) -> Iterator[str]:
-    """Yield the names in an attribute, including those in the attributes of a reference."""
     if isinstance(attribute, FunctionReference):
         yield attribute.name
         if attribute.serialized:

@@ -234,7 +234,6 @@ def _settle(rule: ShapeRule, pending: Iterable[Node], unasked: Mapping[Node, Non
 def _settle_wave(
     rule: ShapeRule, wave: Sequence[Node], before: dict[Value, tuple[Shape, Mapping[str, Attribute]]], *, widens: bool
 ) -> dict[Node, None]:
-    """Infer the shapes of nodes in topological order; return the readers that are to be asked again."""
     place = {node: k for k, node in enumerate(wave)}
     readers: dict[Node, None] = {}
     for node, shapes in zip(wave, _answers(rule, wave), strict=True):

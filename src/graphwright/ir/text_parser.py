@@ -44,7 +44,6 @@ class LineReader:
         return FileFormatError(what, where=f"line {self.number}, column {self._at + 1}: {self._line.strip()[:200]}")
 
     def at_end(self) -> bool:
-        """Return whether only a comment is left."""
         self._skip()
         return self._at == len(self._line) or self._line[self._at] == "#"
 
@@ -110,18 +109,15 @@ class LineReader:
         return bytes.fromhex(self._match(r"0x(?:[0-9a-f]{2})*", "bytes such as 0x0a00")[2:])
 
     def reference(self) -> str:
-        """Parse a node: `%name`."""
         self.expect("%")
         return self.name()
 
     def edge(self) -> Edge:
-        """Parse a value: `%name:0`."""
         name = self.reference()
         self.expect(":")
         return name, self.integer()
 
     def type(self) -> tuple[DType, Shape]:
-        """Parse the type of a value: `float32[2,?]`."""
         return self._dtype(), self._shape()
 
     def attribute(self) -> Attribute:
@@ -226,7 +222,6 @@ class _Section:
         self._edges.append((node, inputs, controls))
 
     def close(self) -> None:
-        """Connect the nodes, and read the other lines."""
         for node, inputs, controls in self._edges:
             number = self._lines[node.name]
             self.graph.set_inputs(node, [self.value(name, index, number) for name, index in inputs])

@@ -31,7 +31,6 @@ def forward_reachable(seeds: Iterable[Node], *, control: bool = True) -> set[Nod
 
 
 def paths_among(pairs: Iterable[tuple[Node, Node]]) -> set[tuple[Node, Node]]:
-    """Return the pairs whose second node needs the first, through data and control edges, in one walk."""
     asked = set(pairs)
     joined = {(first, node) for first, node in asked if first in producers_of(node)}
     asked -= joined

@@ -85,7 +85,6 @@ def write_attr_value(attribute: Attribute, value: Any) -> None:
 
 
 def _write_item(item: Attribute, put: Callable[[str, Any], None], message: Callable[[str], Any]) -> None:
-    """Write an attribute or an item of one: plain ones by `put`, others into a new `message`."""
     match item:
         case bool():
             put("b", item)
@@ -121,7 +120,6 @@ def constant_array(value: Value) -> np.ndarray[Any, Any] | None:
 
 
 def tensor_from_attribute(attribute: Attribute) -> Any:
-    """Return the array of a serialized tensor attribute (such as `Const`'s `value`); None for any other or damaged one."""
     if not isinstance(attribute, SerializedAttribute):
         return None
     tf = import_tensorflow()

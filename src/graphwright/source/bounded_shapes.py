@@ -193,7 +193,6 @@ class _Bounds:
             self.exact |= {tensor.ref()} if self._is_exact(op) else set()
 
     def _derived(self, op: Any, inputs: Sequence[Any], *, widest: bool = True) -> list[Shape]:
-        """Return the shapes by TensorFlow's rule, at each end of the intervals."""
         fixed = [self._fixed(op, k, tensor) for k, tensor in enumerate(inputs)]
         merged: list[Shape] = (_widest(op, inputs) if widest else None) or [None for _ in op.outputs]
         try:
@@ -296,7 +295,6 @@ class _Bounds:
     # Numbers
 
     def numbers_of(self, tensor: Any) -> Numbers | None:
-        """Return the least and largest values of a few whole numbers that are computed from constants and sizes only."""
         if not tensor.dtype.is_integer:
             return None
         if tensor.ref() not in self.known:
@@ -403,7 +401,6 @@ def _sizes_of(tensor: Any, largest: Any) -> Numbers | None:
 
 
 def largest(shapes: Sequence[Shape]) -> Shape:
-    """Return the largest size in each dimension, None where one is open; None where the ranks differ."""
     known = [shape for shape in shapes if shape is not None]
     if not known or len(known) < len(shapes) or len(set(map(len, known))) > 1:
         return None

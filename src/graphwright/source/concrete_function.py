@@ -76,7 +76,6 @@ def plain_name(name: str) -> str:
 
 
 def set_ends(graph: Graph, func_graph: Any) -> None:
-    """Set the inputs and outputs of a graph that was read from a function."""
     graph.inputs = [graph.value(t.name) for t in func_graph.inputs]
     graph.outputs = [graph.value(t.name) for t in func_graph.outputs]
     graph.control_outputs = [graph[op.name] for op in func_graph.control_outputs]
@@ -97,7 +96,6 @@ def set_variables(graph: Graph, func_graph: Any, captures: Sequence[Any]) -> Non
 
 
 def variable_of(variable: Any) -> Variable:
-    """Describe a variable of TensorFlow or Keras."""
     name = str(getattr(variable, "path", None) or variable.name).removesuffix(":0")
     return Variable(name, *types_of(variable.shape, variable.dtype), bool(variable.trainable))
 
@@ -198,7 +196,6 @@ def to_concrete_function(graph: Graph, binding: Binding, *, jit_compile: bool = 
 
 
 def meets_other_processes(function: Any) -> bool:
-    """Return whether it takes part in collectives with other processes, which must run it as often."""
     return bool(process_among_others(function))
 
 
@@ -239,7 +236,6 @@ def sparse_sizes(function: Any) -> tuple[dict[int, tuple[int, ...]], dict[int, l
 
 
 def argument_shapes(function: Any) -> list[Shape]:
-    """Return the shapes of the flat arguments, without captures."""
     shapes = [shape_of(t) for t in arguments_of(function)]
     if None not in shapes:
         return shapes
@@ -252,12 +248,10 @@ def argument_shapes(function: Any) -> list[Shape]:
 
 
 def argument_names(function: Any) -> tuple[str, ...]:
-    """Return the names of the flat arguments, without captures."""
     tensors = arguments_of(function)
     names = [given_name(t.op) or t.name.split(":")[0] for t in tensors]
     return tuple(name if names.count(name) == 1 else t.name.split(":")[0] for name, t in zip(names, tensors, strict=True))
 
 
 def arguments_of(function: Any) -> list[Any]:
-    """Return the inner tensors of the flat arguments, without captures."""
     return function.inputs[: len(function.inputs) - len(captures_of(function))]

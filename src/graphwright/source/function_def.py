@@ -20,7 +20,6 @@ from graphwright.source.write_nodes import follow_shapes, follow_values, write_n
 
 
 def is_template(function: Function) -> bool:
-    """Return whether the function is kept unread, because its types follow from each call."""
     return len(function.body) == 0 and bool(function.definition) and bool(parsed(function).node_def)
 
 
@@ -71,7 +70,6 @@ def read_function(definition: Any, types: OpTypes, *, file_order: bool) -> Funct
 
 
 def write_function(function: Function, definition: Any) -> None:
-    """Write a function into a `FunctionDef` from its body; the rest comes from the definition that was read."""
     body = function.body
     definition.ParseFromString(function.definition)
     signature = definition.signature
@@ -126,7 +124,6 @@ def _result_names(definition: Any, places: Sequence[str], producers: Sequence[st
 
 
 def argument_name(name: str) -> str:
-    """Convert a name to the form of arguments and results of functions."""
     text = "".join(c if c.isalnum() and c.isascii() else "_" for c in name.lower()).strip("_") or "value"
     return text if text[0].isalpha() else f"value_{text}"
 

@@ -41,7 +41,6 @@ def from_graph_def(graph_def: Any, *, name: str = "", file_order: bool = False) 
 
 
 def nodes_of(graph_def: Any) -> Iterator[Any]:
-    """Yield the nodes of a `GraphDef` and of its functions."""
     yield from graph_def.node
     for function in graph_def.library.function:
         yield from function.node_def

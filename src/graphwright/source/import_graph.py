@@ -78,7 +78,6 @@ def infer_body_shapes(body: Graph, arguments: Sequence[Argument]) -> dict[Value,
 
 
 def _known_inside(body: Graph) -> Known:
-    """Return the sizes in the body of a function that depend on data and are known from elsewhere."""
     nodes = {value.producer for value in body.at_most} - {value.producer for value in body.inputs}
     return Known(sizes={node.name: [value.shape for value in node.outputs] for node in nodes})
 
@@ -90,7 +89,6 @@ def _note_bounds(graph: Graph, inferred: Bounded) -> None:
 
 
 def _inferred(graph: Graph, arguments: Sequence[Argument], *, bounded: Known | None) -> Bounded:
-    """Import the graph with stand-ins for its inputs; raise `ValueError` where TensorFlow refuses the shapes."""
     tf = import_tensorflow()
     inputs = {value.producer for value in graph.inputs}
     func_graph = private_tensorflow.new_func_graph(graph.name or "graph")

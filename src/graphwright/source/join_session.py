@@ -38,12 +38,10 @@ def rename_saved_keys(graph: Graph, key_of: Callable[[str], str], *, rename_obje
 
 
 def saves_objects(graph: Graph) -> bool:
-    """Return whether the saver of the graph saves the object graph."""
     return bool(_whole_savers(graph)) and any(OBJECT_GRAPH in (_texts(node.inputs[1]) or ()) for _, node in _savers(graph))
 
 
 def set_saved_objects(graph: Graph, serialized: bytes) -> None:
-    """Replace the object graph in ops that save it."""
     for body, node in _savers(graph):
         for k, name in enumerate(_texts(node.inputs[1]) or ()):
             if name != OBJECT_GRAPH or 3 + k >= len(node.inputs):
@@ -150,7 +148,6 @@ def join_initializers(graph: Graph, more: Iterable[Node] = ()) -> None:
 
 
 def drop_doubled_node_signatures(graph: Graph) -> None:
-    """Keep the first of several signatures that name nodes under the same key."""
     first: dict[str, NamedRefs] = {}
     for item in items_of(graph, NODE_SIGNATURES):
         first.setdefault(_signature_key(item), item)

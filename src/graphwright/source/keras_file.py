@@ -63,7 +63,6 @@ def read_keras_file(path: Path, *, compiled: bool) -> Any:
 
 
 def check_keras_archive(path: Path) -> None:
-    """Refuse an archive that would fill the disk or write outside of its folder."""
     try:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()

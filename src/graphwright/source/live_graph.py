@@ -25,7 +25,6 @@ _PLACES = frozenset({"_class", "_output_shapes"})  # of the original alone: its 
 
 
 def needed_operations(operations: Iterable[Any]) -> dict[Any, None]:
-    """Return the operations and everything that they need, through data and control edges."""
     return dict.fromkeys(reached(operations, lambda operation: (*(t.op for t in operation.inputs), *operation.control_inputs)))
 
 
@@ -119,7 +118,6 @@ def write_live_graph(
 
 @contextmanager
 def outside_scopes(live: Any) -> Generator[None]:
-    """Leave the caller's name scopes, devices and control dependencies."""
     with ExitStack() as stack:
         stack.enter_context(live.control_dependencies(None))
         stack.enter_context(live.device(None))
@@ -129,7 +127,6 @@ def outside_scopes(live: Any) -> Generator[None]:
 
 
 def _create(live: Any, node: Node, template: Any, tensors: Mapping[Value, Any], operations: Mapping[Node, Any]) -> Any:
-    """Create an operation with the attributes of the template where it has the same type."""
     tf = import_tensorflow()
     attributes: dict[str, Any] = {}
     if template.type == node.op_type:
@@ -163,7 +160,6 @@ def _hold(live: Any, gate: Node, solid: bool, tensors: Mapping[Value, Any], cond
 
 
 def follow(operation: Any, tensors: Sequence[Any], waits: Sequence[Any]) -> None:
-    """Change the inputs of an operation to these tensors, and its control inputs to these operations."""
     for k, (old, new) in enumerate(zip(list(operation.inputs), tensors, strict=True)):
         if new is not old:
             private.set_input(operation, k, new)

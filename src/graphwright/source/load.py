@@ -153,7 +153,6 @@ def _load_keras_model(model: Any) -> Graph:
 
 
 def _load_saved(save: Callable[[Path], None], name: str, failure: str, remedy: str, code: ErrorCode | None = None) -> Graph:
-    """Read the SavedModel that `save` makes in a folder which lives as long as the graph."""
     keep = TemporaryFolder()
     folder = keep.path / re.sub(r"[^\w-]", "_", name)  # the name may come from a file, and must not lead out of the folder
     try:

@@ -256,19 +256,16 @@ def _with_snapshot(item: NamedRefs) -> NamedRefs:
 
 
 def items_of(graph: Graph, key: str) -> list[Any]:
-    """Return the items of a collection; none where there is no such collection."""
     return list(graph.collections[key].items) if key in graph.collections else []
 
 
 def is_whole(item: NamedRefs, kind: Any) -> bool:
-    """Return whether each node that the saver named still exists."""
     message = parsed(kind, item.serialized, "a saver")
     names = [message.filename_tensor_name, message.save_tensor_name, message.restore_op_name]
     return len(item.refs) >= sum(bool(name) for name in names)
 
 
 def check_asset_path(filename: str) -> None:
-    """Refuse the path of an asset that would leave the folder of assets."""
     if not filename or leaves_folder(filename) or "\0" in filename:
         raise FileFormatError(
             f"the path {filename!r} of an asset leaves the folder of the SavedModel",

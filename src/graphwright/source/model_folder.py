@@ -76,7 +76,6 @@ def check_target(path: str | PathLike[str], *, overwrite: bool = False) -> None:
 
 
 def is_graph_file(target: Path) -> bool:
-    """Return whether a path names the file of a graph, instead of the folder of a SavedModel."""
     return target.suffix in (".pb", ".pbtxt")
 
 

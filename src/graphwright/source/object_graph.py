@@ -32,7 +32,6 @@ _EXPORT_LIST = "_all_variables"
 
 
 def check_object_graph(meta_graph: Any, folder: Path) -> None:
-    """Raise `FileFormatError` for an object graph that names a missing function, object or asset."""
     if not meta_graph.HasField("object_graph_def"):
         return
     objects = meta_graph.object_graph_def
@@ -95,7 +94,6 @@ def exported_twins(objects: Any) -> dict[int, int]:
 
 
 def nodes_named_by_objects(package: Package) -> dict[str, set[str]]:
-    """Return the names of nodes that objects of the SavedModel name, by function, "" for the main graph."""
     names: dict[str, set[str]] = {}
     for held in package.parsed().meta_graphs[package.meta_graph].object_graph_def.nodes if package.has_files else ():
         kind = held.WhichOneof("kind")
@@ -220,7 +218,6 @@ def _update_function(function: Function, saved: Any, package: Package) -> None:
 
 
 def forget_function(objects: Any, name: str) -> None:
-    """Remove a function from everything that names it."""
     del objects.concrete_functions[name]
     for node in objects.nodes:
         if name in called_by(node):
@@ -233,19 +230,16 @@ def forget_function(objects: Any, name: str) -> None:
 
 
 def make_plain(node: Any) -> None:
-    """Replace an object by one without behavior, so that the numbers of the others hold."""
     make_user_object(node, "_generic_user_object")
 
 
 def make_user_object(node: Any, identifier: str) -> None:
-    """Replace an object by one of a kind that TensorFlow knows, without children."""
     node.Clear()
     node.user_object.identifier = identifier
     node.user_object.version.producer = node.user_object.version.min_consumer = 1
 
 
 def _update_function_specs(objects: Any) -> None:
-    """Update the `input_signature` of each `tf.function` with one trace."""
     for node in objects.nodes:
         kind = node.WhichOneof("kind")
         if kind != "function" or len(node.function.concrete_functions) != 1:
@@ -278,7 +272,6 @@ def signature_map_of(objects: Any) -> int | None:
 
 
 def add_signature_map(objects: Any) -> int:
-    """Add an object for signatures below the root; return its number."""
     objects.nodes[0].children.add(node_id=len(objects.nodes), local_name="signatures")
     make_user_object(objects.nodes.add(), "signature_map")
     return len(objects.nodes) - 1

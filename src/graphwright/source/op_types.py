@@ -128,7 +128,6 @@ def _reference_type(attribute: Attribute | None) -> DType | None:
 
 
 def is_stateful(op_type: str) -> bool | None:
-    """Return whether the registry calls the op type stateful; None when it is not registered."""
     definition = op_definition(op_type)
     return None if definition is None else bool(definition.is_stateful)
 

@@ -49,12 +49,10 @@ class Package:
 
     @property
     def is_live(self) -> bool:
-        """Whether the variables belong to a live function instead of lying in files."""
         return self.keep_function is not None
 
     @property
     def has_files(self) -> bool:
-        """Whether the graph comes from a SavedModel."""
         return bool(self.saved_model)
 
     def line_of(self) -> Callable[[str], str]:
@@ -63,7 +61,6 @@ class Package:
         return (lambda _: "") if asked is None else innermost_line(asked)
 
     def parsed(self) -> Any:
-        """Return the `SavedModel`; an empty one for other origins."""
         return message_class("protobuf.saved_model", "SavedModel").FromString(self.saved_model)
 
     def functions_of_state(self) -> set[str]:
@@ -99,7 +96,6 @@ def rename_in_graph_rest(graph_rest: bytes, new_of: Mapping[str, str]) -> bytes:
 
 
 def rename_in_saved_model(saved_model: bytes, meta_graph: int, new_of: Mapping[str, str]) -> bytes:
-    """Rename functions in the object graph and aliases of one MetaGraph."""
     if not saved_model:
         return saved_model
     message: Any = message_class("protobuf.saved_model", "SavedModel").FromString(saved_model)
@@ -122,7 +118,6 @@ def rename_called(node: Any, new_of: Mapping[str, str]) -> None:
 
 
 def called_by(node: Any) -> Sequence[str]:
-    """Return the functions that an object of a SavedModel calls."""
     kind = node.WhichOneof("kind")
     if kind == "bare_concrete_function":
         return (node.bare_concrete_function.concrete_function_name,)

@@ -174,7 +174,6 @@ def _output_types(dtypes: Sequence[DType], attrs: Mapping[str, Attribute], op_ty
 
 
 def extra_of(node_def: Any) -> bytes:
-    """The fields that the IR does not model, serialized."""
     if not (node_def.HasField("experimental_debug_info") or node_def.HasField("experimental_type")):
         return b""
     rest = type(node_def)()

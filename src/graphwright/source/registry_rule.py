@@ -26,7 +26,6 @@ class RegistryRule:
     """Knows the registered ops, the functions of the graph's library, and the ops that the graph holds already."""
 
     def check_name(self, graph: Graph, name: str) -> None:
-        """Refuse a name that TensorFlow does not accept; in the body of a function it may start with `_`."""
         function = graph.functions.get(graph.name)
         if not _NODE_NAME.fullmatch(name.lstrip("_") if function is not None and function.body is graph else name):
             clean = re.sub(r"[^A-Za-z0-9_./-]", "_", name).lstrip("_/-") or "node"
@@ -38,7 +37,6 @@ class RegistryRule:
             )
 
     def check_op(self, graph: Graph, op_type: str, name: str) -> None:
-        """Refuse an op type that is neither registered, nor a function of the library, nor the type of another node."""
         if op_definition(op_type) is None and op_type not in graph.functions and all(node.op_type != op_type for node in graph):
             raise GraphError(
                 f"there is no op {op_type!r}",

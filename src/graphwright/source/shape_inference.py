@@ -98,7 +98,6 @@ def _behind_shapes(nodes: Sequence[Node]) -> set[Node]:
 
 
 def _is_reference(value: Value) -> bool:
-    """Return whether the value is a reference to a variable of TF1, which no placeholder can replace."""
     definition = op_definition(value.producer.op_type)
     return definition is not None and any(argument.is_ref for argument in definition.output_arg)
 

@@ -116,7 +116,6 @@ def _without_barrier(value: Value) -> Value:
 
 
 def _crossing(graph: Graph, first: AbstractSet[Node], second: AbstractSet[Node], gradients: Sequence[Value]) -> list[Value]:
-    """Return the values that the first part makes and the second reads or returns."""
     returned = set(gradients)
     return [
         value
@@ -130,7 +129,6 @@ def _crossing(graph: Graph, first: AbstractSet[Node], second: AbstractSet[Node],
 def _cut(
     graph: Graph, first: AbstractSet[Node], second: AbstractSet[Node], crossing: Sequence[Value], gradients: Sequence[Value]
 ) -> tuple[list[Value], list[Value]]:
-    """Make the second part read placeholders, and wait for nothing in the first."""
     stands_for: dict[Value, Value] = {}
     for k, value in enumerate(crossing):
         stands_for[value] = add_placeholder(graph, f"residual_{k}", value.dtype, value.shape)
@@ -144,7 +142,6 @@ def _cut(
 
 
 def _constants(graph: Graph, second: AbstractSet[Node], gradients: Sequence[Value]) -> set[Node]:
-    """Return the constants that the second part reads or returns, which then wait for nothing."""
     read = (*gradients, *(value for node in second for value in node.inputs))
     constants = {value.producer for value in read if is_constant(value.producer)}
     for node in constants:

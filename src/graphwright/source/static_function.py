@@ -68,7 +68,6 @@ def static_function(graph: Graph, key: str = "", fetches: Fetches | None = None,
 
 
 def check_has_values(function: Any, name: str) -> None:
-    """Raise where a function of a graph with variables, which have no values, is to be called."""
     if function.graph.variables:
         raise UnsupportedError(
             "a graph with variables has no values to run with",
@@ -129,7 +128,6 @@ def _forget_large_values(graph: Graph) -> None:
 
 
 def default_signature(graph: Graph, where: str) -> str:
-    """Return the key of the default signature of a SavedModel, or of its only one."""
     keys = [key for key, signature in graph.signatures.items() if signature.outputs and not key.startswith("__")]
     if "serving_default" not in keys and len(keys) != 1:
         raise FileFormatError(
@@ -180,7 +178,6 @@ class _Variables:
         self._made: dict[str, Any] = {}
 
     def behind(self, value: Value) -> Any:
-        """Return the capture for this value: a handle, or a constant."""
         if value in self._keys:
             return self._variable(value).handle
         tf = import_tensorflow()

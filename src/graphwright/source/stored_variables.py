@@ -66,7 +66,6 @@ def stored_variables(graph: Graph) -> tuple[list[StoredVariable], dict[Value, st
 
 
 def of_node(node: Node) -> StoredVariable:
-    """Return the variable that a node makes."""
     dtype, shape = node.attrs.get("dtype"), node.attrs.get("shape")
     key = variable_key(node.outputs[0])
     name = key.split(":", 2)[2]

@@ -14,7 +14,6 @@ from graphwright.ir.garbage_collection import garbage_collection_paused
 
 
 def import_tensorflow() -> Any:
-    """Return the `tensorflow` module; raise `MissingDependencyError` where it is not installed."""
     try:
         return importlib.import_module("tensorflow")
     except ModuleNotFoundError as error:
@@ -66,6 +65,5 @@ def start_quietly() -> None:
 
 
 def import_keras() -> Any:
-    """Return the `keras` module, which TensorFlow installs."""
     import_tensorflow()
     return importlib.import_module("keras")

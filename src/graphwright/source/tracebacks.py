@@ -94,7 +94,6 @@ def scopes(name: str) -> Iterator[str]:
 
 
 def _folders() -> tuple[str, ...]:
-    """Return the folders of the libraries that make operations for the user."""
     modules = [sys.modules[name] for name in _LIBRARIES if name in sys.modules]
     files = [Path(str(module.__file__)).parent for module in modules if getattr(module, "__file__", None)]
     return (*(f"{folder}/" for folder in files), "<frozen ")

@@ -117,7 +117,6 @@ def copy_graph(graph: Graph) -> CloneResult:
 
 
 def copied_package(package: object | None, value_of: Mapping[Value, Value]) -> object | None:
-    """Copy `Graph.package`, with values replaced by their copies."""
     if package is None or not is_dataclass(package) or isinstance(package, type):
         return package
     changed: dict[str, Any] = {}

@@ -122,7 +122,6 @@ class _Effects:
         return first
 
     def late_results(self) -> frozenset[int]:
-        """Return the results that do not depend on all nodes that change something."""
         if not self.changing:
             return frozenset()
         feeds: dict[Node, int] = {}  # node -> the results that depend on it, as bits
@@ -147,7 +146,6 @@ def _inside_of_tf1(nodes: Sequence[Node]) -> set[Node]:
 
 
 def _outside(nodes: dict[Node, None], inside: set[Node]) -> dict[Node, None]:
-    """Replace nodes inside TF1 control flow by the nodes that leave it."""
     outside = {node: None for node in nodes if node not in inside}
     if len(outside) != len(nodes):
         outside.update((after, None) for node in inside for after in consumers_of(node) if after not in inside)
@@ -186,7 +184,6 @@ def _body_of(call: Node) -> Graph:
 
 
 def _check_argument(function: Function, index: int) -> None:
-    """Refuse an argument of the body whose node does something else too, or that a signature of the body feeds."""
     value = function.body.inputs[index]
     node = value.producer
     if node.inputs or node.control_inputs or len(node.outputs) != 1:

@@ -110,7 +110,6 @@ def _add_reader(
     output_types: Sequence[tuple[Any, Any]] | None,
     device: str | None,
 ) -> Node:
-    """Add a node whose first output can replace the value, by default with a name and device like those of `beside`."""
     if output_types is None and graph.op_rule is None:
         output_types = [(value.dtype, value.last_shape)]
     name = graph.unique_name(name or f"{beside.name}/{op_type}")

@@ -38,7 +38,6 @@ def unique_function_name(graph: Graph, name: str) -> str:
 
 
 def remove_function(graph: Graph, name: str) -> None:
-    """Remove a function that nothing names, else raise `GraphError`."""
     _function(graph, name)
     callers = [node for node in call_sites(graph, name) if node.graph is not graph.functions[name].body]
     if callers:
@@ -112,7 +111,6 @@ def import_functions(source: Graph, target: Graph, nodes: Iterable[Node]) -> dic
 
 
 def copy_functions(source: Graph, target: Graph, names: Iterable[str]) -> tuple[dict[str, str], list[CloneResult]]:
-    """Copy functions, with all that they name among `names`; return new names, and the copies of each body."""
     names = list(names)
     same = {name for name in names if name in target.functions and _is_same(source.functions[name], target.functions[name])}
     # What names a function that must be renamed is not the same either.

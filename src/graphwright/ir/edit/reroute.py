@@ -90,7 +90,6 @@ def reroute_control(
 
 
 def set_control_inputs(graph: Graph, node: Node, controls: Iterable[Node]) -> None:
-    """Make the node wait for exactly these nodes, in this order."""
     new_controls = dict.fromkeys(controls)
     for control in (node, *new_controls):
         graph.check_owned(control, node.name)

@@ -49,7 +49,6 @@ def is_control_flow(node: Node) -> bool:
 
 
 def is_call(node: Node, graph: Graph) -> bool:
-    """Return whether the node calls a function of the library and can be inlined."""
     return node.op_type in CALL_TYPES or node.op_type in graph.functions
 
 
@@ -71,7 +70,6 @@ def is_back_edge(value: Value, reader: Node) -> bool:
 
 
 def runs_over_data(node: Node) -> bool:
-    """Return whether it maps, filters or reduces a data set with functions."""
     return "Dataset" in node.op_type and bool(called_functions(node))
 
 
@@ -87,5 +85,4 @@ def called_functions(node: Node, *attributes: str) -> tuple[str, ...]:
 
 
 def function_at(node: Node, attribute: str, graph: Graph) -> Function | None:
-    """Return the function of the library that an attribute names, or None."""
     return next((graph.functions[name] for name in called_functions(node, attribute) if name in graph.functions), None)

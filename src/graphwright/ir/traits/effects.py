@@ -56,12 +56,10 @@ makes_counter = of_type({"StatelessRandomGetKeyCounter"})
 
 
 def is_collective(node: Node) -> bool:
-    """Return whether the node waits for its counterparts on other devices."""
     return node.op_type.startswith(_COLLECTIVES) and node.op_type not in _NO_EXCHANGE
 
 
 def takes_from_stream(node: Node) -> bool:
-    """Return whether it takes data from an input pipeline, a queue or a reader."""
     return node.op_type.startswith(_TAKES_FROM_STREAM)
 
 

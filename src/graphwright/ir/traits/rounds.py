@@ -43,7 +43,6 @@ def asks_for_element_shape(node: Node) -> bool:
 
 
 def keeps_length(node: Node) -> bool:
-    """Return whether its list has as many elements as the list in its first input."""
     return node.op_type in ("AddN", "ZerosLike") or (
         node.op_type == "TensorListSetItem" and not node.attrs.get("resize_if_index_out_of_bounds")
     )

@@ -69,7 +69,6 @@ only_orders = of_type({"NoOp"})
 
 
 def is_few_integers(value: Value) -> bool:
-    """Return whether it may be a shape, or a size in one."""
     return value.dtype.name in ("int32", "int64") and value.nbytes is not None and value.nbytes <= _FEW_BYTES
 
 
@@ -80,7 +79,6 @@ def index_behind(value: Value) -> int:
 
 
 def input_behind(value: Value) -> Value:
-    """Return the input that is forwarded as this output."""
     return value.producer.inputs[index_behind(value)]
 
 

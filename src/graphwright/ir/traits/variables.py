@@ -44,7 +44,6 @@ is_read = of_type({"ReadVariableOp"})
 
 
 def resource_of(value: Value) -> Value:
-    """Return the resource behind a resource value, through Identity and loops."""
     return origin(value, IDENTITIES | LOOPS)
 
 
@@ -115,7 +114,6 @@ def updates_whole_value(node: Node) -> bool:
 
 
 def adds_to_variable(node: Node) -> bool:
-    """Return whether it adds to a variable, or to rows of it: such writes commute."""
     return node.op_type.removeprefix("Resource").startswith(_ADDS_TO_VARIABLE)
 
 
