@@ -33,11 +33,6 @@ def added_losses(layer: Any) -> list[Any]:
     return [loss for part in layer._flatten_layers() for loss in part._get_own_losses()]
 
 
-def layer_module(layer: Any) -> str:
-    """Return the module of a layer's class below Keras's own layers, such as `core.dense`; empty for other classes."""
-    return type(layer).__module__.partition("keras.src.layers.")[2]
-
-
 def input_structure(model: Any) -> Any:
     """Return the symbolic inputs in the structure of the model's argument; flat where Keras knows none."""
     return getattr(model, "_inputs_struct", model.inputs)
