@@ -18,7 +18,7 @@ from graphwright.ir.traits.values import ARGUMENTS, IDENTITIES, is_constant, onl
 from graphwright.ir.traits.variables import reads_resource
 from graphwright.ir.walk import backward_reachable
 from graphwright.source.attributes import shape_of
-from graphwright.source.graph_def import from_graph_def, to_graph_def
+from graphwright.source.graph_def import from_graph_def, run_graph_def, to_graph_def
 from graphwright.source.private_tensorflow import captures_of
 from graphwright.source.rebuild import given_name, is_jit_compiled, rebuild_concrete_function, variable_behind
 from graphwright.source.tensorflow_import import import_tensorflow
@@ -160,20 +160,9 @@ def evaluate_constants(graph: Graph) -> Callable[[Sequence[Value]], list[np.ndar
     """Return a function that computes values that depend only on constants, with TensorFlow's CPU kernels."""
 
     def evaluate(values: Sequence[Value]) -> list[np.ndarray[Any, Any]]:
-        tf = import_tensorflow()
         needed = backward_reachable(v.producer for v in values)
         graph_def = to_graph_def(graph, keep=lambda node: node in needed, library=False)
-        for node_def in graph_def.node:
-            node_def.device = ""
-            node_def.attr.pop("_class", None)  # it may name a node that is not among them
-        constants: Any = tf.Graph()
-        with constants.as_default():
-            tf.graph_util.import_graph_def(graph_def, name="")
-        config: Any = tf.compat.v1.ConfigProto(device_count={"GPU": 0})
-        config.graph_options.rewrite_options.disable_meta_optimizer = True  # it goes along a chain by recursion, until the stack ends
-        config.graph_options.optimizer_options.opt_level = -1
-        with tf.compat.v1.Session(graph=constants, config=config) as session:
-            return list(session.run([v.name for v in values]))
+        return run_graph_def(graph_def, [v.name for v in values])
 
     return evaluate
 

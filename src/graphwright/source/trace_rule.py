@@ -9,7 +9,7 @@ from graphwright.errors import ArgumentError, first_line
 from graphwright.ir.dtypes import DType, Shape
 from graphwright.ir.graph import Graph
 from graphwright.source.attributes import shape_of
-from graphwright.source.graph_def import from_graph_def, to_graph_def
+from graphwright.source.graph_def import from_graph_def, run_graph_def, to_graph_def
 from graphwright.source.tensorflow_import import import_tensorflow
 
 
@@ -51,18 +51,8 @@ def trace_side(function: Callable[..., Any], arguments: Mapping[str, tuple[DType
 def run_side(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
     """Run a graph on the CPU without Grappler; raise `ArgumentError` where a kernel or shape rule refuses the values."""
     tf = import_tensorflow()
-    graph_def = to_graph_def(graph)
-    for node in graph_def.node:
-        node.device = ""
-        node.attr.pop("_class", None)
-    imported: Any = tf.Graph()
-    config: Any = tf.compat.v1.ConfigProto(device_count={"GPU": 0})
-    config.graph_options.rewrite_options.disable_meta_optimizer = True
     feeds = {value.name: array for value, array in zip(graph.inputs, arrays, strict=True)}
     try:
-        with imported.as_default():
-            tf.graph_util.import_graph_def(graph_def, name="")
-        with tf.compat.v1.Session(graph=imported, config=config) as session:
-            return list(session.run([value.name for value in graph.outputs], feeds))
+        return run_graph_def(to_graph_def(graph), [value.name for value in graph.outputs], feeds)
     except (tf.errors.OpError, ValueError, TypeError) as error:
         raise ArgumentError(first_line(error)) from error
