@@ -31,23 +31,23 @@ class ErrorCode(StrEnum):
     """The kind of mistake that an error reports, for programs that react to it."""
 
     OPEN_INPUT = "open_input"
-    """The size of an input is not known; `item` names the input where it is one."""
+    """The size of an input is unknown; `item` names the input if there is one."""
     UNKNOWN_INPUT = "unknown_input"
-    """Something was fed that the step does not have; `item` names it."""
+    """An input was fed that the step does not have; `item` names it."""
     OPEN_BATCH = "open_batch"
-    """The batch size of a model is not known; `item` names an input that has it."""
+    """The batch size of a model is unknown; `item` names an input that has it."""
     FIXED_BATCH = "fixed_batch"
-    """The batch size has to be open, and is not."""
+    """The batch size must be open, but is fixed."""
     UNKNOWN_SIZE = "unknown_size"
-    """The size of a value inside the graph is not known."""
+    """The size of a value inside the graph is unknown."""
     UNKNOWN_ROUNDS = "unknown_rounds"
-    """How often a loop runs is not known, and the figure depends on it; `item` is empty, `where` names the loop."""
+    """The trip count of a loop is unknown, and the figure depends on it; `where` names the loop."""
     UNKNOWN_DTYPE = "unknown_dtype"
-    """The dtype of an input may have been guessed wrong; `item` names the input where it is one."""
+    """The dtype of an input may have been guessed wrong; `item` names the input if there is one."""
     UNTRUSTED = "untrusted"
-    """What a file holds would run, and nobody said that it may."""
+    """The contents of a file would run, and the file is not trusted."""
     EXISTS = "exists"
-    """There is something already where a file would be written."""
+    """The path of a new file exists already."""
     OUT_OF_MEMORY = "out_of_memory"
     """A process needed more memory than there is."""
 
@@ -100,8 +100,8 @@ class GraphwrightError(Exception):
         return ", ".join(([named] if self.argument else []) + list(self.places))
 
     def __str__(self) -> str:
-        told = (("where", self.where), ("likely cause", self.cause), ("remedy", self.remedy))
-        return "\n".join([self.what, *(f"  {label}: {text}" for label, text in told if text)])
+        parts = (("where", self.where), ("likely cause", self.cause), ("remedy", self.remedy))
+        return "\n".join([self.what, *(f"  {label}: {text}" for label, text in parts if text)])
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), self.args, self.__dict__

@@ -121,7 +121,7 @@ def filler(value: Value) -> Node:
 
 
 def add_constant(graph: Graph, name: str, array: Array, *, dtype: DType | None = None, device: str = "") -> Value:
-    """Add a `Const` node; its name gets a suffix where it is taken. `dtype` is that of `tensor_attribute`."""
+    """Add a `Const` node; its name gets a suffix where it is taken. `dtype` is an argument of `tensor_attribute`."""
     attribute = tensor_attribute(array, dtype)
     dtype = dtype or DTYPES[str(array.dtype)]
     attrs: dict[str, Attribute] = {"dtype": dtype, "value": attribute}
@@ -136,7 +136,7 @@ def told_shapes(node: Node) -> list[Array] | None:
     variables = [node.graph.variables.get(resource_of(v)) for v in node.inputs]
     if reads_resource(node) and variables[0] is None:
         return None
-    at_most = node.graph.at_most  # a shape that may be smaller when the step runs is nothing that can be told
+    at_most = node.graph.at_most  # a shape that may be smaller at run time is unknown
     shapes = [variable.shape if variable else at_most.get(v, v.shape) for variable, v in zip(variables, node.inputs, strict=True)]
     if any(shape is None or None in shape for shape in shapes):
         return None
@@ -145,7 +145,7 @@ def told_shapes(node: Node) -> list[Array] | None:
 
 
 _TOLD: Mapping[str, Callable[[Any], Any]] = {"Size": math.prod, "Rank": len}
-"""What is told of a shape where it is not the shape itself."""
+"""Ops that return a number computed from a shape."""
 
 
 def _rounded_bits(array: Array) -> Array:
@@ -176,7 +176,7 @@ def _decode(data: bytes) -> Array | None:
         return None
     stored = np.dtype(np.uint16 if name == "bfloat16" else name)
     flat = np.frombuffer(content, stored) if content else _from_lists(items, stored, name)
-    if not content and flat.size < (count := int(np.prod(shape, dtype=np.int64))):  # the last item stands for all that follow
+    if not content and flat.size < (count := int(np.prod(shape, dtype=np.int64))):  # the last item is repeated
         last = flat[-1:] if flat.size else np.zeros(1, stored)
         missing = np.broadcast_to(last, (count - flat.size,))
         flat = missing if not flat.size else np.concatenate([flat, missing]) if flat.size > 1 else np.broadcast_to(last, (count,))

@@ -63,7 +63,7 @@ def dtype_from_number(number: int) -> DType:
 
 
 _PYTHON_NAMES: dict[Any, str] = {float: "float32", str: "string", bytes: "string", object: "string", "float": "float32", "str": "string"}
-"""What stands for another type than NumPy would take it for, as in TensorFlow."""
+"""Types and names that TensorFlow reads differently from NumPy."""
 
 
 def as_dtype(dtype: Any) -> DType:
@@ -211,7 +211,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of a graph besides its shapes, where sizes depend on data.
+    """Facts about a graph besides its shapes, where sizes depend on data.
 
     Attributes:
         sizes: the output shapes of nodes by name.

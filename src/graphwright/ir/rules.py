@@ -1,4 +1,4 @@
-"""What a graph asks about its ops and shapes. The answers need TensorFlow: `source.registry_rule` and `source.shape_inference`.
+"""Interfaces of the rules for ops and shapes, which need TensorFlow: `source.registry_rule` and `source.shape_inference`.
 
 A graph without rules takes whatever it is given, such as invented ops in tests and ops of a library that is not loaded.
 """

@@ -72,7 +72,7 @@ def walk_backward(
     stop_at: Iterable[Node | Value] = (),
     control: bool = False,
 ) -> list[Node]:
-    """Return the nodes that the seeds depend on; the arguments are those of `walk_forward`, but a value stands for its producer."""
+    """Return the nodes that the seeds depend on; arguments as in `walk_forward`, but a value means its producer."""
     start = dict.fromkeys(seed if isinstance(seed, Node) else seed.producer for seed in seeds)
     stop = frozenset(stop_at)
 

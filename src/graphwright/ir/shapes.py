@@ -4,7 +4,7 @@ Most edits change few shapes. So the rule is first asked about the edited nodes,
 Where an effect goes further, one question covers everything behind it in topological order: a rule with a high cost per call is called
 only a few times. Small integer tensors may hold dimensions, so their readers are asked again even if the tensor keeps its shape.
 
-The shapes of a call's results are those of the body of its function, which is edited as a graph of its own. `Library.edits` counts edits of
+The shapes of a call's results follow the body of its function, which is a separate graph. `Library.edits` counts edits of
 all graphs that share a library; when other graphs were edited, the calls are compared with the results of their functions.
 """
 

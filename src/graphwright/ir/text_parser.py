@@ -22,7 +22,7 @@ from graphwright.ir.signature import Collection, CollectionKind, NamedRefs, Sign
 from graphwright.ir.walk import cycle_among, producers_of
 
 NAME = r"[A-Za-z0-9_.][A-Za-z0-9_.\\/>-]*"
-"""What a name looks like that needs no quotes."""
+"""A name that needs no quotes."""
 
 Edge = tuple[str, int]
 """The name of a node and the index of its output."""

@@ -128,7 +128,7 @@ def tensor_from_attribute(attribute: Attribute) -> Any:
 
 
 def array_of(tensor: Any) -> np.ndarray[Any, Any] | None:
-    """Return the array of a `TensorProto`; None where its content does not fit, or one element stands for very many."""
+    """Return the array of a `TensorProto`; None where its content does not fit, or one element is repeated very often."""
     tf = import_tensorflow()
     try:
         sizes = [d.size for d in tensor.tensor_shape.dim]

@@ -39,7 +39,7 @@ _COUNTED = frozenset(
     "UnsortedSegmentMax UnsortedSegmentMin Conv2DBackpropInput Conv3DBackpropInputV2 DepthwiseConv2dNativeBackpropInput "
     "ResizeBilinear ResizeNearestNeighbor ResizeBicubic ResizeArea StridedSliceGrad".split()
 )
-"""Op types whose outputs grow with each number that they read, none of which is below zero; placed ones grow or shrink with it."""
+"""Op types whose outputs grow with each number that they read, which is never negative; placed ones grow or shrink with it."""
 _FINDS = frozenset(
     "Where Unique UniqueV2 UniqueWithCounts UniqueWithCountsV2 ListDiff DynamicPartition SparseAdd SparseFillEmptyRows Slice StridedSlice "
     "DenseToDenseSetOperation NonMaxSuppression NonMaxSuppressionV2 NonMaxSuppressionV3 NonMaxSuppressionV4 NonMaxSuppressionV5".split()
@@ -111,7 +111,7 @@ class _Bounds:
         self.functions = functions
         self.sizes: Mapping[str, Sequence[Shape]] = {}
         self.bounds = True
-        self.exact: set[Any] = set()  # those of the largest that have the same shape in every run
+        self.exact: set[Any] = set()  # tensors in `largest` with the same shape in every run
         self.largest: dict[Any, Any] = {}
         self.flat: dict[Any, Any] = {}  # as many elements, in a shape that is not known
         self.known: dict[Any, Numbers | None] = {}

@@ -26,7 +26,7 @@ from graphwright.source.tensorflow_import import import_tensorflow
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What a graph needs to become a callable again.
+    """The parts of a callable that its graph does not hold.
 
     Attributes:
         captures: tensors, and closures that return one at each call, in the order of the graph's last inputs; its first

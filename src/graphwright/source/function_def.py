@@ -1,6 +1,6 @@
-"""`FunctionDef` <-> a function of the library. What the IR does not model (names and attributes of the signature, names of results) is kept
-serialized, as `Function.definition`. A *template*, whose types follow from each call (gradients of TF1, for example), has no body in the
-IR.
+"""`FunctionDef` <-> a function of the library. Names and attributes of the signature and names of results, which the IR does not model,
+are kept serialized, as `Function.definition`. A *template*, whose types follow from each call (gradients of TF1, for example), has no
+body in the IR.
 """
 
 from collections.abc import Sequence

@@ -1,5 +1,5 @@
-"""`GraphDef` <-> `ir.Graph`, with its library of functions. What the IR does not model (debug info of nodes, signature and attributes of
-functions) is kept serialized, so that an unedited graph is written as it was read.
+"""`GraphDef` <-> `ir.Graph`, with its library of functions. Parts that the IR does not model (debug info of nodes, signature and
+attributes of functions) are kept serialized, so that an unedited graph is written as it was read.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

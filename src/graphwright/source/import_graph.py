@@ -21,7 +21,7 @@ from graphwright.source.tensorflow_import import import_tensorflow
 
 
 def infer_shapes(graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | None = None, *, bounded: Known | None = None) -> list[str]:
-    """Set the shape of every value from the shapes of the inputs, of which `feeds` replaces some by position.
+    """Set the shape of every value from the shapes of the inputs; `feeds` replaces some of these by position.
 
     With `bounded`, what is known of the graph, values that depend on data get their largest shape (`Graph.at_most`); the names of the nodes
     whose data determine a number of rows are returned. Raise `UnknownShapeError` where a feed does not fit the graph.

@@ -26,7 +26,7 @@ _INIT = "__saved_model_init_op"
 
 
 def rename_saved_keys(graph: Graph, key_of: Callable[[str], str], *, rename_objects: bool) -> None:
-    """Rename the keys in ops that save and restore, also in functions; with `rename_objects`, also that of a saved object graph."""
+    """Rename the keys in ops that save and restore, also in functions; with `rename_objects`, also the key of a saved object graph."""
     for body in bodies(graph):
         for node in body:
             if node.op_type not in ("SaveV2", "RestoreV2"):
@@ -82,7 +82,7 @@ def _set_text(node: Node, text: bytes) -> None:
         node.graph.set_attr(node, "value", tensor_to_attribute(text))
 
 
-# Ops that a session is told of
+# Savers and initializers
 
 
 def join_savers(graph: Graph) -> None:

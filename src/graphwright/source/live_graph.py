@@ -21,7 +21,7 @@ from graphwright.source.tensorflow_import import import_tensorflow
 
 _GIVEN = INPUTS | VARIABLES
 _NUMERIC = ("float", "bfloat", "complex", "bool", "int", "uint")
-_PLACES = frozenset({"_class", "_output_shapes"})  # of the original alone: its place is told by the device
+_PLACES = frozenset({"_class", "_output_shapes"})  # valid only for the original
 
 
 def needed_operations(operations: Iterable[Any]) -> dict[Any, None]:

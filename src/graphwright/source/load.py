@@ -43,7 +43,7 @@ def load(x: Any, *, tags: str | Iterable[str] | None = None) -> Graph:
 
     Args:
         x: a path: to a `GraphDef` in binary (`.pb`) or as text (`.pbtxt`), a `MetaGraphDef` (`.meta`), a SavedModel folder of TF1 or TF2, a
-            `.keras` or `.h5` file; nothing of it runs (but see `trust`). Or an object: a `GraphDef`, `MetaGraphDef`, `tf.Graph`,
+            `.keras` or `.h5` file; none of it runs (but see `trust`). Or an object: a `GraphDef`, `MetaGraphDef`, `tf.Graph`,
             `ConcreteFunction`, `tf.function` with one trace, Keras model, `tf.Module` that can be saved, or a `Graph`, which is returned.
         tags: of a MetaGraph of a SavedModel; by default its only one, or the one tagged `serve`.
 

@@ -1,4 +1,4 @@
-"""What a `MetaGraphDef` holds besides the graph: signatures, collections, the saver and asset files <-> the IR.
+"""Signatures, collections, saver and asset files of a `MetaGraphDef` <-> the IR.
 
 Three parts become collections, so that they follow edits and protect the nodes that they need:
 

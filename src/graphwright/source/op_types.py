@@ -64,7 +64,7 @@ class OpTypes:
 
 
 REGISTERED = OpTypes({})
-"""Answers for the registered ops alone."""
+"""Knows only the registered ops."""
 
 
 def _work_out(definition: Any, attrs: Mapping[str, Attribute], name: str, op_type: str) -> NodeTypes:

@@ -24,7 +24,8 @@ class TemporaryFolder:
 
 @dataclass(slots=True, eq=False)
 class Package:
-    """What is written back as it was read. `join.OpenPackage` can also be joined with another, `function_module.LivePackage` be saved.
+    """The parts of a file that are written back as they were read. `join.OpenPackage` can also be joined with another,
+    `function_module.LivePackage` be saved.
 
     Attributes:
         graph_rest: the `GraphDef` without nodes and functions (gradients of functions, debug info), serialized.

@@ -135,7 +135,7 @@ def _check_names(
                 )
     for tensor_name, count in Counter([*inputs, *captures]).items():
         if count > 1:
-            raise GraphError(f"{tensor_name!r} stands for {count} arguments or captures", remedy="give every argument its own placeholder")
+            raise GraphError(f"{tensor_name!r} is used for {count} arguments or captures", remedy="give every argument its own placeholder")
 
 
 def _state_shapes_of_reads(nodes: Iterable[Any], captures: Sequence[tuple[Any, str]]) -> None:

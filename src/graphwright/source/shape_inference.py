@@ -110,7 +110,7 @@ def _shape(tensor: Any, value: Value) -> Shape:
         return inferred
     functions = [node.graph.functions[name] for name in result_functions(node) if name in node.graph.functions]
     results = [f.body.outputs[value.index].shape for f in functions if value.index < len(f.body.outputs)]
-    if "body" in node.attrs:  # a loop that makes no round hands on what goes in
+    if "body" in node.attrs:  # a loop without rounds returns its inputs
         results.append(shape_of(tensor.op.inputs[value.index]))
     return inferred if not results or None in results else reduce(common_shape, results)
 

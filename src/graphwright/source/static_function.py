@@ -56,7 +56,7 @@ def static_function(graph: Graph, key: str = "", fetches: Fetches | None = None,
         inputs = list(signature.inputs.values())
         captured = variables.captured(graph, backward_reachable(value.producer for value in outputs))
         return variables.function(graph, inputs, outputs, captured, signature)
-    # Of a signature of TF2 the function that it calls is taken, as TensorFlow does: its names are those of the model.
+    # A signature of TF2 gives the function that it calls, as in TensorFlow: its names come from the model.
     body = graph.functions[callee(call)].body
     name = graph.name
     fed = set(signature.inputs.values())

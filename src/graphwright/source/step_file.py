@@ -137,7 +137,7 @@ class _ValueWriter:
             return entry
         entry["file"] = f"{number}.npy"
         array = np.asarray(value.numpy())
-        if array.dtype.isbuiltin != 1:  # a dtype that NumPy alone does not know
+        if array.dtype.isbuiltin != 1:  # a dtype that NumPy does not define
             array = array.view(f"u{array.dtype.itemsize}")
         path = self._directory / f"{number}.npy.new"
         with path.open("wb") as stream:

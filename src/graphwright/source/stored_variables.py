@@ -53,7 +53,7 @@ def stored_variables(graph: Graph) -> tuple[list[StoredVariable], dict[Value, st
         _add_captured(graph, package, variables, keys)
         if package.saved_model:
             _add_objects(graph, package, variables, keys)
-    # Keras leaves handles behind that no object stands for, and that nothing but their initializers reads.
+    # Keras leaves handles without objects, which only their initializers read.
     fetched = (value.producer for signature in graph.signatures.values() for value in signature.outputs.values())
     served = backward_reachable(fetched) if any(key.startswith(_OBJECT) for key in variables) else None
     for node in graph.nodes:

@@ -36,7 +36,7 @@ def creation_lines(function: Any) -> Callable[[str], tuple[tuple[str, int, str],
     """
     inner, tracing = _folders(), tuple(f"{_HERE}{room}/" for room in ("source", "step"))
     operations = {operation.name: operation for operation in getattr(function, "graph", function).get_operations()}
-    is_users: dict[str, bool | None] = {}  # None for those that trace
+    is_users: dict[str, bool | None] = {}  # None for files of graphwright that trace
 
     @cache
     def lines_of(name: str) -> tuple[tuple[str, int, str], ...]:

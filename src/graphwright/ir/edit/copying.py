@@ -17,7 +17,7 @@ class CloneResult:
     node_of: dict[Node, Node] = field(default_factory=dict[Node, Node])
     """Original -> copy."""
     value_of: dict[Value, Value] = field(default_factory=dict[Value, Value])
-    """Value of an original -> value of its copy; and each value of the input map -> what stands for it."""
+    """Value of an original -> value of its copy; and the entries of the input map."""
     functions: dict[str, str] = field(default_factory=dict[str, str])
     """Function that was copied along under another name -> its name in the other library."""
 

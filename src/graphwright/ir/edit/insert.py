@@ -30,7 +30,7 @@ def insert_before(
     Args:
         name: by default `<node>/<op_type>`; a suffix is added where it is taken.
         attrs, output_types: those of `Graph.add_node`; without a rule for ops, the default is one output like the input.
-        device: by default that of `node`.
+        device: by default the device of `node`.
 
     >>> from graphwright.ir.text import from_text
     >>> g = from_text('''

@@ -131,7 +131,7 @@ def replace_node(old: Node, new: Node, *, keep_name: bool = True) -> None:
             continue
         counterpart = new.outputs[k] if k < len(new.outputs) else None
         if counterpart is None:
-            raise GraphError(f"{new.name!r} has no output that could stand for {value.name}", where=f"node {new.name!r}")
+            raise GraphError(f"{new.name!r} has no output that could replace {value.name}", where=f"node {new.name!r}")
         if counterpart.dtype != value.dtype:
             raise GraphError(
                 f"{counterpart.name} has dtype {counterpart.dtype}, {value.name} {value.dtype}", remedy="insert a Cast behind the new node"

@@ -1,6 +1,7 @@
 """Marks of gradient nodes in TensorFlow: names of their scopes, and op types that exist only for gradients.
 
-A tape puts gradients under `gradient_tape/`, `tf.gradients` those of `x` under `x_grad/`. A name proves nothing: users may choose it too.
+A tape puts gradients under `gradient_tape/`, `tf.gradients` the gradients of `x` under `x_grad/`. A name proves nothing: users may choose
+it too.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _ADJOINTS = ("adj_x", "adj_y")
 
 
 def is_in_gradient_scope(node: Node) -> bool:
-    """Return whether its name, or that of a function that it calls and XLA compiles, is in a gradient scope."""
+    """Return whether its name, or the name of a compiled function that it calls, is in a gradient scope."""
     return _SCOPE.search(node.name) is not None or _calls_gradient(node)
 
 

@@ -1,4 +1,4 @@
-"""Ops that stand for values from outside, and ops that forward a value.
+"""Ops for values from outside, and ops that forward a value.
 
 A *view* shares the storage of its input: nothing is copied.
 """
