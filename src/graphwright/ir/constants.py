@@ -129,7 +129,7 @@ def add_constant(graph: Graph, name: str, array: Array, *, dtype: DType | None =
     return node.outputs[0]
 
 
-def told_shapes(node: Node) -> list[Array] | None:
+def shape_query_results(node: Node) -> list[Array] | None:
     """Return the results of a node that asks for shapes; None for other nodes and unknown shapes."""
     if node.op_type not in ASKS_FOR_SHAPE:
         return None

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from graphwright.ir.constants import add_constant, told_shapes
+from graphwright.ir.constants import add_constant, shape_query_results
 from graphwright.ir.edit.insert import add_placeholder
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.values import CONSTANTS, is_constant, is_identity
@@ -102,7 +102,7 @@ def _write_out_known_sizes(function: Any, graph: Graph) -> None:
         for value in node.outputs if node.inputs else ():
             if value.dtype.name in ("int32", "int64") and (value.nbytes or _SMALL_BYTES + 1) <= _SMALL_BYTES:
                 number = tf.get_static_value(function.graph.get_tensor_by_name(value.name))
-                if number is None and (sizes := told_shapes(node)) is not None:  # TensorFlow does not look at all of them
+                if number is None and (sizes := shape_query_results(node)) is not None:  # TensorFlow does not look at all of them
                     number = sizes[value.index]
                 if number is not None:
                     known[value] = add_constant(graph, graph.unique_name(f"{node.name}/known"), np.asarray(number), dtype=value.dtype)

@@ -27,7 +27,7 @@ def import_tensorflow() -> Any:
 
 
 @contextmanager
-def missing_is_told() -> Generator[None]:
+def explaining_missing_tensorflow() -> Generator[None]:
     """Raise the error that names the package to install where code in the block imports a missing TensorFlow."""
     try:
         yield
