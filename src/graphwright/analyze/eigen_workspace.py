@@ -1,25 +1,26 @@
-"""Bytes that TensorFlow's own kernels for the CPU, written with Eigen, allocate beyond their outputs.
+"""Scratch memory of TensorFlow's own CPU kernels, which are written with Eigen.
 
-They run where oneDNN does not: for `BY_EIGEN_ALONE`, for float16 and float64, and for every dtype with `TF_ENABLE_ONEDNN_OPTS=0`. Read off
-`conv_grad_filter_ops.cc`, `conv_grad_input_ops.cc` and `batch_matmul_op_impl.h`, and checked against measurements (docs/figures.md
-has the table). Counted is what is written. More is asked for: columns for 30 MiB of images where the batch has fewer.
+They run where oneDNN does not: for the types in `BY_EIGEN_ALONE`, for float16 and float64, and for every dtype with
+`TF_ENABLE_ONEDNN_OPTS=0`. The rules follow `conv_grad_filter_ops.cc`, `conv_grad_input_ops.cc` and `batch_matmul_op_impl.h` of
+TensorFlow 2.21 and count written bytes. Packed operands of a matrix product are counted by an upper bound.
 """
 
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
-from typing import cast
 
-from graphwright.analyze.eigen_product import Product, packed_bytes, this_processor
 from graphwright.analyze.flop_rules.contraction import read_equation
 from graphwright.analyze.flop_rules.rule import UnknownSizeError, text_attribute
 from graphwright.ir.dtypes import element_count
 from graphwright.ir.graph import Node, Value
+from graphwright.ir.traits.arithmetic import COMBINES_TWO
 
 _COLUMNS_BYTES = 30 << 20  # of im2col that a gradient makes at once
 _L2_BYTES = 256 << 10  # work of a thread from which on one image is computed by all of them
-_PANEL = 320  # terms of the sums that a thread packs together
+_PANEL, _PANELS = 320, 2  # terms of the sums that are packed together; such slices that exist at once
+_PACKED_BY_THREAD = 3 << 20  # bytes, the most that was measured
+_BLOCK_BYTES, _BLOCK_ELEMENTS = 108 << 10, 1 << 17  # of an operand that a thread broadcasts at once; elements that one more thread takes
 _LARGE_PRODUCT = 128 * 128 * 512  # from there on the threads share each matrix of a batch
 
 
@@ -46,9 +47,7 @@ def eigen_workspace_bytes(node: Node) -> int:
 def _forward(node: Node) -> int:
     output, kernel = node.outputs[0], _shape(node.inputs[1])
     positions, is_half = _elements(output) // max(kernel[-1], 1), _size(output) == 2
-    is_plain = len(kernel) == 4 and not is_half
-    is_product = is_plain and math.prod(kernel[:2]) == 1 and set(cast("list[int]", node.attrs.get("strides", [1]))) == {1}
-    packed = _packed(positions, math.prod(kernel[:-1]), kernel[-1], max(_size(output), 4), left=is_plain, right=is_product)
+    packed = _packed(positions, math.prod(kernel[:-1]), kernel[-1], max(_size(output), 4))
     return _in_float32(output, packed) if is_half else packed
 
 
@@ -76,8 +75,7 @@ def _filter_gradient(node: Node) -> int:
 
 def _product(node: Node) -> int:
     a, output = _shape(node.inputs[0]), node.outputs[0]
-    transposed = [any(node.attrs.get(name) is True for name in names) for names in (("transpose_a", "adj_x"), ("transpose_b", "adj_y"))]
-    inner = a[-2] if transposed[0] else a[-1]
+    inner = a[-2] if any(node.attrs.get(name) is True for name in ("transpose_a", "adj_x")) else a[-1]
     rows, columns = _shape(output)[-2:]
     size = max(_size(output), 4)
     if min(rows, columns) <= 1:  # a vector
@@ -85,8 +83,7 @@ def _product(node: Node) -> int:
     elif len(a) > 2 and rows * inner * columns <= _LARGE_PRODUCT:  # a matrix for each thread
         packed = _threads() * min(inner, _PANEL) * (rows + columns) * size
     else:
-        left, right = (len(a) == 2 and not is_transposed for is_transposed in reversed(transposed))
-        packed = _packed(rows, inner, columns, size, left=left, right=right)
+        packed = _packed(rows, inner, columns, size)
     if _size(output) > 2:
         return packed
     return sum(4 * _elements(v) for v in node.inputs[:2]) + _in_float32(output, packed)
@@ -127,6 +124,15 @@ def _einsum(node: Node) -> int:
     return max(most - product, held) * _size(node.outputs[0])
 
 
+def _broadcast(node: Node) -> int:
+    """Return the blocks into which the threads broadcast operands: two for each thread of a selection, one of another operation."""
+    output, is_selection = node.outputs[0], len(node.inputs) > 2
+    if not is_selection and all(value.shape in (output.shape, ()) for value in node.inputs):
+        return 0
+    threads = min(_threads(), max(_elements(output) // _BLOCK_ELEMENTS, 1))
+    return min((1 + is_selection) * threads * _BLOCK_BYTES, output.nbytes or 0)
+
+
 _DEPTHWISE = "DepthwiseConv2dNative _FusedDepthwiseConv2dNative DepthwiseConv2dNativeBackpropInput"
 _FOR_ALL_DTYPES: Mapping[str, Callable[[Node], int]] = {
     "Einsum": _einsum,
@@ -136,6 +142,7 @@ _FOR_ALL_DTYPES: Mapping[str, Callable[[Node], int]] = {
     "SoftmaxCrossEntropyWithLogits": lambda node: node.outputs[1].nbytes or 0,
     "LRN": lambda node: 2 * (node.outputs[0].nbytes or 0),
     "HistogramFixedWidth": lambda node: 4 * _elements(node.inputs[0]),
+    **dict.fromkeys(COMBINES_TWO | {"SelectV2"}, _broadcast),
 }
 BY_EIGEN_ALONE = frozenset(_FOR_ALL_DTYPES)
 _RULES: Mapping[str, Callable[[Node], int]] = {
@@ -155,9 +162,9 @@ _RULES: Mapping[str, Callable[[Node], int]] = {
 }
 
 
-def _packed(rows: int, inner: int, columns: int, size: int, *, left: bool = False, right: bool = False) -> int:
-    """Of one product by all threads; `left` and `right` as Eigen sees them."""
-    return packed_bytes(Product(columns, rows, inner, size, left, right), this_processor(_threads()))
+def _packed(rows: int, inner: int, columns: int, size: int) -> int:
+    """Return an upper bound on the packed operands of one product."""
+    return min((rows + columns) * min(inner, _PANELS * _PANEL) * size, _threads() * _PACKED_BY_THREAD)
 
 
 def _in_float32(output: Value, packed: int) -> int:

@@ -134,6 +134,10 @@ class Memory:
         resident_bytes: what is there at the start.
         allocated: bytes that malloc takes for a tensor.
         computed_once: nodes that count as constants.
+        branch: the branch to take where a condition depends on data; the last one where there are fewer branches.
+
+    Attributes:
+        open_branches: the most branches of a condition that depends on data.
     """
 
     def __init__(
@@ -144,7 +148,10 @@ class Memory:
         resident_bytes: int,
         allocated: Callable[[int], int] = allocated_bytes,
         computed_once: Container[Node] = (),
+        branch: int = 0,
     ) -> None:
+        self.branch = branch
+        self.open_branches = 0
         self.computed_once = computed_once
         self.allocated = allocated
         self.workspace_of = workspace_of
@@ -298,7 +305,10 @@ class Memory:
         first = inputs[0]
         if node.op_type in SWITCHES:
             number, last = None if inputs[1] is None else inputs[1].number, len(node.outputs) - 1
-            taken = last if number is None or not 0 <= number <= last else int(number)  # what is no index is that of the last branch
+            if number is None:
+                self.open_branches = max(self.open_branches, last + 1)
+                number = self.branch
+            taken = int(number) if 0 <= number <= last else last
             return [self._held(first) if first is not None and k == taken else None for k in range(last + 1)]
         if node.op_type in MERGES:
             came = next((b for b in inputs if b is not None), None)

@@ -59,7 +59,7 @@ def step_costs(
     Args:
         target: a `tf.function`, a `ConcreteFunction`, a Keras model, the path of a `.keras` file, a SavedModel or a graph; a
             `tf.Graph`, a `GraphDef`, a `Graph`; the path of a file that `write_costs` wrote; or a `StepCosts`, which is given back.
-        order: "executor" for the peak as TensorFlow runs the step, the largest of several simulations; "traced" for the order in which it
+        order: "executor" for the peak as TensorFlow runs the step, simulated; "traced" for the order in which it
             was traced.
 
     Raises:
@@ -129,7 +129,6 @@ def _figures(
     run = (roles.layers.of(node.name) for task in tasks.costs.order for node in tasks.nodes[task])
     order = dict.fromkeys([*run, *(roles.layers.of(node.name) for node in graph.nodes), *rows])
     layers = _with_variables([_layer(layer, rows[layer], counted) for layer in order if layer in rows])
-    low_bytes = peak_bytes if prediction is None else prediction.low_bytes
     unknown = tuple(sorted(counted.unknown_reason))
     drawn = shown if prediction is None else timeline
     how = dict(_HOW)
@@ -138,7 +137,7 @@ def _figures(
     if growing is not None:
         error = unknown_rounds(growing)
         how["peak"], layers, drawn = f"not known, since {error.what}: {error.remedy}", [], None
-    return StepCosts(name, feeds, figures, tuple(layers), unknown, how, low_bytes, drawn)
+    return StepCosts(name, feeds, figures, tuple(layers), unknown, how, drawn)
 
 
 def _layer(name: str, row: Any, counted: Tally) -> LayerFigures:
