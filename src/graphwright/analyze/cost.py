@@ -509,17 +509,12 @@ def _updated_references(graph: Graph) -> set[Value]:
 
 
 def _renumbered(tasks: list[Task], buffers: list[Buffer], new: Mapping[int, int]) -> tuple[list[Task], list[Buffer]]:
-    moved = [
-        Task(t.name, t.time, t.inputs, t.outputs, tuple(sorted(new[a] for a in t.after)), t.workspace_bytes, t.recomputable, t.in_place)
-        for t in tasks
-    ]
+    moved = [replace(task, after=tuple(sorted(new[t] for t in task.after))) for task in tasks]
     return moved, [
-        Buffer(
-            b.name,
-            b.nbytes,
-            None if b.producer is None else new[b.producer],
-            b.kept,
-            None if b.killed_by is None else new[b.killed_by],
+        replace(
+            b,
+            producer=None if b.producer is None else new[b.producer],
+            killed_by=None if b.killed_by is None else new[b.killed_by],
         )
         for b in buffers
     ]

@@ -17,7 +17,6 @@ from graphwright.ir.graph import Node, Value
 from graphwright.ir.traits.arithmetic import COMBINES_TWO
 
 _COLUMNS_BYTES = 30 << 20  # of im2col that a gradient makes at once
-_L2_BYTES = 256 << 10  # work of a thread from which on one image is computed by all of them
 _PANEL, _PANELS = 320, 2  # terms of the sums that are packed together; such slices that exist at once
 _PACKED_BY_THREAD = 3 << 20  # bytes, the most that was measured
 _BLOCK_BYTES, _BLOCK_ELEMENTS = 108 << 10, 1 << 17  # of an operand that a thread broadcasts at once; elements that one more thread takes
@@ -53,24 +52,27 @@ def _forward(node: Node) -> int:
 
 def _input_gradient(node: Node) -> int:
     kernel, gradient, size = _shape(node.inputs[1]), node.inputs[2], _size(node.outputs[0])
-    batch, image, terms, depth = _work(kernel, gradient)
-    if len(kernel) == 5 and batch > 1:
-        return _packed(_elements(node.outputs[0]) // kernel[-2], math.prod(kernel[:3]) * depth, kernel[-2], size)
-    unit = image * (depth + terms) + terms * depth
-    if batch == 1 or unit // _threads() >= _L2_BYTES // size:
-        return image * terms * size + _packed(image, depth, terms, size)
-    return min(_images_at_once(unit, size), batch) * image * terms * size
+    if len(kernel) == 5:
+        return _packed(_elements(node.outputs[0]) // kernel[-2], math.prod(kernel[:3]) * kernel[-1], kernel[-2], size)
+    positions, terms = _elements(gradient) // kernel[-1], math.prod(kernel[:-1])
+    return _columns(gradient, positions, terms, size) + _packed(positions, kernel[-1], terms, size)
 
 
 def _filter_gradient(node: Node) -> int:
     kernel, gradient, size = _shape(node.outputs[0]), node.inputs[2], _size(node.outputs[0])
-    batch, image, terms, depth = _work(kernel, gradient)
+    positions, terms = _elements(gradient) // kernel[-1], math.prod(kernel[:-1])
+    packed = _packed(terms, positions, kernel[-1], size)
     if len(kernel) == 5:
-        return _packed(terms, batch * image, depth, size) + 2 * (gradient.nbytes or 0) + (node.inputs[0].nbytes or 0)
-    at_once = min(_images_at_once(image * (depth + terms) + terms * depth, size), batch)
+        return packed + 2 * (gradient.nbytes or 0) + (node.inputs[0].nbytes or 0)
     # The product of one group of images is added to that of those before, so it is there beside it.
-    columns, product = at_once * image * terms * size, terms * depth * size
-    return columns + product + _packed(terms, image * at_once, depth, size)
+    return _columns(gradient, positions, terms, size) + math.prod(kernel) * size + packed
+
+
+def _columns(gradient: Value, positions: int, terms: int, size: int) -> int:
+    """Return the patches that a gradient of a convolution unfolds at once: of as many images as fit beside their filter."""
+    batch, filter_bytes = max(_shape(gradient)[0], 1), terms * (_elements(gradient) // positions) * size
+    image_bytes = positions * terms * size // batch
+    return min(-(-_COLUMNS_BYTES // max(image_bytes + filter_bytes, 1)), batch) * image_bytes
 
 
 def _product(node: Node) -> int:
@@ -170,16 +172,6 @@ def _packed(rows: int, inner: int, columns: int, size: int) -> int:
 def _in_float32(output: Value, packed: int) -> int:
     """Of a half that is computed in float32, and written when what was packed is free again."""
     return 4 * _elements(output) + max(packed - (output.nbytes or 0), 0)
-
-
-def _work(kernel: Sequence[int], gradient: Value) -> tuple[int, int, int, int]:
-    """Images, positions in each, terms of each sum, and channels of a convolution's output."""
-    batch, depth = max(_shape(gradient)[0], 1), max(kernel[-1], 1)
-    return batch, _elements(gradient) // (batch * depth), math.prod(kernel[:-1]), depth
-
-
-def _images_at_once(unit: int, size: int) -> int:
-    return -(-(_COLUMNS_BYTES // size) // max(unit, 1))
 
 
 def _threads() -> int:

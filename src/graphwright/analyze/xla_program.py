@@ -1,8 +1,8 @@
 """Read a program that XLA scheduled from its text: the live values at the peak, and its time by a roofline.
 
 XLA's buffer assignment for an absent GPU gives totals only. So the live values are followed over XLA's order, each from its instruction
-to its last reader; values in one place count separately. The time is the sum over instructions of the longer of FLOPs over the peak rate of the
-dtype and bytes over the memory rate, plus the start of a kernel. No kernel reaches these rates: compare programs only.
+to its last reader; values in one place count separately. The time is the sum over instructions of the longer of FLOPs over the peak rate
+of the dtype and bytes over the memory rate, plus the start of a kernel. No kernel reaches these rates: compare programs only.
 """
 
 from __future__ import annotations
