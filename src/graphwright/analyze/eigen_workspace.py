@@ -24,7 +24,7 @@ _LARGE_PRODUCT = 128 * 128 * 512  # from there on the threads share each matrix 
 
 
 def eigen_workspace_bytes(node: Node) -> int:
-    """Bytes allocated while the node's kernel without oneDNN runs; 0 for kernels that need little, and for unknown shapes.
+    """Return the scratch bytes of the node's kernel without oneDNN; 0 for kernels that need little, and for unknown shapes.
 
     >>> from graphwright.ir.graph import DTYPES, Graph
     >>> f16 = DTYPES["float16"]
@@ -92,11 +92,11 @@ def _product(node: Node) -> int:
 
 
 def _einsum(node: Node) -> int:
-    """Copies of operands, and of the product, whose dimensions are not in the order that the kernel needs (`einsum_op_impl.h`).
+    """Return the copies of operands, and of the product, whose dimensions lie in another order than the kernel needs (`einsum_op_impl.h`).
 
-    It computes a batch of matrix products. For that, the dimensions of an operand are ordered by their kind: batch, free, contracted, or
-    batch, contracted, free; and behind these the ones that it sums up before. The product has the batch first, then the free dimensions
-    of both operands. Of one kind, the dimension that the equation names first comes first. What the products pack is little.
+    The kernel computes a batch of matrix products. It orders the dimensions of an operand as batch, free, contracted, or batch,
+    contracted, free, after the ones that it sums first. The product has the batch first, then the free dimensions of both operands.
+    Within a kind, the order of the equation decides.
     """
     try:
         operands, result, sizes = read_equation(text_attribute(node, "equation"), [_shape(value) for value in node.inputs])
@@ -170,7 +170,7 @@ def _packed(rows: int, inner: int, columns: int, size: int) -> int:
 
 
 def _in_float32(output: Value, packed: int) -> int:
-    """Of a half that is computed in float32, and written when what was packed is free again."""
+    """Return the scratch of a half that is computed in float32 and written after the packed operands are free."""
     return 4 * _elements(output) + max(packed - (output.nbytes or 0), 0)
 
 

@@ -33,16 +33,15 @@ _COLUMNS_AT_ONCE, _COLUMNS_PACKED = 48, 10_000  # of the other matrix, where the
 
 
 def onednn_workspace_bytes(node: Node, *, avx512: bool = True) -> int:
-    """Bytes allocated while a node other than a product of two matrices runs under oneDNN, or on a GPU.
+    """Return the scratch bytes of a node under oneDNN, or on a GPU, except for products of two matrices.
 
-    A convolution copies its filter into oneDNN's blocked layout; not so a forward one of a single float32 image, for which TensorFlow
-    asks for a kernel that takes the filter as it is (`MklConvFwdPrimitive::Setup`); without AVX-512 that one writes all patches of the
-    image as a matrix, by blocks only where the filter is less than half of the second level's cache (`gemm_convolution_utils.cpp`).
-    Gradients of filters are computed in a blocked layout and copied, those of bfloat16 are added up in float32 besides. That layout has
-    16 x 16 channels for each group (8 x 8 without AVX-512), up to 256 times the filter, for the gradient of a filter in groups, but for a
-    depthwise one at most 3 wide; and in float32 for any convolution in groups unless it is depthwise or its groups have 4, 8 or 12
-    channels. Batched matrix products repack one matrix of each operand that is transposed or broadcast, or as much of it as the threads
-    take at once. A collective takes what the others send in chunks, together at most as large as its input.
+    A convolution copies its filter into a blocked layout, except for a single float32 image (`MklConvFwdPrimitive::Setup`). Without
+    AVX-512 that one unfolds the image into a matrix, by blocks only if the filter takes less than half of the second cache level
+    (`gemm_convolution_utils.cpp`). Gradients of filters are computed in the blocked layout and copied; bfloat16 ones are added up in
+    float32. The layout has 16 x 16 channels per group (8 x 8 without AVX-512), up to 256 times the filter: for gradients of filters in
+    groups, except depthwise ones at most 3 wide; and for float32 convolutions in groups, except depthwise ones and groups of 4, 8 or 12
+    channels. Batched products repack a matrix of each transposed or broadcast operand, or the part that the threads take at once. A
+    collective holds chunks of the others, together at most its input.
 
     >>> from graphwright.ir.graph import DTYPES, Graph
     >>> f32 = DTYPES["float32"]
@@ -88,13 +87,12 @@ class _Groups(NamedTuple):
     outputs: int
 
     def blocked_bytes(self, dtype: DType, block: int) -> int:
-        """Bytes of the filter in square blocks of channels for each group."""
         channels = math.prod(math.ceil(part / block) * block for part in (self.inputs, self.outputs))
         return byte_count(dtype, (self.size, self.groups, channels)) or 0
 
 
 def _groups(node: Node, kernel: Value, images: Value) -> _Groups | None:
-    """The groups of a convolution [height, width, channels of a group, outputs]; a depthwise one has one for each channel."""
+    """Return the groups of a convolution [height, width, channels of a group, outputs]; a depthwise one has a group for each channel."""
     shape, channels = kernel.shape, (images.shape or (None,))[1 if node.attrs.get("data_format") == b"NCHW" else -1]
     if shape is None or len(shape) != 4 or None in shape:
         return None
@@ -119,7 +117,7 @@ def _reordered_filter(node: Node, block: int) -> int:
 
 
 def _patches(node: Node) -> int:
-    """Of one image, as the rows of a matrix."""
+    """Return the bytes of a single image, unfolded into a matrix."""
     image, kernel, output = node.inputs[0].shape, node.inputs[1], node.outputs[0].shape
     shape = kernel.shape
     if image is None or shape is None or output is None or None in (*image, *shape, *output):
@@ -132,7 +130,6 @@ def _patches(node: Node) -> int:
 
 
 def _second_level_bytes() -> int:
-    """The cache of a core."""
     try:
         return os.sysconf("SC_LEVEL2_CACHE_SIZE") or _SECOND_LEVEL
     except (AttributeError, OSError, ValueError):  # Windows, macOS

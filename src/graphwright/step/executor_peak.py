@@ -67,14 +67,14 @@ def plain_peak(
     roles: Roles | None = None,
     optimized: Graph | None = None,
 ) -> Obtained[PeakPrediction | None]:
-    """The peak of a step as it is, and how it was obtained; or None, and why it is not known. The step does not run.
+    """Return the predicted peak of a step as it is, or None, and how it was obtained or why it is unknown. The step does not run.
 
-    Most of the time goes into TensorFlow's preparing the graph, which takes time about linear in its nodes.
+    Most of the time goes into TensorFlow's preparation of the graph, about linear in its nodes.
 
     Args:
         traced, like, tasks, roles: see `executor_peak`.
-        records: what TensorFlow recorded when it prepared the step, if it has.
-        optimized: the graph as Grappler left it then, with shapes, where it is known.
+        records: TensorFlow's records of preparing the step, if it has.
+        optimized: the graph as Grappler left it then, with shapes.
     """
 
     def predict() -> PeakPrediction:
@@ -83,22 +83,18 @@ def plain_peak(
         return executor_peak(traced, like, tasks, threads=inter_op_threads(), graph=graph, roles=roles)
 
     tell("simulating TensorFlow's executor")
-    found, why = ask_tensorflow(traced, like, predict)
-    return Obtained(found, "; ".join(found.how.values()) if found is not None else f"not simulated{why}")
+    prediction, why = ask_tensorflow(traced, like, predict)
+    return Obtained(prediction, "; ".join(prediction.how.values()) if prediction is not None else f"not simulated{why}")
 
 
 def prepared(traced: TracedStep, like: Graph, *, memory_optimizer: bool = True) -> Obtained[list[bytes] | None]:
-    """TensorFlow's record of how it prepares a step; or None, and why there is none. The step does not run.
-
-    Args:
-        memory_optimizer: whether Grappler's memory optimizer takes part, as it does by default.
-    """
+    """Return TensorFlow's record of preparing a step, or None and the reason. The step does not run."""
     tell("asking TensorFlow what it would run")
     return ask_tensorflow(traced, like, lambda: recorded_graphs(preparable(traced), like=like, memory_optimizer=memory_optimizer))
 
 
 def why_refused(traced: TracedStep, function: Any) -> str:
-    """Why TensorFlow refuses to run a function in place of a step that it runs; "" where it does not, or cannot be asked. Nothing runs."""
+    """Return why TensorFlow refuses to run a function in place of a step that it runs; "" if it does not, or cannot be asked."""
     tf = import_tensorflow()
     with tf.init_scope():  # the call may come from a function that is being traced
         symbolic = any(map(tf.is_symbolic_tensor, function.captured_inputs))
@@ -111,7 +107,7 @@ def why_refused(traced: TracedStep, function: Any) -> str:
 
 @garbage_collection_paused()
 def ask_tensorflow(traced: TracedStep, like: Graph, question: Callable[[], Found]) -> Obtained[Found | None]:
-    """The answer to a question for which TensorFlow has to prepare a step; or None, and why there is none, to be put behind "not ...".
+    """Answer a question for which TensorFlow has to prepare a step; or return None and the reason, to follow "not ...".
 
     Args:
         like: the flat graph of the step.
@@ -142,16 +138,15 @@ def executor_peak(
     as_listed: bool = False,
     roles: Roles | None = None,
 ) -> PeakPrediction:
-    """The prediction for the executor's order.
+    """Return the prediction for the executor's order.
 
     Args:
-        traced: the step.
-        like: its flat graph: shapes of the inputs, variables.
+        like: the flat graph of the step: shapes of the inputs, variables.
         tasks: of the flat graph, for roles and resident bytes.
         threads: inter-op threads.
-        graph: the graph that TensorFlow has prepared, where it has.
+        graph: the graph that TensorFlow has prepared, if it has.
         as_listed: whether the step ran with this very graph, see `number_nodes`.
-        roles: of the flat graph, where they are known.
+        roles: of the flat graph, if they are known.
     """
     graph = graph or executed_graph(preparable(traced), like=like, shapes={})
     state = _simulate(graph, tasks, threads, as_listed=as_listed)
@@ -196,7 +191,7 @@ def make_prediction(
 
 
 def inter_op_threads(threads: int | None = None) -> int:
-    """A number of threads, or the one that TensorFlow is set to in this process."""
+    """Return a number of threads, or the setting of this process."""
     if threads is not None:
         return threads
     return int(import_tensorflow().config.threading.get_inter_op_parallelism_threads()) or os.cpu_count() or 1
@@ -220,13 +215,10 @@ def _workspace_bytes(node: Node) -> int:
 
 
 def _time_of(node: Node) -> float:
-    """As planned with, but for three kinds of kernels whose time decides what another thread finds.
+    """Return the estimated seconds of a kernel, corrected where durations decide what another thread finds.
 
-    What hands on a reference moves nothing. Counted by its bytes, the way of a weight's gradient round a loop (`NextIteration`,
-    `Merge`, `Switch`) takes longer than the sum itself, and in the simulation the thread with the sums falls behind until
-    the other one has made the terms of as many rounds as may run at once.
-    A product whose second operand is transposed brings it into rows first, which takes longer than the product itself where the
-    other operand has few rows, as in the backward pass of a recurrent layer. A slice reads no more than it returns.
+    A node that forwards a reference moves nothing. A product whose second operand is transposed copies it first, which takes longer than a
+    product with few rows, as in the backward pass of a recurrent layer. A slice reads no more than it returns.
     """
     if bytes_moved(node) == 0:
         return EXECUTION_S
