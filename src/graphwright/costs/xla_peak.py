@@ -43,7 +43,6 @@ def xla_peak(traced: TracedStep, *, threads: int) -> PeakPrediction:
         peak_bytes=memory.peak_bytes,
         low_bytes=memory.peak_bytes,
         high_bytes=memory.peak_bytes,
-        simulations=1,
         resident_bytes=memory.argument_bytes + memory.constant_bytes,
         peak_op=layers.words(memory.peak_op),
         live=live,

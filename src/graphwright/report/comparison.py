@@ -43,7 +43,7 @@ class Figure:
 
 
 FIGURES: Mapping[str, Figure] = {
-    "peak_bytes": Figure("peak", "bytes", "predicted, as TensorFlow runs the step; the largest of several simulations"),
+    "peak_bytes": Figure("peak", "bytes", "predicted, as TensorFlow runs the step"),
     "resident_bytes": Figure("resident", "bytes", "variables, inputs and constants, which the peak includes"),
     "parameters": Figure("parameters", "count", "elements of trained and other variables, without the optimizer's"),
     "trainable_parameters": Figure("trainable", "count", "elements of variables that are trained"),
@@ -117,7 +117,6 @@ class StepCosts(Printed):
         layers: by name scope, in the order in which they run.
         unknown_flop_ops: op types that are in no figure of FLOPs.
         how: by figure, how it was obtained.
-        peak_low_bytes: the smallest peak of the simulations of which `figures["peak_bytes"]` is the largest.
         timeline: memory over the step, for pages; files do not hold it.
     """
 
@@ -127,7 +126,6 @@ class StepCosts(Printed):
     layers: tuple[LayerFigures, ...]
     unknown_flop_ops: tuple[str, ...]
     how: Mapping[str, str]
-    peak_low_bytes: int
     timeline: Timeline | None = field(default=None, repr=False, compare=False)
 
     def to_json(self) -> dict[str, object]:

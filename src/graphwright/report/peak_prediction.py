@@ -24,10 +24,8 @@ class PeakPrediction(Printed):
         order: "traced" for one fixed order of all operations, the one in which the step was traced; "executor" for TensorFlow's own;
             "xla" for a step that XLA compiles, which has one order.
         threads: inter-op threads that run kernels; with the traced order they make no difference.
-        peak_bytes: the peak, resident bytes included; the largest of several simulations.
-        low_bytes: the smallest peak of all simulations.
-        high_bytes: the same as `peak_bytes`.
-        simulations: how many; 1 where nothing is left to chance.
+        peak_bytes: the peak, resident bytes included.
+        low_bytes, high_bytes: the range in which a measured peak is expected; both are the peak for a fixed order.
         resident_bytes: variables, inputs and constants.
         peak_op: the operation at which the peak is reached, by its layer.
         live: what is held there, largest first.
@@ -43,7 +41,6 @@ class PeakPrediction(Printed):
     peak_bytes: int
     low_bytes: int
     high_bytes: int
-    simulations: int
     resident_bytes: int
     peak_op: str
     live: tuple[LiveBuffer, ...]

@@ -220,7 +220,7 @@ class Inspection(OnPage, Printed):
         graph: what was inspected: one flat graph, calls inlined. It stays behind where the inspection is pickled or copied deeply.
         profile: a measured step, see `with_profile`.
         advice: what can be done where memory is short, see `with_advice`.
-        peak_bytes: the peak of the step as TensorFlow or XLA runs it, the largest of several simulations; where that is unknown, or the
+        peak_bytes: the peak of the step as TensorFlow or XLA runs it; where that is unknown, or the
             traced order was asked for, the peak in that order. `how` says which.
         timeline: memory in the same order; of a step that XLA compiles, in the traced order.
         executor: the prediction behind `peak_bytes`, with its range; None for the traced order.

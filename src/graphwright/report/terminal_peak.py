@@ -55,6 +55,7 @@ def _verdict(prediction: PeakPrediction) -> str:
 
 def _facts(prediction: PeakPrediction) -> list[Fact]:
     facts = [Fact("peak", format_bytes(prediction.peak_bytes), f"reached at {printable(prediction.peak_op)}")]
-    if prediction.order == "executor" and prediction.simulations > 1:
-        facts.append(Fact("lowest", format_bytes(prediction.low_bytes), f"of {prediction.simulations} simulations"))
+    if prediction.order == "executor":
+        span = f"{format_bytes(prediction.low_bytes)} to {format_bytes(prediction.high_bytes)}"
+        facts.append(Fact("range", span, "in which a measured peak is expected"))
     return [*facts, Fact("resident", format_bytes(prediction.resident_bytes), "variables, inputs and constants")]

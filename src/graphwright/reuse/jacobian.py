@@ -306,7 +306,7 @@ def _largest_chunk(problem: _Problem, mode: str, most: int, budget: Budget) -> t
             function = problem.traced(partial(_in_chunks, problem, mode, chunk))  # not in an `init_scope`, where no tape records
             try:
                 with tf.init_scope():
-                    known[chunk] = predict_peak(function, order="executor", simulations=1).high_bytes
+                    known[chunk] = predict_peak(function, order="executor").peak_bytes
             except (GraphwrightError, ValueError, TypeError) as error:
                 raise ArgumentError(
                     "the peak cannot be predicted",

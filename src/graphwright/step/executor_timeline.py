@@ -20,13 +20,13 @@ from graphwright.step.summary import Roles, live_buffer, resident_buffers
 
 
 def executor_timeline(state: PeakState, tasks: TaskMap, roles: Roles) -> Timeline:
-    """Memory over one execution, with a step for each kernel that makes or updates 4 KiB or more, and one for the peak.
+    """Return memory over one execution, with a step for each kernel that makes or updates 4 KiB or more, and one for the peak.
 
-    Workspace of kernels and rounding of sizes count as temporaries.
+    Scratch of kernels and rounding of sizes count as temporaries.
 
     Args:
-        tasks: of the flat graph that the user knows. TensorFlow executes another graph: functions are inlined, loops are lowered,
-            operations fused. An operation that the flat graph lacks belongs to the loop or scope that encloses it.
+        tasks: of the flat graph. TensorFlow executes another graph: functions are inlined, loops lowered, operations fused. An operation
+            that the flat graph lacks belongs to the loop or scope around it.
         roles: of the flat graph.
     """
     shown = [k for k, start in enumerate(state.starts) if k == state.peak or _makes_much(start.node)]
@@ -88,8 +88,9 @@ def _direction(name: str, direction_of: dict[str, str]) -> str:
 
 
 def _role_finder(tasks: TaskMap, roles: Roles, direction_of: dict[str, str]) -> Callable[[Holding], Role]:
-    """The role of a holding: that of its value in the flat graph. A value that the flat graph lacks is a gradient where its operation is
-    backward, a residual where a backward operation is its last reader, and a temporary otherwise."""
+    """Return a function from a holding to its role. A value that the flat graph lacks is a gradient if its operation is backward, a
+    residual if a backward operation reads it last, and a temporary otherwise.
+    """
     known: dict[str, Role] = {value.name: roles.buffers[b] for b, value in enumerate(tasks.values)}
 
     def role_of(holding: Holding) -> Role:
