@@ -1,4 +1,4 @@
-"""`measure`, `measure_many` and `verify` of whatever a user has: the one way in, for steps that run."""
+"""`measure`, `measure_many` and `verify` for all targets."""
 
 from __future__ import annotations
 

@@ -1,22 +1,21 @@
-"""Run a loop and its gradient loop in segments: keep the borders, run each segment again when its gradient is due.
+"""Run a loop and its gradient loop in segments: keep the borders, run each segment again for its gradient.
 
     forward   while cond(v): push intermediates; v = body(v)
     gradient  while j < n: pop intermediates; g = back(g)
 
-becomes, with segments of `length` rounds,
+becomes, with segments of `length` iterations,
 
     forward   while cond(v): push v onto borders; for `length` rounds, while cond(v): v = body(v)
     gradient  while j < n: pop v from borders; for `length` rounds, while cond(v): push intermediates; v = body(v);
                            as many rounds: pop intermediates; g = back(g)
 
-At any time there are the borders of all segments and the intermediates of one. Where memory is left, only the first rounds run in segments:
+At any time the borders of all segments and the intermediates of one are live. If memory is left, only the first iterations run in segments:
 
     forward   while cond(v) and rounds < `first`: ...a segment, as above;  while cond(v): push intermediates; v = body(v)
     gradient  for the rounds of the last loop: pop intermediates; g = back(g);  while j < n: ...the segments, as above
 
-No trip count has to be known, and the graph does not grow with it: the bodies are those of the loop. The order of all operations within
-a round, and of the rounds, is the one before, so are the sums of gradients, and results are the same bit for bit. It costs one more forward
-pass of the rounds in segments, whatever the length.
+The trip count need not be known, and the bodies are those of the loop. All operations and sums keep their order, so results are bit for bit
+the same. It costs one more forward pass of the iterations in segments.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ class Segments:
     """How a loop runs.
 
     Attributes:
-        length: rounds of a segment, 1 or more.
-        first: of the rounds that run in segments, which are the first; a loop that ends later goes on as it was. None for all rounds.
+        length: iterations per segment.
+        first: number of first iterations that run in segments; None for all.
     """
 
     length: int
@@ -58,7 +57,7 @@ def segment_loops(graph: Graph, segments: Mapping[LoopPair, Segments]) -> None:
     """Rewrite pairs of loops in place; their nodes keep their names.
 
     Args:
-        segments: per pair (`analyze.loop_pairs.find_pairs`), how it is to run.
+        segments: per pair (`analyze.loop_pairs.find_pairs`), how it runs.
     """
     for pair, asked in segments.items():
         _Nested(graph, pair, asked).rewrite()
@@ -67,8 +66,6 @@ def segment_loops(graph: Graph, segments: Mapping[LoopPair, Segments]) -> None:
 
 
 class _Nested:
-    """Rewrites one pair."""
-
     def __init__(self, graph: Graph, pair: LoopPair, asked: Segments) -> None:
         self.graph, self.pair, self.length, self.first = graph, pair, asked.length, asked.first
         self.condition, self.body = loop_functions(graph, pair.forward)
@@ -88,7 +85,6 @@ class _Nested:
             self.empty.append(node.outputs[0])
 
     def rewrite(self) -> None:
-        """Put the nested loops in the places of the two."""
         forward, gradient = self.pair.forward, self.pair.gradient
         given = [forward.inputs[k] for k in self.fixed]
         lists = {p: forward.inputs[k] for p, k in self.popped.items()}
@@ -111,7 +107,7 @@ class _Nested:
         replace_node(forward, last)
 
     def _last_rounds(self, outer: Node) -> tuple[Node, Sequence[Value]]:
-        """The loop that goes on behind the segments, and what its gradient loop leaves for the gradient of the segments."""
+        """Add the loop after the segments, and return the inputs that its gradient loop leaves for theirs."""
         graph, forward, gradient, (rounds, limit) = self.graph, self.pair.forward, self.pair.gradient, self.pair.rounds
         last = clone([forward], scope="last").node_of[forward]
         same = returned_arguments(self.body)
@@ -140,7 +136,6 @@ class _Nested:
         return made.finish([goes_on])
 
     def _forward_body(self) -> str:
-        """Push the borders, then run a segment."""
         made = _Body(self.graph, f"{self.body.name}_segments")
         arguments = made.arguments([*self.body.inputs, *self.empty])
         values, borders = arguments[: len(self.body.inputs)], arguments[len(self.body.inputs) :]
@@ -153,7 +148,7 @@ class _Nested:
         return made.finish([*results, *pushed])
 
     def _segment(self, made: _Body, kept: Sequence[int], values: Sequence[Value]) -> Node:
-        """A loop over the rounds of one segment with some of the loop's values, behind a counter of its own."""
+        """Add a loop over the iterations of one segment, with a counter of its own."""
         types = [_of(self.body.inputs[k]) for k in kept]
         condition = _Body(self.graph, f"{self.condition.name}_segment")
         counter, *arguments = condition.arguments([(_INT32, ()), *types])
@@ -182,7 +177,7 @@ class _Nested:
         return made.finish(made.inline(self.back_condition, arguments, self.back_condition.outputs))
 
     def _gradient_body(self) -> str:
-        """Pop the borders, run the segment with its lists, then as many rounds of the gradient."""
+        """Pop the borders, run the segment with its lists, then as many iterations of the gradient."""
         made = _Body(self.graph, f"{self.back.name}_segments")
         arguments = made.arguments(self._gradient_arguments())
         count = len(self.back.inputs)
@@ -216,7 +211,6 @@ class _Nested:
         return made.finish([following, limit, *made.inline(self.back, arguments, self.back.outputs)])
 
     def _loop(self, graph: Graph, like: Node, inputs: Sequence[Value], condition: str, body: str, named: Node) -> Node:
-        """A loop in a graph, of the op type of `like`."""
         types = [_of(v) for v in self.graph.functions[body].body.inputs]
         attrs: dict[str, Attribute] = {
             "T": tuple(dtype for dtype, _ in types),
@@ -231,15 +225,12 @@ class _Nested:
 
 
 class _Body:
-    """A function while it is made."""
-
     def __init__(self, graph: Graph, name: str) -> None:
         self.graph = graph
         self.body = Graph(unique_function_name(graph, name), functions=graph.functions, versions=graph.versions)
         graph.functions[self.body.name] = Function(self.body.name, self.body)  # takes the name
 
     def arguments(self, given: Iterable[Value | tuple[DType, Shape]]) -> list[Value]:
-        """The function's arguments, of these types."""
         for k, item in enumerate(given):
             dtype, shape = _of(item) if isinstance(item, Value) else item
             node = self.body.add_node("_Arg", f"argument_{k}", attrs={"T": dtype, "index": k}, output_types=[(dtype, shape)])
@@ -247,14 +238,13 @@ class _Body:
         return list(self.body.inputs)
 
     def add(self, op_type: str, name: str, inputs: Sequence[Value], attrs: Mapping[str, Attribute], dtype: DType) -> Value:
-        """A scalar."""
         return self.body.add_node(op_type, self.body.unique_name(name), inputs=inputs, attrs=attrs, output_types=[(dtype, ())]).outputs[0]
 
     def push(self, onto: Value, value: Value) -> Value:
         return self.add("TensorListPushBack", "push", [onto, value], {"element_dtype": value.dtype}, _VARIANT)
 
     def pop(self, source: Value, like: Value) -> tuple[Value, Value]:
-        """The list without its last element, and that element, a tensor like another one."""
+        """Return the list without its last element, and that element."""
         known = like.shape is not None
         sizes = np.asarray([-1 if size is None else size for size in like.shape or ()] if known else -1, np.int32)
         shape = add_constant(self.body, "shape", sizes)
@@ -269,11 +259,10 @@ class _Body:
         return node.outputs[0], node.outputs[1]
 
     def inline(self, source: Graph, arguments: Sequence[Value], wanted: Sequence[Value]) -> list[Value]:
-        """Copies of what a function computes, for arguments of which there may be more than it takes."""
+        """Inline a function; there may be more arguments than it takes."""
         return self.inline_from(source, dict(zip(source.inputs, arguments, strict=False)), wanted)
 
     def inline_from(self, source: Graph, given: Mapping[Value, Value], wanted: Sequence[Value]) -> list[Value]:
-        """Copies of what some of a function's values need."""
         arguments = {v.producer for v in source.inputs}
         nodes = backward_reachable(v.producer for v in wanted) - arguments
         ordered = [node for node in source.nodes if node in nodes]
@@ -281,7 +270,6 @@ class _Body:
         return [given[v] if v in given else made[v] for v in wanted]
 
     def finish(self, outputs: Sequence[Value]) -> str:
-        """The name of the function, which is in the library."""
         self.body.outputs = outputs
         return self.body.name
 

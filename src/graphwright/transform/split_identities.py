@@ -1,8 +1,7 @@
-"""Take IdentityN nodes out of the way.
+"""Remove IdentityN nodes.
 
-An optimizer passes all gradients through one IdentityN (a custom gradient does too). The
-node waits for all of its inputs and holds them, so no gradient could be used up before
-the last one is there. Each output is nothing but the input, so the readers may read that.
+An optimizer passes all gradients through one IdentityN (a custom gradient does too), which waits for all of its inputs and holds them. The
+readers read its inputs instead.
 """
 
 from collections.abc import Mapping
@@ -12,12 +11,12 @@ from graphwright.ir.traits.values import hands_on_several
 
 
 def split_identities(graph: Graph, *, gradients: bool = True) -> int:
-    """Let the readers of every IdentityN read its inputs; returns how many nodes were removed.
+    """Let the readers of every IdentityN read its inputs; return how many nodes were removed.
 
-    A node that something waits for, or that waits for something, stays.
+    A node with control edges stays.
 
     Args:
-        gradients: whether those too that say how their gradient is computed, which nobody asks for in a graph that holds its own.
+        gradients: whether nodes with a custom gradient are removed too, for graphs that hold their gradients.
 
     >>> from graphwright.ir.graph import DTYPES
     >>> f32 = (DTYPES["float32"], (2,))
@@ -38,7 +37,6 @@ def split_identities(graph: Graph, *, gradients: bool = True) -> int:
 
 
 def _source(value: Value, passed_on: Mapping[Value, Value]) -> Value:
-    """What the value is, through one node behind another."""
     while value in passed_on:
         value = passed_on[value]
     return value

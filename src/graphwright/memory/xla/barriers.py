@@ -1,8 +1,8 @@
-"""Gates as XLA's optimization barriers, where its compiler keeps them: on GPUs.
+"""Gates as XLA's optimization barriers, which its compiler keeps on GPUs.
 
-A barrier hands on all of its operands when all of them are there. So what a gate lets through goes through a barrier together with what the
-backward part has made since the barrier before, or, where that is nothing, made last. XLA drops an operand of a barrier that nobody reads
-behind it; so only what is read later on in the schedule is taken, and is read behind the barrier then.
+A barrier forwards its operands when all of them are computed. So the value that a gate lets through goes through a barrier together with
+the results of the backward part since the barrier before, or with its last result. XLA drops operands that nothing reads behind the
+barrier; so only values that are read later are taken, and they are read behind it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,12 +15,12 @@ from graphwright.source.live_graph import is_numeric
 
 
 def write_barriers(graph: Graph, gates: Sequence[Node], steps: Sequence[Sequence[Node]], *, first: int = 0) -> int:
-    """Put barriers in the place of gates, those that wait for the same into one; returns how many there are.
+    """Replace gates by barriers, one for all gates that wait for the same; return the number of barriers.
 
     Args:
-        gates: each an Identity, with control inputs that say which of them go together.
+        gates: each an Identity, whose control inputs say which gates go together.
         steps: the nodes of each step, in the order of the schedule.
-        first: the step from which on what is made can be waited for: that of the backward part, so that not all that waits for it is held.
+        first: the first step whose results can be waited for, usually that of the backward part.
     """
     position = {node: k for k, nodes in enumerate(steps) for node in nodes}
     made = [v for nodes in steps[first:] for node in nodes if RECOMPUTED_FROM not in node.attrs for v in node.outputs if is_numeric(v)]
@@ -59,7 +59,7 @@ def write_barriers(graph: Graph, gates: Sequence[Node], steps: Sequence[Sequence
 
 
 def _groups(graph: Graph, gates: Sequence[Node], position: Mapping[Node, int]) -> list[tuple[int, list[Node]]]:
-    """Gates that can be one barrier, with the step at which it opens: all that they let through is there before."""
+    """Return gates that can share a barrier, with the step at which it opens."""
     opens = {gate: min(_readers(gate.outputs[0], position), default=len(position)) for gate in gates}
     ready: dict[Node, int] = {}  # the step in which what it needs is there; -1 before the backward part
     for node in topological_order(graph):
@@ -79,7 +79,7 @@ def _groups(graph: Graph, gates: Sequence[Node], position: Mapping[Node, int]) -
 
 
 def _readers(value: Value, position: Mapping[Node, int]) -> set[int]:
-    """The steps that read a value, perhaps behind views, which are of no step."""
+    """Return the steps that read a value, also through views."""
     found, seen, asked = set[int](), {value}, [value]
     while asked:
         for use in asked.pop().uses:

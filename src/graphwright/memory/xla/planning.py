@@ -1,9 +1,9 @@
-"""Plan a step that XLA compiles: the planner proposes what to compute again, XLA's own buffer assignment judges.
+"""Plan a step that XLA compiles: the planner proposes schedules, XLA's buffer assignment judges them.
 
-How much memory a schedule takes under XLA is known when XLA has compiled it: it fuses operations and orders them by rules of its own. So
-a few schedules, for smaller and larger budgets of the planner's model, are applied (`xla/schedule.py`) and compiled; of those that keep
-the budget by XLA's figure, the one with the least work is taken. Where the step may run in parts of its batch, these are tried first, in
-their own order; how many parts are compiled at all is told by the planner's model, corrected by what XLA took of it so far.
+XLA fuses and orders operations by its own rules, so the memory of a schedule is known only after compiling. A few schedules, for smaller
+and larger budgets of the planner's model, are applied (`xla/schedule.py`) and compiled; of those within the budget, the one with the least
+work wins. If the step may be split, parts in their own order are tried first; the planner's model, corrected by earlier compilations,
+limits how many are compiled.
 """
 
 import math
@@ -57,11 +57,11 @@ _MOST_SEARCHED = 2  # steps in parts that are planned where nothing keeps the bu
 
 @dataclass(frozen=True)
 class _Compiled:
-    """A schedule as XLA compiled it, held in a way.
+    """A schedule as XLA compiled it.
 
     Attributes:
-        overhead: more time than the unmodified step takes, as a share.
-        search: by which it was found.
+        overhead: extra time relative to the unmodified step, as a share.
+        search: the search that found it.
     """
 
     solution: Solution
@@ -77,13 +77,13 @@ class _Compiled:
 
 
 class _Search:
-    """Schedules of one step, as it is given or in parts of its batch, compiled as they are asked for.
+    """Schedules of one step, given or split, compiled on demand.
 
     Args:
-        step: what is planned.
-        largest: whether it runs in parts only what its largest values are for.
+        step: the step to plan.
+        largest: whether only the operations around the largest values are split.
         given: the step that it was made of, or the same.
-        original: what XLA makes of the given one.
+        original: XLA's memory for the given step.
         time_limit_s: for each schedule.
     """
 
@@ -110,33 +110,33 @@ class _Search:
 
     @property
     def model_temporary(self) -> int:
-        """What the planner's model says beside what is resident."""
+        """Bytes beyond the resident ones, by the planner's model."""
         return max(self.model_bytes - self.tasks.costs.resident_bytes, 1)
 
     @property
     def key(self) -> str:
-        """Under which a saved plan holds its schedule."""
+        """The key of its schedule in a saved plan."""
         return plan_key(self.step.flat.graph, f"xla {self.step.how}".strip(), self.device)
 
     def own(self, budget_bytes: int) -> _Compiled:
-        """In its own order; held in the way that takes less, where the first one does not keep the budget."""
+        """Compile the step in its own order."""
         costs = self.tasks.costs
         solution = known_solution(costs, Schedule(costs.order), None)
         assert solution is not None  # the order of a graph is one of its schedules
         return self._held(solution, budget_bytes)
 
     def at(self, share: float, budget_bytes: int) -> _Compiled:
-        """A schedule for this share of the model's peak above the resident bytes; the smallest one found where none keeps it."""
+        """Compile a schedule for this share of the model's peak above the resident bytes, or the smallest schedule."""
         costs = self.tasks.costs
         resident = costs.resident_bytes
         budget = max(int(resident + share * (self.model_bytes - resident)), 1)
         return self._held(solve(costs, budget, time_limit_s=self._time_limit_s), budget_bytes)
 
     def _held(self, solution: Solution, budget_bytes: int) -> _Compiled:
-        """A schedule, compiled.
+        """Compile a schedule.
 
-        Where there are several ways to hold it, and the first one does not keep the budget, the next one is tried, and whichever took less
-        is the first one from then on.
+        If there are several ways to hold it, and the first does not keep the budget, the next is tried; the better one comes first from
+        then on.
         """
         found: list[_Compiled] = []
         for holding in self.holdings:
@@ -149,13 +149,12 @@ class _Search:
         return best
 
     def known(self, schedule: Schedule, budget_bytes: int) -> _Compiled | None:
-        """A schedule that is at hand, held as it was when it was found; None where it does not fit the step, or not the budget."""
+        """Compile a known schedule; None if it does not fit the step or the budget."""
         solution = known_solution(self.tasks.costs, schedule, None)
         found = None if solution is None else self._held(solution, budget_bytes)
         return found if found is not None and found.nbytes <= budget_bytes else None
 
     def compiled(self, solution: Solution, holding: Holding) -> _Compiled:
-        """XLA's verdict; what it has compiled before is not compiled again."""
         for candidate in self.found:
             if candidate.solution.schedule.steps == solution.schedule.steps and candidate.holding == holding:
                 return replace(candidate, solution=solution)
@@ -174,7 +173,7 @@ class _Search:
         return candidate
 
     def prove(self, candidate: _Compiled) -> Proof:
-        """The proof by structure that a candidate computes what the step does; for gradients of max pools, after their rewriting."""
+        """Prove by structure that a candidate computes the same; gradients of max pools are rewritten first."""
         graph, flat = self._scheduled(candidate.solution, candidate.holding), self.given.flat
         original = Original(flat.graph, flat.purity, default_attributes, parts=self.step.parts > 1)
         proof = original.compare(graph, Purity(graph, stateful_op_types(graph)))
@@ -191,7 +190,7 @@ class _Search:
 
 
 class _Steps:
-    """The step as it is given, and in 2, 4, 8, ... parts of its batch, each made when it is asked for."""
+    """The given step, and its splits into 2, 4, 8, ... parts, made on demand."""
 
     def __init__(self, given: _Search, parts: Iterator[_Search]) -> None:
         self.given = given
@@ -199,14 +198,14 @@ class _Steps:
         self._parts = parts
 
     def in_parts(self) -> Iterator[_Search]:
-        """Those in parts."""
+        """Yield the splits."""
         yield from self._made
         for search in self._parts:
             self._made.append(search)
             yield search
 
     def before(self, search: _Search) -> _Search | None:
-        """The step in fewer parts that was made before this one; None where there is none."""
+        """Return the split with the next fewer parts, or None."""
         fewer = [one for one in self._made if one.largest == search.largest and one.step.parts < search.step.parts]
         return fewer[-1] if fewer else None
 
@@ -216,7 +215,7 @@ class _Steps:
 
     @property
     def compiled(self) -> list[_Compiled]:
-        """All that was compiled so far."""
+        """All compilations so far."""
         return [found for search in (self.given, *self._made) for found in search.found]
 
 
@@ -287,7 +286,7 @@ def plan_xla_step(target: TracedStep, request: Request, *, earlier: Planned | No
 
 
 def _in_parts(given: Candidate, map_allowed: Callable[[FlatStep], TaskMap]) -> Iterator[tuple[Candidate, bool]]:
-    """The step in parts of its batch, and what its largest values are for in parts alone, as long as that is quickly compiled."""
+    """Yield the splits of the batch, and of the largest values only, that compile quickly."""
     made = set[tuple[int, ...]]()
     for largest in (False, True):
         candidates = split_candidates(given, given.flat.binding.argument_count, map_allowed, largest=LARGE * largest)
@@ -305,7 +304,7 @@ def _how_time(judge: Judge) -> str:
 
 
 def _kept_as(given: _Search, asked: str, time_limit_s: float, parts: int, *, largest: bool) -> str:
-    """Where the cache keeps a plan of so many parts: told by the step as it is given, so that none is made to look for it."""
+    """Return the cache key of a plan with so many parts, by the given step."""
     how = f"{'largest ' * largest}{parts}"
     return f"xla-{fingerprint(given.step.flat.graph, f'{asked} {how}', time_limit_s, given.device)}"
 
@@ -313,7 +312,7 @@ def _kept_as(given: _Search, asked: str, time_limit_s: float, parts: int, *, lar
 def _at_hand(
     steps: _Steps, asked: str, budget_bytes: int, time_limit_s: float, cache: PlanCache | None, earlier: Planned | None
 ) -> Obtained[_Compiled] | None:
-    """An earlier plan, or one that is kept on disk, where XLA finds that it keeps the budget."""
+    """Return an earlier or a cached plan, if XLA finds that it keeps the budget."""
     before = () if earlier is None else steps if earlier.plan.rewritten else (steps.given,)
     for search in before:
         schedule = reused_schedule(search.tasks, earlier.steps) if earlier is not None else None
@@ -348,11 +347,7 @@ def _saved(steps: _Steps, saved: MemoryPlan) -> Obtained[_Compiled]:
 
 
 def _find(steps: _Steps, budget_bytes: int, map_allowed: Callable[[FlatStep], TaskMap]) -> Obtained[_Compiled]:
-    """The plan with the least work that keeps the budget, of the step as it is given and in parts.
-
-    Raises:
-        InfeasibleError: none does.
-    """
+    """Return the plan with the least work that keeps the budget; raises `InfeasibleError` if none does."""
     in_parts = _fewest_parts(steps, budget_bytes)
     if in_parts is not None and in_parts.found.overhead <= _CHEAP:
         return in_parts
@@ -370,9 +365,7 @@ def _find(steps: _Steps, budget_bytes: int, map_allowed: Callable[[FlatStep], Ta
 
 
 def _promising(steps: _Steps, budget_bytes: int) -> list[_Search]:
-    """The steps in parts, the most promising first: those that the planner's model may well get into the budget by recomputing, of these
-    the smallest, since compiling takes longer with each node; then those that need least.
-    """
+    """Return the splits, most promising first: the smallest that recomputing may bring into the budget, then by lower bound."""
     given, original = steps.given, steps.given.original
     room = budget_bytes - original.peak_bytes + original.temporary_bytes
     wanted = _HALFWAY * given.model_temporary * room / max(original.temporary_bytes, 1)
@@ -386,10 +379,7 @@ def _promising(steps: _Steps, budget_bytes: int) -> list[_Search]:
 
 
 def _fewest_parts(steps: _Steps, budget_bytes: int) -> Obtained[_Compiled] | None:
-    """The fewest parts that keep the budget in their own order; None where none do.
-
-    What XLA takes is told by the planner's model, corrected by what was compiled before; what is clearly too much is not compiled.
-    """
+    """Return the fewest parts that keep the budget in their own order, or None."""
     given, original = steps.given, steps.given.original
     least = dict.fromkeys((False, True), original.peak_bytes)
     correction = dict.fromkeys((False, True), original.temporary_bytes / given.model_temporary)
@@ -411,12 +401,12 @@ def _fewest_parts(steps: _Steps, budget_bytes: int) -> Obtained[_Compiled] | Non
 def _search(
     search: _Search, given: _Search, budget_bytes: int, *, rounds: int = _QUICK_ROUNDS, other_shares: Sequence[float] = ()
 ) -> Obtained[_Compiled] | None:
-    """The plan of a step with the least work that keeps the budget, of a few that are compiled; None where none does.
+    """Compile a few plans, and return the one with the least work that keeps the budget, or None.
 
     Args:
-        given: for the step as it is given.
+        given: the search of the given step.
         rounds: how many are compiled at most.
-        other_shares: of the model's peak, that are tried besides where none of these keeps the budget; none without it.
+        other_shares: shares of the model's peak to try if none of these keeps the budget.
     """
     original = search.original
     fixed = original.peak_bytes - original.temporary_bytes
@@ -468,7 +458,7 @@ def _search(
 
 
 def _beside_the_least(tried: Mapping[float, int]) -> Iterator[float]:
-    """Shares halfway between the one that took least so far and its neighbors, the wider gap first."""
+    """Yield shares halfway between the best one so far and its neighbors, the wider gap first."""
     for _ in range(_BESIDE):
         least = min(tried, key=lambda share: tried[share])
         shares = sorted(tried)
@@ -505,7 +495,7 @@ def _infeasible(steps: _Steps, budget_bytes: int, map_allowed: Callable[[FlatSte
 
 
 def _copy(tasks: TaskMap) -> TaskMap:
-    """The same tasks of a graph of its own, to rewrite."""
+    """Return the same tasks on a copy of the graph."""
     copied = copy_graph(tasks.graph)
     node_of, value_of = copied.node_of, copied.value_of
     return replace(
@@ -523,7 +513,7 @@ def _copy(tasks: TaskMap) -> TaskMap:
 def _memory_plan(
     chosen: _Compiled, compiled: Sequence[_Compiled], original: XlaMemory, budget_bytes: int, how: Mapping[str, str], started: float
 ) -> MemoryPlan:
-    """What users see: the planner's model of the step, with XLA's figures in the place of the simulated ones."""
+    """Return the report: the planner's model with XLA's peak and time."""
     search = chosen.search
     given = None if search.step is search.given else search.given.tasks
     plan = make_memory_plan(search.target, search.tasks, chosen.solution, search.model_bytes, how, search.step.flat.loops, given)
@@ -549,7 +539,6 @@ def _memory_plan(
 
 
 def _curve(found: Sequence[_Compiled], ends: Sequence[CurvePoint]) -> tuple[CurvePoint, ...]:
-    """The plans that were compiled on the way, by falling peak and rising work."""
     most, least = ends
     between = [CurvePoint(c.nbytes, c.overhead) for c in found if least.peak_bytes < c.nbytes < most.peak_bytes]
     points: list[CurvePoint] = [least]

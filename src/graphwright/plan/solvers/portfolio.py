@@ -1,4 +1,4 @@
-"""The solvers' parts put together: what is tried, in which order, and what is kept."""
+"""The portfolio of solvers: which are tried, in which order, and which schedule wins."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -43,18 +43,17 @@ SPARE = 1.0  # a start is not tried when it is slower than the best plan by so m
 
 
 class Portfolio:
-    """Solvers on one graph; orders are found once and serve every budget.
+    """Solvers on one graph. Orders are computed once and serve every budget.
 
-    Inside, tasks and buffers are numbered by their place in the graph's order, so that the
-    answer depends on no label.
+    Tasks and buffers are numbered by their place in the graph's order, so that the answer depends on no label.
 
     Args:
-        longest_s: seconds of processor time after which all solvers stop, whether or not there is an answer.
+        longest_s: seconds of processor time after which all solvers stop.
 
     Attributes:
-        low: no schedule has a smaller peak (a lower bound).
-        how: in words, what found the last answer.
-        impossible: no schedule has a peak of so few bytes, proved by exhaustion (0: nothing proved).
+        low: lower bound on the peak.
+        how: which solver found the last answer.
+        impossible: bytes that no schedule fits into, proved by exhaustion; 0 if nothing is proved.
     """
 
     def __init__(
@@ -77,25 +76,24 @@ class Portfolio:
         self.orders = reorder(self.problem)
 
     def hurry(self, longest_s: float) -> None:
-        """Look for the smallest peak as where no more than this was allowed, counted by work: the same time gives the same peak."""
+        """Limit the work on the smallest peak to this time; work is counted, so that equal limits give equal peaks."""
         searched = HALVINGS * HALVING_SEARCH[1] if self.problem.task_count <= SEARCHED else 0
         descent_s = (WORK_DESCENT + searched) * WORK_S
         self.scale = min(self.scale, DESCENT * longest_s / descent_s)
 
     def say(self, share: float, text: str) -> None:
-        """Tell the caller how far it is."""
         self.told = max(self.told, min(1.0, share))
         if self.progress is not None:
             self.progress(self.told, text)
 
     def original(self, steps: Sequence[int]) -> list[int]:
-        """A schedule in the numbering of the graph that was given."""
+        """Return a schedule in the numbering of the given graph."""
         return [self.labels[task] for task in steps]
 
     def cheapest(self, budget: int, deadline: float) -> tuple[list[int] | None, bool]:
-        """A cheap schedule within the budget, or None; and whether it is proved to be the cheapest.
+        """Return a cheap schedule within the budget, or None; and whether it is proved to be the cheapest.
 
-        Without an answer the search goes on behind the deadline, until the problem's last moment; with one it does not.
+        Until a first answer is found the search goes on beyond the deadline, up to the problem's last moment.
         """
         problem = self.problem
         order = self.orders[0]
@@ -129,7 +127,7 @@ class Portfolio:
         return self.original(best.steps()), best.time <= problem.base_time
 
     def _take(self, best: Draft | None, steps: Sequence[int], budget: int, how: str, until: float) -> Draft | None:
-        """Repair and fill a schedule; the better one of it and `best`."""
+        """Repair and fill a schedule; return the better of it and `best`."""
         plan = Draft(self.problem, steps, budget)
         cap = float("inf") if best is None else self.problem.base_time + WORTH * (best.time - self.problem.base_time)
         if best is not None and plan.time - best.time > SPARE * self.problem.base_time:
@@ -143,7 +141,7 @@ class Portfolio:
         return best
 
     def _first(self, budget: int, deadline: float) -> Draft | None:
-        """The best of one run of each solver on each order."""
+        """Return the best of one run of each solver on each order."""
         problem = self.problem
         started = now()
         best: Draft | None = None
@@ -194,18 +192,17 @@ class Portfolio:
         return best if searched else self._searched(best, budget, *FIRST_SEARCH, self._until(best, budget, deadline))
 
     def _until(self, best: Draft | None, budget: int, deadline: float) -> float:
-        """The deadline where there is an answer already; else as long as it takes."""
+        """Return the deadline if there is an answer; otherwise no deadline."""
         answered = best is not None or (self._descent is not None and self._descent[0][0] <= budget)
         return deadline if answered else FOREVER
 
     def _work(self, best: Draft | None, budget: int) -> int:
-        """Work worth spending on one more solver; less where all before failed."""
+        """Return the work to spend on one more solver; less if all before it failed."""
         if best is not None:
             return WORK_FIRST
         return WORK_LATER if self.descent()[0][0] <= budget else WORK_HOPELESS
 
     def _searched(self, best: Draft | None, budget: int, width: int, work: int, until: float) -> Draft | None:
-        """The better one of `best` and what the search from the end finds."""
         # Recomputations can be taken back afterward, so a somewhat slower schedule is of use too.
         cap = FOREVER if best is None else self.problem.base_time + WORTH * (best.time - self.problem.base_time)
         steps = self._search(budget, width, work, cap, until)
@@ -215,7 +212,6 @@ class Portfolio:
             return self._take(best, steps, budget, "search from the end", until)
 
     def _search(self, budget: int, width: int, work: int, time_cap: float = FOREVER, until: float = FOREVER) -> list[int] | None:
-        """A schedule within the budget by the search from the end, on small graphs."""
         if self.problem.task_count > SEARCHED or budget <= self.impossible or self.problem.stop(until):
             return None
         if self._backward is None:
@@ -228,7 +224,7 @@ class Portfolio:
         return found.steps
 
     def _from_descent(self, budget: int, deadline: float) -> Draft | None:
-        """The cheapest plan within the budget that was met on the way to the smallest peak."""
+        """Return the cheapest plan within the budget among those of the descent."""
         fitting = [(time, peak, place) for place, (peak, time, _, _) in enumerate(self.descent()) if peak <= budget]
         if not fitting:
             return None
@@ -240,10 +236,9 @@ class Portfolio:
         return plan
 
     def descent(self) -> list[tuple[int, float, list[int], str]]:
-        """Plans met on the way down to the smallest peak found: (peak, time, steps, how).
+        """Return plans met on the way down to the smallest peak: (peak, time, steps, how).
 
-        Depends on the graph and the time allowed, by work, and neither on a budget nor, while that time lasts, on the clock;
-        it is made once. The smallest peak in it is a budget that every later question can rely on.
+        It is computed once, and depends on the graph and the allowed work only.
         """
         if self._descent is not None:
             return self._descent
@@ -265,7 +260,7 @@ class Portfolio:
         return found
 
     def _halve(self, peak: int) -> Iterator[Draft]:
-        """Plans with smaller peaks than `peak` by the search from the end; halves the distance to the bound."""
+        """Yield plans with smaller peaks by the backward search, halving the distance to the bound."""
         low = self.low
         for _ in range(HALVINGS):
             if peak <= low:
@@ -286,7 +281,7 @@ class Portfolio:
 
 
 def canonical(graph: CostGraph) -> CostGraph:
-    """The same graph with tasks numbered by `order` and buffers by where the order first meets them."""
+    """Return the graph with tasks numbered by `order` and buffers by first use."""
     task_at = {index: place for place, index in enumerate(graph.order)}
     buffer_at: dict[int, int] = {}
     for index in graph.order:
