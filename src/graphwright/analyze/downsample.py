@@ -41,15 +41,15 @@ def runs(flags: Sequence[bool], merge_gap: int = 0) -> list[tuple[int, int]]:
     >>> runs([True, True, False, True, False, False, True], merge_gap=1)
     [(0, 3), (6, 6)]
     """
-    found: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     for position, flag in enumerate(flags):
         if not flag:
             continue
-        if found and position - found[-1][1] <= merge_gap + 1:
-            found[-1] = (found[-1][0], position)
+        if spans and position - spans[-1][1] <= merge_gap + 1:
+            spans[-1] = (spans[-1][0], position)
         else:
-            found.append((position, position))
-    return found
+            spans.append((position, position))
+    return spans
 
 
 def mostly(kinds: Sequence[int | None], reach: int) -> list[int]:
@@ -59,13 +59,13 @@ def mostly(kinds: Sequence[int | None], reach: int) -> list[int]:
     [0, 0, 0, 0, 0, 0, 1, 1, 1, 1]
     """
     counts = Counter[int | None](kinds[:reach])
-    found: list[int] = []
+    kept_kinds: list[int] = []
     for position in range(len(kinds)):
         counts.update(kinds[position + reach : position + reach + 1])
         if position > reach:
             counts[kinds[position - reach - 1]] -= 1
         known = {kind: count for kind, count in counts.items() if kind is not None and count}
-        own, last = kinds[position], found[-1] if found else 0
+        own, last = kinds[position], kept_kinds[-1] if kept_kinds else 0
         # Of kinds that are as frequent the position's own one, then that of the position before.
-        found.append(max(known, key=lambda kind: (known[kind], kind == own, kind == last)) if known else last)
-    return found
+        kept_kinds.append(max(known, key=lambda kind: (known[kind], kind == own, kind == last)) if known else last)
+    return kept_kinds

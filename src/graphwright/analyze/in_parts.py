@@ -107,7 +107,6 @@ def _of_terms(node: Node, split: Sequence[int | None]) -> InParts | None:
 
 
 def _gathered_bytes(node: Node, split: Sequence[int | None], how: InParts) -> int:
-    """Return the bytes that exist whole: inputs split along other axes, and sums."""
     gathered = {value for value, has, asks in zip(node.inputs, split, how.inputs, strict=True) if has is not None and has != asks}
     return sum(value.nbytes or 0 for value in (*gathered, *(node.outputs if how.makes_terms else ())))
 

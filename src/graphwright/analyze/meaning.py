@@ -129,7 +129,6 @@ class Numbering:
         self.knows_original = False
 
     def number(self, key: object) -> int:
-        """Return the number of a key."""
         return self._numbers.setdefault(key, len(self._numbers))
 
     def original(self, function: str = "", same: Same = ()) -> Known | None:
@@ -137,18 +136,16 @@ class Numbering:
         return self.parts.known.get((function, same)) if self.parts is not None else None
 
     def bit(self, writer: str) -> int:
-        """Return the bit of a write in an `Order`."""
         return self._bits.setdefault(writer, len(self._bits))
 
     def meaning(self, graph: Graph, purity: Purity) -> Meaning:
         """Return the meaning of a graph.
 
+        Raises `UnsupportedError` if it holds a loop of TF1, variables without handles, or operations that write into a tensor, `GraphError`
+        if nodes wait for each other.
+
         Args:
             purity: tells which of its nodes, and of those of its functions, have effects.
-
-        Raises:
-            UnsupportedError: it holds a loop of TF1, variables without handles, or operations that write into a tensor.
-            GraphError: nodes wait for each other.
 
         >>> from graphwright.ir.graph import DTYPES
         >>> f32 = [(DTYPES["float32"], (2,))]
@@ -316,9 +313,9 @@ class _Body:
         if self._is_effect(node) if is_loop else reads_resource(node):
             return False
         versions = self._versions(node) if is_loop else ()
-        found = parts.numbers(node, self.numbers, self.original, versions, self._read_part)
-        self.numbers.update(zip(node.outputs, found or (), strict=found is not None))
-        return found is not None
+        numbers = parts.numbers(node, self.numbers, self.original, versions, self._read_part)
+        self.numbers.update(zip(node.outputs, numbers or (), strict=numbers is not None))
+        return numbers is not None
 
     def _read_part(
         self, copy: Node, loop: Node, attribute: str, arguments: Callable[[Known], Sequence[Number]]
@@ -353,7 +350,7 @@ class _Body:
     def _key(self, node: Node, is_effect: bool) -> object:
         inputs: list[object] = [self.numbers[value] for value in node.inputs]
         if node.op_type in MERGES:  # it hands on the input that is there
-            inputs = [(made, self._condition_of(value)) for made, value in zip(inputs, node.inputs, strict=True)]
+            inputs = [(number, self._condition_of(value)) for number, value in zip(inputs, node.inputs, strict=True)]
         if not inputs and node.op_type in PLACEHOLDERS:
             inputs = [node.name]
         attrs = {**self.reader.numbering.defaults(node.op_type), **node.attrs}
@@ -363,13 +360,12 @@ class _Body:
         return call, tuple(inputs), attributes, () if is_effect else self._versions(node)
 
     def _plain(self, attribute: Attribute, same: Same) -> object:
-        """Return an attribute as part of a key: functions by number, long values by digest."""
         if isinstance(attribute, tuple):
             return tuple(self._plain(item, same) for item in attribute)
         if isinstance(attribute, FunctionReference):
             known = self.reader.function(attribute.name, same)
-            given = tuple((field.number, field.content) for field in fields_of(attribute.serialized) if field.number != 1)  # not its name
-            return ("function", known[1], given) if known is not None else ("unknown function", attribute.name, given)
+            fields = tuple((field.number, field.content) for field in fields_of(attribute.serialized) if field.number != 1)  # not its name
+            return ("function", known[1], fields) if known is not None else ("unknown function", attribute.name, fields)
         if isinstance(attribute, SerializedAttribute):
             array = array_of(attribute)  # TensorFlow may write one tensor in several encodings
             if array is None:
@@ -424,7 +420,6 @@ class _Body:
         return [None if k is None else 1 + k for k in returned_arguments(function.body)]
 
     def _is_always_true(self, value: Value) -> bool:
-        """Whether a condition is `n * (n + 1) & 1 == 0`."""
         if value.shape != ():
             return False
         parity, zero = _operands(value, "Equal")
@@ -460,7 +455,6 @@ class _Body:
 
 
 def _says_what(node: Node, name: str) -> bool:
-    """Whether an attribute affects the computed value."""
     return name[0] != "_" and not (name == "output_shapes" and is_control_flow(node))
 
 

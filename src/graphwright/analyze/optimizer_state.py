@@ -77,7 +77,6 @@ _FAR = 64
 
 
 def _computes_forward(read: Access, found: Iterable[Access], ends: AbstractSet[Node]) -> bool:
-    """Whether something other than an update computes with the value."""
     if read.node is not read.top:
         return True
     own = {access.top for access in found if access.writes}

@@ -89,7 +89,6 @@ class _Copy:
 
     @classmethod
     def read(cls, node: Node, numbers: Mapping[Value, Number], known: Known) -> _Copy | None:
-        """Read the claim of a node; None if it is impossible."""
         name, part = node.attrs[PART_OF], node.attrs.get(PART)
         original = known.nodes.get(name.decode()) if isinstance(name, bytes) else None
         if original is None or not isinstance(part, tuple) or len(original.inputs) != len(node.inputs):
@@ -160,16 +159,16 @@ class PartNumbers:
                 return None
         rule = _BY_STRUCTURE.get(node.op_type)
         self._shapes = {} if original is None else original.shapes
-        found = rule(self, node, [numbers[value] for value in node.inputs]) if rule is not None else None
-        return None if found is None else [found]
+        number = rule(self, node, [numbers[value] for value in node.inputs]) if rule is not None else None
+        return None if number is None else [number]
 
     # Copies
 
     def _of_copy(self, copy: _Copy) -> list[Number] | None:
         node, original = copy.node, copy.original
-        found = [self._kind(copy, k) for k in range(len(node.inputs))]
-        is_made = all(kind is None for kind in found)
-        how = in_parts(original, found, copy.kinds[0] if is_made and copy.kinds[0] >= 0 else None, copy.batch)
+        kinds = [self._kind(copy, k) for k in range(len(node.inputs))]
+        is_made = all(kind is None for kind in kinds)
+        how = in_parts(original, kinds, copy.kinds[0] if is_made and copy.kinds[0] >= 0 else None, copy.batch)
         if how is None or how.outputs != copy.kinds or not self._has_attributes(node, original, how.op_type, ()):
             return None
         if not all(self._reads(copy, k, how) for k in range(len(node.inputs))):
@@ -206,7 +205,6 @@ class PartNumbers:
         return [self._part(copy, value, kind) for value, kind in zip(original.outputs, kinds, strict=True)]
 
     def _part(self, copy: _Copy, value: Value, kind: int, numbers: Mapping[Value, Number] | None = None) -> Number:
-        """Return the number of what a copy makes of a value of the original."""
         base = (copy.numbers_before if numbers is None else numbers)[value]
         if kind >= 0:
             return self._slice(copy.slice(base, value, kind))
@@ -217,32 +215,32 @@ class PartNumbers:
     def _kind(self, copy: _Copy, index: int) -> int | None:
         """Return the axis along which a copy reads a part of an input, or `TERM`; None otherwise."""
         number, base = copy.numbers[copy.node.inputs[index]], copy.numbers_before[copy.original.inputs[index]]
-        found, term = self._slices.get(number), self._terms.get(number)
-        if found is not None and found.base == base:
-            return found.axis
+        piece, term = self._slices.get(number), self._terms.get(number)
+        if piece is not None and piece.base == base:
+            return piece.axis
         return TERM if term is not None and term.base == base else None
 
     def _is_part(self, copy: _Copy, index: int, kind: int) -> bool:
-        given, value = copy.node.inputs[index], copy.original.inputs[index]
+        read, value = copy.node.inputs[index], copy.original.inputs[index]
         base = copy.numbers_before[value]
         if kind == TERM:
-            return self._terms.get(copy.numbers[given]) == copy.term(base, 1)
+            return self._terms.get(copy.numbers[read]) == copy.term(base, 1)
         asked = copy.slice(base, value, kind)
-        if self._slices.get(copy.numbers[given]) == asked:
+        if self._slices.get(copy.numbers[read]) == asked:
             return True
-        return _same(given, _constant(value), lambda array: array[(slice(None),) * kind + (slice(asked.start, asked.stop),)])
+        return _same(read, _constant(value), lambda array: array[(slice(None),) * kind + (slice(asked.start, asked.stop),)])
 
     def _reads(self, copy: _Copy, index: int, how: InParts) -> bool:
-        kind, given, value = how.inputs[index], copy.node.inputs[index], copy.original.inputs[index]
+        kind, read, value = how.inputs[index], copy.node.inputs[index], copy.original.inputs[index]
         if kind is not None:
             return self._is_part(copy, index, kind)
         sizes = [element for k, element in how.sizes if k == index]
         if sizes:
-            return _same(given, _constant(value), lambda array: _scaled(array, sizes, copy.start, copy.stop, copy.batch))
+            return _same(read, _constant(value), lambda array: _scaled(array, sizes, copy.start, copy.stop, copy.batch))
         if how.drawn and index == 2 and copy.start:
             shape = copy.original.outputs[0].shape or ()
             ahead = int(np.prod([size or 0 for size in shape])) * copy.start // (copy.batch * how.drawn)
-            moved = origin(given).producer
+            moved = origin(read).producer
             if moved.op_type not in ADDITIONS or copy.numbers[moved.inputs[0]] != copy.numbers_before[value]:
                 return False
             return _same(moved.inputs[1], np.array([ahead, 0], np.uint64), lambda array: array)
@@ -325,11 +323,11 @@ def _constant(value: Value) -> Array | None:
 
 
 def _same(given: Value, array: Array | None, change: Callable[[Array], Array]) -> bool:
-    found = _constant(given)
-    if found is None or array is None:
+    array_read = _constant(given)
+    if array_read is None or array is None:
         return False
     expected = change(array)
-    return found.dtype == expected.dtype and found.shape == expected.shape and found.tobytes() == expected.tobytes()
+    return array_read.dtype == expected.dtype and array_read.shape == expected.shape and array_read.tobytes() == expected.tobytes()
 
 
 def _scaled(array: Array, elements: Sequence[int], start: int, stop: int, batch: int) -> Array:

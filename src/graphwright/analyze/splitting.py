@@ -16,9 +16,8 @@ phase
     normalization in training takes two per layer, one forward and one backward.
 loop
     It runs in parts if its body does, iteration by iteration: a loop value that an iteration makes split, or as a sum, is so before the
-        first one.
-    A body cannot gather, since the parts run one after another, each all of its iterations; so sums stay terms there, through linear
-    operations, and a loop in which anything else reads a split value or a sum runs whole. So does a loop whose condition depends on
+    first one. A body cannot gather, since the parts run one after another, each all of its iterations; so sums stay terms there, through
+    linear operations, and a loop in which anything else reads a split value or a sum runs whole. So does a loop whose condition depends on
     examples. Lists are split as their elements are, and can be neither sliced nor gathered.
 
 The batch is the first dimension of the split arguments; everything else follows from the rules of `split_rules/`, so a wrong guess of the
@@ -138,7 +137,7 @@ def find_splitting_of_largest(graph: Graph, purity: Purity, by: int = LARGE) -> 
     least = max(sizes.values(), default=0) / by
     large = {value for value, nbytes in sizes.items() if nbytes >= max(least, 1)}
     free = [node for node in free if not large.isdisjoint(node.outputs) or not large.isdisjoint(node.inputs)]
-    kept = set(graph.outputs)
+    outputs = set(graph.outputs)
     most, best = 0, None
     for axis, units in dict.fromkeys(pair for node in free for v in node.outputs if v in large for pair in enumerate(v.shape or ())):
         if units is None or units < 2:
@@ -147,10 +146,10 @@ def find_splitting_of_largest(graph: Graph, purity: Purity, by: int = LARGE) -> 
         spread = _Spread(graph, purity, units, free, dict.fromkeys(begins, axis))
         nodes = spread.of({})
         split = spread.kinds
-        made = sum(sizes[value] for value in split if value not in kept and _is_read_in_slices(value, split[value], nodes))
-        made -= sum(sizes[value] for node, how in nodes.items() for value in node.outputs if how.kind(value) == TERM)
-        if nodes and (best is None or made > most):
-            most, best = made, Splitting(units, (), nodes, _phases(order, nodes, purity))
+        split_bytes = sum(sizes[value] for value in split if value not in outputs and _is_read_in_slices(value, split[value], nodes))
+        split_bytes -= sum(sizes[value] for node, how in nodes.items() for value in node.outputs if how.kind(value) == TERM)
+        if nodes and (best is None or split_bytes > most):
+            most, best = split_bytes, Splitting(units, (), nodes, _phases(order, nodes, purity))
     return best
 
 
@@ -163,12 +162,11 @@ def _is_switched(graph: Graph) -> bool:
 
 
 def _free(graph: Graph, order: Sequence[Node], purity: Purity) -> list[Node]:
-    given = {value.producer for value in graph.inputs}
-    return [node for node in order if node not in given and (not keeps_control_inputs(node, purity) or _only_reads(node, purity))]
+    inputs = {value.producer for value in graph.inputs}
+    return [node for node in order if node not in inputs and (not keeps_control_inputs(node, purity) or _only_reads(node, purity))]
 
 
 def _only_reads(node: Node, purity: Purity) -> bool:
-    """Whether it is a loop that only reads variables."""
     return node.op_type in LOOPS and purity.is_pure(node)
 
 
@@ -194,7 +192,6 @@ class _Spread:
     kinds: dict[Value, int] = field(default_factory=dict[Value, int])
 
     def of(self, given: Mapping[Value, int]) -> dict[Node, InParts]:
-        """Return how the nodes run in parts if these values are split, or sums."""
         whole = set[Node]()
         while True:
             self.kinds = dict(given)
@@ -213,21 +210,21 @@ class _Spread:
             how = nodes.get(node)
             for k, value in enumerate(node.inputs):
                 asked = None if how is None else how.inputs[k]
-                made = self.kinds.get(value)
-                if asked != made and (made is not None or is_list(value)):
+                kind = self.kinds.get(value)
+                if asked != kind and (kind is not None or is_list(value)):
                     yield node, value
 
     def _nodes(self, whole: AbstractSet[Node]) -> dict[Node, InParts]:
         nodes: dict[Node, InParts] = {}
         for node in self.free:
-            found = [self.kinds.get(value) for value in node.inputs]
-            is_read = any(kind is not None for kind in found)
+            input_kinds = [self.kinds.get(value) for value in node.inputs]
+            is_read = any(kind is not None for kind in input_kinds)
             if node in whole or not (is_read or node in self.begins):
                 continue
             if node.op_type in LOOPS:
-                self._note(node, self._loop(node, found), nodes)
+                self._note(node, self._loop(node, input_kinds), nodes)
             else:
-                self._note(node, in_parts(node, found, None if is_read else self.begins[node], self.batch), nodes)
+                self._note(node, in_parts(node, input_kinds, None if is_read else self.begins[node], self.batch), nodes)
         results = dict(zip(self.graph.outputs, self.results or (None,) * len(self.graph.outputs), strict=True))
         arguments = set(self.graph.inputs)
         for node in reversed(self.free):
@@ -263,13 +260,13 @@ class _Spread:
         while True:
             spread = _Spread(body, self.purity, self.batch, free, results=kinds)
             nodes = spread.of({value: kind for value, kind in zip(body.inputs, kinds, strict=True) if kind != SAME})
-            made = [spread.kinds.get(value, SAME) for value in body.outputs]
-            made = [TERM if self._adds_up(loop, k, spread) else kind for k, kind in enumerate(made)]
-            changed = [new if old == SAME else old for old, new in zip(kinds, made, strict=True)]
+            result_kinds = [spread.kinds.get(value, SAME) for value in body.outputs]
+            result_kinds = [TERM if self._adds_up(loop, k, spread) else kind for k, kind in enumerate(result_kinds)]
+            changed = [new if old == SAME else old for old, new in zip(kinds, result_kinds, strict=True)]
             if changed == kinds:
                 break
             kinds = changed
-        for k, (asked, kind, value) in enumerate(zip(kinds, made, body.outputs, strict=True)):
+        for k, (asked, kind, value) in enumerate(zip(kinds, result_kinds, body.outputs, strict=True)):
             can_slice = kind == SAME and asked >= 0 and not is_list(value)
             is_number_before = asked != TERM or given[k] == TERM or is_zero(loop.inputs[k])
             if not (asked == kind or can_slice) or not is_number_before:

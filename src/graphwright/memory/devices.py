@@ -37,20 +37,18 @@ def short_name(device: str) -> str:
     >>> short_name("/job:localhost/replica:0/task:0/device:CPU:1"), short_name("/gpu:0"), short_name("/job:worker")
     ('CPU:1', 'GPU:0', '')
     """
-    found = _DEVICE.search(device)
-    return f"{found[1].upper()}:{found[2]}" if found else ""
+    match = _DEVICE.search(device)
+    return f"{match[1].upper()}:{match[2]}" if match else ""
 
 
 def find_placement(graph: Graph, located: Mapping[Value, str]) -> Placement | None:
     """Return where the nodes of a flat graph run, or None if one device does all the work.
 
-    A node without a device follows the resource it uses, then its first input, much like TensorFlow's placer.
+    A node without a device follows the resource it uses, then its first input, much like TensorFlow's placer. Raises `UnsupportedError` if
+    a loop or a branch holds work for several devices.
 
     Args:
         located: the device of graph inputs (handles of variables, captured tensors), as TensorFlow names it.
-
-    Raises:
-        UnsupportedError: a loop or a branch holds work for several devices.
     """
     workers = find_workers(graph, located)
     if len(workers) < 2:
@@ -96,14 +94,14 @@ def _by_number(name: str) -> tuple[str, int]:
 
 def _device_inside(graph: Graph, node: Node) -> str:
     bodies = [graph.functions[name].body for name in called_functions(node) if name in graph.functions]
-    found = {short_name(inner.device) for body in bodies for inner in body.nodes} - {""}
-    accelerators = {name for name in found if not name.startswith("CPU")}
-    found = accelerators or found
-    if len(found) > 1:
+    devices = {short_name(inner.device) for body in bodies for inner in body.nodes} - {""}
+    accelerators = {name for name in devices if not name.startswith("CPU")}
+    devices = accelerators or devices
+    if len(devices) > 1:
         raise UnsupportedError(
-            f"a loop or a branch spans the devices {', '.join(sorted(found, key=_by_number))}",
+            f"a loop or a branch spans the devices {', '.join(sorted(devices, key=_by_number))}",
             where=f"node {node.name!r} ({node.op_type})",
             cause="strategy.run is called inside tf.while_loop, tf.cond or a for loop that AutoGraph converts",
             remedy="optimize the step that the loop repeats, and call it from a Python loop",
         )
-    return found.pop() if found else ""
+    return devices.pop() if devices else ""

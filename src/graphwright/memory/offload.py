@@ -50,23 +50,21 @@ class Offload:
 
     @property
     def on_disk(self) -> bool:
-        """Whether copies are files."""
         return not _DEVICE.fullmatch(self.to)
 
     def prices(self, flat: FlatStep, tasks: TaskMap) -> Copies:
         """Return the cost of a copy of each buffer that may have one: a dense tensor of known size that only its readers hold."""
         held = {value for values in flat.loops.holds.values() for value in values}
-        found: dict[int, Copy] = {}
+        prices: dict[int, Copy] = {}
         for b, (buffer, value) in enumerate(zip(tasks.costs.buffers, tasks.values, strict=True)):
             is_plain = value.dtype.itemsize is not None and value not in held and value not in flat.graph.at_most
             if buffer.producer is None or buffer.kept or buffer.killed_by is not None or buffer.nbytes < _LEAST_BYTES or not is_plain:
                 continue
             write_s, read_s = self.engine.write_s(buffer.nbytes), self.engine.read_s(buffer.nbytes)
-            found[b] = Copy(write_s, read_s, WRITE_BUFFER_BYTES if self.on_disk else 0)
-        return found
+            prices[b] = Copy(write_s, read_s, WRITE_BUFFER_BYTES if self.on_disk else 0)
+        return prices
 
     def words(self, before: str, costs: CostGraph, held_bytes: int) -> str:
-        """Describe the copies of a step."""
         buffers = [costs.buffers[b] for b in copied_buffers(costs)]
         where = f"files in {self.to}" if self.on_disk else f"the memory of {self.to}"
         speed = f"{self.engine.write_bytes_per_s / 1e9:.2g} GB/s out and {self.engine.read_bytes_per_s / 1e9:.2g} GB/s back"
@@ -75,10 +73,9 @@ class Offload:
         return f"{before}; {how}".removeprefix("; ")
 
     def carrier(self, graph: Graph) -> Carrier:
-        """Return the object that adds copies to a graph. The folder of files lives as long as this object.
+        """Return the object that adds copies to a graph.
 
-        Raises:
-            ArgumentError: the folder is not writable.
+        The folder of files lives as long as this object. Raises `ArgumentError` if the folder is not writable.
         """
         if not self.on_disk:
             return HostCopies(graph, self.to)
@@ -94,11 +91,10 @@ class Offload:
 def offload_to(place: str | Path | None, engine: CopyEngine | None) -> Offload:
     """Return the place of copies, with their speed; the speed of a disk is measured if it is not given.
 
+    Raises `ArgumentError` if the folder does not exist or is not writable.
+
     Args:
         place: a folder, or a device; None for the system's temporary folder.
-
-    Raises:
-        ArgumentError: the folder does not exist or is not writable.
     """
     if place is not None and _DEVICE.fullmatch(str(place)):
         if str(place) not in {device.name.removeprefix("/device:") for device in import_tensorflow().config.list_logical_devices()}:
@@ -124,10 +120,10 @@ def failed_copy(error: Exception, offload: Offload) -> OffloadError | None:
     if f"{OFFLOADED}/" not in message or not offload.on_disk:
         return None
     lines = message.splitlines()
-    told = next((line.strip() for line in lines if offload.to in line), lines[0])  # the rest says where the graph was made
+    reason = next((line.strip() for line in lines if offload.to in line), lines[0])  # the rest says where the graph was made
     free = format_bytes(shutil.disk_usage(offload.to).free) if Path(offload.to).is_dir() else "nothing: the folder is gone"
     return OffloadError(
-        f"a copy of a tensor could not be written to disk, or read back: {told:.300}",
+        f"a copy of a tensor could not be written to disk, or read back: {reason:.300}",
         where=offload.to,
         cause=f"the disk is full, or the folder was removed or closed meanwhile; free there now: {free}",
         remedy="free space there, or give another folder: offload_to=...",
@@ -161,12 +157,11 @@ _folders: weakref.WeakValueDictionary[tuple[str, int], _Folder] = weakref.WeakVa
 
 
 def _folder(place: str) -> _Folder:
-    """Return the folder of this process in that place; its functions share it."""
     key = str(Path(place).absolute()), os.getpid()
-    found = _folders.get(key)
-    if found is None:
-        found = _folders[key] = _Folder(place)
-    return found
+    folder = _folders.get(key)
+    if folder is None:
+        folder = _folders[key] = _Folder(place)
+    return folder
 
 
 def _remove(folder: str, process: int, held: int | None) -> None:
@@ -177,7 +172,6 @@ def _remove(folder: str, process: int, held: int | None) -> None:
 
 
 def _measured(folder: str) -> CopyEngine:
-    """Measure the speed of the disk, bypassing the page cache."""
     tf: Any = import_tensorflow()
     try:
         with tempfile.TemporaryDirectory(prefix="graphwright_", dir=folder) as inner, tf.init_scope(), tf.device("/device:CPU:0"):

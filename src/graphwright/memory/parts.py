@@ -46,10 +46,9 @@ class Part:
 
 
 def split(tasks: TaskMap, placement: Placement | None) -> tuple[Part, ...]:
-    """Return one part per device that has tasks. Collectives keep their order even on one device.
+    """Return one part per device that has tasks.
 
-    Raises:
-        UnsupportedError: the devices do not take part in the same collectives.
+    Collectives keep their order even on one device. Raises `UnsupportedError` if the devices do not take part in the same collectives.
     """
     count = len(tasks.costs.tasks)
     device_of = [0] * count if placement is None else [placement.of_node[nodes[0]] for nodes in tasks.nodes]
@@ -90,9 +89,8 @@ def join(parts: Sequence[Part], schedules: Sequence[Schedule]) -> Schedule:
 
 
 def lanes(parts: Sequence[Part]) -> list[int]:
-    """Return per task of the whole step the number of its part."""
-    found = {t: k for k, part in enumerate(parts) for t in part.whole}
-    return [found[t] for t in range(len(found))]
+    part_of = {t: k for k, part in enumerate(parts) for t in part.whole}
+    return [part_of[t] for t in range(len(part_of))]
 
 
 def same_work(one: Part, other: Part) -> bool:
@@ -110,7 +108,6 @@ def same_work(one: Part, other: Part) -> bool:
 
 
 def _edges(costs: CostGraph) -> list[tuple[int, int]]:
-    """Return pairs (earlier, later) of tasks: producer and reader, reader and overwriter."""
     edges: list[tuple[int, int]] = []
     for t, task in enumerate(costs.tasks):
         for b in task.inputs:
@@ -183,15 +180,15 @@ def _resident(tasks: TaskMap, placement: Placement | None, device: int) -> dict[
                 root = tasks.root_of.get(root.producer.inputs[0], root)
             if root in readers and node in tasks.task_of:
                 readers[root].add(placement.of_node[node])
-    found: dict[Value, int] = {}
+    resident: dict[Value, int] = {}
     for value, nbytes in tasks.resident.items():
         home = placement.of_input.get(value)
         places = set(readers[value])
         if home is not None:
             places.add(home)
         if device in (places or {placement.of_node[value.producer]}):
-            found[value] = nbytes
-    return found
+            resident[value] = nbytes
+    return resident
 
 
 def _part(

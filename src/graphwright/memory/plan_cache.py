@@ -75,7 +75,6 @@ def plan_key(graph: Graph, how: str = "", device: str = "") -> str:
 
 
 def other_step(name: str) -> ArgumentError:
-    """Return the error for a saved plan that does not fit the step."""
     return ArgumentError(
         "the plan is for another step",
         argument="plan",
@@ -111,8 +110,8 @@ class PlanCache:
     def other_plans(self, key: str, costs: CostGraph) -> list[Solution]:
         """Return plans for the same graph and other requests, each with its peak as its budget."""
         paths = sorted(path for path in self.directory.glob(f"{key.rpartition('-')[0]}-*.json") if path.stem != key)
-        found = (self.read(path.stem, costs, None) for path in paths[:_MOST])
-        return [solution for solution in found if solution is not None]
+        plans = (self.read(path.stem, costs, None) for path in paths[:_MOST])
+        return [solution for solution in plans if solution is not None]
 
     def write(self, key: str, solution: Solution) -> None:
         data = {"status": solution.status, "schedule": list(solution.schedule.steps)}
@@ -155,7 +154,6 @@ class KeptFigures:
         }
 
     def least_time(self, costs: CostGraph, budget_bytes: int) -> float:
-        """See `graphwright.plan.time_bound.least_time`."""
         digest = hashlib.sha256(repr((costs.tasks, costs.buffers, costs.order, costs.resident_bytes, budget_bytes)).encode()).hexdigest()[
             :32
         ]
@@ -164,7 +162,6 @@ class KeptFigures:
         return self._least[digest]
 
     def keep(self) -> None:
-        """Write figures that are new since they were read."""
         if self._path is not None and self.peak is not None and (data := self._data()) != self._known:
             _write(self._path, data)
             self._known = data

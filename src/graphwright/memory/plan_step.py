@@ -94,18 +94,16 @@ class Unplanned:
 
     @cached_property
     def to_plan(self) -> Obtained[FlatStep]:
-        """The step to make plans for, read once."""
         return _as_grappler_leaves_it(self.target, self.flat, self.records, memory_optimizer=True)
 
     @property
     def peak_bytes(self) -> int:
         """The unmodified peak, of which budgets are shares: by the executor, or else in the traced order."""
-        found, costs = self.executor.found, self.tasks.costs
-        return simulate(costs, Schedule(costs.order)).peak_bytes if found is None else found.peak_bytes
+        executor, costs = self.executor.found, self.tasks.costs
+        return simulate(costs, Schedule(costs.order)).peak_bytes if executor is None else executor.peak_bytes
 
 
 def unplanned(target: TracedStep) -> Unplanned:
-    """Describe a step without a plan; nothing runs."""
     flat = flat_step(target)
     tasks, records = map_tasks(flat, target.device), prepared(target, flat.graph)
     return Unplanned(target, flat, tasks, records, _plain_peak(target, flat, tasks, split(tasks, None), None, records))
@@ -252,7 +250,6 @@ def refused_steps(refused: Mapping[str, str]) -> str:
 
 
 def _check_verbs(allow: Collection[Verb], offload: Offload | None, target: TracedStep, flat: FlatStep, parts: Sequence[Part]) -> None:
-    """Raise `UnsupportedError` for verbs that cannot apply to the step, `ArgumentError` for copies to its own device."""
     where, remedy = f"step {target.name!r}", f"leave it{WITH_COPIES * ('offload' in allow)} out"
     if parts[0].device:
         cause = f"{' and '.join(part.device for part in parts)} have plans of their own, which order and recompute only"
@@ -295,9 +292,9 @@ def _as_grappler_leaves_it(
     if flat.uncompiled:
         why = ", since it runs by other kernels"
     elif graphs is not None:
-        found, why = ask_tensorflow(target, flat.graph, lambda: grappler_step(target, flat, graphs, memory_optimizer=memory_optimizer))
-        if found is not None:
-            return found
+        optimized, why = ask_tensorflow(target, flat.graph, lambda: grappler_step(target, flat, graphs, memory_optimizer=memory_optimizer))
+        if optimized is not None:
+            return optimized
     return Obtained(flat, _TRACED + f"what Grappler makes of it is not planned{why}")
 
 
@@ -327,7 +324,6 @@ def _describe(
     figures: KeptFigures,
     roles: Roles | None,
 ) -> MemoryPlan:
-    """Return the plan of the device that needs most. Call it before the schedule is applied."""
     before = None if chosen is given else given.tasks
     plan = make_memory_plan(
         target, tasks, solution, original_bytes, how, chosen.flat.loops, before, chosen.loops, figures.least_time, roles
@@ -351,11 +347,11 @@ def _follow(
     schedule = join(parts, [solution.schedule for solution in solutions])
     # Another shape has other copies, or none: its repeats would be taken for recomputations.
     leaders = tuple(costs.tasks[t].name for t in schedule.steps) if chosen.offload is None else ()
-    made = _rewrites(chosen)
+    rewrites = _rewrites(chosen)
     # Parts that come last are proved of the whole function, which takes one look at it instead of two.
     start = chosen.before.flat if chosen.parts > 1 and chosen.before is not None else chosen.flat
     original = Original(start.graph, start.purity, default_attributes, parts=chosen.parts > 1) if prove else None
-    before = [_proved(one) for one in made if prove and not (one is chosen and one.parts > 1)]
+    before = [_proved(one) for one in rewrites if prove and not (one is chosen and one.parts > 1)]
     difference = next((one.difference for one in before if one.difference), "")
     followed = replace(solutions[0], schedule=schedule)
     waits = overlap_within(costs, len(chosen.flat.graph), followed) if overlap else None
@@ -370,7 +366,7 @@ def _follow(
         optimized = any(OPTIMIZED in node.attrs for node in flat.graph.nodes)
         sums = proof.parts + sum(one.parts for one in before)
         proof = replace(proof, loops=len(chosen.loops), parts=sums, uncompiled=flat.uncompiled, optimized=optimized)
-    equal_bits = not (flat.uncompiled or any(one.parts > 1 for one in made))
+    equal_bits = not (flat.uncompiled or any(one.parts > 1 for one in rewrites))
     return Planned(function, plan, leaders, proof, equal_bits=equal_bits)
 
 
@@ -396,7 +392,6 @@ def _is_better_as_it_is(solution: Solution, executor: PeakPrediction, budget_byt
 def _as_it_is(
     target: TracedStep, tasks: TaskMap, loops: LoopCosts, executor: PeakPrediction, solution: Solution, how: Mapping[str, str], prove: bool
 ) -> Planned:
-    """Return the plan that changes nothing."""
     plan_how = (
         "none: the step runs as it is, which keeps the budget, simulated, where no fixed order that was found does. TensorFlow fixes no "
         f"order (simulated: {format_bytes(executor.low_bytes)} to {format_bytes(executor.high_bytes)})"
@@ -409,7 +404,6 @@ def _as_it_is(
 
 
 def _before(executor: PeakPrediction | None, saved: MemoryPlan | None) -> dict[str, Any]:
-    """Return the fields of a plan that describe the unmodified step."""
     if executor is None:
         return {"executor": None}
     timeline = executor.timeline or (None if saved is None else saved.timeline_before)
@@ -436,19 +430,19 @@ def _plain_peak(
 ) -> Obtained[PeakPrediction | None]:
     """Return the peak of the unmodified step as TensorFlow runs it; None with a reason if unknown."""
     if len(parts) > 1:
-        found, reason = None, "not simulated, since the step runs on several devices"
+        peak, reason = None, "not simulated, since the step runs on several devices"
     elif flat.uncompiled:
-        found, reason = None, "not known, since convolutions in it are compiled by XLA"
+        peak, reason = None, "not known, since convolutions in it are compiled by XLA"
     elif earlier is not None and _fits_again(tasks, earlier):
-        found, reason = None, "not simulated, since the step follows the plan for other shapes"
+        peak, reason = None, "not simulated, since the step follows the plan for other shapes"
     elif records.found is None:
-        found, reason = None, f"not simulated{records.how}"
+        peak, reason = None, f"not simulated{records.how}"
     else:
         optimized = None if tasks.graph is flat.graph else tasks.graph
-        found, reason = plain_peak(target, flat.graph, tasks, records=records.found, roles=roles, optimized=optimized)
-        if found is not None and "not counted" in found.how.get("not exact", ""):
-            found, reason = None, f"not known: {found.how['not exact']}"
-    return Obtained(found, reason if found else f"that of the order in which the step was traced; TensorFlow's own is {reason}")
+        peak, reason = plain_peak(target, flat.graph, tasks, records=records.found, roles=roles, optimized=optimized)
+        if peak is not None and "not counted" in peak.how.get("not exact", ""):
+            peak, reason = None, f"not known: {peak.how['not exact']}"
+    return Obtained(peak, reason if peak else f"that of the order in which the step was traced; TensorFlow's own is {reason}")
 
 
 def _fits_again(tasks: TaskMap, earlier: Planned) -> bool:
@@ -460,8 +454,8 @@ def _curve(costs: CostGraph, solution: Solution, original_bytes: int, points: in
     """Return peak and overhead for budgets between the unmodified peak and the plan, by falling peak."""
     step = (original_bytes - solution.peak_bytes) / (points + 1)
     budgets = [round(original_bytes - step * k) for k in range(1, points + 1)] if points else []
-    found = curve(costs, budgets=budgets, time_limit_s=time_limit_s) if step >= 1 and budgets else ()
-    between = [CurvePoint(s.peak_bytes, s.overhead) for s in found if s.status != "infeasible" and s.overhead <= solution.overhead]
+    solutions = curve(costs, budgets=budgets, time_limit_s=time_limit_s) if step >= 1 and budgets else ()
+    between = [CurvePoint(s.peak_bytes, s.overhead) for s in solutions if s.status != "infeasible" and s.overhead <= solution.overhead]
     ends = [CurvePoint(original_bytes, 0.0), CurvePoint(solution.peak_bytes, solution.overhead)]
     merged = {p.peak_bytes: p for p in [*between, *ends]}
     return tuple(merged[b] for b in sorted(merged, reverse=True))

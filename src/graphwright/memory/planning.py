@@ -70,7 +70,6 @@ def map_tasks(flat: FlatStep, device: DeviceModel | None = None) -> TaskMap:
 
 
 def without_recomputation(tasks: TaskMap) -> TaskMap:
-    """Return the same tasks, none of which may run again."""
     return replace(tasks, costs=replace(tasks.costs, tasks=tuple(replace(task, recomputable=False) for task in tasks.costs.tasks)))
 
 
@@ -113,7 +112,6 @@ def solve_with_room(
 
 
 def room_bytes(costs: CostGraph, node_count: int, budget_bytes: int) -> int:
-    """Return the bytes of a budget that a plan leaves free, if possible."""
     movable = budget_bytes - costs.resident_bytes
     return max(min(int(_ROOM * movable) + _ROOM_BYTES + _ROOM_PER_NODE * node_count, int(_LARGEST_ROOM * movable)), 0)
 

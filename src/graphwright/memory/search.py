@@ -69,14 +69,14 @@ class Search:
     solutions: list[tuple[Graph, str, str, Solution]] = field(default_factory=list[tuple[Graph, str, str, Solution]])
 
     def solve(self, part: Part, graph: Graph, *, how: str = "", **options: Any) -> Obtained[Solution]:
-        """Return a plan for one device and record it. It comes from a saved plan, an earlier plan, the plan cache, or the solvers.
+        """Return a plan for one device and record it.
+
+        It comes from a saved plan, an earlier plan, the plan cache, or the solvers. Raises `ArgumentError` if the saved plan is for another
+        step.
 
         Args:
             how: how the given step was rewritten; "" for the given step.
             options: see `_solve`.
-
-        Raises:
-            ArgumentError: the saved plan is for another step.
         """
         if how in self.refused:
             return Obtained(replace(_in_its_own_order(part.tasks.costs, None).found, status="infeasible"), "refused")
@@ -131,14 +131,14 @@ class Search:
         if solution is not None:
             return Obtained(solution, "taken over from the step's plan for other shapes")
         most = sum(task.time for task in costs.tasks) * max((1 + self.request.max_overhead) / (1 + slower), 1.0)
-        key, kept = "", list[Solution]()
+        key, cached = "", list[Solution]()
         if cache is not None:
             key = fingerprint(graph, f"{self.asked} {how}".strip(), self.request.time_limit_s, part.device)
             room = room_bytes(costs, len(graph), self.budget_bytes or 0)
-            kept = [plan for plan in cache.other_plans(key, costs) if self._serves(plan, room, most)]
+            cached = [plan for plan in cache.other_plans(key, costs) if self._serves(plan, room, most)]
             asked_before = cache.read(key, costs, self.budget_bytes)
             if asked_before is not None:
-                return Obtained(self._best_of([asked_before, *kept]), f"read from the plan cache ({cache.path(key)})")
+                return Obtained(self._best_of([asked_before, *cached]), f"read from the plan cache ({cache.path(key)})")
         if self.request.progress is not None and how:
             self.request.progress(0.0, f"planning {how}")
         if self.budget_bytes is None:
@@ -147,7 +147,7 @@ class Search:
             solution = solve_with_room(costs, len(graph), self.budget_bytes, within_s, self.request.progress, longest_s=longest_s)
         if cache is not None and solution.status != "infeasible":
             cache.write(key, solution)
-        if kept and self._price(best := self._best_of(kept)) < self._price(solution):
+        if cached and self._price(best := self._best_of(cached)) < self._price(solution):
             return Obtained(best, "a plan that was kept for another budget costs less than what was found for this one")
         return Obtained(solution, ", ".join(f"{k} {v}" for k, v in solution.notes.items()))
 
@@ -199,14 +199,13 @@ class Search:
     def _from(
         self, start: Candidate, traced: Candidate, argument_count: int, map_allowed: MapTasks, allow: Collection[Verb]
     ) -> tuple[Candidate, Obtained[Solution]]:
-        """Return the cheapest plan for a step, or for the steps that verbs make of it."""
         has_loops = "segment" in allow and bool(find_pairs(start.flat.graph, start.flat.purity)[0])
         budget, costs, limit_s = self.budget_bytes, start.tasks.costs, self.request.time_limit_s
         first_s = limit_s * (_GIVEN if has_loops or self.request.offload is not None else 1.0)
         needs_parts = "split" in allow and (budget is None or simulate(costs, Schedule(costs.order)).peak_bytes > budget)
         time, solve = _Shares(limit_s, first_s), partial(self.solve, split(start.tasks, None)[0], start.flat.graph)
-        found = solve(how=start.how, slower=start.slower, within_s=first_s, longest_s=0.0 if needs_parts else None)
-        best = start, _of_step(start, found)
+        plan = solve(how=start.how, slower=start.slower, within_s=first_s, longest_s=0.0 if needs_parts else None)
+        best = start, _of_step(start, plan)
         if has_loops and self._price(best[1].found) > _CHEAP:
             best = self._better(segment_candidates(start, map_allowed, budget or 0), best, time, _MOST_SOLVES)
         if needs_parts:  # in time of their own, so that what is found without is the same
@@ -218,7 +217,7 @@ class Search:
         if has_loops and "split" in allow and self._price(best[1].found) > _DEAREST:
             parts = split_candidates(traced, argument_count, map_allowed)
             few = takewhile(lambda candidate: candidate.parts <= _MOST_PARTS_IN_SEGMENTS, parts)
-            both = (made for candidate in few for made in segment_candidates(candidate, map_allowed, self.budget_bytes or 0))
+            both = (in_segments for candidate in few for in_segments in segment_candidates(candidate, map_allowed, self.budget_bytes or 0))
             best = self._better(both, best, time, _MOST_SOLVES)
         if needs_parts and not self._keeps(best):  # without parts it would have had longer
             best = self._cheaper(start, solve(how=start.how, slower=start.slower, within_s=first_s), best)
@@ -251,26 +250,28 @@ class Search:
             how = f"{step.how}; copies of {len(copies)} buffers: {hash(tuple(copies)):x}".removeprefix("; ")
             copying = replace(part, tasks=replace(step.tasks, costs=apart(costs, copies)))
             within_s, longest_s = time.take(1 / (_MOST_SOLVES + 2 - len(tried))), 0.0 if self._keeps(best) else None
-            found = self.solve(copying, step.flat.graph, how=how, slower=step.slower, within_s=within_s, longest_s=longest_s)
+            plan = self.solve(copying, step.flat.graph, how=how, slower=step.slower, within_s=within_s, longest_s=longest_s)
             asked = [share * best[1].found.peak_bytes for share in _SHARES] if self.budget_bytes is None else [self.budget_bytes]
-            put = self._put_together(step, copies, found.found.schedule, [int(nbytes) - room for nbytes in asked])
+            put = self._put_together(step, copies, plan.found.schedule, [int(nbytes) - room for nbytes in asked])
             if put is None:
                 continue
             copied, schedule, trace = put
             held = most_copied_bytes(copied, schedule)
-            kept = self.budget_bytes is None or (trace.peak_bytes <= self.budget_bytes and (offload.on_disk or held <= self.budget_bytes))
+            fits = self.budget_bytes is None or (trace.peak_bytes <= self.budget_bytes and (offload.on_disk or held <= self.budget_bytes))
             solution = replace(
-                found.found,
+                plan.found,
                 schedule=schedule,
                 peak_bytes=trace.peak_bytes,
                 time=trace.time,
                 overhead=trace.time / once - 1,
-                status="feasible" if kept else "infeasible",
+                status="feasible" if fits else "infeasible",
                 lower_bound=bound,
             )
-            made = replace(step, tasks=replace(step.tasks, costs=copied), offload=offload, how=offload.words(step.how, copied, held))
+            copying_step = replace(
+                step, tasks=replace(step.tasks, costs=copied), offload=offload, how=offload.words(step.how, copied, held)
+            )
             if copied_buffers(copied):
-                best = self._cheaper(made, Obtained(solution, found.how), best)
+                best = self._cheaper(copying_step, Obtained(solution, plan.how), best)
         return best
 
     def _put_together(
@@ -281,10 +282,10 @@ class Search:
         """
         once = sum(task.time for task in step.tasks.costs.tasks)
         for nbytes in budgets:
-            copied, made = together(step.tasks.costs, copies, schedule, nbytes)
-            trace = simulate(copied, made)
+            copied, joined = together(step.tasks.costs, copies, schedule, nbytes)
+            trace = simulate(copied, joined)
             if self.budget_bytes is not None or (1 + step.slower) * trace.time / once - 1 <= self.request.max_overhead:
-                return copied, made, trace
+                return copied, joined, trace
         return None
 
     def _price(self, solution: Solution) -> float:
@@ -334,9 +335,9 @@ class Search:
                 break
             part, share_s, begun = split(candidate.tasks, None)[0], time.take(1 / (solves_left - place)), now()
             how, slower, longest_s = candidate.how, candidate.slower, 0.0 if self._keeps(best) or not worth else time.unspent_s
-            found = self.solve(part, candidate.flat.graph, how=how, slower=slower, within_s=share_s, longest_s=longest_s)
+            plan = self.solve(part, candidate.flat.graph, how=how, slower=slower, within_s=share_s, longest_s=longest_s)
             time.unspent_s -= now() - begun
-            best = self._cheaper(candidate, found, best)
+            best = self._cheaper(candidate, plan, best)
         return best
 
     def _serves(self, plan: Solution, room: int, most_time: float) -> bool:
@@ -357,10 +358,10 @@ class Search:
     ) -> tuple[Candidate, Obtained[Solution]]:
         if candidate.how in self.refused:
             return best
-        made = _of_step(candidate, found)
-        price, least = self._price(made.found), self._price(best[1].found)
-        fewer_bytes = made.found.peak_bytes < best[1].found.peak_bytes
-        return (candidate, made) if price < least or (price == least == _FOREVER and fewer_bytes) else best
+        priced = _of_step(candidate, found)
+        price, least = self._price(priced.found), self._price(best[1].found)
+        fewer_bytes = priced.found.peak_bytes < best[1].found.peak_bytes
+        return (candidate, priced) if price < least or (price == least == _FOREVER and fewer_bytes) else best
 
 
 class _Shares:
@@ -383,7 +384,6 @@ class _Shares:
 
 
 def _of_step(candidate: Candidate, found: Obtained[Solution]) -> Obtained[Solution]:
-    """Return the plan with its overhead relative to the given step."""
     if not candidate.how:
         return found
     solution = replace(found.found, overhead=(1 + candidate.slower) * (1 + found.found.overhead) - 1)
@@ -395,13 +395,12 @@ def _in_its_own_order(costs: CostGraph, budget_bytes: int | None) -> Obtained[So
     solution = known_solution(costs, Schedule(costs.order), None)
     assert solution is not None  # the order of a graph is one of its schedules
     if budget_bytes is not None:
-        kept = solution.peak_bytes <= budget_bytes
-        solution = replace(solution, budget_bytes=budget_bytes, status="feasible" if kept else "infeasible")
+        fits = solution.peak_bytes <= budget_bytes
+        solution = replace(solution, budget_bytes=budget_bytes, status="feasible" if fits else "infeasible")
     return Obtained(solution, "in its own order")
 
 
 def _may_fit(candidate: Candidate, budget_bytes: int | None, share: float = _CLEARLY) -> bool:
-    """Whether a search for a plan within the budget is worthwhile."""
     if budget_bytes is None:
         return True
     resident = candidate.tasks.costs.resident_bytes
@@ -420,27 +419,26 @@ def reach_of_parts(
     Returns:
         None if nothing can be split, or splitting would take long.
     """
-    found, end = list[Candidate](), now() + _TO_SAY * (search.request.time_limit_s if search is not None else 0)
+    candidates, end = list[Candidate](), now() + _TO_SAY * (search.request.time_limit_s if search is not None else 0)
     for largest in (LARGE, 0, QUITE_LARGE) if len(given.flat.graph) <= _QUICKLY_SPLIT else ():
-        if largest == QUITE_LARGE and any(_may_fit(candidate, budget_bytes, _SURELY) for candidate in found):
+        if largest == QUITE_LARGE and any(_may_fit(candidate, budget_bytes, _SURELY) for candidate in candidates):
             break
         for candidate in islice(split_candidates(given, argument_count, map_allowed, largest=largest, first=_PARTS_TO_SAY), 2):
-            found.append(candidate)
+            candidates.append(candidate)
             if candidate.peak_bytes <= budget_bytes:
                 return candidate
             if now() > end or _may_fit(candidate, budget_bytes, _SURELY):
                 break
-    tight = min((candidate for candidate in found if _may_fit(candidate, budget_bytes)), key=lambda one: one.bound_bytes, default=None)
+    tight = min((candidate for candidate in candidates if _may_fit(candidate, budget_bytes)), key=lambda one: one.bound_bytes, default=None)
     if search is not None and tight is not None:
         part, within_s = split(tight.tasks, None)[0], _TO_SAY * search.request.time_limit_s
         solution = search.solve(part, tight.flat.graph, how=tight.how, within_s=within_s, longest_s=0.0).found
         slower = (1 + tight.slower) * (1 + solution.overhead) - 1
-        found.append(replace(tight, peak_bytes=solution.peak_bytes, slower=slower))
-    return min(found, key=lambda candidate: candidate.peak_bytes, default=None)
+        candidates.append(replace(tight, peak_bytes=solution.peak_bytes, slower=slower))
+    return min(candidates, key=lambda candidate: candidate.peak_bytes, default=None)
 
 
 def reused_schedule(tasks: TaskMap, steps: Sequence[str]) -> Schedule | None:
-    """Return a schedule given by task names; None if it lacks a task of the step."""
     by_name = {task.name: t for t, task in enumerate(tasks.costs.tasks)}
-    found = tuple(by_name[name] for name in steps if name in by_name)
-    return Schedule(found) if len(set(found)) == len(tasks.costs.tasks) else None
+    reused = tuple(by_name[name] for name in steps if name in by_name)
+    return Schedule(reused) if len(set(reused)) == len(tasks.costs.tasks) else None

@@ -41,15 +41,15 @@ def segment_candidates(given: Candidate, map_tasks: Callable[[FlatStep], TaskMap
         best, free = full, most - full.peak_bytes
         fits = exceeds = 0
         for _ in range(_TRIES if free > 0 else 0):
-            made = _in_segments(given, map_tasks, measures, free)
-            if made.peak_bytes <= most:
-                fits, best = free, min(best, made, key=lambda one: one.slower)
+            candidate = _in_segments(given, map_tasks, measures, free)
+            if candidate.peak_bytes <= most:
+                fits, best = free, min(best, candidate, key=lambda one: one.slower)
             else:
                 exceeds = free
-            if 0 <= most - made.peak_bytes < _NEAR * most:
+            if 0 <= most - candidate.peak_bytes < _NEAR * most:
                 break
             between = (fits + exceeds) // 2  # whole segments: peaks come in steps, of which the one in the middle may be left out
-            free = between if fits and exceeds else free * (most - full.peak_bytes) // max(made.peak_bytes - full.peak_bytes, 1)
+            free = between if fits and exceeds else free * (most - full.peak_bytes) // max(candidate.peak_bytes - full.peak_bytes, 1)
         if best is not full:
             yield best
         yield full
@@ -103,7 +103,6 @@ def _saving(flat: FlatStep, pair: LoopPair) -> int:
 
 
 def _measures(flat: FlatStep, pair: LoopPair) -> tuple[int, int, int]:
-    """Return the iterations of the loop, the bytes that it stacks per iteration, and the bytes of a segment border."""
     trip = flat.loops.trip_counts.get(pair.forward)
     is_measured = pair.forward.name in flat.graph.example  # which says nothing of loops in segments
     rounds = 1 if trip is None or trip.kind == "unknown" or is_measured else max(trip.count, 1)

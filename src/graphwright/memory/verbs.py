@@ -57,19 +57,16 @@ _MOST_NODES = 400_000  # of a step in parts: beyond that TensorFlow takes minute
 
 
 def read_allow(allow: object) -> frozenset[Verb]:
-    """Return the verbs that a user allows.
-
-    Raises:
-        ArgumentError: the argument is neither "all" nor a collection of verbs.
+    """Return the verbs that a user allows. Raises `ArgumentError` if the argument is neither "all" nor a collection of verbs.
 
     >>> sorted(read_allow("all"))
     ['recompute', 'segment', 'split']
     """
     if allow == "all":
         return frozenset(_ALL)
-    given = set(cast("Collection[object]", allow)) if isinstance(allow, Collection) and not isinstance(allow, str) else {None}
-    if given <= set(_KNOWN):
-        return frozenset(verb for verb in _KNOWN if verb in given)
+    verbs = set(cast("Collection[object]", allow)) if isinstance(allow, Collection) and not isinstance(allow, str) else {None}
+    if verbs <= set(_KNOWN):
+        return frozenset(verb for verb in _KNOWN if verb in verbs)
     known = ", ".join(repr(verb) for verb in _KNOWN)
     raise ArgumentError(f"allow={allow!r} was given", argument="allow", remedy=f'give "all" or a collection of {known}')
 
@@ -135,7 +132,6 @@ class Candidate:
 
     @property
     def verb(self) -> Verb:
-        """The last verb applied."""
         if self.offload is not None:
             return "offload"
         return "split" if self.parts > 1 else "segment" if self.loops else "recompute"
@@ -169,9 +165,9 @@ def split_candidates(
     before, parts = _needs(given.tasks.costs), min(first, splitting.batch)
     while parts <= splitting.batch and len(graph) + parts * len(splitting.nodes) <= _MOST_NODES:
         copy = copy_graph(graph)
-        made = split_batch(copy.graph, purity.of(copy.graph), splitting.in_copy(copy), parts)
+        rewritten = split_batch(copy.graph, purity.of(copy.graph), splitting.in_copy(copy), parts)
         what = f"what the largest values are for ({len(splitting.nodes)} operations)" if largest else f"the batch of {splitting.batch}"
-        candidate = replace(candidate_of(given, made, map_tasks, f"{what} in {parts} parts, one after another"), parts=parts)
+        candidate = replace(candidate_of(given, rewritten, map_tasks, f"{what} in {parts} parts, one after another"), parts=parts)
         needs = candidate.peak_bytes, candidate.bound_bytes
         if all(now > _LEAST_GAIN * then for now, then in zip(needs, before, strict=True)):
             return
@@ -209,7 +205,6 @@ def named(what: str, names: Sequence[str]) -> str:
 
 
 def candidate_of(given: Candidate, graph: Graph, map_tasks: Callable[[FlatStep], TaskMap], how: str) -> Candidate:
-    """Return the candidate for a rewritten graph of a step."""
     graph.example = given.flat.graph.example
     step = FlatStep(graph, given.flat.binding, Purity(graph, stateful_op_types(graph)), find_loop_costs(graph))
     tasks = map_tasks(step)
@@ -220,10 +215,8 @@ def candidate_of(given: Candidate, graph: Graph, map_tasks: Callable[[FlatStep],
 
 
 def _needs(costs: CostGraph) -> tuple[int, int]:
-    """Return the peak in the order of the graph, and its lower bound."""
     return simulate(costs, Schedule(costs.order)).peak_bytes, lower_bound(costs).nbytes
 
 
 def _time(costs: CostGraph) -> float:
-    """Return the seconds of all tasks in sequence."""
     return sum(task.time + _IN_ORDER_S for task in costs.tasks)

@@ -76,12 +76,12 @@ def _history(graph: CostGraph, index: int, need: int, counted: list[bool]) -> in
         if not producers or len(seen) >= SETS:
             return so_far
         for producer in producers:
-            made = live.intersection(graph.tasks[producer].outputs)
-            others = live - made
+            outputs = live.intersection(graph.tasks[producer].outputs)
+            others = live - outputs
             before = others.union(number for number in graph.tasks[producer].inputs if counted[number])
             if before not in seen:
                 seen.add(before)
-                held = size - sum(nbytes[number] for number in made)
+                held = size - sum(nbytes[number] for number in outputs)
                 here = max(so_far, _need(graph, producer, others, held, counted))
                 heapq.heappush(heap, (here, len(seen), before, held + sum(nbytes[number] for number in before - others)))
     return need

@@ -42,13 +42,12 @@ class Budget:
     def read(cls, given: object, argument: str = "budget") -> Budget:
         """Read a budget.
 
+        Raises `ArgumentError` for an amount that is not positive, a float of 1 or more (bytes are whole numbers), and unreadable text.
+
         Args:
             given: an int is bytes; a float between 0 and 1 is a share; text is a number with a unit (B, KB, MB, GB, TB in powers of 1000;
                 KiB, MiB, GiB, TiB in powers of 1024), a percentage (`"60%"`), or a bare number that is read like the number itself.
             argument: name for messages.
-
-        Raises:
-            ArgumentError: not a positive amount, a float of 1 or more (bytes are whole numbers), or unreadable text.
 
         >>> Budget.read("2.5GiB").nbytes, Budget.read(512).of(1000)
         (2684354560, 512)

@@ -49,7 +49,7 @@ def cheaper_than_running_again(graph: CostGraph, prices: Copies, *, with_inputs:
     [0]
     """
     price = [0.0] * len(graph.buffers)
-    found: dict[int, Copy] = {}
+    copies: dict[int, Copy] = {}
     for t in graph.order:
         task = graph.tasks[t]
         again = task.time + (sum(price[b] for b in task.inputs) if with_inputs else 0.0)
@@ -57,12 +57,12 @@ def cheaper_than_running_again(graph: CostGraph, prices: Copies, *, with_inputs:
         for b in sorted(task.outputs, key=lambda b: -graph.buffers[b].nbytes):
             price[b] = again
             copy = prices.get(b)
-            if copy is None or graph.buffers[b].kept or any(other in found for other in task.outputs):
+            if copy is None or graph.buffers[b].kept or any(other in copies for other in task.outputs):
                 continue
             if copy.write_s + copy.read_s < again:
-                found[b] = copy
+                copies[b] = copy
                 price[b] = copy.read_s
-    return found
+    return copies
 
 
 def all_copies(graph: CostGraph, prices: Copies) -> dict[int, Copy]:
@@ -127,8 +127,8 @@ def together(graph: CostGraph, copies: Copies, schedule: Schedule, budget_bytes:
         seen.add(t)
     for k in sorted(again, key=lambda k: -makers[steps[k]].read_s):
         without = [*steps[:k], -1, *steps[k + 1 :]]
-        kept = [t for t in without if t >= 0]
-        if max(simulate_unchecked(copied, kept)) <= max(budget_bytes, peak):
+        shorter = [t for t in without if t >= 0]
+        if max(simulate_unchecked(copied, shorter)) <= max(budget_bytes, peak):
             steps = without
     steps = [t for t in steps if t >= 0]
     return _copied(graph, copies, steps), Schedule(tuple(steps))

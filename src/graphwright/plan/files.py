@@ -1,9 +1,8 @@
 """Planner files: graphs to plan, and solutions, as JSON.
 
 The format is that of training graphs published with rematerialization papers: an object with `tasks` (each with `time` and the bytes
-    `nbytes`
-of its one output), `edges` (pairs of task indices, producer first) and `order` (every task once, topological). A value dies after its last
-use; nothing is kept to the end.
+`nbytes` of its one output), `edges` (pairs of task indices, producer first) and `order` (every task once, topological). A value dies after
+its last use; nothing is kept to the end.
 """
 
 from pathlib import Path
@@ -30,7 +29,6 @@ def read_cost_graph(path: str | Path) -> CostGraph:
 
 
 def solution_to_json(solution: Solution) -> dict[str, object]:
-    """Return a solution as plain JSON values: bytes, the graph's time unit, task indices."""
     return {
         "status": solution.status,
         "peak_bytes": solution.peak_bytes,

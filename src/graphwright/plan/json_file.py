@@ -35,7 +35,6 @@ def read_json(path: Path) -> Record:
 
 
 def write_json(path: Path, data: Mapping[str, object], *, indent: int | None = None) -> Path:
-    """Write an object, replacing the file as a whole."""
     with replaced_file(path) as stream:
         json.dump(data, stream, indent=indent, separators=(",", ":") if indent is None else None)
     return path
@@ -55,11 +54,9 @@ class Record:
         self.data = cast(dict[str, Any], data)
 
     def fail(self, name: str, what: str) -> FileFormatError:
-        """Return the error for a field."""
         return FileFormatError(f"field '{self._at(name)}' {what}", where=str(self.path))
 
     def value(self, name: str) -> Any:
-        """Return a required field."""
         if name not in self.data:
             raise self.fail(name, "is missing")
         return self.data[name]
@@ -74,7 +71,6 @@ class Record:
         return self._list(self.value(name), name)
 
     def integer(self, name: str, *, high: int = LARGEST) -> int:
-        """Return a whole number from 0 to below `high`."""
         return self._integer(self.value(name), name, high)
 
     def number(self, name: str) -> float:
@@ -92,18 +88,16 @@ class Record:
         return value
 
     def indices(self, name: str, count: int) -> tuple[int, ...]:
-        """Return a list of whole numbers below `count`."""
         return self._integers(self.value(name), name, count)
 
     def pairs(self, name: str, count: int) -> tuple[tuple[int, int], ...]:
-        """Return a list of pairs of whole numbers below `count`."""
-        found: list[tuple[int, int]] = []
+        pairs: list[tuple[int, int]] = []
         for k, value in enumerate(self.items(name)):
             pair = self._integers(value, f"{name}[{k}]", count)
             if len(pair) != 2:
                 raise self.fail(f"{name}[{k}]", f"must be a pair of indices, it is {value!r:.60}")
-            found.append((pair[0], pair[1]))
-        return tuple(found)
+            pairs.append((pair[0], pair[1]))
+        return tuple(pairs)
 
     def _at(self, name: str) -> str:
         return f"{self._place}.{name}" if self._place else name

@@ -35,10 +35,10 @@ def relax(graph: CostGraph, schedule: Schedule, budget_bytes: int) -> tuple[Wait
     """
     buffers = graph.buffers
     ending: dict[int, list[Version]] = {}
-    found = versions(graph, schedule).versions
-    for version in found:
+    lives = versions(graph, schedule).versions
+    for version in lives:
         ending.setdefault(version.end, []).append(version)
-    free = _Free(budget_bytes - graph.resident_bytes - sum(buffers[version.buffer].nbytes for version in found if version.start < 0))
+    free = _Free(budget_bytes - graph.resident_bytes - sum(buffers[version.buffer].nbytes for version in lives if version.start < 0))
     waits: list[Waits] = []
     for k, (task, after) in enumerate(zip(executed(graph, schedule.steps), _dependencies(graph, schedule), strict=True)):
         needed = task.workspace_bytes + sum(buffers[b].nbytes for b in task.outputs)
@@ -89,7 +89,7 @@ def _dependencies(graph: CostGraph, schedule: Schedule) -> list[Waits]:
         if buffer.killed_by is not None:
             uses[b] = []
             killed.setdefault(buffer.killed_by, []).append(b)
-    found: list[Waits] = []
+    dependencies: list[Waits] = []
     for k, (t, task) in enumerate(zip(schedule.steps, executed(graph, schedule.steps), strict=True)):
         waits = [tuple(uses[b]) for b in killed.get(t, ())]
         if t in begun:
@@ -98,5 +98,5 @@ def _dependencies(graph: CostGraph, schedule: Schedule) -> list[Waits]:
         for b in (*task.inputs, *task.outputs):
             if b in uses:
                 uses[b].append(k)
-        found.append(tuple(waits))
-    return found
+        dependencies.append(tuple(waits))
+    return dependencies

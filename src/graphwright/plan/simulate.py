@@ -55,16 +55,16 @@ def executed(graph: CostGraph, steps: Sequence[int]) -> Sequence[Task]:
     [3, 1, 1, 1]
     """
     tasks = graph.tasks
-    found = [tasks[index] for index in steps]
-    if not any(map(_AGAIN, found)):  # as in the graphs of all solvers, who ask for this more often than anybody
-        return found
+    executed_tasks = [tasks[index] for index in steps]
+    if not any(map(_AGAIN, executed_tasks)):  # as in the graphs of all solvers, who ask for this more often than anybody
+        return executed_tasks
     first: set[int] = set()
     for step, index in enumerate(steps):
-        again = found[step].again
+        again = executed_tasks[step].again
         if again is not None and index in first:
-            found[step] = again
+            executed_tasks[step] = again
         first.add(index)
-    return found
+    return executed_tasks
 
 
 def check(graph: CostGraph, schedule: Schedule) -> None:
@@ -223,15 +223,15 @@ def versions(graph: CostGraph, schedule: Schedule) -> Versions:
             lives[number][-1][1].append(step)
         for number in task.outputs:
             lives[number].append((step, []))
-    found: list[Version] = []
+    result: list[Version] = []
     for number, buffer in enumerate(graph.buffers):
         for place, (start, reads) in enumerate(lives[number]):
             last = buffer.kept and place == len(lives[number]) - 1
             if start < 0 and not reads and not last:
                 continue
             end = len(schedule.steps) - 1 if last else (reads[-1] if reads else start)
-            found.append(Version(number, start, end, tuple(reads)))
-    return Versions(tuple(found), tuple(sources))
+            result.append(Version(number, start, end, tuple(reads)))
+    return Versions(tuple(result), tuple(sources))
 
 
 def live_at(graph: CostGraph, schedule: Schedule, step: int, lives: Versions | None = None) -> list[tuple[int, int]]:
@@ -242,9 +242,9 @@ def live_at(graph: CostGraph, schedule: Schedule, step: int, lives: Versions | N
     """
     if not 0 <= step < len(schedule.steps):
         raise ArgumentError(f"step {step} was asked for, the schedule has {len(schedule.steps)}", argument="step")
-    found = lives or versions(graph, schedule)
-    live = {version.buffer: graph.buffers[version.buffer].nbytes for version in found.versions if version.start <= step <= version.end}
-    ending = {version.buffer for version in found.versions if version.end == step and version.reads and version.reads[-1] == step}
+    known = lives or versions(graph, schedule)
+    live = {version.buffer: graph.buffers[version.buffer].nbytes for version in known.versions if version.start <= step <= version.end}
+    ending = {version.buffer for version in known.versions if version.end == step and version.reads and version.reads[-1] == step}
     for _, output in taken_over(graph, executed(graph, schedule.steps)[step], ending):
         live[output] = 0
     return sorted(live.items(), key=lambda item: (-item[1], item[0]))

@@ -35,16 +35,14 @@ def solve(
 ) -> Solution:
     """Return the cheapest schedule found whose peak is at most `budget_bytes` (resident bytes included).
 
+    Raises `ArgumentError` if the budget or the time limit is not positive, `GraphError` if parts of the graph do not fit together.
+
     Args:
         room_bytes: part of the budget to leave free, if a schedule is found that does.
         time_limit_s: seconds of this thread's processor time. Until a first schedule is found the search may take `longest_s`; then the
             status is "infeasible", and the schedule has the smallest peak found.
         progress: called with the share done (0 to 1) and a few words.
         longest_s: by default twice the limit, at least 5 s.
-
-    Raises:
-        ArgumentError: the budget or the time limit is not positive.
-        GraphError: parts of the graph do not fit together.
 
     >>> from graphwright.plan.model import Buffer, Task
     >>> graph = CostGraph((Task("a", 1, (), (0,)), Task("b", 2, (0,), (1,))), (Buffer("x", 4, 0), Buffer("y", 2, 1)), (0, 1))
@@ -72,13 +70,12 @@ def minimum_within(
 ) -> Solution:
     """Return the schedule with the smallest peak found among those that take at most `max_time`; its budget is its peak.
 
+    Raises `ArgumentError` if running each task once takes longer, or the time limit is not positive, `GraphError` if parts of the graph do
+    not fit together.
+
     Args:
         max_time: in the graph's unit of time.
         time_limit_s, longest_s: see `solve`.
-
-    Raises:
-        ArgumentError: running each task once takes longer, or the time limit is not positive.
-        GraphError: parts of the graph do not fit together.
     """
     _check_arguments(1, time_limit_s)
     deadline = now() + time_limit_s
@@ -116,13 +113,12 @@ def curve(
 ) -> tuple[Solution, ...]:
     """Return solutions for several budgets by falling peak, each cheaper than those that follow.
 
+    Raises `ArgumentError` if a budget, the number of points or the time limit is not positive, `GraphError` if parts of the graph do not
+    fit together.
+
     Args:
         budgets: in bytes; by default `points` budgets from the peak of the original order down to the lower bound.
         time_limit_s: seconds of this thread's processor time for all of them together; see `solve`.
-
-    Raises:
-        ArgumentError: a budget, the number of points or the time limit is not positive.
-        GraphError: parts of the graph do not fit together.
     """
     if points <= 0:
         raise ArgumentError(f"{points} points", argument="points", remedy="give a positive number")
@@ -133,18 +129,18 @@ def curve(
     if budgets is None:
         top = simulate(graph, Schedule(graph.order)).peak_bytes
         budgets = [top - (top - asked.bound.nbytes) * place // max(1, points - 1) for place in range(points)]
-    found: list[Solution] = []
+    solutions: list[Solution] = []
     ordered = sorted(set(budgets), reverse=True)
     for place, budget in enumerate(ordered):
         if progress is not None:
             progress(place / len(ordered), f"budget {place + 1} of {len(ordered)}")
         share = max(0.0, deadline - now()) / (len(ordered) - place)
         asked.started = clock.perf_counter()
-        found.append(asked.answer(budget, 0, now() + share))
+        solutions.append(asked.answer(budget, 0, now() + share))
     if progress is not None:
         progress(1.0, "curve done")
     front: list[Solution] = []
-    for solution in sorted(found, key=lambda item: (item.peak_bytes, item.time)):
+    for solution in sorted(solutions, key=lambda item: (item.peak_bytes, item.time)):
         if not front or solution.time < front[-1].time:
             front.append(solution)
     return tuple(reversed(front))

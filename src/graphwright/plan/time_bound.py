@@ -62,8 +62,10 @@ def _extra(problem: Problem, task: int, before: list[list[int]], after: list[lis
     later = _reached(task, after)
     taken_over = {output for _, output in problem.in_place[task]}
     own = problem.workspace[task] + sum(problem.nbytes[number] for number in problem.outputs[task] if number not in taken_over)
-    given = sum(problem.nbytes[number] for number in range(problem.buffer_count) if problem.kept[number] and problem.producer[number] < 0)
-    room = budget_bytes - problem.graph.resident_bytes - given - own
+    always_live = sum(
+        problem.nbytes[number] for number in range(problem.buffer_count) if problem.kept[number] and problem.producer[number] < 0
+    )
+    room = budget_bytes - problem.graph.resident_bytes - always_live - own
     runs = {int(number): place for place, number in enumerate(earlier)}
     waits = [
         (number, runs[problem.producer[number]])

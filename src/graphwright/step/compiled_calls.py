@@ -23,8 +23,7 @@ from graphwright.transform.inline_calls import inline_calls
 def compiled_call_bytes(node: Node) -> int:
     """Return the bytes that a call compiled by XLA needs beyond its inputs and outputs.
 
-    Raises:
-        UnsupportedError: XLA cannot compile it, or it does more with a variable than reading all of it.
+    Raises `UnsupportedError` if XLA cannot compile it, or it does more with a variable than reading all of it.
     """
     graph = Graph("call", versions=node.graph.versions)
     arguments = {value: _argument(graph, k, value) for k, value in enumerate(node.inputs)}

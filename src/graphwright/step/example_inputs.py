@@ -71,14 +71,14 @@ def example_inputs(target: TracedStep) -> Any:
 
 def _filled(target: TracedStep, make: Callable[[Sequence[int], Any], Any]) -> Any:
     tf = import_tensorflow()
-    shapes, given = enumerate(target.shapes), iter(target.arguments if target.is_runnable else ())
+    shapes, arguments = enumerate(target.shapes), iter(target.arguments if target.is_runnable else ())
     numbers = {**sparse_sizes(target.function)[1], **target.fed}
 
     def filled(leaf: Any) -> Any:
         if not isinstance(leaf, tf.TensorSpec):
             return leaf
         if target.is_runnable:
-            return next(given)
+            return next(arguments)
         k, shape = next(shapes)
         return tf.cast(numbers[k], leaf.dtype) if k in numbers else make(shape, leaf.dtype)
 

@@ -31,9 +31,9 @@ def leaves_of(feeds: Mapping[str, Feed]) -> dict[str, Feed]:
     >>> leaves_of({"pair": {"b": (8, 3), "a": (2,)}})
     {'pair[a]': (2,), 'pair[b]': (8, 3)}
     """
-    found: dict[str, Feed] = {}
-    map_feeds(found.__setitem__, feeds)
-    return found
+    leaves: dict[str, Feed] = {}
+    map_feeds(leaves.__setitem__, feeds)
+    return leaves
 
 
 def _mapped(change: Callable[[str, Feed], Any], path: str, feed: Feed) -> Any:
@@ -52,13 +52,13 @@ def ask_each(questions: Sequence[Callable[[dict[str, Feed] | None], Answer]], fe
     Raises:
         ArgumentError: a feed names an input of none of them; or the error of a question.
     """
-    found: list[Answer] = []
+    answers: list[Answer] = []
     refused: list[GraphwrightError] = []
     for question in questions:
         own = dict(feeds or {})
         while True:
             try:
-                found.append(question(own or None))
+                answers.append(question(own or None))
                 break
             except GraphwrightError as error:
                 if error.code is not ErrorCode.UNKNOWN_INPUT or error.item not in own:
@@ -69,7 +69,7 @@ def ask_each(questions: Sequence[Callable[[dict[str, Feed] | None], Answer]], fe
     for error in refused:
         if items.count(error.item) == len(questions):
             raise error
-    return found
+    return answers
 
 
 def is_nested(feed: Feed) -> bool:

@@ -27,14 +27,11 @@ def output_names(outputs: Iterable[Any] | Any) -> list[str]:
 
 
 def fetch(graph: Graph, outputs: Iterable[Any] | Any, *, whole: bool = False) -> tuple[list[Value], list[Node]]:
-    """Return the fetched values, and the fetched nodes without values.
+    """Return the fetched values, and the fetched nodes without values. Raises `ArgumentError` if one is not in the graph.
 
     Args:
         outputs: names, tensors or operations.
         whole: whether a node name means all of its values, and not only the first.
-
-    Raises:
-        ArgumentError: one is not in the graph.
     """
     values: list[Value] = []
     nodes: list[Node] = []
@@ -55,7 +52,6 @@ def fetch(graph: Graph, outputs: Iterable[Any] | Any, *, whole: bool = False) ->
 
 
 def is_graph(target: Any) -> bool:
-    """Whether it is a graph, and not something that can be traced."""
     tf = import_tensorflow()
     return isinstance(target, Graph | tf.Graph | tf.compat.v1.GraphDef | tf.compat.v1.MetaGraphDef)
 
@@ -63,14 +59,13 @@ def is_graph(target: Any) -> bool:
 def function_of_graph(target: Any, outputs: Iterable[Any] | Any, fed: Iterable[str] = (), *, runs: bool = False) -> Any:
     """Return a graph as a `ConcreteFunction` from its placeholders to the fetched values.
 
+    Raises `ArgumentError` if it lacks an output, or names none itself.
+
     Args:
         target: what `load` reads; it is not changed.
         outputs: names, tensors or operations; None for the outputs that the graph names itself.
         fed: names of fed placeholders that have a default value.
         runs: whether the function will be called; a file must be trusted then.
-
-    Raises:
-        ArgumentError: it lacks an output, or names none itself.
     """
     if not is_graph(target) and not isinstance(target, str | Path):
         raise ArgumentError(f"{type(target).__name__} has outputs of its own", argument="outputs", remedy="leave it out: it is for graphs")
@@ -84,7 +79,6 @@ def function_of_graph(target: Any, outputs: Iterable[Any] | Any, fed: Iterable[s
 
 
 def _own_outputs(graph: Graph) -> Sequence[str]:
-    """Return the outputs that the graph names itself, or those of its default signature."""
     if graph.outputs or graph.control_outputs:
         return [*(v.name for v in graph.outputs), *(n.name for n in graph.control_outputs)]
     signatures = graph.signatures

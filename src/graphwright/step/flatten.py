@@ -62,7 +62,6 @@ class FlatStep:
 
     @property
     def how(self) -> dict[str, str]:
-        """The origin of the figures of loops, and of operations that run by other kernels."""
         said = f"of {self.uncompiled} that the step has XLA compile by themselves, those of TensorFlow's own kernels"
         return {**self.loops.how, **({"convolutions": said} if self.uncompiled else {})}
 
@@ -106,8 +105,8 @@ def _known_numbers(graph: Graph, binding: Binding, numbers: Mapping[int, float])
     captured = dict(zip(graph.inputs[binding.argument_count :], binding.captures, strict=True))
     written = {access.key for access in find_accesses(graph, {v: v.name for v in graph.variables}) if access.writes}
     tensors = {v: t if v.dtype.name != "resource" else value_of_variable(t) for v, t in captured.items() if v.name not in written}
-    found = {v.producer.name: number for v, t in tensors.items() if (number := number_of_tensor(t)) is not None}
-    return found | {graph.inputs[k].producer.name: number for k, number in numbers.items()}
+    numbers_of_captures = {v.producer.name: number for v, t in tensors.items() if (number := number_of_tensor(t)) is not None}
+    return numbers_of_captures | {graph.inputs[k].producer.name: number for k, number in numbers.items()}
 
 
 def flatten(
@@ -121,6 +120,9 @@ def flatten(
 ) -> FlatStep:
     """Read a function, inline calls, bind shapes, and fold shape computations.
 
+    Raises `UnsupportedError` if the step holds an operation that cannot be handled with proof, `UnknownShapeError` if the feeds do not fit
+    the step.
+
     Args:
         function: a `ConcreteFunction`.
         feeds: shapes of flat arguments by position, if they are not static.
@@ -128,10 +130,6 @@ def flatten(
         uncompiled: whether convolutions that XLA compiles inside the step may run by oneDNN's kernels.
         example: tensors for the flat arguments; sizes that depend on data are taken from this call.
         numbers: known scalars among the flat arguments, by position.
-
-    Raises:
-        UnsupportedError: the step holds an operation that cannot be handled with proof.
-        UnknownShapeError: the feeds do not fit the step.
     """
     tell("reading the graph")
     graph, binding = from_concrete_function(function, compiled=compiled)
@@ -148,10 +146,10 @@ def flatten(
 
 def find_loop_costs(graph: Graph, known: Known | None = None, measure: Measure | None = None) -> LoopCosts:
     """Return the costs of loops and lists; sizes that depend on data are bounded first (`bind_sizes`)."""
-    found, measured = bind_sizes(graph, known, measure)
+    counting, measured = bind_sizes(graph, known, measure)
     costs = loop_costs(graph, constant_array, infer_body=infer_body_shapes, compiled_bytes=compiled_call_bytes)
     inside = (value.producer for function in graph.functions.values() for value in function.body.at_most)
-    bounded = [*found, *(node.name for node in inside if is_counted_in_data(node))]
+    bounded = [*counting, *(node.name for node in inside if is_counted_in_data(node))]
     return replace(costs, bounded=tuple(name for name in dict.fromkeys(bounded) if name not in measured), measured=tuple(measured))
 
 
@@ -165,7 +163,7 @@ def bind_sizes(graph: Graph, known: Known | None = None, measure: Measure | None
     Returns:
         The names of the nodes whose number of rows depends on data, and the measured shapes.
     """
-    found: list[str] = []
+    counting: list[str] = []
     measured: dict[str, Sequence[Shape]] = {}
     known, more = known or Known(), _has_unknown_sizes(graph)
     depend = [*(node for node in graph.nodes if is_control_flow(node)), *(blame_unknown_shapes(graph).values() if more else ())]
@@ -175,9 +173,9 @@ def bind_sizes(graph: Graph, known: Known | None = None, measure: Measure | None
             measured.update(measure(node for node in depend if node.name not in measured))
         grew = len(measured) > before
         if more or grew:
-            found = infer_flat_shapes(graph, bounded=replace(known, sizes={**known.sizes, **measured}))
-        more, depend = False, [*map(graph.__getitem__, found), *blame_unknown_shapes(graph).values()] if grew else []
-    return found, measured
+            counting = infer_flat_shapes(graph, bounded=replace(known, sizes={**known.sizes, **measured}))
+        more, depend = False, [*map(graph.__getitem__, counting), *blame_unknown_shapes(graph).values()] if grew else []
+    return counting, measured
 
 
 def flatten_graph(
@@ -190,14 +188,13 @@ def flatten_graph(
 ) -> tuple[Graph, Purity]:
     """Return a new graph without calls and unneeded nodes, with the shapes that follow from the feeds; and its purity.
 
+    Raises `UnknownShapeError` if the feeds do not fit the graph.
+
     Args:
         feeds: shapes of inputs by position, if they are not static.
         infer: whether to infer unknown sizes even if the feeds bind nothing new.
         fold_floats: whether arithmetic on float constants is folded.
         compiled: whether to inline calls that XLA compiles too.
-
-    Raises:
-        UnknownShapeError: the feeds do not fit the graph.
     """
     graph = inline_functions(graph, Purity(graph, stateful_op_types(graph)), compiled=compiled)
     split_identities(graph)

@@ -62,8 +62,8 @@ def grappler_step(traced: TracedStep, flat: FlatStep, records: Sequence[bytes], 
     purity = Purity(graph, stateful_op_types(graph))
     graph.control_outputs = [node for node in graph.nodes if not purity.is_pure(node)]
     graph, purity = flatten_graph(graph, infer=True)
-    found = find_loop_costs(graph, Known(sizes=known_shapes(flat.graph)))
-    loops = replace(found, bounded=flat.loops.bounded, measured=flat.loops.measured)
+    costs = find_loop_costs(graph, Known(sizes=known_shapes(flat.graph)))
+    loops = replace(costs, bounded=flat.loops.bounded, measured=flat.loops.measured)
     _check(graph, purity, flat)
     for node in (*graph.control_outputs, *(value.producer for value in graph.outputs)):
         graph.set_attr(node, OPTIMIZED, True)
@@ -78,8 +78,8 @@ def _check(graph: Graph, purity: Purity, flat: FlatStep) -> None:
     if _effects(graph, purity) != _effects(flat.graph, flat.purity):
         raise UnsupportedError("Grappler's graph has other effects", where=where)
     known = {node.op_type for node in flat.graph.nodes}
-    made = [node for node in graph.nodes if node.op_type not in known]
-    for node in made:
+    new_nodes = [node for node in graph.nodes if node.op_type not in known]
+    for node in new_nodes:
         if node.op_type.startswith("_") and node_flops(node) is None:
             raise UnsupportedError(f"nothing is known of what {node.op_type} costs", where=f"node {node.name!r}")
         if node.op_type.startswith("_") and not graph.control_outputs:

@@ -26,7 +26,7 @@ _ROUNDS = 3
 def infer_flat_shapes(
     graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | None = None, *, bounded: Known | None = None
 ) -> list[str]:
-    """Infer the shapes of a graph from those of its inputs.
+    """Infer the shapes of a graph from those of its inputs. Raises `UnknownShapeError` if a feed does not fit the graph.
 
     Args:
         feeds: shapes of inputs by position.
@@ -34,24 +34,21 @@ def infer_flat_shapes(
 
     Returns:
         The names of the nodes whose number of rows depends on data and was bounded.
-
-    Raises:
-        UnknownShapeError: a feed does not fit the graph.
     """
     merges = [n for n in graph.nodes if any(is_back_edge(v, n) for v in n.inputs)]
     if not merges:
         return infer_shapes(graph, feeds, bounded=bounded)
-    found: list[str] = []
+    counting: list[str] = []
     for _ in range(_ROUNDS):
         before = {v: v.shape for n in graph.nodes for v in n.outputs}
-        found = _infer_without_loops(graph, merges, feeds, bounded)
+        counting = _infer_without_loops(graph, merges, feeds, bounded)
         fed = {graph.inputs[k] for k in feeds or {}}
         for value, shape in before.items():
             if value not in fed:
                 value.shape = filled(value.shape, shape)
         if not _bind_tensor_arrays(graph) | _bind_lists(graph):
             break
-    return found
+    return counting
 
 
 def _infer_without_loops(
@@ -73,7 +70,7 @@ def _infer_without_loops(
         for use in pop.outputs[0].uses:
             replace(use.node, use.index, value)
     try:
-        found = infer_shapes(graph, feeds, bounded=bounded)
+        counting = infer_shapes(graph, feeds, bounded=bounded)
     finally:
         for node, index, value in reversed(replaced):
             graph.replace_input(node, index, value)
@@ -82,7 +79,7 @@ def _infer_without_loops(
             node.outputs[0].shape = node.inputs[0].shape
         elif node in popped:
             node.outputs[0].shape = popped[node].shape
-    return found
+    return counting
 
 
 def _pushed_values(graph: Graph) -> dict[Node, Value]:
@@ -111,15 +108,15 @@ def _bind_tensor_arrays(graph: Graph) -> bool:
 
 def _bind_lists(graph: Graph) -> bool:
     """Do the same for tensor lists whose elements have one shape."""
-    found: dict[Node, set[Shape]] = {}
+    element_shapes: dict[Node, set[Shape]] = {}
     for node in filter(puts_last_input, graph.nodes):
-        found.setdefault(_behind(node.inputs[0], MERGES).producer, set()).add(exact_shape(node.inputs[-1]))
+        element_shapes.setdefault(_behind(node.inputs[0], MERGES).producer, set()).add(exact_shape(node.inputs[-1]))
     changed = False
-    for made, shapes in found.items():
-        stated = constant_array(made.inputs[0].producer) if reserves(made) or is_empty_list(made) else None
+    for maker, shapes in element_shapes.items():
+        stated = constant_array(maker.inputs[0].producer) if reserves(maker) or is_empty_list(maker) else None
         shape = shapes.pop() if len(shapes) == 1 else None
         if shape is not None and stated is not None and np.any(stated < 0):
-            graph.replace_input(made, 0, add_constant(graph, f"{made.name}/element_shape", np.asarray(shape, stated.dtype)))
+            graph.replace_input(maker, 0, add_constant(graph, f"{maker.name}/element_shape", np.asarray(shape, stated.dtype)))
             changed = True
     return changed
 

@@ -20,12 +20,11 @@ _BESIDE_X = tuple(_WHOSE)
 def keras_specs(model: Any, mode: Literal["train", "infer"], feeds: Mapping[str, Any], batch: int | None) -> tuple[Any, ...]:
     """Return specs of the arguments of `keras_step`; a model that is not built is built.
 
+    Raises `ArgumentError` if the inputs are unknown, a feed names none of them, or a dimension is unknown.
+
     Args:
         feeds: shapes by input name, or `x` for all inputs; `y` for the target if the loss does not tell; `sample_weight` if there is one.
         batch: size of the first dimension if it is open, or known only from an earlier call.
-
-    Raises:
-        ArgumentError: the inputs are unknown, a feed names none of them, or a dimension is unknown.
     """
     tf = import_tensorflow()
     for path, feed in leaves_of(feeds).items():
@@ -76,7 +75,6 @@ def _packed(x: Any, parts: Sequence[Any]) -> Any:
 
 
 def _parts_of(feeds: Mapping[str, Any]) -> list[Any]:
-    """Return targets and weights from the feeds only."""
     parts: list[Any] = []
     for what in _BESIDE_X:
         one_by_one = [feed for key, feed in feeds.items() if key.startswith(f"{what}_")]
@@ -113,22 +111,20 @@ def _as_spec(given: Any, dtype: Any) -> Any:
 
 
 def _weights(feeds: Mapping[str, Any], targets: Any, batch: int) -> tuple[Any, ...]:
-    """Return specs of sample weights; () if no feed names them."""
     tf = import_tensorflow()
     if not any(_is_part(key, _WEIGHT) for key in feeds):
         return ()
-    one, given = tf.TensorSpec((batch,), tf.float32), feeds.get(_WEIGHT)
-    if is_nested(given):
-        return (map_feeds(lambda _, part: _as_spec(part, one.dtype), {_WEIGHT: given})[_WEIGHT],)
+    one, feed = tf.TensorSpec((batch,), tf.float32), feeds.get(_WEIGHT)
+    if is_nested(feed):
+        return (map_feeds(lambda _, part: _as_spec(part, one.dtype), {_WEIGHT: feed})[_WEIGHT],)
 
     def same(_: Any) -> Any:
         return one
 
-    return (one if given is not None else tf.nest.map_structure(same, targets),)
+    return (one if feed is not None else tf.nest.map_structure(same, targets),)
 
 
 def _is_part(key: str, *whose: str) -> bool:
-    """Whether a feed is for targets or sample weights, whole or one of several."""
     return any(key == what or key.startswith(f"{what}_") for what in whose)
 
 
@@ -137,8 +133,8 @@ def _parts_fed(what: str, parts: Any, feeds: Mapping[str, Any]) -> Any:
     tf = import_tensorflow()
 
     def fed(name: str, part: Any) -> Any:
-        given = feeds.get(name)
-        spec: Any = given if isinstance(given, tf.TensorSpec) else tf.TensorSpec(part.shape if given is None else given, part.dtype)
+        feed = feeds.get(name)
+        spec: Any = feed if isinstance(feed, tf.TensorSpec) else tf.TensorSpec(part.shape if feed is None else feed, part.dtype)
         names.append(name)
         return tf.TensorSpec(spec.shape, spec.dtype, name)
 
@@ -268,12 +264,11 @@ def feeds_to_give(names: Iterable[str]) -> str:
 
 
 def _refuse_open(model: Any, shapes: Mapping[str, Sequence[int | None]]) -> None:
-    """Raise `ArgumentError` if inputs leave dimensions open, naming all of them."""
-    found = {name: tuple(shape) for name, shape in shapes.items() if None in shape}
-    if not found:
+    open_shapes = {name: tuple(shape) for name, shape in shapes.items() if None in shape}
+    if not open_shapes:
         return
-    (first, shape), *others = found.items()
-    only_batch = all(None not in shape[1:] for shape in found.values())
+    (first, shape), *others = open_shapes.items()
+    only_batch = all(None not in shape[1:] for shape in open_shapes.values())
     also = f"; {', '.join(repr(name) for name, _ in others)} {'leaves' if len(others) == 1 else 'leave'} sizes open, too" if others else ""
     raise ArgumentError(
         f"input {first!r} has the shape {shape}{also}",
@@ -281,7 +276,7 @@ def _refuse_open(model: Any, shapes: Mapping[str, Sequence[int | None]]) -> None
         cause="memory depends on the batch size"
         if only_batch
         else "the model leaves more than the batch size open, and memory depends on it",
-        remedy=f"{'give batch=..., or ' if only_batch else 'give '}{feeds_to_give(found)}",
+        remedy=f"{'give batch=..., or ' if only_batch else 'give '}{feeds_to_give(open_shapes)}",
         item=first,
         code=ErrorCode.OPEN_BATCH if only_batch else ErrorCode.OPEN_INPUT,
     )

@@ -38,7 +38,6 @@ def has_call(layer: Any) -> bool:
 
 
 def has_own_step(model: Any) -> bool:
-    """Whether the user's own `train_step` trains the model."""
     return "train_step" in what_is_overridden(model)
 
 

@@ -36,9 +36,8 @@ def mode_of(model: Any, mode: Literal["auto", "train", "infer"]) -> Literal["tra
 def check_trainable(model: Any) -> None:
     """Check that TensorFlow's own step can train the model.
 
-    Raises:
-        ArgumentError: it is not compiled.
-        UnsupportedError: it runs eagerly, XLA would compile it for several replicas, or its strategy has no joint graph.
+    Raises `ArgumentError` if it is not compiled, `UnsupportedError` if it runs eagerly, XLA would compile it for several replicas, or its
+    strategy has no joint graph.
     """
     where = f"model {model.name!r}"
     keras = import_keras()
@@ -78,9 +77,7 @@ def is_compiled_by_xla(model: Any) -> bool:
 def keras_step(model: Any, mode: Literal["train", "infer"]) -> Any:
     """Return a `tf.function` of `data` (as `model.train_step` takes it), or of `x` for inference.
 
-    Raises:
-        ArgumentError: the model is not compiled (for training), or has no `call` (for inference).
-        UnsupportedError: see `check_trainable`.
+    Raises `ArgumentError` if the model is not compiled (for training), or has no `call` (for inference).
     """
     tf = import_tensorflow()
     if mode == "infer":
@@ -184,7 +181,6 @@ def metrics_are_built(model: Any) -> bool:
 
 
 def check_targets(model: Any, mode: Literal["train", "infer"], inputs: Any) -> None:
-    """Raise `ArgumentError` if a loss of Keras's own training step has no targets."""
     data: Any = inputs
     while isinstance(data, tuple | list) and len(cast("Sequence[Any]", data)) == 1:
         data = cast("Sequence[Any]", data)[0]
@@ -210,8 +206,8 @@ def keras_data(model: Any, mode: Literal["train", "infer"], inputs: Any, *, are_
         inputs: `(x, y)` or `(x, y, sample_weight)`, or a tuple with only that element; for inference `x`.
         are_specs: whether they are `tf.TensorSpec`s; then no variables are made.
     """
-    given: tuple[Any, ...] = cast("tuple[Any, ...]", inputs) if isinstance(inputs, tuple) else ()
-    data: Any = given[0] if len(given) == 1 else cast("Any", inputs)
+    parts: tuple[Any, ...] = cast("tuple[Any, ...]", inputs) if isinstance(inputs, tuple) else ()
+    data: Any = parts[0] if len(parts) == 1 else cast("Any", inputs)
     if mode == "train":
         data = _without_missing(model, data)
     if not are_specs:

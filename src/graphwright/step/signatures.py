@@ -8,13 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from graphwright.run.traced_step import Call, TracedStep
+from graphwright.run.traced_step import TracedStep
 from graphwright.source.concrete_function import traced_arguments
 from graphwright.source.tensorflow_import import import_tensorflow
-
-
-def as_inputs(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    return Call(args, dict(kwargs))
 
 
 def signature_of(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, tensor_types: tuple[type, ...] = ()) -> Any:
@@ -73,7 +69,6 @@ class _Same:
 
 
 def _replica() -> int:
-    """Return the number of the replica inside `strategy.run`; 0 elsewhere."""
     tf = import_tensorflow()
     replica = tf.distribute.get_replica_context()
     if replica is None or not tf.distribute.has_strategy():

@@ -119,7 +119,6 @@ def count_parameters(graph: Graph, roles: Roles) -> ParameterSums:
 
 
 def make_timeline(tasks: TaskMap, schedule: Schedule, roles: Roles) -> Timeline:
-    """Return the bytes per role at each step of a schedule, and the buffers live at the peak."""
     costs = tasks.costs
     count = len(schedule.steps)
     change = {role: np.zeros(count + 1, dtype=np.int64) for role in ROLES}
@@ -167,26 +166,25 @@ def make_timeline(tasks: TaskMap, schedule: Schedule, roles: Roles) -> Timeline:
 
 def _live(tasks: TaskMap, schedule: Schedule, roles: Roles, step: int, lives: Versions) -> tuple[LiveBuffer, ...]:
     held = live_at(tasks.costs, schedule, step, lives)
-    found = [live_buffer(tasks.values[b], roles.buffers[b], nbytes, roles) for b, nbytes in held if nbytes > 0]
-    found += resident_buffers(tasks, roles)
+    buffers = [live_buffer(tasks.values[b], roles.buffers[b], nbytes, roles) for b, nbytes in held if nbytes > 0]
+    buffers += resident_buffers(tasks, roles)
     workspace = executed(tasks.costs, schedule.steps)[step].workspace_bytes
     if workspace:
         node = tasks.nodes[schedule.steps[step]][0]
-        found.append(LiveBuffer(f"{node.name} (workspace)", node.op_type, roles.layers.of(node.name), "temporaries", workspace))
-    return tuple(sorted(found, key=lambda live: (-live.nbytes, live.name)))
+        buffers.append(LiveBuffer(f"{node.name} (workspace)", node.op_type, roles.layers.of(node.name), "temporaries", workspace))
+    return tuple(sorted(buffers, key=lambda live: (-live.nbytes, live.name)))
 
 
 def resident_buffers(tasks: TaskMap, roles: Roles) -> list[LiveBuffer]:
-    """Return variables, inputs and constants under the names that users know."""
-    found: list[LiveBuffer] = []
+    buffers: list[LiveBuffer] = []
     for value, nbytes in tasks.resident.items():
         live = replace(live_buffer(value, roles.resident[value], nbytes, roles), source="")  # what reads it first did not make it
         variable = tasks.graph.variables.get(value)
         if variable is not None:
             kind = f"{variable.dtype}{format_shape(variable.shape)}"
             live = replace(live, name=variable.name, type=kind, op_type="Variable", layer=_layer_of_variable(value, tasks.graph, roles))
-        found.append(live)
-    return found
+        buffers.append(live)
+    return buffers
 
 
 def _layer_of_variable(value: Value, graph: Graph, roles: Roles) -> str:
@@ -249,7 +247,7 @@ def make_layers(
 
 def output_shapes(tasks: TaskMap, roles: Roles) -> dict[str, tuple[int, ...]]:
     """Return the output shape of each layer and scope in the forward pass, in order of execution."""
-    found: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     layer = {node: roles.layers.of(node.name) for node in tasks.graph.nodes if node not in roles.backward}
     given_back = set(tasks.graph.outputs)
     for node in topological_order(tasks.graph):
@@ -260,10 +258,10 @@ def output_shapes(tasks: TaskMap, roles: Roles) -> dict[str, tuple[int, ...]]:
         for scope in ("/".join(parts[:end]) for end in range(1, len(parts) + 1)):
             for value in node.outputs:
                 outside = [n for n in value.consumers if n in layer and f"{layer[n]}/".startswith(f"{scope}/") is False]
-                is_last = outside or value in given_back or value in unread or scope not in found
+                is_last = outside or value in given_back or value in unread or scope not in shapes
                 if value.shape is not None and None not in value.shape and is_last:
-                    found[scope] = tuple(d for d in value.shape if d is not None)
-    return found
+                    shapes[scope] = tuple(d for d in value.shape if d is not None)
+    return shapes
 
 
 def _repeated(schedule: Schedule) -> set[int]:
@@ -271,7 +269,6 @@ def _repeated(schedule: Schedule) -> set[int]:
 
 
 def make_decisions(tasks: TaskMap, schedule: Schedule, roles: Roles, flops: FlopsOf) -> tuple[BufferDecision, ...]:
-    """Return the decision on each residual: save, recompute or offload."""
     repeated = _repeated(schedule)
     decisions: list[BufferDecision] = []
     for b, buffer in enumerate(tasks.costs.buffers):
@@ -295,7 +292,6 @@ def count_executed(graph: Graph, roles: Roles | None = None) -> tuple[Execution,
 
 
 def recomputed_flops_share(tasks: TaskMap, schedule: Schedule, flops: FlopsOf) -> float:
-    """Return the FLOPs of repeats as a share of running every task once."""
     per_task = [sum(flops(n) or 0.0 for n in nodes) for nodes in tasks.nodes]
     total = sum(per_task)
     repeats = sum(per_task[t] for t in schedule.steps if tasks.costs.tasks[t].again is None)

@@ -181,8 +181,8 @@ def trace(
                 name, target, {key: feed for key, feed in (by_position | keyword).items() if not is_value(feed)}, owner, open_batch
             )
         return _bound(name, trace_call(target, positional, keyword), {}, owner, open_batch)
-    given = leaves_of(feeds or {}).values()
-    has_values = any(map(tf.is_tensor, given)) and all(is_value(feed) or tf.is_tensor(feed) for feed in given)
+    leaves = leaves_of(feeds or {}).values()
+    has_values = any(map(tf.is_tensor, leaves)) and all(is_value(feed) or tf.is_tensor(feed) for feed in leaves)
     if has_values and not isinstance(target, tf.types.experimental.ConcreteFunction):
         return trace(target, inputs=feeds)
     step = _bound(name, _trace_with_feeds(target, feeds or {}), feeds or {} if _has_signature(target) else {}, owner, open_batch)
@@ -194,12 +194,10 @@ def trace(
 
 
 def fed_names(feeds: Any) -> list[str]:
-    """Return the names of the fed inputs."""
     return [_plain_key(key) for key in cast("Mapping[Any, Any]", feeds)] if isinstance(feeds, Mapping) else []
 
 
 def _plain_key(key: Any) -> str:
-    """Return the name of an input; placeholders may be fed as tensors, and by tensor names."""
     return str(getattr(key, "name", key)).removesuffix(":0")
 
 
@@ -237,7 +235,6 @@ def _trace_with_batch(target: Any, feeds: Mapping[str, Feed] | None, inputs: Any
 
 
 def check_batch_is_taken(batch: int, feeds: Mapping[str, tuple[int, ...]], name: str) -> None:
-    """Raise `ArgumentError` if no input has the given batch size."""
     if all(not shape or shape[0] != batch for shape in feeds.values()):
         known = ", ".join(f"{name} {shape}" for name, shape in feeds.items()) or "there are none"
         raise ArgumentError(
@@ -378,17 +375,16 @@ def _has_signature(target: Any) -> bool:
 def declared_shapes(target: Any, feeds: Mapping[str, Feed]) -> dict[str, tuple[int | None, ...] | None]:
     """Return the shape by argument, as feeds and target declare it; None for an open dimension or an open shape.
 
-    Raises:
-        ArgumentError: the target cannot be traced, or does not fit the feeds.
+    Raises `ArgumentError` if the target cannot be traced, or does not fit the feeds.
     """
-    given = {path: declared_shape(path, feed) for path, feed in leaves_of(feeds).items() if not is_value(feed)}
-    if given and not _has_signature(target):
-        return given
+    fed_shapes = {path: declared_shape(path, feed) for path, feed in leaves_of(feeds).items() if not is_value(feed)}
+    if fed_shapes and not _has_signature(target):
+        return fed_shapes
     function = _trace_with_feeds(target, {})
     shapes = argument_shapes(function)
     declared = dict(zip(argument_names(function), shapes, strict=True))
-    check_known(given, declared, "the step has", "argument")
-    return declared | given
+    check_known(fed_shapes, declared, "the step has", "argument")
+    return declared | fed_shapes
 
 
 def _bound(name: str, function: Any, feeds: Mapping[str, Feed], owner: Any, open_batch: int | None) -> TracedStep:

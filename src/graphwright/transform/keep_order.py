@@ -124,22 +124,22 @@ class _Behind:
                 entered.add(top)
                 stack += [n for n in finished_before(top) if n not in self._known]
             else:
-                found = [self._known.get(n, _NOTHING) for n in finished_before(top)]
+                before = [self._known.get(n, _NOTHING) for n in finished_before(top)]
                 if top in self._number:
-                    found.append(_Known(0, self._number[top], 1))
-                self._known[top] = _union(found)
+                    before.append(_Known(0, self._number[top], 1))
+                self._known[top] = _union(before)
         return self._known[node]
 
     def missing(self, wanted: Iterable[int], known: _Known) -> list[Node]:
         """Return the latest of these leaves that, with the known ones, imply all of them."""
         unknown: set[int] = {number for number in wanted if not _is_in(number, known)}
-        found: list[Node] = []
+        latest: list[Node] = []
         while unknown:
             last = max(unknown)
-            found.append(self._leaves[last])
-            more = self.known(found[-1])
+            latest.append(self._leaves[last])
+            more = self.known(latest[-1])
             unknown = {number for number in unknown if number != last and not _is_in(number, more)}
-        return found
+        return latest
 
 
 def _is_in(number: int, known: _Known) -> bool:

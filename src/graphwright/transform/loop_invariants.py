@@ -1,9 +1,8 @@
 """Read unchanged loop values from before the loop.
 
 A While returns every value it was given, also those that its body never changes: the limit of the counter, lists that are only read,
-    variables.
-TensorFlow's gradients read such outputs. A reader of the loop's input can run without the loop, has a known shape, and holds no loop
-memory.
+variables. TensorFlow's gradients read such outputs. A reader of the loop's input can run without the loop, has a known shape, and holds no
+loop memory.
 """
 
 from graphwright.ir.graph import Graph

@@ -39,14 +39,14 @@ Dimension = tuple[Node, int, int]  # a loop, the position of a value, an axis
 
 def relaxed_dimensions(graph: Graph) -> frozenset[Dimension]:
     """Return dimensions that may change between iterations; call it before feeds are bound."""
-    found: set[Dimension] = set()
+    dimensions: set[Dimension] = set()
     for node in graph.nodes:
         inner = _body_shapes(graph, node)
         for k, (value, shape) in enumerate(zip(node.inputs, inner, strict=False)):
             for d, (outside, inside) in enumerate(zip(value.shape or (), shape or (), strict=False)):
                 if outside is not None and inside is None:
-                    found.add((node, k, d))
-    return frozenset(found)
+                    dimensions.add((node, k, d))
+    return frozenset(dimensions)
 
 
 def bind_loop_shapes(graph: Graph, relaxed: AbstractSet[Dimension] = frozenset()) -> int:
@@ -106,10 +106,7 @@ def fold_body_shapes(graph: Graph) -> int:
     """Fold the sizes that loops ask for in every iteration, also for their gradients; return how many.
 
     The shapes in the bodies must be those of this call. Only bodies are folded whose results have the shapes of their arguments, and whose
-    list elements are rows of a tensor.
-
-    Raises:
-        UnknownShapeError: a loop value with a bound shape changes its shape.
+    list elements are rows of a tensor. Raises `UnknownShapeError` if a loop value with a bound shape changes its shape.
     """
     called = calls(graph)
     folded = 0
@@ -154,12 +151,12 @@ def _refuse_growing(loop: Node, body: Graph) -> None:
 
 
 def _keeps_shapes(loop: Node, body: Graph) -> bool:
-    for given, argument, result in zip(loop.inputs, body.inputs, body.outputs, strict=True):
+    for start, argument, result in zip(loop.inputs, body.inputs, body.outputs, strict=True):
         is_tensor = argument.dtype.itemsize is not None
-        if is_tensor and (argument.nbytes is None or not argument.shape == given.shape == result.shape):
+        if is_tensor and (argument.nbytes is None or not argument.shape == start.shape == result.shape):
             return False
         is_read = is_list(argument) and any(not (pushes(n) or keeps_length(n)) for n in readers_of(argument))
-        if is_read and not unstacks(origin(given).producer) and not _pops_one_shape(argument, origin(given)):
+        if is_read and not unstacks(origin(start).producer) and not _pops_one_shape(argument, origin(start)):
             return False
     return True
 
@@ -176,19 +173,19 @@ def _pops_one_shape(argument: Value, given: Value) -> bool:
 
 def _fold_questions_about_lists(loop: Node, body: Graph) -> int:
     """Fold a body's questions about the length and element shape of a list from outside."""
-    found: dict[Node, list[Array]] = {}
+    answers: dict[Node, list[Array]] = {}
     for node in body.nodes:
-        made = _made_before(loop, body, node.inputs[0]) if asks_for_length(node) or asks_for_element_shape(node) else None
-        if made is None or not (unstacks(made) or reserves(made)):
+        maker = _made_before(loop, body, node.inputs[0]) if asks_for_length(node) or asks_for_element_shape(node) else None
+        if maker is None or not (unstacks(maker) or reserves(maker)):
             continue
         if asks_for_length(node):
-            length = _length(made.outputs[0])
+            length = _length(maker.outputs[0])
             array = None if length is None else np.asarray(length)
         else:
-            array = constant_array(origin(made.inputs[1 if unstacks(made) else 0]).producer)
+            array = constant_array(origin(maker.inputs[1 if unstacks(maker) else 0]).producer)
         if array is not None:
-            found[node] = [array.astype(node.outputs[0].dtype.name)]
-    return replace_by_constants(body, found)
+            answers[node] = [array.astype(node.outputs[0].dtype.name)]
+    return replace_by_constants(body, answers)
 
 
 def _made_before(loop: Node, body: Graph, value: Value) -> Node | None:
@@ -206,7 +203,6 @@ def _as_long(value: Value) -> Value:
 
 
 def _length(value: Value) -> int | None:
-    """Return the length of a list, or None."""
     value = _as_long(value)
     node = value.producer
     if unstacks(node):

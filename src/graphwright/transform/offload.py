@@ -34,13 +34,9 @@ _TEXT = DTYPES["string"]
 class Carrier(Protocol):
     """Adds the nodes that make copies to one graph."""
 
-    def write(self, value: Value) -> Node:
-        """Return the node that writes a copy."""
-        ...
+    def write(self, value: Value) -> Node: ...
 
-    def read(self, value: Value) -> Node:
-        """Return the node that reads the copy back."""
-        ...
+    def read(self, value: Value) -> Node: ...
 
     def finish(self) -> None:
         """Add the cleanup after all reads."""
@@ -135,7 +131,6 @@ class _FileTexts:
         return _add(self.graph, "RestoreV2", name, inputs, (dtype, shape), dtypes=(dtype,), _output_shapes=shapes)
 
     def give_up(self, name: str, file: Value, readers: Sequence[Node]) -> Node:
-        """Rename a file that was read to the common name."""
         names = _add(self.graph, "Pack", f"{name}/names", [file], (_TEXT, (1,)), N=1, T=_TEXT, axis=0).outputs[0]
         attrs: dict[str, Attribute] = {"delete_old_dirs": False, "allow_missing_files": False}
         name = self.graph.unique_name(name)

@@ -79,9 +79,6 @@ class Original:
         defaults: default attributes of an op type.
         parts: whether the rewritten graph may run in parts of the batch (`transform.split_batch`).
 
-    Raises:
-        UnsupportedError: see `Numbering.meaning`.
-
     >>> from graphwright.ir.graph import DTYPES
     >>> f32 = [(DTYPES["float32"], (2,))]
     >>> g = Graph()

@@ -33,7 +33,8 @@ def apply_schedule(
     """Rewrite `tasks.graph` in place so that it runs `schedule`.
 
     A repeat becomes a clone named `recomputed/<name>` with the attribute `_graphwright_recomputed_from`; of a copied task, a read of the
-    copy. Each execution reads the latest version of its inputs.
+    copy. Each execution reads the latest version of its inputs. Raises `GraphError` if the schedule contradicts the dependencies of the
+    graph.
 
     Args:
         fix_order: chain the steps by control edges; otherwise the executor may run recomputations early.
@@ -46,9 +47,6 @@ def apply_schedule(
 
     Returns:
         The nodes of each step, by its position in the schedule.
-
-    Raises:
-        GraphError: the schedule contradicts the dependencies of the graph.
     """
     rewriter = _Rewriter(tasks)
     steps: dict[int, tuple[Node, ...]] = {}
@@ -97,7 +95,6 @@ class _Rewriter:
         self.graph.outputs = [self._latest(value) for value in self.graph.outputs]
 
     def clone(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-        """Clone a task; later readers read the clones."""
         clones: list[Node] = []
         for node in nodes:
             name = self.graph.unique_name(f"recomputed/{node.name}")
@@ -131,9 +128,9 @@ class _Rewriter:
         """Return the view of `version` that `value` is of `root`."""
         if value is root:
             return version
-        found = self.views.get((value, version))
-        if found is not None:
-            return found
+        view = self.views.get((value, version))
+        if view is not None:
+            return view
         node = value.producer
         several = hands_on_several(node)
         source = self._view(input_behind(value), root, version)

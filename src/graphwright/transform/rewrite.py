@@ -102,7 +102,8 @@ def rewrite_graph(
 ) -> tuple[list[Application], list[LeftMatch]]:
     """Apply rules wherever they match, until no rule matches any more. The graph is unchanged if an error is raised.
 
-    Of overlapping matches the first rule wins, then the first node.
+    Of overlapping matches the first rule wins, then the first node. Raises `GraphError` if the rules do not terminate, or a replacement has
+    other dtypes or shapes.
 
     Args:
         purity: tells which nodes of the graph and its functions have effects.
@@ -110,9 +111,6 @@ def rewrite_graph(
         functions: whether bodies of functions are rewritten too.
         check: is called before each replacement.
         kept: nodes that must not be inner nodes of a match.
-
-    Raises:
-        GraphError: the rules do not terminate, or a replacement has other dtypes or shapes.
 
     >>> from graphwright.ir.text import from_text
     >>> text = '''graph "g"
@@ -208,17 +206,16 @@ class _Rewriter:
             typed = rule.typed(pattern, loose.captured)
             for match in typed.matches_at(node) if typed is not None else ():
                 reason = self._blocked(rule, match)
-                made = None if reason else rule.replacement(match)
-                if made is not None:
-                    reason = self._reads_less(match, made)
+                replacement = None if reason else rule.replacement(match)
+                if replacement is not None:
+                    reason = self._reads_less(match, replacement)
                 if reason:
                     self.left[LeftMatch(rule.name, match.replaced[0].producer.name, reason, self._function)] = None
-                elif made is not None:
-                    self._replace(rule, match, made)
+                elif replacement is not None:
+                    self._replace(rule, match, replacement)
                     return
 
     def _blocked(self, rule: GraphRule, match: Match) -> str:
-        """Return why a match must stay; "" if it need not."""
         graph = self._graph
         matched = {node for ours, node in match.node_of.items() if not is_constant(ours)}
         replaced = set(match.replaced)

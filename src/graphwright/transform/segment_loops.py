@@ -86,7 +86,7 @@ class _Nested:
 
     def rewrite(self) -> None:
         forward, gradient = self.pair.forward, self.pair.gradient
-        given = [forward.inputs[k] for k in self.fixed]
+        fixed_inputs = [forward.inputs[k] for k in self.fixed]
         lists = {p: forward.inputs[k] for p, k in self.popped.items()}
         controls = forward.control_inputs
         outer = self._loop(self.graph, forward, [*forward.inputs, *self.empty], self._forward_condition(), self._forward_body(), forward)
@@ -96,7 +96,7 @@ class _Nested:
         back = self._loop(
             self.graph,
             forward if reads_variables(forward) else gradient,
-            [*inputs, *given, *outer.outputs[count:]],
+            [*inputs, *fixed_inputs, *outer.outputs[count:]],
             self._gradient_condition(),
             self._gradient_body(),
             gradient,
@@ -125,27 +125,27 @@ class _Nested:
     # The loop
 
     def _forward_condition(self) -> str:
-        made = _Body(self.graph, f"{self.condition.name}_segments")
-        arguments = made.arguments([*self.body.inputs, *self.empty])
-        (goes_on,) = made.inline(self.condition, arguments, self.condition.outputs)
+        condition = _Body(self.graph, f"{self.condition.name}_segments")
+        arguments = condition.arguments([*self.body.inputs, *self.empty])
+        (goes_on,) = condition.inline(self.condition, arguments, self.condition.outputs)
         if self.first is not None:
             rounds = arguments[self.pair.rounds[0]]
-            first = add_constant(made.body, "first", np.asarray(self.first, rounds.dtype.name))
-            is_first = made.add("Less", "in_segments", [rounds, first], {"T": rounds.dtype}, _BOOL)
-            goes_on = made.add("LogicalAnd", "both", [is_first, goes_on], {}, _BOOL)
-        return made.finish([goes_on])
+            first = add_constant(condition.body, "first", np.asarray(self.first, rounds.dtype.name))
+            is_first = condition.add("Less", "in_segments", [rounds, first], {"T": rounds.dtype}, _BOOL)
+            goes_on = condition.add("LogicalAnd", "both", [is_first, goes_on], {}, _BOOL)
+        return condition.finish([goes_on])
 
     def _forward_body(self) -> str:
-        made = _Body(self.graph, f"{self.body.name}_segments")
-        arguments = made.arguments([*self.body.inputs, *self.empty])
+        segment = _Body(self.graph, f"{self.body.name}_segments")
+        arguments = segment.arguments([*self.body.inputs, *self.empty])
         values, borders = arguments[: len(self.body.inputs)], arguments[len(self.body.inputs) :]
-        pushed = [made.push(of, values[k]) for of, k in zip(borders, self.pair.borders, strict=True)]
-        kept = [k for k in range(len(values)) if k not in self.lists]
-        inner = self._segment(made, kept, [values[k] for k in kept])
-        after = dict(zip(kept, inner.outputs[1:], strict=True))
+        pushed = [segment.push(of, values[k]) for of, k in zip(borders, self.pair.borders, strict=True)]
+        passed = [k for k in range(len(values)) if k not in self.lists]
+        inner = self._segment(segment, passed, [values[k] for k in passed])
+        after = dict(zip(passed, inner.outputs[1:], strict=True))
         unchanged = returned_arguments(self.body)
         results = [value if unchanged[k] == k else after.get(k, value) for k, value in enumerate(values)]
-        return made.finish([*results, *pushed])
+        return segment.finish([*results, *pushed])
 
     def _segment(self, made: _Body, kept: Sequence[int], values: Sequence[Value]) -> Node:
         """Add a loop over the iterations of one segment, with a counter of its own."""
@@ -172,43 +172,44 @@ class _Nested:
         return [*(_of(v) for v in self.back.inputs), *fixed, *(_of(v) for v in self.empty)]
 
     def _gradient_condition(self) -> str:
-        made = _Body(self.graph, f"{self.back_condition.name}_segments")
-        arguments = made.arguments(self._gradient_arguments())
-        return made.finish(made.inline(self.back_condition, arguments, self.back_condition.outputs))
+        condition = _Body(self.graph, f"{self.back_condition.name}_segments")
+        arguments = condition.arguments(self._gradient_arguments())
+        return condition.finish(condition.inline(self.back_condition, arguments, self.back_condition.outputs))
 
     def _gradient_body(self) -> str:
-        """Pop the borders, run the segment with its lists, then as many iterations of the gradient."""
-        made = _Body(self.graph, f"{self.back.name}_segments")
-        arguments = made.arguments(self._gradient_arguments())
+        segment = _Body(self.graph, f"{self.back.name}_segments")
+        arguments = segment.arguments(self._gradient_arguments())
         count = len(self.back.inputs)
         values, fixed, borders = arguments[:count], arguments[count : count + len(self.fixed)], arguments[count + len(self.fixed) :]
-        popped = [made.pop(of, self.body.inputs[k]) for of, k in zip(borders, self.pair.borders, strict=True)]
+        popped = [segment.pop(of, self.body.inputs[k]) for of, k in zip(borders, self.pair.borders, strict=True)]
         known = dict(zip(self.fixed, fixed, strict=True)) | dict(zip(self.pair.borders, (v for _, v in popped), strict=True))
         known |= {k: values[p] for p, k in self.popped.items()}
         kept = sorted(known)
-        again = self._segment(made, kept, [known[k] for k in kept])
+        again = self._segment(segment, kept, [known[k] for k in kept])
         filled = dict(zip(kept, again.outputs[1:], strict=True))
-        start = add_constant(made.body, "first_gradient", np.asarray(0, np.int32))
+        start = add_constant(segment.body, "first_gradient", np.asarray(0, np.int32))
         inputs = [filled[self.popped[p]] if p in self.popped else value for p, value in enumerate(values)]
         names = self._round_condition(), self._round_body()
-        inner = self._loop(made.body, self.pair.gradient, [start, again.outputs[0], *inputs], *names, self.pair.gradient)
+        inner = self._loop(segment.body, self.pair.gradient, [start, again.outputs[0], *inputs], *names, self.pair.gradient)
         unchanged = returned_arguments(self.back)
         results = [v if p in self.popped or unchanged[p] == p else inner.outputs[2 + p] for p, v in enumerate(values)]
-        return made.finish([*results, *fixed, *(rest for rest, _ in popped)])
+        return segment.finish([*results, *fixed, *(rest for rest, _ in popped)])
 
     def _round_types(self) -> list[tuple[DType, Shape]]:
         return [(_INT32, ()), (_INT32, ()), *(_of(v) for v in self.back.inputs)]
 
     def _round_condition(self) -> str:
-        made = _Body(self.graph, f"{self.back_condition.name}_segment")
-        counter, limit, *_ = made.arguments(self._round_types())
-        return made.finish([made.add("Less", "in_segment", [counter, limit], {"T": _INT32}, _BOOL)])
+        condition = _Body(self.graph, f"{self.back_condition.name}_segment")
+        counter, limit, *_ = condition.arguments(self._round_types())
+        return condition.finish([condition.add("Less", "in_segment", [counter, limit], {"T": _INT32}, _BOOL)])
 
     def _round_body(self) -> str:
-        made = _Body(self.graph, f"{self.back.name}_segment")
-        counter, limit, *arguments = made.arguments(self._round_types())
-        following = made.add("AddV2", "round", [counter, add_constant(made.body, "one", np.asarray(1, np.int32))], {"T": _INT32}, _INT32)
-        return made.finish([following, limit, *made.inline(self.back, arguments, self.back.outputs)])
+        iteration = _Body(self.graph, f"{self.back.name}_segment")
+        counter, limit, *arguments = iteration.arguments(self._round_types())
+        following = iteration.add(
+            "AddV2", "round", [counter, add_constant(iteration.body, "one", np.asarray(1, np.int32))], {"T": _INT32}, _INT32
+        )
+        return iteration.finish([following, limit, *iteration.inline(self.back, arguments, self.back.outputs)])
 
     def _loop(self, graph: Graph, like: Node, inputs: Sequence[Value], condition: str, body: str, named: Node) -> Node:
         types = [_of(v) for v in self.graph.functions[body].body.inputs]
@@ -244,7 +245,6 @@ class _Body:
         return self.add("TensorListPushBack", "push", [onto, value], {"element_dtype": value.dtype}, _VARIANT)
 
     def pop(self, source: Value, like: Value) -> tuple[Value, Value]:
-        """Return the list without its last element, and that element."""
         known = like.shape is not None
         sizes = np.asarray([-1 if size is None else size for size in like.shape or ()] if known else -1, np.int32)
         shape = add_constant(self.body, "shape", sizes)
@@ -266,8 +266,8 @@ class _Body:
         arguments = {v.producer for v in source.inputs}
         nodes = backward_reachable(v.producer for v in wanted) - arguments
         ordered = [node for node in source.nodes if node in nodes]
-        made = clone(ordered, into=self.body, input_map=given).value_of if ordered else {}
-        return [given[v] if v in given else made[v] for v in wanted]
+        value_of = clone(ordered, into=self.body, input_map=given).value_of if ordered else {}
+        return [given[v] if v in given else value_of[v] for v in wanted]
 
     def finish(self, outputs: Sequence[Value]) -> str:
         self.body.outputs = outputs

@@ -106,7 +106,6 @@ class _Scheme:
         self.borders: list[int] = []
 
     def check(self) -> None:
-        """Compare all parts; raises `DifferenceError`."""
         self._check_loop()
         self._check_gradient()
         if self.goes_on:
@@ -197,12 +196,12 @@ class _Scheme:
         require(gradient.inputs[1].index == 0, "the gradient takes another number of rounds than the segment had")
         missing = [v.name for v in again.inputs[1:] if origin(v) not in known]
         require(not missing, f"a segment is run again from something else: {', '.join(missing)}")
-        found = {w: known[origin(v)] for w, v in enumerate(again.inputs) if w}
+        arguments = {w: known[origin(v)] for w, v in enumerate(again.inputs) if w}
         length = self._check_segment(
-            self.segmented, again, {w: item for w, (item, _) in found.items()}, {w: k for w, (_, k) in found.items()}
+            self.segmented, again, {w: item for w, (item, _) in arguments.items()}, {w: k for w, (_, k) in arguments.items()}
         )
         require(length == self.length, "a segment is run again with another length")
-        self._check_rounds(body, gradient, again, {k: w for w, (_, k) in found.items()})
+        self._check_rounds(body, gradient, again, {k: w for w, (_, k) in arguments.items()})
 
     def _check_last_rounds(self) -> None:
         (condition, body), (back_condition, back) = (loop_functions(self.segmented, node) for node in (self.last, self.rest))
@@ -225,13 +224,13 @@ class _Scheme:
                     f"the gradient's value {p} goes on as something else",
                 )
         places: list[Class] = [("value", p) for p in range(self.back_count)]
-        for what, original, found, classes in (
+        for what, original, rewritten, classes in (
             ("the condition of the last rounds", self.condition, condition, self.classes),
             ("the body of the last rounds", self.body, body, self.classes),
             ("the gradient's condition in the last rounds", self.back_condition, back_condition, places),
             ("the gradient's body in the last rounds", self.back_body, back, places),
         ):
-            self._same(what, (original, classes, original.outputs), (found, classes, found.outputs))
+            self._same(what, (original, classes, original.outputs), (rewritten, classes, rewritten.outputs))
 
     def _check_rounds(self, body: Graph, gradient: Node, again: Node, place_of: Mapping[int, int]) -> None:
         condition, inner = loop_functions(self.segmented, gradient)
@@ -248,8 +247,8 @@ class _Scheme:
                 require(value is filled, "the gradient pops from something else than the segment pushed")
                 continue
             require(value is body.inputs[p], f"the gradient's value {p} enters a segment as something else")
-            kept = result is body.inputs[p] and stays[p] == p
-            require(kept or result is gradient.outputs[2 + p], f"the gradient's value {p} leaves a segment as something else")
+            unchanged = result is body.inputs[p] and stays[p] == p
+            require(unchanged or result is gradient.outputs[2 + p], f"the gradient's value {p} leaves a segment as something else")
         classes: list[Class] = [("value", p) for p in range(self.back_count)]
         own: list[Class] = [("round", 0), ("rounds", 0), *classes]
         self._same("the gradient's body", (self.back_body, classes, self.back_body.outputs), (inner, own, inner.outputs[2:]))

@@ -47,10 +47,8 @@ def split_batch(graph: Graph, purity: Purity, splitting: Splitting, parts: int) 
     """Rewrite a flat graph in place so that it runs in parts of its batch, and return it.
 
     Copies are called `<name>/part<k>`. Their attributes are `_graphwright_part_of`, the name of the original, and `_graphwright_part`:
-    first example, end, size of the batch, and the kinds of the outputs (`analyze.in_parts.InParts.outputs`).
-
-    Raises:
-        ArgumentError: fewer than two parts, or more than the batch has examples.
+    first example, end, size of the batch, and the kinds of the outputs (`analyze.in_parts.InParts.outputs`). Raises `ArgumentError` if
+    fewer than two parts, or more than the batch has examples.
 
     >>> from graphwright.analyze.splitting import find_splitting
     >>> from graphwright.ir.constants import add_constant
@@ -167,7 +165,6 @@ class _Rewriter:
                 self._add_up(value, how)
 
     def _functions(self, loop: Node, how: InParts, start: int, stop: int) -> dict[str, Attribute]:
-        """Return the attributes of a loop with functions that run a part."""
         attrs: dict[str, Attribute] = {}
         for attribute, nodes, results in (("cond", dict[str, InParts](), None), ("body", how.body, how.outputs)):
             [name] = called_functions(loop, attribute)
@@ -175,12 +172,12 @@ class _Rewriter:
             new = unique_function_name(self.graph, f"{name}_part{start}")
             body = copy_body(function, new, self.graph.functions, {}).graph
             self.graph.functions[new] = Function(new, body)
-            given = dict(zip(body.inputs, how.outputs, strict=True))
-            for value, kind in given.items():
+            kinds = dict(zip(body.inputs, how.outputs, strict=True))
+            for value, kind in kinds.items():
                 value.shape = self._shape(value, kind, start, stop)
-            found = {body[name]: inside for name, inside in nodes.items()}
-            splitting = Splitting(self.splitting.batch, (), found, dict.fromkeys(body.nodes, 0))
-            _Rewriter(body, self.purity.of(body), splitting, (start, stop), given, results).run()
+            nodes_inside = {body[name]: inside for name, inside in nodes.items()}
+            splitting = Splitting(self.splitting.batch, (), nodes_inside, dict.fromkeys(body.nodes, 0))
+            _Rewriter(body, self.purity.of(body), splitting, (start, stop), kinds, results).run()
             attrs[attribute] = FunctionReference(new)
         return attrs
 
@@ -213,11 +210,10 @@ class _Rewriter:
     # Values
 
     def _whole(self, value: Value) -> Value:
-        """Return the original value, gathered from its parts."""
-        found = self.wholes.get(value, value)
+        whole = self.wholes.get(value, value)
         copies = self.copies.get(value.producer)
-        if copies is None or found is not value:
-            return found
+        if copies is None or whole is not value:
+            return whole
         axis = self.splitting.nodes[value.producer].kind(value)
         if axis < 0:  # all parts make the same
             return copies[0].outputs[value.index]
@@ -266,9 +262,9 @@ class _Rewriter:
 
     def _constant(self, name: str, array: Array, place: _Place, like: Value | None = None) -> Value:
         dtype = None if like is None else like.dtype
-        found = add_constant(self.graph, f"{name}/part", array, dtype=dtype, device="" if like is None else like.producer.device)
-        self.places[found.producer] = place
-        return found
+        constant = add_constant(self.graph, f"{name}/part", array, dtype=dtype, device="" if like is None else like.producer.device)
+        self.places[constant.producer] = place
+        return constant
 
     def _sizes(self, node: Node, how: InParts, index: int, start: int, stop: int) -> Value:
         value = node.inputs[index]

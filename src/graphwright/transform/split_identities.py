@@ -28,12 +28,12 @@ def split_identities(graph: Graph, *, gradients: bool = True) -> int:
     (1, 'b:0')
     """
     fixed = {*graph.control_outputs, *(v.producer for v in graph.inputs)}
-    found = [n for n in graph.nodes if hands_on_several(n) and not (n.control_inputs or n.control_consumers or n in fixed)]
-    found = [n for n in found if gradients or "_gradient_op_type" not in n.attrs]
-    passed_on = {output: value for node in found for output, value in zip(node.outputs, node.inputs, strict=True)}
+    identities = [n for n in graph.nodes if hands_on_several(n) and not (n.control_inputs or n.control_consumers or n in fixed)]
+    identities = [n for n in identities if gradients or "_gradient_op_type" not in n.attrs]
+    passed_on = {output: value for node in identities for output, value in zip(node.outputs, node.inputs, strict=True)}
     graph.replace_many_uses({output: _source(output, passed_on) for output in passed_on})
-    graph.remove_nodes(found)
-    return len(found)
+    graph.remove_nodes(identities)
+    return len(identities)
 
 
 def _source(value: Value, passed_on: Mapping[Value, Value]) -> Value:

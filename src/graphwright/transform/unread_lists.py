@@ -1,8 +1,7 @@
 """Remove pushes to lists that no gradient pops.
 
 TensorFlow makes the gradient of an operation before it knows which inputs need one: of a quotient it pushes the dividend in each iteration,
-    for the
-unread gradient of a constant divisor.
+for the unread gradient of a constant divisor.
 """
 
 from graphwright.analyze.loop_pairs import popped_lists, pushed_value, readers_of

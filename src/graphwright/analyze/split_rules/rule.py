@@ -65,23 +65,21 @@ def whole(rank: int) -> Labels:
 
 
 def without(labels: Labels, axes: set[int], *, kept: bool = True) -> Labels:
-    """Return labels with None, or without an entry, at some axes."""
     return tuple(None if k in axes else label for k, label in enumerate(labels) if kept or k not in axes)
 
 
 def constant(node: Node, index: int) -> Array:
     """Return the value of a constant input; raises `UnknownSizeError` if it is none."""
-    found = constant_array(origin(node.inputs[index]).producer) if index < len(node.inputs) else None
-    if found is None:
+    array = constant_array(origin(node.inputs[index]).producer) if index < len(node.inputs) else None
+    if array is None:
         raise UnknownSizeError
-    return found
+    return array
 
 
 def axes(node: Node, index: int, rank: int) -> set[int]:
-    """Return the axes that a constant input names, counted from the front."""
     return {int(axis) % max(rank, 1) for axis in np.atleast_1d(constant(node, index))}
 
 
 def number(node: Node, name: str, default: int = 0) -> int:
-    found = node.attrs.get(name, default)
-    return found if isinstance(found, int) else default
+    attribute = node.attrs.get(name, default)
+    return attribute if isinstance(attribute, int) else default

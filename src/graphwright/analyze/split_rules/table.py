@@ -29,7 +29,7 @@ def rows(pattern: str, *, sums: bool = False, **sizes: str) -> Rule:
     """
     left, right = pattern.split("->")
     read = [tuple(None if letter == "-" else letter for letter in word if letter != "_") for word in left.split()]
-    made = tuple(None if letter == "-" else letter for letter in right.strip() if letter != "_")
+    result = tuple(None if letter == "-" else letter for letter in right.strip() if letter != "_")
     held = {int(name.removeprefix("of_")): tuple(None if letter == "-" else letter for letter in word) for name, word in sizes.items()}
 
     def rule(node: Node) -> Dimensions:
@@ -37,11 +37,11 @@ def rows(pattern: str, *, sums: bool = False, **sizes: str) -> Rule:
         if len(read) != len(ranks) or any(len(labels) != rank for labels, rank in zip(read, ranks, strict=True)):
             raise UnknownSizeError
         shapes = [dims(value) for value in node.inputs] + [output_dims(node)]
-        sizes = {pair for labels, shape in zip((*read, made), shapes, strict=True) for pair in zip(labels, shape, strict=True) if pair[0]}
+        sizes = {pair for labels, shape in zip((*read, result), shapes, strict=True) for pair in zip(labels, shape, strict=True) if pair[0]}
         if len(sizes) == len(dict(sizes)) and not text_attribute(node, "data_format").startswith("NC"):
-            return Dimensions(tuple(read), made, held, sums=sums)
+            return Dimensions(tuple(read), result, held, sums=sums)
         of_batch = {k: _of_batch(labels) for k, labels in held.items()}
-        return Dimensions(tuple(map(_of_batch, read)), _of_batch(made), of_batch, sums=sums)
+        return Dimensions(tuple(map(_of_batch, read)), _of_batch(result), of_batch, sums=sums)
 
     return rule
 
@@ -96,12 +96,12 @@ def _channel(node: Node, rank: int) -> int:
 
 def matrix_product(node: Node) -> Dimensions:
     """Two matrices, or broadcast batches of them."""
-    a, b, made = dims_of(node, 0, 2), dims_of(node, 1, 2), output_dims(node)
+    a, b, result = dims_of(node, 0, 2), dims_of(node, 1, 2), output_dims(node)
     flip_a = node.attrs.get("transpose_a") is True or node.attrs.get("adj_x") is True
     flip_b = node.attrs.get("transpose_b") is True or node.attrs.get("adj_y") is True
-    batch = labels_of("batch", len(made) - 2)
-    left = _broadcast(batch, made[:-2], a[:-2]) + (("k", "m") if flip_a else ("m", "k"))
-    right = _broadcast(batch, made[:-2], b[:-2]) + (("n", "k") if flip_b else ("k", "n"))
+    batch = labels_of("batch", len(result) - 2)
+    left = _broadcast(batch, result[:-2], a[:-2]) + (("k", "m") if flip_a else ("m", "k"))
+    right = _broadcast(batch, result[:-2], b[:-2]) + (("n", "k") if flip_b else ("k", "n"))
     return Dimensions((left, right), (*batch, "m", "n"), sums=True)
 
 
@@ -129,9 +129,9 @@ def reduction(*, sums: bool = False, mean: bool = False) -> Rule:
         gone = axes(node, 1, len(sizes))
         labels = labels_of("d", len(sizes))
         read = labels if sums else without(labels, gone)
-        made = without(labels, gone, kept=node.attrs.get("keep_dims") is True)
+        result = without(labels, gone, kept=node.attrs.get("keep_dims") is True)
         divisor = math.prod(sizes[axis] for axis in gone) if mean else 1
-        return Dimensions((read, whole(len(dims_of(node, 1)))), made, sums=sums, term="Sum" if mean else "", divisor=divisor)
+        return Dimensions((read, whole(len(dims_of(node, 1)))), result, sums=sums, term="Sum" if mean else "", divisor=divisor)
 
     return rule
 
@@ -155,9 +155,9 @@ def arg_max(node: Node) -> Dimensions:
 
 def reshape(node: Node) -> Dimensions:
     """A dimension is kept if the product of the sizes before it is the same, even if it is merged with those after it."""
-    read, made = (_by_place(shape) for shape in (dims_of(node, 0), output_dims(node)))
+    read, result = (_by_place(shape) for shape in (dims_of(node, 0), output_dims(node)))
     others = tuple(whole(len(dims(value))) for value in node.inputs[1:])
-    return Dimensions((read, *others), made, {1: made} if others and node.op_type == "Reshape" else {})
+    return Dimensions((read, *others), result, {1: result} if others and node.op_type == "Reshape" else {})
 
 
 def _by_place(shape: Sequence[int]) -> Labels:
@@ -215,13 +215,13 @@ def pad(node: Node) -> Dimensions:
 
 
 def strided_slice(node: Node) -> Dimensions:
-    read, made, ends = _strided(node, dims_of(node, 0), 1)
-    return Dimensions((read, (None,), (None,), (None,)), made, {2: ends})
+    read, result, ends = _strided(node, dims_of(node, 0), 1)
+    return Dimensions((read, (None,), (None,), (None,)), result, {2: ends})
 
 
 def strided_slice_gradient(node: Node) -> Dimensions:
-    read, made, ends = _strided(node, [int(size) for size in constant(node, 0)], 1)
-    return Dimensions(((None,), (None,), (None,), (None,), made), read, {0: read, 2: ends})
+    read, result, ends = _strided(node, [int(size) for size in constant(node, 0)], 1)
+    return Dimensions(((None,), (None,), (None,), (None,), result), read, {0: read, 2: ends})
 
 
 def _strided(node: Node, sizes: Sequence[int], first: int) -> tuple[Labels, Labels, Labels]:
@@ -229,13 +229,13 @@ def _strided(node: Node, sizes: Sequence[int], first: int) -> tuple[Labels, Labe
     bits = {name: number(node, name) for name in ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")}
     if bits["ellipsis_mask"]:
         raise UnknownSizeError
-    read, made, held = list(labels_of("d", len(sizes))), list[object](), list[object]()
+    read, result, held = list(labels_of("d", len(sizes))), list[object](), list[object]()
     axis = 0
     for k, (begin, end, stride) in enumerate(zip(begins, ends, strides, strict=True)):
         bit = 1 << k
         held.append(None)
         if bits["new_axis_mask"] & bit:
-            made.append(None)
+            result.append(None)
             continue
         from_start = bits["begin_mask"] & bit or begin == 0
         to_end = bits["end_mask"] & bit or end >= sizes[axis]
@@ -244,9 +244,9 @@ def _strided(node: Node, sizes: Sequence[int], first: int) -> tuple[Labels, Labe
         elif not bits["end_mask"] & bit and end == sizes[axis]:
             held[-1] = read[axis]
         if not bits["shrink_axis_mask"] & bit:
-            made.append(read[axis])
+            result.append(read[axis])
         axis += 1
-    return tuple(read), (*made, *read[axis:]), tuple(held)
+    return tuple(read), (*result, *read[axis:]), tuple(held)
 
 
 def gather(node: Node) -> Dimensions:
@@ -276,8 +276,8 @@ def gather_slices(node: Node) -> Dimensions:
     """Slices of a tensor at positions given by the second input, which index its first dimensions."""
     values, places = dims_of(node, 0), dims_of(node, 1, 1)
     counted, asked = places[-1], labels_of("place", len(places) - 1)
-    kept = labels_of("d", len(values))[counted:]
-    return Dimensions(((*whole(counted), *kept), (*asked, None)), (*asked, *kept))
+    slice_labels = labels_of("d", len(values))[counted:]
+    return Dimensions(((*whole(counted), *slice_labels), (*asked, None)), (*asked, *slice_labels))
 
 
 def scatter(node: Node) -> Dimensions:
@@ -290,9 +290,9 @@ def scatter(node: Node) -> Dimensions:
 
 def scatter_sum(node: Node) -> Dimensions:
     places = dims_of(node, 0, 1)
-    asked, kept = labels_of("place", len(places) - 1), labels_of("d", len(output_dims(node)))[places[-1] :]
-    made = (*whole(places[-1]), *kept)
-    return Dimensions(((*asked, None), (*asked, *kept), (None,)), made, {2: made}, sums=True)
+    asked, slice_labels = labels_of("place", len(places) - 1), labels_of("d", len(output_dims(node)))[places[-1] :]
+    result = (*whole(places[-1]), *slice_labels)
+    return Dimensions(((*asked, None), (*asked, *slice_labels), (None,)), result, {2: result}, sums=True)
 
 
 def top(node: Node) -> Dimensions:
@@ -366,8 +366,10 @@ def tile(node: Node) -> Dimensions:
     counts, labels = constant(node, 1), labels_of("d", len(output_dims(node)))
     sizes = dims_of(node, 0)
     read = tuple(label if count == 1 else None for label, count in zip(labels, counts, strict=True))
-    made = tuple(label if count == 1 or size == 1 else None for label, count, size in zip(labels, counts, sizes, strict=True))
-    return Dimensions((read, (None,)), made, {1: tuple(label if count > 1 else None for label, count in zip(made, counts, strict=True))})
+    result = tuple(label if count == 1 or size == 1 else None for label, count, size in zip(labels, counts, sizes, strict=True))
+    return Dimensions(
+        (read, (None,)), result, {1: tuple(label if count > 1 else None for label, count in zip(result, counts, strict=True))}
+    )
 
 
 def broadcast(node: Node) -> Dimensions:

@@ -23,10 +23,10 @@ def write_barriers(graph: Graph, gates: Sequence[Node], steps: Sequence[Sequence
         first: the first step whose results can be waited for, usually that of the backward part.
     """
     position = {node: k for k, nodes in enumerate(steps) for node in nodes}
-    made = [v for nodes in steps[first:] for node in nodes if RECOMPUTED_FROM not in node.attrs for v in node.outputs if is_numeric(v)]
-    last = {value: max(_readers(value, position), default=-1) for value in made}
+    results = [v for nodes in steps[first:] for node in nodes if RECOMPUTED_FROM not in node.attrs for v in node.outputs if is_numeric(v)]
+    last = {value: max(_readers(value, position), default=-1) for value in results}
     latest: dict[Value, Value] = {}
-    coming, read_later, done = iter(made), list[Value](), 0
+    coming, read_later, done = iter(results), list[Value](), 0
     upcoming = next(coming, None)
     groups = _groups(graph, gates, position)
     for start, group in groups:
@@ -35,20 +35,20 @@ def write_barriers(graph: Graph, gates: Sequence[Node], steps: Sequence[Sequence
             upcoming = next(coming, None)
         read_later = [value for value in read_later if last[value] >= start]
         ties = dict.fromkeys([value for value in read_later if position[value.producer] >= done] or read_later[-1:])
-        kept = list(dict.fromkeys([*(gate.inputs[0] for gate in group), *ties]))
-        given = [latest.get(value, value) if value in ties else value for value in kept]
+        values = list(dict.fromkeys([*(gate.inputs[0] for gate in group), *ties]))
+        operands = [latest.get(value, value) if value in ties else value for value in values]
         barrier = graph.add_node(
             BARRIER,
             graph.unique_name(f"{group[0].name}/barrier"),
-            inputs=given,
-            attrs={"T": tuple(value.dtype for value in kept)},
-            output_types=[(value.dtype, value.shape) for value in kept],
+            inputs=operands,
+            attrs={"T": tuple(value.dtype for value in values)},
+            output_types=[(value.dtype, value.shape) for value in values],
             device=group[0].device,
         )
-        after = dict(zip(kept, barrier.outputs, strict=True))
+        after = dict(zip(values, barrier.outputs, strict=True))
         for gate in group:
             reroute(after[gate.inputs[0]], gate.outputs[0])
-        for value, before in zip(kept, given, strict=True):
+        for value, before in zip(values, operands, strict=True):
             if value in ties:
                 reroute(after[value], before, can_modify=[use.node for use in before.uses if position.get(use.node, -1) >= start])
                 latest[value] = after[value]
@@ -79,14 +79,13 @@ def _groups(graph: Graph, gates: Sequence[Node], position: Mapping[Node, int]) -
 
 
 def _readers(value: Value, position: Mapping[Node, int]) -> set[int]:
-    """Return the steps that read a value, also through views."""
-    found, seen, asked = set[int](), {value}, [value]
+    readers, seen, asked = set[int](), {value}, [value]
     while asked:
         for use in asked.pop().uses:
             if use.node in position:
-                found.add(position[use.node])
+                readers.add(position[use.node])
             elif use.node.op_type != BARRIER:
                 views = [view for view in use.node.outputs if view not in seen]
                 seen.update(views)
                 asked += views
-    return found
+    return readers

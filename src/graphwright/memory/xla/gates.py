@@ -81,7 +81,6 @@ class _Run:
         self._gated: dict[Value, Value] = {}
 
     def hold(self, clone: Node) -> None:
-        """Let a clone wait, unless its inputs do."""
         if not any(_behind_views(value) in self._held for value in clone.inputs):
             places = _operands_to_hold(clone, self._compile_time)
             for k in places:
@@ -91,7 +90,6 @@ class _Run:
         self._held.add(clone)
 
     def hold_sums(self, node: Node, is_old: Sequence[bool]) -> None:
-        """Let a step read sums from before the run through solid gates."""
         for k, value in enumerate(node.inputs):
             if is_old[k] and _is_large_sum(value):
                 self._graph.replace_input(node, k, self._gate(value, solid=True))

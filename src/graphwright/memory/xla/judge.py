@@ -33,11 +33,9 @@ class Judge:
 
     @property
     def name(self) -> str:
-        """The name that `device=` takes."""
         return device_name(self.device)
 
     def memory(self, function: Any, shapes: Sequence[tuple[int, ...]]) -> XlaMemory:
-        """Return the memory of the compiled step."""
         return xla_memory(function, shapes, self.device)
 
     def how(self, memory: XlaMemory, holding: Holding, *, parts: bool = False, recomputed: bool = True) -> dict[str, str]:
@@ -54,7 +52,6 @@ class Judge:
 
 
 def judge_for(device: DeviceModel | None) -> Judge:
-    """Return the judge for a device."""
     if device is None:
         return Judge(None, (GATES,))
     return Judge(device, (Holding(barriers=True, residuals=False), Holding(barriers=True, residuals=True)))

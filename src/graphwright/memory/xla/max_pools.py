@@ -21,16 +21,16 @@ _LARGEST_WINDOW = 16
 
 def rewrite_max_pool_gradients(graph: Graph) -> int:
     """Replace the gradients of max pools whose windows do not overlap; return their number."""
-    found = [node for node in graph.nodes if _can_be_compared(node)]
-    for node in found:
+    gradients = [node for node in graph.nodes if _can_be_compared(node)]
+    for node in gradients:
         values = list(dict.fromkeys(node.inputs))
         place = [values.index(value) for value in node.inputs]
         scope = graph.unique_name(f"{node.name}/compared")
         reroute(add_traced(graph, _gradient_of(_window(node), place), values, scope=scope), node.outputs)
         graph.remove_node(node)
-    if found:
+    if gradients:
         graph.sort_nodes(topological_order(graph))
-    return len(found)
+    return len(gradients)
 
 
 def _window(node: Node) -> tuple[int, int]:

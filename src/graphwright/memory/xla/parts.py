@@ -62,25 +62,24 @@ class _Turn:
             unasked: nodes that need not be waited for.
         """
         own = set(self.nodes)
-        made = [*self.nodes, *(node for node in self.behind if any(value.producer in own for value in node.inputs))]
-        read = {value.producer for node in made for value in node.inputs} | unasked
-        return [node for node in made if node not in read and any(map(is_numeric, node.outputs))]
+        nodes = [*self.nodes, *(node for node in self.behind if any(value.producer in own for value in node.inputs))]
+        read = {value.producer for node in nodes for value in node.inputs} | unasked
+        return [node for node in nodes if node not in read and any(map(is_numeric, node.outputs))]
 
 
 def _turns(steps: Sequence[Sequence[Node]]) -> list[_Turn]:
-    found: list[_Turn] = []
+    turns: list[_Turn] = []
     for node in (node for nodes in steps for node in nodes):
         if (start := part_of(node)) is not None:
-            if not found or found[-1].start != start:
-                found.append(_Turn(start))
-            found[-1].nodes.append(node)
-        elif found:
-            found[-1].behind.append(node)
-    return found
+            if not turns or turns[-1].start != start:
+                turns.append(_Turn(start))
+            turns[-1].nodes.append(node)
+        elif turns:
+            turns[-1].behind.append(node)
+    return turns
 
 
 def part_of(node: Node) -> object:
-    """Return the first example of a node's part; None if it belongs to none."""
     part = node.attrs.get(PART)
     return part[0] if isinstance(part, tuple) else None
 
@@ -102,13 +101,13 @@ class _Holding:
         inside, gate_of = set(turn.nodes), dict[Value, Node]()
         for node in turn.nodes:
             for k, value in enumerate(node.inputs):
-                made, part = value.producer, part_of(value.producer)
-                if made in inside or made in self.given or not is_numeric(value):
+                producer, part = value.producer, part_of(value.producer)
+                if producer in inside or producer in self.given or not is_numeric(value):
                     continue
                 if part == turn.start:
                     reader, place = node, k
-                elif part is None and made.inputs and self._read_by(value) == {turn.start}:
-                    reader, place = made, 0  # a slice, say: of what is there anyway, where its result would take memory
+                elif part is None and producer.inputs and self._read_by(value) == {turn.start}:
+                    reader, place = producer, 0  # a slice, say: of what is there anyway, where its result would take memory
                 else:
                     continue
                 read = reader.inputs[place]

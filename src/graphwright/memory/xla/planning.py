@@ -115,11 +115,9 @@ class _Search:
 
     @property
     def key(self) -> str:
-        """The key of its schedule in a saved plan."""
         return plan_key(self.step.flat.graph, f"xla {self.step.how}".strip(), self.device)
 
     def own(self, budget_bytes: int) -> _Compiled:
-        """Compile the step in its own order."""
         costs = self.tasks.costs
         solution = known_solution(costs, Schedule(costs.order), None)
         assert solution is not None  # the order of a graph is one of its schedules
@@ -138,21 +136,20 @@ class _Search:
         If there are several ways to hold it, and the first does not keep the budget, the next is tried; the better one comes first from
         then on.
         """
-        found: list[_Compiled] = []
+        candidates: list[_Compiled] = []
         for holding in self.holdings:
-            found.append(self.compiled(solution, holding))
-            if found[-1].nbytes <= budget_bytes:
+            candidates.append(self.compiled(solution, holding))
+            if candidates[-1].nbytes <= budget_bytes:
                 break
-        best = min(found, key=lambda candidate: candidate.nbytes)
-        if len(found) > 1:
+        best = min(candidates, key=lambda candidate: candidate.nbytes)
+        if len(candidates) > 1:
             self.holdings = (best.holding,)
         return best
 
     def known(self, schedule: Schedule, budget_bytes: int) -> _Compiled | None:
-        """Compile a known schedule; None if it does not fit the step or the budget."""
         solution = known_solution(self.tasks.costs, schedule, None)
-        found = None if solution is None else self._held(solution, budget_bytes)
-        return found if found is not None and found.nbytes <= budget_bytes else None
+        candidate = None if solution is None else self._held(solution, budget_bytes)
+        return candidate if candidate is not None and candidate.nbytes <= budget_bytes else None
 
     def compiled(self, solution: Solution, holding: Holding) -> _Compiled:
         for candidate in self.found:
@@ -198,14 +195,12 @@ class _Steps:
         self._parts = parts
 
     def in_parts(self) -> Iterator[_Search]:
-        """Yield the splits."""
         yield from self._made
         for search in self._parts:
             self._made.append(search)
             yield search
 
     def before(self, search: _Search) -> _Search | None:
-        """Return the split with the next fewer parts, or None."""
         fewer = [one for one in self._made if one.largest == search.largest and one.step.parts < search.step.parts]
         return fewer[-1] if fewer else None
 
@@ -215,8 +210,7 @@ class _Steps:
 
     @property
     def compiled(self) -> list[_Compiled]:
-        """All compilations so far."""
-        return [found for search in (self.given, *self._made) for found in search.found]
+        return [candidate for search in (self.given, *self._made) for candidate in search.found]
 
 
 def plan_xla_step(target: TracedStep, request: Request, *, earlier: Planned | None = None) -> Planned:
@@ -287,13 +281,13 @@ def plan_xla_step(target: TracedStep, request: Request, *, earlier: Planned | No
 
 def _in_parts(given: Candidate, map_allowed: Callable[[FlatStep], TaskMap]) -> Iterator[tuple[Candidate, bool]]:
     """Yield the splits of the batch, and of the largest values only, that compile quickly."""
-    made = set[tuple[int, ...]]()
+    seen = set[tuple[int, ...]]()
     for largest in (False, True):
         candidates = split_candidates(given, given.flat.binding.argument_count, map_allowed, largest=LARGE * largest)
         for step in takewhile(lambda step: len(step.flat.graph) <= _MOST_NODES, candidates):
             like = step.parts, len(step.flat.graph), step.peak_bytes, step.bound_bytes
-            if like not in made:  # where all that depends on the batch is there for the largest values, both are one
-                made.add(like)
+            if like not in seen:  # where all that depends on the batch is there for the largest values, both are one
+                seen.add(like)
                 yield step, largest
 
 
@@ -304,7 +298,6 @@ def _how_time(judge: Judge) -> str:
 
 
 def _kept_as(given: _Search, asked: str, time_limit_s: float, parts: int, *, largest: bool) -> str:
-    """Return the cache key of a plan with so many parts, by the given step."""
     how = f"{'largest ' * largest}{parts}"
     return f"xla-{fingerprint(given.step.flat.graph, f'{asked} {how}', time_limit_s, given.device)}"
 
@@ -316,22 +309,22 @@ def _at_hand(
     before = () if earlier is None else steps if earlier.plan.rewritten else (steps.given,)
     for search in before:
         schedule = reused_schedule(search.tasks, earlier.steps) if earlier is not None else None
-        found = None if schedule is None else search.known(schedule, budget_bytes)
-        if found is not None:
-            return Obtained(found, "taken over from the step's plan for other shapes")
+        candidate = None if schedule is None else search.known(schedule, budget_bytes)
+        if candidate is not None:
+            return Obtained(candidate, "taken over from the step's plan for other shapes")
     if cache is None:
         return None
     kinds = [(1, False), *((2**k, largest) for largest in (False, True) for k in range(1, _MOST_NODES.bit_length()))]
     keys = {kind: _kept_as(steps.given, asked, time_limit_s, kind[0], largest=kind[1]) for kind in kinds}
-    kept = {kind for kind, key in keys.items() if cache.path(key).exists()}
-    for search in steps if kept else ():
+    cached = {kind for kind, key in keys.items() if cache.path(key).exists()}
+    for search in steps if cached else ():
         kind = search.step.parts, search.largest
-        solution = cache.read(keys[kind], search.tasks.costs, None) if kind in kept else None  # XLA judges it
-        found = None if solution is None else search.known(solution.schedule, budget_bytes)
-        if found is not None:
-            return Obtained(found, f"read from the plan cache ({cache.path(keys[kind])})")
-        kept.discard(kind)
-        if not kept:
+        solution = cache.read(keys[kind], search.tasks.costs, None) if kind in cached else None  # XLA judges it
+        candidate = None if solution is None else search.known(solution.schedule, budget_bytes)
+        if candidate is not None:
+            return Obtained(candidate, f"read from the plan cache ({cache.path(keys[kind])})")
+        cached.discard(kind)
+        if not cached:
             break
     return None
 
@@ -340,9 +333,9 @@ def _saved(steps: _Steps, saved: MemoryPlan) -> Obtained[_Compiled]:
     for search in steps if saved.recipe is not None else ():
         schedule = saved.recipe.schedules.get(search.key, ()) if saved.recipe is not None else ()
         fits = bool(schedule) and max(schedule) < len(search.tasks.costs.tasks)
-        found = search.known(Schedule(schedule), saved.budget_bytes) if fits else None
-        if found is not None:
-            return Obtained(found, "that of the saved plan")
+        candidate = search.known(Schedule(schedule), saved.budget_bytes) if fits else None
+        if candidate is not None:
+            return Obtained(candidate, "that of the saved plan")
     raise other_step(steps.given.target.name)
 
 
@@ -352,13 +345,13 @@ def _find(steps: _Steps, budget_bytes: int, map_allowed: Callable[[FlatStep], Ta
     if in_parts is not None and in_parts.found.overhead <= _CHEAP:
         return in_parts
     other_shares = _OTHER_SHARES if in_parts is None else ()
-    found = [in_parts, _search(steps.given, steps.given, budget_bytes, rounds=_ROUNDS, other_shares=other_shares)]
+    plans = [in_parts, _search(steps.given, steps.given, budget_bytes, rounds=_ROUNDS, other_shares=other_shares)]
     fewer = None if in_parts is None else steps.before(in_parts.found.search)
     if fewer is not None and len(fewer.step.flat.graph) <= _QUICKLY_COMPILED:  # that recompute, too
-        found.append(_search(fewer, steps.given, budget_bytes))
-    if not any(found):
-        found = [_search(search, steps.given, budget_bytes) for search in _promising(steps, budget_bytes)[:_MOST_SEARCHED]]
-    fitting = [one for one in found if one is not None]
+        plans.append(_search(fewer, steps.given, budget_bytes))
+    if not any(plans):
+        plans = [_search(search, steps.given, budget_bytes) for search in _promising(steps, budget_bytes)[:_MOST_SEARCHED]]
+    fitting = [one for one in plans if one is not None]
     if not fitting:
         raise _infeasible(steps, budget_bytes, map_allowed)
     return min(fitting, key=lambda one: (one.found.overhead, one.found.nbytes))
@@ -389,12 +382,12 @@ def _fewest_parts(steps: _Steps, budget_bytes: int) -> Obtained[_Compiled] | Non
         largest = search.largest
         if largest in dearer or fixed + correction[largest] * search.model_temporary > _HOPELESS * budget_bytes:
             continue
-        found = search.own(budget_bytes)
-        if found.nbytes <= budget_bytes:
-            return Obtained(found, f"split: {search.step.how}, in its own order")
-        if found.nbytes >= least[largest]:
+        candidate = search.own(budget_bytes)
+        if candidate.nbytes <= budget_bytes:
+            return Obtained(candidate, f"split: {search.step.how}, in its own order")
+        if candidate.nbytes >= least[largest]:
             dearer.add(largest)
-        least[largest], correction[largest] = found.nbytes, (found.nbytes - fixed) / search.model_temporary
+        least[largest], correction[largest] = candidate.nbytes, (candidate.nbytes - fixed) / search.model_temporary
     return None
 
 
@@ -422,9 +415,9 @@ def _search(
     tried: dict[float, int] = {}
 
     def at(share: float) -> _Compiled:
-        found = search.at(share, budget_bytes)
-        tried[share] = found.nbytes
-        return found
+        compiled = search.at(share, budget_bytes)
+        tried[share] = compiled.nbytes
+        return compiled
 
     for _ in range(rounds):
         found = at(share)
@@ -495,7 +488,6 @@ def _infeasible(steps: _Steps, budget_bytes: int, map_allowed: Callable[[FlatSte
 
 
 def _copy(tasks: TaskMap) -> TaskMap:
-    """Return the same tasks on a copy of the graph."""
     copied = copy_graph(tasks.graph)
     node_of, value_of = copied.node_of, copied.value_of
     return replace(
@@ -513,7 +505,6 @@ def _copy(tasks: TaskMap) -> TaskMap:
 def _memory_plan(
     chosen: _Compiled, compiled: Sequence[_Compiled], original: XlaMemory, budget_bytes: int, how: Mapping[str, str], started: float
 ) -> MemoryPlan:
-    """Return the report: the planner's model with XLA's peak and time."""
     search = chosen.search
     given = None if search.step is search.given else search.given.tasks
     plan = make_memory_plan(search.target, search.tasks, chosen.solution, search.model_bytes, how, search.step.flat.loops, given)

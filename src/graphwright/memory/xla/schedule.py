@@ -97,8 +97,8 @@ def _hold_residuals(
                 is_given = root in resident or root.producer.op_type in GIVEN or is_read(root.producer)
                 if gradient is not None and root.producer in early and not is_given and _is_large(root):
                     graph.replace_input(node, k, held.behind_gate(value, root, gradient))
-        made = [node for node in nodes if node in backward and node not in clones and not is_view(node) and _has_gradient(node)]
-        gradient = made[-1] if made else gradient
+        gradients = [node for node in nodes if node in backward and node not in clones and not is_view(node) and _has_gradient(node)]
+        gradient = gradients[-1] if gradients else gradient
     return dict.fromkeys(held.gates, True)
 
 
@@ -107,7 +107,6 @@ def _is_large(value: Value) -> bool:
 
 
 def _has_gradient(node: Node) -> bool:
-    """Whether a gate can wait for the node: its first numeric output is large."""
     value = next((value for value in node.outputs if is_numeric(value)), None)
     return value is not None and _is_large(value)
 

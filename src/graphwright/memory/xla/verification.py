@@ -31,9 +31,6 @@ def verify_compiled(original: Any, rewritten: Any, inputs: Any, *, other_sums: b
 
     Returns:
         What was proved, in words; and the first difference, "" if there is none.
-
-    Raises:
-        UnsupportedError, ArgumentError: see `verify`.
     """
     plain, ours = _run_by(original, xla=False), _run_by(rewritten, xla=False)
     if not is_jit_compiled(original):  # a plan for a GPU, which XLA compiles wherever it runs

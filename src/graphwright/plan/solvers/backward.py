@@ -22,6 +22,7 @@ from graphwright.plan.solvers.problem import Problem
 
 # What a byte (as a share of the budget) and a second of recomputation (as a share of all) cost against a second still to place.
 PRICES = ((0.0, 0.0), (0.5, 0.0), (1.0, 0.0), (2.0, 0.0), (0.0, 1.0), (0.5, 1.0), (1.0, 1.0), (2.0, 1.0))
+WIDTH = 400  # states that are kept
 LONGEST = 20  # give up when a schedule has this many times the tasks
 
 Integers = NDArray[np.int64]
@@ -108,7 +109,7 @@ class BackwardSearch:
         self.key_change = reads.scaled(self.keys).plus(makes.scaled(self.keys))
         self.key_change_at = reads.scaled(self.keys).row_sums()
 
-    def run(self, budget: int, width: int, *, time_cap: float = float("inf"), deadline: float = float("inf")) -> Found:
+    def run(self, budget: int, width: int = WIDTH, *, time_cap: float = float("inf"), deadline: float = float("inf")) -> Found:
         """Search with at most `width` states at a time, until the problem's work limit or the deadline.
 
         Args:
@@ -186,12 +187,11 @@ class BackwardSearch:
 
 def _best(left: NDArray[np.float64], held: NDArray[np.float64], waste: NDArray[np.float64], width: int) -> Integers:
     share = max(1, width // len(PRICES))
-    kept = [np.argpartition(left + of_bytes * held + of_waste * waste, share - 1)[:share] for of_bytes, of_waste in PRICES]
-    return np.unique(np.concatenate(kept))
+    best = [np.argpartition(left + of_bytes * held + of_waste * waste, share - 1)[:share] for of_bytes, of_waste in PRICES]
+    return np.unique(np.concatenate(best))
 
 
 def _path(history: list[tuple[Integers, Integers]], state: int) -> list[int]:
-    """Return the tasks placed on the way to a state in order of execution."""
     steps: list[int] = []
     for parents, tasks in reversed(history):
         steps.append(int(tasks[state]))

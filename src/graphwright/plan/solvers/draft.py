@@ -43,7 +43,6 @@ class Edit:
     inner_credit: tuple[int, ...] = ()
 
     def top(self) -> int:
-        """Largest bytes in the window after the edit."""
         tops = [int(part.max()) for part in (self.window, self.inner) if part is not None and len(part)]
         return max(tops, default=0)
 
@@ -57,7 +56,6 @@ class Draft:
         self.load(steps)
 
     def load(self, steps: Sequence[int]) -> None:
-        """Start over from an allowed schedule."""
         problem = self.problem
         self.run_task: list[int] = list(steps)
         self.order: list[int] = list(range(len(steps)))  # run at each position
@@ -84,7 +82,6 @@ class Draft:
         return int(self.step_bytes.max()) if len(self.order) else self.problem.graph.resident_bytes
 
     def overflow(self) -> int:
-        """Return the bytes above the budget, summed over the steps."""
         over = self.step_bytes - self.budget
         return int(over[over > 0].sum())
 
@@ -98,9 +95,9 @@ class Draft:
     def uses(self, number: int) -> list[int]:
         """Return the positions that read a buffer, in order."""
         position, runs = self.position, self.runs
-        found = [int(position[run]) for task in self.problem.consumers[number] for run in runs[task]]
-        found.sort()
-        return found
+        positions = [int(position[run]) for task in self.problem.consumers[number] for run in runs[task]]
+        positions.sort()
+        return positions
 
     def writes(self, number: int) -> list[int]:
         """Return the positions that make a buffer, in order; [-1] for one that is present from the start."""
@@ -336,22 +333,22 @@ class Draft:
 
 
 def _versions(writes: list[int], uses: list[int], kept: bool) -> list[Interval]:
-    found: list[Interval] = []
+    intervals: list[Interval] = []
     place, total = 0, len(uses)
     last = len(writes) - 1
     for index, start in enumerate(writes):
         if index == last:
             if kept:
-                found.append((start, _END))
+                intervals.append((start, _END))
             elif place < total:
-                found.append((start, uses[-1]))
+                intervals.append((start, uses[-1]))
             elif start >= 0:
-                found.append((start, start))
+                intervals.append((start, start))
             break
         stop = writes[index + 1]
         end = start
         while place < total and uses[place] < stop:
             end = uses[place]
             place += 1
-        found.append((start, end))
-    return found
+        intervals.append((start, end))
+    return intervals

@@ -64,7 +64,7 @@ class _Machine:
     def _wanted(self, roots: list[int]) -> list[int]:
         """Return makers of dropped buffers that are still to be read and would be remade from `roots`."""
         stack, seen = list(roots), set(roots)
-        found: list[int] = []
+        makers: list[int] = []
         while stack:
             task = stack.pop()
             if not self.done[task]:
@@ -73,12 +73,12 @@ class _Machine:
                 if number in self.live:
                     continue
                 if self.uses[number] and self.uses[number][0] > self.place:
-                    found.append(task)
+                    makers.append(task)
                 for reader in self.problem.consumers[number]:
                     if reader not in seen:
                         seen.add(reader)
                         stack.append(reader)
-        return found
+        return makers
 
     def _may_rerun(self, task: int) -> bool:
         if task < 0 or not self.done[task]:

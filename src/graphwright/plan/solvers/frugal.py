@@ -1,8 +1,7 @@
 """The smallest peak within a given time, by a descent in which every plan is made from the one before.
 
 The descent starts from schedules by segments, cut down to the time allowed: their first repeats are dropped. They take linear time, so that
-    a
-network of ten thousand layers has a plan where the descent, which moves single tensors, would not come far.
+a network of ten thousand layers has a plan where the descent, which moves single tensors, would not come far.
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,7 +42,6 @@ def smallest_within(portfolio: Portfolio, max_time: float, deadline: float) -> l
 
 
 def _starts(portfolio: Portfolio, max_time: float, deadline: float) -> Iterator[tuple[int, float, list[int]]]:
-    """Yield schedules within the time: (peak, time, steps)."""
     problem = portfolio.problem
     until = max(deadline, now() + SEGMENTS_TASK_S * problem.task_count)
     for order in dict.fromkeys(map(tuple, (problem.graph.order, *portfolio.orders[:2]))):
@@ -59,14 +57,13 @@ def _judged(problem: Problem, steps: list[int]) -> tuple[int, float, list[int]]:
 
 
 def _cut_down(problem: Problem, steps: Sequence[int], max_time: float) -> list[int]:
-    """Return the schedule without as many of its first repeats as exceed the time."""
     excess = sum(problem.time[task] for task in steps) - max_time
     seen: set[int] = set()
-    kept: list[int] = []
+    shorter: list[int] = []
     for task in steps:
         if task in seen and excess > 0:
             excess -= problem.time[task]
             continue
         seen.add(task)
-        kept.append(task)
-    return kept
+        shorter.append(task)
+    return shorter

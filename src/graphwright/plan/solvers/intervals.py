@@ -1,10 +1,9 @@
 """Rematerialization by interval splitting.
 
 A buffer that waits between two uses while the memory overflows is a candidate: it is dropped after the first use and made again right
-    before
-the second, together with those of its inputs that are gone by then (a *chain*). The price is the chain's time, the gain the overflow (bytes
-above the budget, summed over steps) that vanishes. The candidate with the largest gain per time is taken; prices are updated lazily, when a
-candidate reaches the top of the heap.
+before the second, together with those of its inputs that are gone by then (a *chain*). The price is the chain's time, the gain the overflow
+(bytes above the budget, summed over steps) that vanishes. The candidate with the largest gain per time is taken; prices are updated lazily,
+when a candidate reaches the top of the heap.
 
 If a later run would remake the same buffer, the chain replaces that run where memory allows, so the segments of classic checkpointing
 emerge.
@@ -288,7 +287,7 @@ def _live_until(draft: Draft, number: int, at: int) -> int:
 def _later_runs(draft: Draft, chain: list[int], at: int) -> tuple[int, ...]:
     """Return the runs after `at` that remake what the chain makes, if keeping it until then fits in the budget."""
     problem = draft.problem
-    found: list[int] = []
+    later: list[int] = []
     for task in chain:
         for run in draft.runs[task][1:]:
             place = int(draft.position[run])
@@ -296,6 +295,6 @@ def _later_runs(draft: Draft, chain: list[int], at: int) -> tuple[int, ...]:
                 continue
             nbytes = sum(problem.nbytes[number] for number in problem.outputs[task])
             if int(draft.step_bytes[at:place].max(initial=0)) + nbytes <= draft.budget:
-                found.append(run)
+                later.append(run)
             break
-    return tuple(found)
+    return tuple(later)

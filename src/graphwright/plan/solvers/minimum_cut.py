@@ -12,8 +12,7 @@ Choices for rising prices nest. Equal blocks of a network change at the same pri
 expensive one in the first steps, whose values wait longest, and the cheap one in the rest.
 
 The cut ignores how long recomputed values wait: a sum through all blocks (a residual network) would be made again as a whole. So the
-    versions
-that cross the cuts of `segments` wait in any case, for several segment lengths.
+versions that cross the cuts of `segments` wait in any case, for several segment lengths.
 """
 
 import math
@@ -191,7 +190,6 @@ class Network:
             size /= RATIO
 
     def cut(self, price: float, certain: Booleans) -> Choice:
-        """Return the best choice at a price per waiting byte."""
         waiting = np.where(certain[self.waiting], 0.0, price * self.nbytes[self.waiting])
         costs = np.concatenate([self.time[self.timed], waiting])
         capacities = np.full(len(self.rows), ENDLESS, dtype=np.int32)
@@ -226,7 +224,6 @@ class Network:
         return below, above
 
     def dearer(self, certain: Booleans, above: Choice) -> Iterator[Choice]:
-        """Yield different choices at rising prices."""
         for _ in range(HIGHER):
             self.price *= 2
             higher = self.cut(self.price, certain)

@@ -1,8 +1,7 @@
 """Minimum cuts of schedules that minimum cuts have made, until nothing is above the budget.
 
 A minimum cut is exact for the peak of its schedule, but ignores the memory of recomputed values: in a residual network early blocks, remade
-    at
-once, wait for their gradients together. So the next cut starts from that schedule, at its peak, where recomputed versions may be dropped
+at once, wait for their gradients together. So the next cut starts from that schedule, at its peak, where recomputed versions may be dropped
 again (a chain gets the levels of Griewank & Walther 2000). Each level takes the cut with the least time per halving of the overflow;
 repeats that no longer serve are taken back.
 """
@@ -41,7 +40,6 @@ class NestedCuts:
         return self._levels == LEVELS or self.draft.overflow() == 0
 
     def go_on(self, deadline: float) -> None:
-        """Make the next level."""
         draft = self.draft
         if self._levels:
             self._cuts = minimum_cuts(self._problem, draft.steps(), draft.budget, deadline)
@@ -61,8 +59,8 @@ def nested_cuts(problem: Problem, firsts: Iterable[Sequence[list[int]]], budget:
     ways = [NestedCuts(problem, cuts, budget) for cuts in firsts]
     while not problem.stop(deadline):
         cheapest = min(ways, key=lambda way: way.draft.time if not way.is_at_its_end else math.inf, default=None)
-        kept = min((way.draft.time for way in ways if way.draft.overflow() == 0), default=math.inf)
-        if cheapest is None or cheapest.is_at_its_end or cheapest.draft.time >= kept:
+        least_time = min((way.draft.time for way in ways if way.draft.overflow() == 0), default=math.inf)
+        if cheapest is None or cheapest.is_at_its_end or cheapest.draft.time >= least_time:
             break
         cheapest.go_on(deadline)
     ways.sort(key=lambda way: (way.draft.overflow(), way.draft.time))
@@ -72,12 +70,12 @@ def nested_cuts(problem: Problem, firsts: Iterable[Sequence[list[int]]], budget:
 def _cheapest_way(start: Draft, offers: Sequence[list[int]]) -> list[int] | None:
     """Return the offer with the least time per halving of the overflow, if any lowers it."""
     problem, overflow = start.problem, start.overflow()
-    least, found = math.inf, None
+    least, cheapest = math.inf, None
     for steps in offers[:OFFERS]:
         step_bytes = np.array(simulate_unchecked(problem.graph, steps), dtype=np.int64)
         left = int((step_bytes - start.budget).clip(min=0).sum())
         if left < overflow:
             slower = max(sum(problem.time[task] for task in steps) - start.time, 0.0)
             price = (slower + FREE * problem.base_time) / math.log((overflow + 1) / (left + 1))
-            least, found = min((least, found), (price, steps), key=lambda pair: pair[0])
-    return found
+            least, cheapest = min((least, cheapest), (price, steps), key=lambda pair: pair[0])
+    return cheapest

@@ -9,6 +9,9 @@ from contextlib import contextmanager
 
 from graphwright.plan.model import CostGraph
 
+UNIT_S = 1e-5
+"""Seconds that a unit of work takes, about."""
+
 
 def now() -> float:
     """Return the processor time of this thread in seconds, so that other load on the machine delays an answer but does not worsen it."""
@@ -76,7 +79,6 @@ class Problem:
 
     @contextmanager
     def limited(self, work: int) -> Generator[None]:
-        """Let solvers stop after so many more units of work."""
         before = self.work_limit
         self.work_limit = min(before, self.work + work)
         try:

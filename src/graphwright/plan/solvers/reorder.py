@@ -168,9 +168,8 @@ def _backward(problem: Problem, guide: Sequence[int], successors: list[list[int]
     done = [False] * problem.task_count
 
     def growth(task: int) -> int:
-        """Bytes live before the task less those live after it."""
-        made = sum(nbytes[number] for number in outputs[task] if live[number])
-        return sum(nbytes[number] for number in inputs[task] if not live[number]) - made
+        freed = sum(nbytes[number] for number in outputs[task] if live[number])
+        return sum(nbytes[number] for number in inputs[task] if not live[number]) - freed
 
     by_rank = [(rank[task], task) for task in guide if not waiting[task]]
     shrinking = [(growth(task), rank[task], task) for _, task in by_rank]

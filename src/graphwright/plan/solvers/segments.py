@@ -30,8 +30,7 @@ def segment_levels(problem: Problem, steps: Sequence[int], budget: int, deadline
     """Yield schedules by segments, one level of recursion after the other.
 
     Each level holds a schedule per segment size: those within the budget by time, then the others by peak. The next level starts from the
-        lowest
-    peak; it ends if nothing is left to drop, the peak no longer falls, or time is up.
+    lowest peak; it ends if nothing is left to drop, the peak no longer falls, or time is up.
     """
     current = list(steps)
     peak = max(simulate_unchecked(problem.graph, current), default=0)
