@@ -147,12 +147,13 @@ def keep_signatures(names: Annotated[list[str], typer.Argument(metavar="SIGNATUR
 def batch_size(
     size: Annotated[str, typer.Argument(metavar="SIZE", help="A number, or `free`.")],
     inputs: Annotated[list[str] | None, unset("An input; all by default.", "--input")] = None,
+    means: Annotated[bool | None, unset("Whether sums over the batch, divided by its size, are means.", "--means/--no-means")] = None,
 ) -> Step:
     """Change the batch size, or free it."""
     if size != "free" and not size.isdecimal():
         raise ArgumentError(f"{size!r} is not a batch size", where="argument SIZE", remedy="write a number, or free")
     wanted = None if size == "free" else int(size)
-    return _counted("changed", "node", lambda graph: gw.change_batch_size(graph, wanted, inputs=inputs))
+    return _counted("changed", "node", lambda graph: gw.change_batch_size(graph, wanted, inputs=inputs, means=means))
 
 
 @edit.command("strip-training")

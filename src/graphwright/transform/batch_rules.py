@@ -52,6 +52,8 @@ def _reshape(trace: BatchTrace, node: Node, _: Dimensions | None) -> None:
             if place is None:
                 trace.refuse(node, f"brings {before} into {after}; which of these sizes is the batch is not known")
             digits[place[0]] = (*digits.get(place[0], ()), place[1])
+    if trace.old == 1 and sum(map(len, digits.values())) > 1:
+        trace.refuse(node, f"brings {before} into {after}, of which several dimensions are the batch; which ones is not known")
     trace.digits.update(((result, axis), places) for axis, places in digits.items())
     for axis, places in digits.items() if node.op_type == "Reshape" else ():
         trace.scale(node, 1, axis, len(places))
@@ -241,7 +243,7 @@ def _meet(trace: BatchTrace, node: Node, _: Dimensions | None) -> None:
 # Means
 
 
-def divides(trace: BatchTrace, node: Node, means: bool | None) -> None:
+def _divide(trace: BatchTrace, node: Node, _: Dimensions | None) -> None:
     """Let the divisor of a sum over the batch follow it, where the sum is a mean.
 
     Proved is only the gradient of a `Mean` over as many terms. Of other sums, a graph does not say what a divisor counts.
@@ -258,14 +260,10 @@ def divides(trace: BatchTrace, node: Node, means: bool | None) -> None:
         is_one_batch = count > 0 and count % trace.old == 0 and count // trace.old in products
         power = degree if count == math.prod(sizes) else int(is_one_batch)
         is_proved = any(label.term and label.divisor == count for n, label in trace.labels.items() if n.graph is node.graph)
-        if power and (means or (is_proved and means is None)):
+        if power and trace.old > 1 and (trace.means or (is_proved and trace.means is None)):
             trace.scale(node, k, 0, -power if is_product else power)
-        elif means is None and count > 1 and (power or count % trace.old == 0 or (is_product and count in products)):
-            trace.refuse(
-                node,
-                f"divides a sum over the batch by {count}; whether that is for a mean over the batch is not known",
-                remedy="state it with means=True (the divisor follows the batch) or means=False (it stays)",
-            )
+        elif trace.means is not False and count and (power or count % trace.old == 0 or (is_product and count in products)):
+            trace.refuse_mean(node, f"divides a sum over the batch by {count}")
 
 
 # Notes
@@ -310,8 +308,8 @@ def _note_terms(trace: BatchTrace, node: Node, labels: Dimensions | None) -> Non
         read = {label: (v, a) for each, v in zip(labels.inputs, node.inputs, strict=True) for a, label in enumerate(each)}
         summed = [place for label, place in read.items() if label is not None and label not in labels.output]
         degree = sum(trace.power(*place) for place in summed)
-        if degree and trace.old == 1 and node.op_type in _REDUCES:
-            trace.refuse(node, "sums over the one example; whether that is for a mean over the batch is not known")
+        if degree and trace.old == 1 and trace.means is not False:
+            trace.refuse_mean(node, "sums over the one example")
         if degree:
             trace.terms[result] = tuple(trace.size(*place) or 0 for place in summed), degree
     elif own and node.op_type in _REPEATS:
@@ -323,25 +321,15 @@ def _note_terms(trace: BatchTrace, node: Node, labels: Dimensions | None) -> Non
         trace.terms.update({result: terms.pop()} if len(terms) == 1 else {})
 
 
-def rules(means: bool | None) -> dict[str, Rule]:
-    """Return the rules by op type.
-
-    Args:
-        means: whether numbers that divide a sum over the batch follow it; None where that has to be proved.
-    """
-
-    def divide(trace: BatchTrace, node: Node, _: Dimensions | None) -> None:
-        divides(trace, node, means)
-
-    return {
-        **dict.fromkeys(RESHAPES, _reshape),
-        **dict.fromkeys(("StridedSlice", "Slice"), _cut),
-        **dict.fromkeys(("Unpack", "Split", "SplitV"), _split),
-        **dict.fromkeys(_PICKS, _pick),
-        **dict.fromkeys(_PLACES, _place),
-        **dict.fromkeys(("TensorListGetItem", "TensorListSetItem"), _round),
-        **dict.fromkeys(MERGES | NEXT_ITERATIONS, _meet),
-        **dict.fromkeys(SCALES, divide),
-        **dict.fromkeys(("EnsureShape", "TensorListStack"), _forget),
-        "TopKV2": _order,
-    }
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(RESHAPES, _reshape),
+    **dict.fromkeys(("StridedSlice", "Slice"), _cut),
+    **dict.fromkeys(("Unpack", "Split", "SplitV"), _split),
+    **dict.fromkeys(_PICKS, _pick),
+    **dict.fromkeys(_PLACES, _place),
+    **dict.fromkeys(("TensorListGetItem", "TensorListSetItem"), _round),
+    **dict.fromkeys(MERGES | NEXT_ITERATIONS, _meet),
+    **dict.fromkeys(SCALES, _divide),
+    **dict.fromkeys(("EnsureShape", "TensorListStack"), _forget),
+    "TopKV2": _order,
+}

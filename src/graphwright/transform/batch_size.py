@@ -18,7 +18,7 @@ from graphwright.ir.select import walk_forward
 from graphwright.ir.settle import ShapeRule
 from graphwright.ir.traits.control_flow import is_call
 from graphwright.ir.traits.values import MAY_BE_FED
-from graphwright.transform.batch_rules import note, rules
+from graphwright.transform.batch_rules import RULES, note
 from graphwright.transform.batch_trace import RATIO, BatchTrace
 from graphwright.transform.batch_write import write_size
 from graphwright.transform.inline_calls import inline_calls
@@ -68,7 +68,7 @@ def change_batch_size(
             if any(is_call(node, graph) for node in walk_forward(chosen)):
                 inline_calls(graph)
             sized = [value for value in chosen if old not in (None, size) and (value.last_shape or ())[axis] == old]
-            trace = BatchTrace(graph, shape_rules, old or 1, rules(means), note)
+            trace = BatchTrace(graph, shape_rules, old or 1, means, RULES, note)
             if sized:
                 larger = {value: _with_size(value.last_shape, axis, trace.old * RATIO) for value in sized}
                 trace.follow(larger, defaults=size is not None)

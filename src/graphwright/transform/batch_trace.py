@@ -95,6 +95,7 @@ class BatchTrace:
     Args:
         shape_rules: the shape rule of each graph.
         old: the batch size of the graph.
+        means: whether numbers that divide a sum over the batch follow it; None where that has to be proved.
         rules: what to do for nodes of some op types before their shapes are computed.
         notes: what to note about each node afterwards.
 
@@ -111,9 +112,15 @@ class BatchTrace:
     """
 
     def __init__(
-        self, graph: Graph, shape_rules: Mapping[Graph, ShapeRule | None], old: int, rules: Mapping[str, Rule], notes: Rule
+        self,
+        graph: Graph,
+        shape_rules: Mapping[Graph, ShapeRule | None],
+        old: int,
+        means: bool | None,
+        rules: Mapping[str, Rule],
+        notes: Rule,
     ) -> None:
-        self.graph, self.old = graph, old
+        self.graph, self.old, self.means = graph, old, means
         self.before: dict[Value, Shape] = {}
         self.after: dict[Value, Shape] = {}
         self.lengths: dict[Value, tuple[int | None, int | None]] = {}
@@ -158,6 +165,11 @@ class BatchTrace:
                     return
         raise GraphError("the sizes that follow the batch do not converge", where=f"graph {self.graph.name!r}")
 
+    def refuse_mean(self, node: Node, why: str) -> NoReturn:
+        """Raise an error for a node that may be a part of a mean over the batch."""
+        remedy = "state it: with means=True the divisor follows the batch, with means=False it stays"
+        self.refuse(node, f"{why}; whether that is for a mean over the batch is not known", remedy=remedy)
+
     def refuse(self, node: Node, why: str, cause: str = "", remedy: str = "") -> NoReturn:
         """Raise an error that names the node."""
         where = f"node {node.name!r}" + ("" if node.graph is self.graph else f" of function {node.graph.name!r}")
@@ -178,7 +190,7 @@ class BatchTrace:
             rule = None if node.op_type in RESHAPES or not node.outputs else LABELS.get(node.op_type)
             for k, value in enumerate(node.inputs if rule is not None and rule is not by_elements else ()):
                 array = self._constants(value) if value.dtype == INT and not is_constant(value.producer) else None
-                if array is not None:
+                if array is not None and not (array.size == 1 and value.producer.op_type == "Range"):  # may count one example
                     graph.replace_input(node, k, self.add_constant(f"{node.name}/value", array.astype(np.int32), value))
             with suppress(UnknownSizeError, IndexError, ValueError):
                 self.labels.update({node: rule(node)} if rule is not None else {})
@@ -381,10 +393,13 @@ class BatchTrace:
             self.scale(node, k, element, powers[labels.sizes[k][element]])
 
     def _may_count_one(self, value: Value) -> bool:
-        """Whether a value may be the number of the only example, or be computed from it."""
+        """Whether a value may be the number of the only example, be computed from it, or be drawn for it."""
+        shape = self.before[value] or ()
         array = self._constants(value)
-        counts = (node for node in backward_reachable([value.producer]) if node.op_type == "Range")
-        return (array is not None and array.size == 1) or any(self.size(node.outputs[0], 0) == 1 for node in counts)
+        if math.prod(d or 0 for d in shape) == 1 or (array is not None and _share(array) > 1):
+            return True
+        before = backward_reachable([value.producer])
+        return any(node.op_type in ("Range", "RealDiv") or "Random" in node.op_type for node in before)
 
     def grow(self, node: Node, index: int, axis: int) -> None:
         """Let an input of a node follow the batch along an axis.
@@ -447,6 +462,9 @@ class BatchTrace:
         if array.size == 1 and array.dtype.kind == "i" and not array.any():
             self.refuse(node, f"reads the constant {value.producer.name!r}, which is 0 or counts the one example")
         if (array == first).all():
+            share = _share(array)
+            if share and share % self.old == 0 and self.old > 1 and self.means is not False:
+                self.refuse_mean(node, f"reads the constant {value.producer.name!r}, which is 1 / {share} for each example")
             larger = constant("element", first.reshape(-1)[0] if (array == array.flat[0]).all() else first, dtype)
         elif _is_diagonal(array):
             inputs = [count_examples(np.int32(1), INT), constant("depth", np.int32(count))]
@@ -543,6 +561,13 @@ class BatchTrace:
                     self.after[value] = self._scaled(self.after[value], axis)
 
 
+def _share(array: Array) -> int:
+    """Return n where all numbers are 1 / n, as in the gradient of a mean; 0 otherwise."""
+    number = float(array.flat[0]) if array.size and array.dtype.kind == "f" and (array == array.flat[0]).all() else 0.0
+    count = round(1 / number) if number and np.isfinite(number) else 0
+    return count if count > 0 and abs(number * count - 1) <= 1e-5 else 0
+
+
 def _is_diagonal(array: Array) -> bool:
     """Whether a matrix has one number on its diagonal, and another one everywhere else."""
     if array.ndim != 2 or array.shape[0] != array.shape[1] or array[0, 0] == array[0, 1]:
@@ -572,4 +597,5 @@ def place_of_batch(shape: Shape, position: int | None, size: int | None, old: in
         free = [axis for axis, d in enumerate(shape) if d == 1 and fronts[axis] == position]
         return (free[min(ones, len(free) - 1)], 1) if free else None
     inside = (axis for axis, d in enumerate(shape) if position % fronts[axis] == 0 and fronts[axis] <= position < fronts[axis] * (d or 0))
-    return next(((axis, position // fronts[axis]) for axis in inside), None)
+    place = next(((axis, position // fronts[axis]) for axis in inside), None)
+    return None if old == 1 and place is not None and place[0] > 0 and place[1] == 1 else place  # or at the end of the dimension before
