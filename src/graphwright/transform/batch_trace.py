@@ -572,7 +572,8 @@ def _is_diagonal(array: Array) -> bool:
     """Whether a matrix has one number on its diagonal, and another one everywhere else."""
     if array.ndim != 2 or array.shape[0] != array.shape[1] or array[0, 0] == array[0, 1]:
         return False
-    diagonal: Array = np.where(np.eye(len(array), dtype=bool), array[0, 0], array[0, 1])
+    diagonal = np.full(array.shape, array[0, 1])
+    np.fill_diagonal(diagonal, array[0, 0])
     return np.array_equal(array, diagonal)
 
 

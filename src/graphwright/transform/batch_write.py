@@ -14,6 +14,7 @@ from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.node import write_shape
 from graphwright.ir.traits.control_flow import ENTERS
 from graphwright.ir.traits.rounds import is_list
+from graphwright.ir.traits.values import RESHAPES
 from graphwright.transform.batch_trace import INT, Baked, BatchTrace
 from graphwright.transform.constant_values import remove_unread
 
@@ -34,7 +35,7 @@ def write_size(trace: BatchTrace, size: int | None, source: tuple[Value, int]) -
             continue
         if size is not None:
             graph.set_attr(constant, "value", tensor_attribute(baked.at(size / trace.old), dtype))
-        elif reader.op_type == "Reshape" and len(baked.powers) == 1 and baked.old.all():
+        elif reader.op_type in RESHAPES and len(baked.powers) == 1 and baked.old.all():
             known = zip(baked.old.tolist(), trace.before[reader.outputs[0]] or (), strict=True)
             sizes = np.array([-1 if k in baked.powers else d or n for k, (n, d) in enumerate(known)], baked.old.dtype)
             graph.set_attr(constant, "value", tensor_attribute(sizes, dtype))
