@@ -1,4 +1,4 @@
-"""Take reshapes out of the way that lead back to a shape that a value had before."""
+"""Remove reshapes that cancel each other."""
 
 from collections.abc import Container
 
@@ -8,8 +8,9 @@ from graphwright.ir.walk import order_of
 
 
 def cancel_reshapes(graph: Graph, *, kept: Container[Node] = ()) -> int:
-    """Let the readers of what was brought into another shape and back read what it was before; returns how many reshapes
-    nobody reads now. They are removed, but for those that wait for something.
+    """Let readers of a value that was reshaped back to its earlier shape read the earlier value; returns how many values were replaced.
+
+    Reshapes that nothing reads any more are removed, unless they have control inputs.
 
     Args:
         kept: reshapes that stay, such as those that are fetched by name.

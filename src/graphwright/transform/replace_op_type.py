@@ -1,4 +1,4 @@
-"""Replace a type of operation everywhere."""
+"""Replace an op type everywhere."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def replace_op_type(
     functions: bool = True,
     **written: Unpack[Written],
 ) -> int:
-    """Let each node of type `old` be of type `new`, in function bodies too; returns how many nodes.
+    """Change the type of all nodes of type `old` to `new`; returns how many nodes.
 
-    Names, inputs and outputs stay, so `new` must take and give as many tensors of the same dtypes;
-    what TensorFlow knows of `new` is checked when the graph is loaded.
+    Names, inputs and outputs stay, so `new` must have as many inputs and outputs, of the same dtypes. TensorFlow checks this when it loads
+    the graph.
 
     Args:
         attrs: attributes to set.
         drop_attrs: attributes that `new` does not have.
-        where: which of the nodes are replaced.
-        functions: whether bodies of functions are changed too.
+        where: which of the nodes to change.
+        functions: whether to change bodies of functions too.
 
     Raises:
         ArgumentError: a type is empty, or `new` is a function with other arguments or results than a node has.

@@ -13,12 +13,12 @@ from graphwright.transform.strip_training import remove_unneeded
 
 @edits_in_place
 def keep_signatures(graph: Graph, names: Iterable[str], **written: Unpack[Written]) -> int:
-    """Remove all signatures but these, and the nodes that only the others need; returns how many signatures.
+    """Remove all signatures except these, and the nodes that only the removed ones need; returns how many signatures.
 
-    Variables stay: the saver of the model restores them all. `freeze_variables` removes them.
+    Variables stay, as the saver of the model restores them all; `freeze_variables` removes them.
 
     Args:
-        names: of the signatures that stay.
+        names: the signatures that stay.
 
     Raises:
         ArgumentError: there is no such signature, or none is named.
