@@ -173,12 +173,18 @@ def freeze(
 ) -> Step:
     """Make constants of the variables of a SavedModel, or of a graph and its checkpoint."""
 
-    def job(graph: Graph) -> int:
+    def step(graph: Graph) -> tuple[Graph, str]:
         from graphwright.source.join_checkpoints import stored_values
 
-        return gw.freeze_variables(graph, None if checkpoint is None else stored_values(checkpoint), partial=partial)
+        count = gw.freeze_variables(graph, None if checkpoint is None else stored_values(checkpoint), partial=partial)
+        return graph, f"froze {counted(count, 'variable')}{_serves(graph)}"
 
-    return _counted("froze", "variable", job)
+    return step
+
+
+def _serves(graph: Graph) -> str:
+    """Return what a frozen model still offers."""
+    return "; the model serves its signatures only" if graph.signatures else ""
 
 
 @edit.command("fold-batch-norms")
@@ -188,7 +194,7 @@ def fold_batch_norms() -> Step:
     def step(graph: Graph) -> tuple[Graph, str]:
         report = gw.fold_batch_norms(graph)
         left = [f"left {norm.name} ({norm.op_type}): {norm.reason}" for norm in report.left]
-        return graph, "\n".join([f"folded {counted(len(report.folded), 'chain')}", *left])
+        return graph, "\n".join([f"folded {counted(len(report.folded), 'chain')}{_serves(graph) if report.folded else ''}", *left])
 
     return step
 

@@ -125,6 +125,7 @@ def _computed(baked: Baked, batch: Value, old: int, dtype: DType) -> Value:
         elif not power:
             value = _beside(batch, f"{name}/{element}", number, dtype)
         elif number != unit:
-            value = _with("FloorDiv" if baked.old.dtype.kind == "i" else "RealDiv", _with("Mul", value, number), unit)
+            value = _with("Mul", value, number)
+            value = _with("FloorDiv", value, unit) if baked.old.dtype.kind == "i" else _with("RealDiv", value, unit)
         items.append(value)
     return items[0] if not baked.old.ndim else add_op(graph, "Pack", name, items, dtype, baked.old.shape, N=len(items), T=dtype, axis=0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -73,18 +73,9 @@ def _convert(graph: Graph, dtype: str, smallest: int, where: Callable[[Node], bo
         value = node.outputs[0]
         stored = add_constant(graph, f"{node.name}/stored", array, dtype=DTYPES[dtype], device=node.device)
         set_control_inputs(graph, stored.producer, node.control_inputs)
-        cast = add_op(
-            graph,
-            "Cast",
-            f"{node.name}/float32",
-            [stored],
-            value.dtype,
-            value.shape,
-            device=node.device,
-            SrcT=stored.dtype,
-            DstT=value.dtype,
-            Truncate=False,
-        )
+        attrs: dict[str, Any] = {"SrcT": stored.dtype, "DstT": value.dtype, "Truncate": False}
+        name = f"{node.name}/float32"
+        cast = add_op(graph, "Cast", name, [stored], value.dtype, value.shape, device=node.device, **attrs)
         replace_node(node, cast.producer)
         converted += 1
     if converted:
