@@ -70,8 +70,8 @@ def inline_calls(graph: Graph, purity: Purity | None = None, *, strict: bool = T
 def inline_functions(graph: Graph, purity: Purity | None = None, *, compiled: bool = True) -> Graph:
     """Return a new graph in which all calls are inlined, so that forward and backward pass are one graph.
 
-    Arguments and errors are those of `inline_calls`. The order is less strict: nodes after a call wait only for the effects of its body, and
-    a result is available when its node has run. The new graph has no signatures and no collections.
+    Arguments and errors are those of `inline_calls`. The order is less strict: nodes after a call wait only for the effects of its
+    body, and a result is available when its node has run. The new graph has no signatures and no collections.
     """
     graph.settle_shapes()
     result = copy_whole(graph, Graph(graph.name, functions=graph.functions, versions=graph.versions), {}).graph
