@@ -14,8 +14,8 @@ from graphwright.ir.edit.library import bodies
 from graphwright.ir.given import Written, edits_in_place
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.node import write_shape
+from graphwright.ir.rules import ShapeTracker
 from graphwright.ir.select import walk_forward
-from graphwright.ir.settle import ShapeRule
 from graphwright.ir.traits.control_flow import is_call
 from graphwright.ir.traits.values import MAY_BE_FED
 from graphwright.transform.batch_rules import RULES, note
@@ -64,11 +64,11 @@ def change_batch_size(
     chosen, old = _chosen(graph, inputs, axis)
     changed = len(chosen)
     with graph.restored_on_error():
-        with _without_rules(graph) as shape_rules:
+        with _without_rules(graph) as trackers:
             if any(is_call(node, graph) for node in walk_forward(chosen)):
                 inline_calls(graph)
             sized = [value for value in chosen if old not in (None, size) and (value.last_shape or ())[axis] == old]
-            trace = BatchTrace(graph, shape_rules, old or 1, means, RULES, note)
+            trace = BatchTrace(graph, trackers, old or 1, means, RULES, note)
             if sized:
                 larger = {value: _with_size(value.last_shape, axis, trace.old * RATIO) for value in sized}
                 trace.follow(larger, defaults=size is not None)
@@ -100,15 +100,15 @@ def _set_size(graph: Graph, chosen: Iterable[Value], axis: int, size: int | None
 
 
 @contextmanager
-def _without_rules(graph: Graph) -> Generator[dict[Graph, ShapeRule | None]]:
-    """Infer no shapes within the block, where sizes contradict each other; yields the shape rules."""
-    shape_rules = {g: g.shape_rule for g in bodies(graph)}
-    for each in shape_rules:
+def _without_rules(graph: Graph) -> Generator[dict[Graph, ShapeTracker | None]]:
+    """Infer no shapes within the block, where sizes contradict each other; yields what infers them otherwise."""
+    trackers = {g: g.shapes for g in bodies(graph)}
+    for each in trackers:
         each.settle_shapes()
-        each.shape_rule = None
-    yield shape_rules
-    for each, rule in shape_rules.items():
-        each.shape_rule = rule
+        each.shapes = None
+    yield trackers
+    for each, tracker in trackers.items():
+        each.shapes = tracker
 
 
 def _chosen(graph: Graph, names: Iterable[str] | None, axis: int) -> tuple[list[Value], int | None]:

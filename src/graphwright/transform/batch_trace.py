@@ -28,7 +28,7 @@ from graphwright.ir.dtypes import DTYPES, DType, Shape, filled
 from graphwright.ir.edit.insert import add_op
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.node import write_shape
-from graphwright.ir.settle import ShapeRule
+from graphwright.ir.rules import ShapeTracker
 from graphwright.ir.traits.arithmetic import SCALES, TAKES_OUT_OF_LIST
 from graphwright.ir.traits.control_flow import (
     BRANCHES,
@@ -93,7 +93,7 @@ class BatchTrace:
     """A graph and the bodies of its functions, with two batch sizes.
 
     Args:
-        shape_rules: the shape rule of each graph.
+        trackers: what infers the shapes of each graph.
         old: the batch size of the graph.
         means: whether numbers that divide a sum over the batch follow it; None where that has to be proved.
         rules: what to do for nodes of some op types before their shapes are computed.
@@ -114,7 +114,7 @@ class BatchTrace:
     def __init__(
         self,
         graph: Graph,
-        shape_rules: Mapping[Graph, ShapeRule | None],
+        trackers: Mapping[Graph, ShapeTracker | None],
         old: int,
         means: bool | None,
         rules: Mapping[str, Rule],
@@ -131,7 +131,7 @@ class BatchTrace:
         self.counting: set[Value] = set()
         self.digits: dict[tuple[Value, int], tuple[int, ...]] = {}
         self.terms: dict[Value, tuple[tuple[int, ...], int]] = {}
-        self._shape_rules, self._rules, self._notes = shape_rules, rules, notes
+        self._trackers, self._rules, self._notes = trackers, rules, notes
         self._larger: Mapping[Value, Shape] = {}
         self._asked: set[tuple[Node, int, int]] = set()
         self._is_changed = False
@@ -299,14 +299,14 @@ class BatchTrace:
                 return [(self.length(first)[is_after], *element)]
             if is_list(node.outputs[0]) or (element is not None and node.op_type in TAKES_OUT_OF_LIST):
                 return [element]
-        rule = self._shape_rules.get(node.graph)
-        if rule is None and not is_after:
+        shapes = self._trackers.get(node.graph)
+        if shapes is None and not is_after:
             return [known[v] for v in node.outputs]
-        if rule is None:
+        if shapes is None:
             self.refuse(node, "has shapes that no rule of the graph infers", "the graph was not loaded by graphwright.load")
         self._write(node.inputs, known)
         try:
-            return list(rule([node])[0])
+            return list(shapes.infer([node])[0])
         except GraphError as error:
             cause = f"at {RATIO} times the batch {first_line(error).removeprefix('TensorFlow refuses the graph: ')}"
             self.refuse(node, "holds a size of the batch that was not found", cause)
