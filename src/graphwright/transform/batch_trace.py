@@ -289,16 +289,17 @@ class BatchTrace:
             counts = [self.array(node, 1, larger=larger) for larger in (False, True)]
             before, after = (None if count is None else int(count) for count in counts)
             self.lengths[node.outputs[0]] = before, after
-        if any(map(is_list, (*node.inputs, *node.outputs))) and len(node.outputs) == 1:
-            k = 0 if is_list(node.outputs[0]) else len(node.inputs) - 1  # states the shape of the elements
+        if any(map(is_list, (*node.inputs, *node.outputs))):
+            result = node.outputs[-1]
+            k = 0 if is_list(result) else len(node.inputs) - 1  # states the shape of the elements
             array = None if is_list(node.inputs[k]) else self.array(node, k, larger=is_after)
             stated: Shape = None if array is None or not array.ndim else tuple(None if d < 0 else int(d) for d in array)
             items = [stated, known.get(first) if is_list(first) else None, known.get(node.inputs[-1]) if keeps_length(node) else None]
             element = next((shape for shape in items if shape is not None), None)
             if element is not None and node.op_type == "TensorListStack":
                 return [(self.length(first)[is_after], *element)]
-            if is_list(node.outputs[0]) or (element is not None and node.op_type in TAKES_OUT_OF_LIST):
-                return [element]
+            if is_list(result) or (element is not None and node.op_type in TAKES_OUT_OF_LIST):
+                return [element] * len(node.outputs)
         shapes = self._trackers.get(node.graph)
         if shapes is None and not is_after:
             return [known[v] for v in node.outputs]
