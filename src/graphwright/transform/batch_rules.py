@@ -93,7 +93,6 @@ def _cut(trace: BatchTrace, node: Node, _: Dimensions | None) -> None:
 
 
 def _split(trace: BatchTrace, node: Node, _: Dimensions | None) -> None:
-    """Pieces of the batch, as many whatever its size is."""
     value = node.inputs[node.op_type == "Split"]
     along = number(node, "axis") if node.op_type == "Unpack" else trace.array(node, 0 if node.op_type == "Split" else 2)
     if along is None or not trace.power(value, int(along)):
@@ -107,7 +106,6 @@ def _split(trace: BatchTrace, node: Node, _: Dimensions | None) -> None:
 
 
 def _map_rows(trace: BatchTrace, node: Node, why: str) -> None:
-    """Map what is done to each example over the batch."""
     rows: dict[Value, tuple[Value, int]] = {}
     for each in node.graph.nodes:
         if each.op_type in ("Unpack", "Split", "StridedSlice"):
@@ -127,7 +125,6 @@ def _map_rows(trace: BatchTrace, node: Node, why: str) -> None:
 
 
 def _pick(trace: BatchTrace, node: Node, _: Dimensions | None) -> None:
-    """Rows of the batch that are picked by number."""
     data, index = _PICKS[node.op_type]
     along, numbers = trace.array(node, 2) if node.op_type == "GatherV2" else np.array(0), trace.array(node, index)
     axis = 0 if along is None else int(along)
@@ -148,7 +145,6 @@ def _pick(trace: BatchTrace, node: Node, _: Dimensions | None) -> None:
 
 
 def _order(trace: BatchTrace, node: Node, _: Dimensions | None) -> None:
-    """All examples, in another order."""
     value = node.inputs[0]
     last, count = len(trace.before[value] or ()) - 1, trace.array(node, 1)
     if trace.power(value, last) and count is not None and int(count) == trace.size(value, last):
@@ -156,7 +152,6 @@ def _order(trace: BatchTrace, node: Node, _: Dimensions | None) -> None:
 
 
 def _place(trace: BatchTrace, node: Node, _: Dimensions | None) -> None:
-    """As many rows as a number says, which are placed by the numbers of the examples."""
     sized, index = _PLACES[node.op_type]
     array = trace.array(node, sized)
     if node.inputs[index] in trace.counting and array is not None and array.reshape(-1)[0] == trace.old:
@@ -177,7 +172,6 @@ def _forget(trace: BatchTrace, node: Node, _: Dimensions | None) -> None:
 
 
 def _round(trace: BatchTrace, node: Node, _: Dimensions | None) -> None:
-    """One element of a list per round."""
     _count_rounds(trace, node, *trace.length(node.inputs[0]))
 
 

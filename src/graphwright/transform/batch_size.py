@@ -112,7 +112,6 @@ def _without_rules(graph: Graph) -> Generator[dict[Graph, ShapeTracker | None]]:
 
 
 def _chosen(graph: Graph, names: Iterable[str] | None, axis: int) -> tuple[list[Value], int | None]:
-    """The inputs that have the batch, and its size."""
     if names is None:
         values = [v for v in input_values(graph) if v.producer.op_type in MAY_BE_FED and v.dtype.name != "resource"]
         chosen = [v for v in values if v.shape is not None and len(v.shape) > axis and (v.uses or graph.is_border(v.producer))]

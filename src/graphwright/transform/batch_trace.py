@@ -179,7 +179,6 @@ class BatchTrace:
     # Passes
 
     def _begin(self, graph: Graph) -> None:
-        """Note the shapes of a graph as it is, and which dimensions go together."""
         for node in topological_order(graph):
             shapes = [self.before.setdefault(value, value.last_shape) for value in node.outputs]
             if node.inputs and any(is_list(v) or None in (shape or (None,)) for v, shape in zip(node.outputs, shapes, strict=True)):
@@ -196,7 +195,6 @@ class BatchTrace:
                 self.labels.update({node: rule(node)} if rule is not None else {})
 
     def _pass(self, graph: Graph) -> None:
-        """Compute the larger shapes of all nodes, and let grow what has to."""
         for node in topological_order(graph):
             for value in node.outputs:
                 self.before.setdefault(value, value.last_shape)
@@ -275,7 +273,6 @@ class BatchTrace:
         return None if None in shape or len(dict(sizes)) < len(sizes) else shape
 
     def _inferred(self, node: Node, known: Mapping[Value, Shape]) -> list[Shape]:
-        """Return the shapes of the outputs, given those of the inputs."""
         is_after, first = known is self.after, node.inputs[0]
         sources = {v: source for v in node.outputs if (source := self.forwarded(v)) is not None}
         self.lengths.update((v, self.lengths[source]) for v, source in sources.items() if source in self.lengths)
@@ -523,7 +520,6 @@ class BatchTrace:
     # Functions
 
     def _run(self, node: Node) -> None:
-        """Trace the functions of a loop, a branch or a gradient."""
         offset, is_loop = int(node.op_type in BRANCHES), node.op_type in LOOPS
         bodies = {name: node.graph.functions[name].body for name in called_functions(node)}
         self._inferred(node, self.after)
@@ -570,7 +566,6 @@ def _share(array: Array) -> int:
 
 
 def _is_diagonal(array: Array) -> bool:
-    """Whether a matrix has one number on its diagonal, and another one everywhere else."""
     if array.ndim != 2 or array.shape[0] != array.shape[1] or array[0, 0] == array[0, 1]:
         return False
     diagonal = np.full(array.shape, array[0, 1])

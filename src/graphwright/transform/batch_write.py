@@ -97,14 +97,12 @@ class _BatchSize:
 
 
 def _with(op_type: str, value: Value, number: Any, *, is_first: bool = False) -> Value:
-    """Return the result of a value and a number, which may be the first operand."""
     graph, name = value.producer.graph, f"{value.producer.name}/{op_type.lower()}"
     other = _beside(value, f"{name}/by", number, value.dtype)
     return add_op(graph, op_type, name, [other, value] if is_first else [value, other], value.dtype, (), T=value.dtype)
 
 
 def _beside(value: Value, name: str, number: Any, dtype: DType) -> Value:
-    """Return a constant in the same loop of TF1 as a value."""
     constant = add_constant(value.producer.graph, name, np.array(number), dtype=dtype)
     value.producer.graph.add_control_input(constant.producer, value.producer)
     return constant

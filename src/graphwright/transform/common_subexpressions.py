@@ -127,8 +127,6 @@ def _is_bfloat16(attribute: Attribute | None) -> bool:
 
 
 class _Functions:
-    """Numbers for what functions compute."""
-
     def __init__(self, graph: Graph, purity: Purity) -> None:
         self._graph, self._purity = graph, purity
         self._numbers = BodyNumbers()
@@ -158,8 +156,6 @@ class _Functions:
 
 
 class _Reads:
-    """The versions of the variables that reads see."""
-
     def __init__(self, graph: Graph, order: list[Node], purity: Purity) -> None:
         self._graph, self._purity = graph, purity
         self._bits: dict[str, int] = {}

@@ -181,7 +181,6 @@ def cannot_freeze(value: Value, node: Node) -> UnsupportedError:
 
 
 def _taken_in(graph: Graph, node: Node, value: Value) -> Node:
-    """Add an `Enter` or `Switch` that takes a tensor into a loop or branch of TF1, where the old one takes a variable."""
     return graph.add_node(
         node.op_type,
         graph.unique_name(f"{node.name}/frozen"),

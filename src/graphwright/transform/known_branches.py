@@ -174,7 +174,6 @@ def _take_known_switches(graph: Graph, kept: Container[Node]) -> int:
 
 
 def _branch(node: Node) -> str | None:
-    """Return the function that a branch always calls; None if that is not known."""
     chosen = _known(node.inputs[0])
     if chosen is None:
         return None

@@ -111,7 +111,6 @@ def merge_models(
 
 
 def _kept_signatures(first: Graph, second: Graph, pairs: Mapping[Value, Value], scope: str) -> dict[str, str]:
-    """Return the signatures of the second model that are still fed, with their new names."""
     names: dict[str, str] = {}
     for key, known in second.signatures.items():
         if not any(value in pairs for value in known.inputs.values()):
@@ -120,7 +119,6 @@ def _kept_signatures(first: Graph, second: Graph, pairs: Mapping[Value, Value], 
 
 
 def _pairs(first: Graph, second: Graph, connect: Mapping[str, str], signature: str) -> dict[Value, Value]:
-    """Return the inputs of the second model that are connected, with the outputs of the first that they read."""
     pairs: dict[Value, Value] = {}
     for input_name, output_name in connect.items():
         value = find_end(second, input_name, is_input=True, signature=signature if signature in second.signatures else None)

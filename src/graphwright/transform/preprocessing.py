@@ -213,7 +213,6 @@ def _pairs_of_signature(graft: Graph, suffix: str, where: str) -> Pairs:
 
 
 def _pairs_of_nodes(graft: Graph, suffix: str, side: Side, where: str) -> Pairs:
-    """Return the pairs by the names of placeholders and nodes."""
     placeholders = [v.producer for v in graft.inputs] or [n for n in graft.nodes if n.op_type in MAY_BE_FED]
     if not placeholders:
         raise ArgumentError(

@@ -171,7 +171,6 @@ def _effects_before(node: Node, is_pure: IsPure) -> list[Node] | None:
 
 
 def _bridged(graph: Graph, node: Node) -> list[Node]:
-    """Remove a node, and let nodes that waited for it wait for what it needed; returns all of these."""
     before, after = [*(v.producer for v in node.inputs), *node.control_inputs], node.control_consumers
     reroute_control(before, node)
     graph.remove_node(node)

@@ -89,7 +89,6 @@ def fold_factors_before(graph: Graph, constants: Constants, notes: Notes) -> int
 
 
 def _readers(graph: Graph, constants: Constants) -> dict[Value, list[Linear]]:
-    """Return the linear ops with constant weights, by the value that they read."""
     found: dict[Value, list[Linear]] = {}
     for node in graph.nodes:
         linear = linear_of(node, constants) if node.op_type in LINEAR else ""
@@ -195,7 +194,6 @@ def _add_behind(graph: Graph, linear: Linear, offset: Array, constants: Constant
 
 
 def _cut_above(graph: Graph, relu: Node, limits: Array, layout: Layout) -> None:
-    """Replace a `Relu6` by a `Relu` and a `Minimum` with other limits."""
     value = relu.outputs[0]
     shape = [1] * layout.rank
     shape[layout.axis] = -1

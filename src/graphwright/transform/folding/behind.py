@@ -128,8 +128,6 @@ def take_place(graph: Graph, old: Node, new: Value) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Branch:
-    """A linear op whose output is concatenated, perhaps with a bias between."""
-
     linear: Linear
     bias: Node | None
     offset: Array | None

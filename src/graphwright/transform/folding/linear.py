@@ -33,7 +33,6 @@ class Linear:
 
     @property
     def data(self) -> int:
-        """Return the index of the input that is no parameter."""
         return 2 if self.node.op_type in _TRANSPOSED else 0
 
     @property
@@ -42,7 +41,6 @@ class Linear:
 
     @property
     def _is_by_channel(self) -> bool:
-        """Whether each channel of the input has its own outputs."""
         return self.node.op_type == "DepthwiseConv2dNative"
 
     def _in_order(self, weights: Array) -> Array:

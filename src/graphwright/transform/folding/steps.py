@@ -43,7 +43,6 @@ class Chain:
 
 
 def empty_chain(value: Value, layout: Layout, channels: int) -> Chain:
-    """Return the chain without steps."""
     return Chain(value, layout, Step(np.ones(channels), np.zeros(channels), scales=False))
 
 
@@ -179,6 +178,5 @@ def add_bias(graph: Graph, value: Value, offset: Array, layout: Layout, like: No
 
 
 def then(first: Step, second: Step) -> Step:
-    """Return two steps as one."""
     offset = first.offset * second.scale + second.offset
     return replace(first, scale=first.scale * second.scale, offset=offset, scales=first.scales or second.scales)
