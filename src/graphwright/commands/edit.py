@@ -274,11 +274,11 @@ def show(
     from graphwright.transform.interface import described, input_values, output_values
 
     if nodes is not None:
-        found = [node for node in graph if _regex(nodes).search(node.name)]
+        matches = [node for node in graph if _regex(nodes).search(node.name)]
         if as_json:
-            echo_json([{"name": n.name, "op_type": n.op_type, "outputs": [described(v) for v in n.outputs]} for n in found])
+            echo_json([{"name": n.name, "op_type": n.op_type, "outputs": [described(v) for v in n.outputs]} for n in matches])
         else:
-            for node in found:
+            for node in matches:
                 echo(printable(f"{node.name}  {node.op_type}  {', '.join(map(described, node.outputs))}".rstrip()))
         return
     result = listing(graph, len(stored_variables(graph)[0]), inputs=input_values(graph), outputs=output_values(graph))
@@ -342,8 +342,8 @@ def _load(text: str, out: Path | None = None, overwrite: bool = False, tags: Seq
     """Load a model, after a check that `out` can be written; with shapes, trace it as a step."""
     if out is not None:
         check_target(out, overwrite=overwrite)
-    found = load_target(text)
-    if shapes and isinstance(found, Path):
+    target = load_target(text)
+    if shapes and isinstance(target, Path):
         raise ArgumentError(
             "a file was given with shapes of inputs",
             where=f"options --feed and --batch, {text!r}",
@@ -353,7 +353,7 @@ def _load(text: str, out: Path | None = None, overwrite: bool = False, tags: Seq
     from graphwright.source.load import load
     from graphwright.step.targets import trace
 
-    return load(trace(found, **shapes).function if shapes else found, tags=tags)
+    return load(trace(target, **shapes).function if shapes else target, tags=tags)
 
 
 def _shapes(feed: list[str] | None, batch: int | None, mode: Mode) -> dict[str, Any]:

@@ -120,8 +120,8 @@ def _chosen(graph: Graph, names: Iterable[str] | None, axis: int) -> tuple[list[
         sizes = Counter(size for v in chosen if (size := (v.shape or ())[axis]) is not None)
         old = sizes.most_common(1)[0][0] if sizes else None
         return [v for v in chosen if (v.shape or ())[axis] in (old, None)], old
-    found = [meant[name] for name in names for meant in find_in_signatures(graph, [name], is_input=True)]
-    chosen = list(dict.fromkeys(found))
+    values = [meant[name] for name in names for meant in find_in_signatures(graph, [name], is_input=True)]
+    chosen = list(dict.fromkeys(values))
     for value in chosen:
         if value.producer.op_type not in MAY_BE_FED:
             raise ArgumentError(f"{value.name} is not a placeholder", argument="inputs")

@@ -29,8 +29,8 @@ def cancel_reshapes(graph: Graph, *, kept: Container[Node] = ()) -> int:
     (1, 'x:0')
     """
     nodes = [node for node in graph.nodes if node.op_type in RESHAPES and node not in kept]
-    found = {value: before for node in nodes for value in node.outputs[:1] if (before := before_reshapes(value)) is not value}
-    graph.replace_many_uses(found)
+    earlier = {value: before for node in nodes for value in node.outputs[:1] if (before := before_reshapes(value)) is not value}
+    graph.replace_many_uses(earlier)
     borders = {value.producer for value in (*graph.inputs, *graph.outputs)}
     gone = dict[Node, None]()
     for node in reversed(order_of(graph.nodes)):
@@ -38,4 +38,4 @@ def cancel_reshapes(graph: Graph, *, kept: Container[Node] = ()) -> int:
         if node.op_type in RESHAPES and not is_read and not node.control_inputs and node not in borders and node not in kept:
             gone[node] = None
     graph.remove_nodes(list(gone))
-    return len(found)
+    return len(earlier)

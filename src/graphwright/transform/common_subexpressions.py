@@ -63,7 +63,7 @@ def merge_equal(graph: Graph, purity: Purity, *, kept: Container[Node] = ()) -> 
     first: dict[object, Node] = {}
     same_as: dict[Node, Node] = {}
     value_of: dict[Value, Value] = {}
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for node in order:
         version = reads.version(node)
         if version is None and not _may_merge(node, purity):
@@ -78,12 +78,12 @@ def merge_equal(graph: Graph, purity: Purity, *, kept: Container[Node] = ()) -> 
         same_as[node] = other
         value_of.update(zip(node.outputs, other.outputs, strict=True))
         kind = "merged" if version is None and not is_constant(node) else "reads of variables" if version is not None else "constants"
-        found[kind] = found.get(kind, 0) + 1
+        counts[kind] = counts.get(kind, 0) + 1
     graph.replace_many_uses(value_of)
     for node, other in same_as.items():
         reroute_control([other, *(same_as.get(c, c) for c in node.control_inputs)], node)
     graph.remove_nodes(same_as)
-    return found
+    return counts
 
 
 def _may_merge(node: Node, purity: Purity) -> bool:

@@ -51,14 +51,14 @@ def extract_submodel(graph: Any, inputs: Ends, outputs: Ends, *, signature: str 
     (<Node y = Placeholder()>, <Node z = Neg(y:0)>)
     """
     graph = as_graph(graph)
-    given = {**_items(inputs), **{f"output {name}": end for name, end in _items(outputs).items()}}
-    for end in given.values():
+    named = {**_items(inputs), **{f"output {name}": end for name, end in _items(outputs).items()}}
+    for end in named.values():
         if isinstance(end, Value):
             find_value(graph, end)
     copied = copy_graph(graph)
     source = copied.graph
-    held = {value: copied.value_of[value] for value in given.values() if isinstance(value, Value)}
-    if any(not _is_found(graph, end) for end in given.values()):
+    held = {value: copied.value_of[value] for value in named.values() if isinstance(value, Value)}
+    if any(not _is_found(graph, end) for end in named.values()):
         source.outputs = [*source.outputs, *held.values()]  # to find them again after inlining
         count = len(source.outputs) - len(held)
         inline_calls(source)
@@ -107,9 +107,9 @@ def _cut(graph: Graph, starts: dict[str, Value], ends: dict[str, Value], signatu
 
 
 def _check_complete(graph: Graph, ends: Iterable[Value], starts: Iterable[Value]) -> None:
-    given = set(starts)
-    seeds = (v.producer for v in ends if v not in given)
-    for node in reached(seeds, lambda node: [*(v.producer for v in node.inputs if v not in given), *node.control_inputs]):
+    fed = set(starts)
+    seeds = (v.producer for v in ends if v not in fed)
+    for node in reached(seeds, lambda node: [*(v.producer for v in node.inputs if v not in fed), *node.control_inputs]):
         if node.op_type in INPUTS and not _is_captured(node.outputs[0]):
             raise ArgumentError(
                 f"the outputs also depend on {node.name!r}",
@@ -130,14 +130,14 @@ def _items(ends: Ends) -> dict[str, str | Value]:
 
 
 def _by_key(items: Mapping[str, str | Value], meant: Callable[[str | Value], Value], argument: str) -> dict[str, Value]:
-    found: dict[str, Value] = {}
+    values: dict[str, Value] = {}
     for name, end in items.items():
         # The name of an argument of a signature: `a/b:0` -> `b`.
         key = re.sub(r"\W", "_", name.removesuffix(":0").rpartition("/")[2]) if re.search(r"[/:]", name) else name
-        if key in found:
+        if key in values:
             raise ArgumentError(f"two values would be called {key!r}", argument=argument, remedy="give a mapping from names to values")
-        found[key] = meant(end)
-    return found
+        values[key] = meant(end)
+    return values
 
 
 def _is_found(graph: Graph, end: str | Value) -> bool:

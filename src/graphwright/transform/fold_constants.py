@@ -57,8 +57,8 @@ def fold_constants(graph: Graph, purity: Purity, evaluate: Evaluate, *, floats: 
         computable = is_constant(node) or (node.inputs and purity.is_pure(node) and all(v.producer in constant for v in node.inputs))
         if computable and all(_is_foldable(v) and (floats or not v.dtype.name.startswith(_FLOATS)) for v in node.outputs):
             constant.add(node)
-    made = [node for node in graph.nodes if node in constant and not is_constant(node)]
-    border = [node for node in made if graph.is_border(node) or any(c not in constant for v in node.outputs for c in v.consumers)]
+    computed = [node for node in graph.nodes if node in constant and not is_constant(node)]
+    border = [node for node in computed if graph.is_border(node) or any(c not in constant for v in node.outputs for c in v.consumers)]
     if not border:
         return 0
     arrays = iter(evaluate([v for node in border for v in node.outputs]))
@@ -117,5 +117,5 @@ def fold_shapes(graph: Graph) -> int:
     >>> fold_shapes(g), g.outputs[0].producer.op_type, len(x.uses)
     (1, 'Const', 0)
     """
-    found = {node: told for node in graph.nodes if (told := told_shapes(node)) is not None}
-    return replace_by_constants(graph, found)
+    arrays = {node: array for node in graph.nodes if (array := told_shapes(node)) is not None}
+    return replace_by_constants(graph, arrays)

@@ -63,9 +63,9 @@ def _read_from(node: Node, value: Value) -> bool:
 
 
 def _instead(node: Node, op_type: str, inputs: Sequence[Value], **attrs: Attribute) -> Value:
-    made, name = node.outputs[0], f"{node.name}/frozen"
+    result, name = node.outputs[0], f"{node.name}/frozen"
     return add_op(
-        node.graph, op_type, name, inputs, made.dtype, made.shape, control_inputs=node.control_inputs, device=node.device, **attrs
+        node.graph, op_type, name, inputs, result.dtype, result.shape, control_inputs=node.control_inputs, device=node.device, **attrs
     )
 
 
@@ -150,12 +150,12 @@ def read_instead(graph: Graph, old: Value, new: Value, needed: set[Node] | None 
             if not any(v.uses for v in node.outputs) and not node.control_consumers and not graph.is_border(node):
                 graph.remove_node(node)
         elif node.op_type in _FORWARDS:
-            made = _taken_in(graph, node, new)
-            for before, after in zip(node.outputs, made.outputs, strict=True):
+            entry = _taken_in(graph, node, new)
+            for before, after in zip(node.outputs, entry.outputs, strict=True):
                 returned |= read_instead(graph, before, after, needed)
             if needed is not None:
-                needed.add(made)
-            take_name(graph, node, made)
+                needed.add(entry)
+            take_name(graph, node, entry)
         elif is_control_flow(node):
             _bind_arguments(graph, node, dict.fromkeys(indices, new))
         else:

@@ -64,11 +64,11 @@ def freeze_variables(graph: Graph, values: Mapping[str, Any] | None = None, *, p
             value = _variable_of(graph, node, table) if node in needed else None
             if value is None:
                 continue
-            given = next((table[name] for name in _names(graph, value) if name in table), None)
-            if given is None:
+            content = next((table[name] for name in _names(graph, value) if name in table), None)
+            if content is None:
                 missing.append(_names(graph, value)[0])
                 continue
-            frozen.append((value, _array(graph, value, given)))
+            frozen.append((value, _array(graph, value, content)))
         if missing and not partial:
             raise ArgumentError(
                 f"{len(missing)} variable{'s have' if len(missing) > 1 else ' has'} no value: {', '.join(missing[:5])}",
@@ -125,17 +125,17 @@ def _dtype_of(graph: Graph, value: Value, array: Array) -> DType:
     return stated if isinstance(stated, DType) else value.dtype
 
 
-def _array(graph: Graph, value: Value, given: Any) -> Array:
+def _array(graph: Graph, value: Value, content: Any) -> Array:
     name = value.producer.name
-    array = np.asarray(given)
+    array = np.asarray(content)
     dtype = _dtype_of(graph, value, array)
     if dtype.name == "string":
-        array = np.asarray(given, object)
+        array = np.asarray(content, object)
         fits = all(isinstance(text, str | bytes) for text in array.flat)
     else:
         fits = str(array.dtype) == dtype.name or array.dtype.kind == np.dtype("float32" if dtype.name == "bfloat16" else dtype.name).kind
     if not fits:
-        raise ArgumentError(f"the value of {name!r} has dtype {np.asarray(given).dtype}, the variable {dtype}", argument="values")
+        raise ArgumentError(f"the value of {name!r} has dtype {np.asarray(content).dtype}, the variable {dtype}", argument="values")
     stated = value.producer.attrs.get("shape")
     shape = stated.shape if isinstance(stated, ShapeAttribute) else None
     if value in graph.variables:

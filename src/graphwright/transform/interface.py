@@ -86,22 +86,22 @@ def find_in_signatures(graph: Graph, names: Iterable[str], *, signature: str | N
         ArgumentError: a name is unknown, or two signatures share some of the values, but not all.
     """
     names = list(names)
-    found: list[dict[str, Value]] = []
+    meanings: list[dict[str, Value]] = []
     for key, known in graph.signatures.items() if signature is None else ():
         if names and all(name in (known.inputs if is_input else known.outputs) for name in names):
             meant = {name: find_end(graph, name, is_input=is_input, signature=key) for name in names}
-            if meant not in found:
-                found.append(meant)
-    if not found:
+            if meant not in meanings:
+                meanings.append(meant)
+    if not meanings:
         return [{name: find_end(graph, name, is_input=is_input, signature=signature) for name in names}]
-    values = [value for meant in found for value in meant.values()]
-    if len(found) > 1 and len(set(values)) != len(values):
+    values = [value for meant in meanings for value in meant.values()]
+    if len(meanings) > 1 and len(set(values)) != len(values):
         raise ArgumentError(
             f"signatures share some of {_listed(names)}, but not all",
             where=f"graph {graph.name!r}",
             remedy="say which signature is meant with signature=",
         )
-    return found
+    return meanings
 
 
 def find_value(graph: Graph, name: str | Value) -> Value:

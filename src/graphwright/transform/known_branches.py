@@ -82,8 +82,8 @@ def _constant_arguments(node: Node) -> Sequence[Scalar | None]:
     inputs = node.inputs[1:] if node.op_type in BRANCHES else node.inputs
     numbers = [_known(value) if value.shape == () else None for value in inputs]
     body = function_at(node, "body", node.graph) if node.op_type in LOOPS else None
-    kept = range(len(numbers)) if body is None else returned_arguments(body.body)
-    return tuple(number if k == same else None for k, (number, same) in enumerate(zip(numbers, kept, strict=True)))
+    returned = range(len(numbers)) if body is None else returned_arguments(body.body)
+    return tuple(number if k == same else None for k, (number, same) in enumerate(zip(numbers, returned, strict=True)))
 
 
 def _with_constants(function: Function, numbers: Sequence[Scalar | None]) -> Graph:

@@ -74,8 +74,8 @@ def merge_models(
     copied_first = copy_graph(first)
     merged = copied_first.graph
     place = unique_scope(merged, scope)
-    kept = _kept_signatures(first, second, pairs, place) if keep_signatures else {}
-    attachment = Attachment(merged, second, place, signatures=kept)
+    names_of_second = _kept_signatures(first, second, pairs, place) if keep_signatures else {}
+    attachment = Attachment(merged, second, place, signatures=names_of_second)
     replaced = {value.producer for value in pairs}
     # TensorFlow puts inlined nodes below the name of a call: no node has the name of a scope, or lies below another node.
     nodes = {node.name for node in merged}
@@ -102,7 +102,7 @@ def merge_models(
     merged.outputs = dict.fromkeys(outputs.values())
     merged.control_outputs = dict.fromkeys([*merged.control_outputs, *waited])
     signatures = dict(merged.signatures) if keep_signatures else {}
-    signatures.update((new, second.signatures[old].of_copies(copied_second.value_of)) for old, new in kept.items())
+    signatures.update((new, second.signatures[old].of_copies(copied_second.value_of)) for old, new in names_of_second.items())
     if pairs or not keep_signatures:
         signatures[signature] = Signature(inputs=inputs, outputs=outputs, method_name="tensorflow/serving/predict")
     merged.signatures = signatures

@@ -141,9 +141,9 @@ def _copied_again(graft: Graph, first: CloneResult, pairs: Pairs, input_map: Map
 
 def _connect_before(graph: Graph, pairs: Pairs, old_of: Mapping[str, Value], copied: CloneResult, place: str) -> dict[str, Value]:
     new_inputs: dict[str, Value] = {}
-    for name, (placeholder, made) in pairs.items():
+    for name, (placeholder, replacement) in pairs.items():
         old, new = old_of[name], copied.value_of[placeholder]
-        result = copied.value_of[made]
+        result = copied.value_of[replacement]
         if says_less(result.shape, old.shape):
             shape = ShapeAttribute(old.shape)  # checked when it runs
             result = add_op(graph, "EnsureShape", f"{place}/{name}_shape", [result], old.dtype, old.shape, T=old.dtype, shape=shape)
@@ -162,8 +162,8 @@ def _connect_after(
     graph: Graph, pairs: Pairs, old_of: Mapping[str, Value], copied: CloneResult, fed: AbstractSet[Node]
 ) -> dict[str, Value]:
     new_outputs: dict[str, Value] = {}
-    for name, (_, made) in pairs.items():
-        old, new = old_of[name], copied.value_of[made]
+    for name, (_, replacement) in pairs.items():
+        old, new = old_of[name], copied.value_of[replacement]
         node = old.producer
         replace_end(graph, "outputs", old, new)
         if len(node.outputs) == 1 and node not in fed:
@@ -179,7 +179,7 @@ def _pairs(graft: Graph, side: Side) -> Pairs:
     where = f"graph {graft.name!r}" if graft.name else f"the {suffix.removesuffix('ed')}ing graph"
     pairs = _pairs_of_signature(graft, suffix, where) or _pairs_of_nodes(graft, suffix, side, where)
     placeholders = {placeholder.producer for placeholder, _ in pairs.values()}
-    for node in backward_reachable(made.producer for _, made in pairs.values()):
+    for node in backward_reachable(replacement.producer for _, replacement in pairs.values()):
         if node.op_type in INPUTS and node not in placeholders:
             raise ArgumentError(f"the placeholder {node.name!r} is not an input of the graph to graft", where=where)
     check_values(graft)
@@ -192,14 +192,14 @@ def _pairs_of_signature(graft: Graph, suffix: str, where: str) -> Pairs:
     if chosen is None or not chosen.inputs or not chosen.outputs:
         return {}
     if len(chosen.inputs) == len(chosen.outputs) == 1:
-        made_of = dict(zip(chosen.inputs, chosen.outputs.values(), strict=True))
+        result_of = dict(zip(chosen.inputs, chosen.outputs.values(), strict=True))
     else:
-        found = {key: chosen.outputs.get(f"{key}_{suffix}", chosen.outputs.get(key)) for key in chosen.inputs}
-        made_of = {key: made for key, made in found.items() if made is not None}
-        if len(made_of) != len(found) and any(f"{key}_{suffix}" in graft for key in found):
+        results = {key: chosen.outputs.get(f"{key}_{suffix}", chosen.outputs.get(key)) for key in chosen.inputs}
+        result_of = {key: replacement for key, replacement in results.items() if replacement is not None}
+        if len(result_of) != len(results) and any(f"{key}_{suffix}" in graft for key in results):
             return {}
-    missing = [key for key in chosen.inputs if key not in made_of]
-    unused = [key for key, value in chosen.outputs.items() if value not in made_of.values()]
+    missing = [key for key in chosen.inputs if key not in result_of]
+    unused = [key for key, value in chosen.outputs.items() if value not in result_of.values()]
     if missing or unused:
         raise ArgumentError(
             f"inputs and outputs of the graft do not belong together: {', '.join([*missing, *unused])}",
@@ -209,7 +209,7 @@ def _pairs_of_signature(graft: Graph, suffix: str, where: str) -> Pairs:
     for key, value in chosen.inputs.items():
         if value.producer.op_type not in MAY_BE_FED or value.producer.inputs:
             raise ArgumentError(f"the input {key!r} is not a placeholder but {value.producer!r}", where=where)
-    return {key: (value, made_of[key]) for key, value in chosen.inputs.items()}
+    return {key: (value, result_of[key]) for key, value in chosen.inputs.items()}
 
 
 def _pairs_of_nodes(graft: Graph, suffix: str, side: Side, where: str) -> Pairs:
@@ -251,7 +251,7 @@ def _check(graph: Graph, pairs: Pairs, old_of: Mapping[str, Value], side: Side) 
         if old in names:
             raise ArgumentError(f"{names[old]!r} and {name!r} are the same {side} {old.name}", where="the placeholders of the graft")
         names[old] = name
-    for name, (placeholder, made) in pairs.items():
+    for name, (placeholder, replacement) in pairs.items():
         old = old_of[name]
         if side == "input" and old.producer.op_type not in MAY_BE_FED:
             raise ArgumentError(
@@ -260,7 +260,7 @@ def _check(graph: Graph, pairs: Pairs, old_of: Mapping[str, Value], side: Side) 
                 cause="only a placeholder can be replaced by another",
                 remedy="cut the model there first (extract_submodel)",
             )
-        source, target, where = (made, old, f"{name}_preprocessed") if side == "input" else (old, placeholder, name)
+        source, target, where = (replacement, old, f"{name}_preprocessed") if side == "input" else (old, placeholder, name)
         if source.dtype != target.dtype:
             what = f"{source.name} has dtype {source.dtype}, but {target.name} has {target.dtype}"
             raise ArgumentError(what, where=f"{where!r}", remedy="add a Cast to the graft")

@@ -48,19 +48,19 @@ def replace_op_type(
     if not old or not new:
         raise ArgumentError("an op type cannot be empty", where="arguments 'old' and 'new'")
     places = bodies(graph) if functions else (graph,)
-    found = [(body, node) for body in places for node in body.nodes if node.op_type == old and (where is None or where(node))]
+    matches = [(body, node) for body in places for node in body.nodes if node.op_type == old and (where is None or where(node))]
     function = graph.functions.get(new)
-    for _, node in found if function is not None else ():
-        taken = [v.dtype for v in function.body.inputs] if function is not None else []
-        given = [v.dtype for v in function.body.outputs] if function is not None else []
-        if [v.dtype for v in node.inputs] != taken or [v.dtype for v in node.outputs] != given:
+    for _, node in matches if function is not None else ():
+        arguments = [v.dtype for v in function.body.inputs] if function is not None else []
+        results = [v.dtype for v in function.body.outputs] if function is not None else []
+        if [v.dtype for v in node.inputs] != arguments or [v.dtype for v in node.outputs] != results:
             raise ArgumentError(f"function {new!r} takes or gives other tensors than {node.name!r}", where=f"node {node.name!r}")
     dropped = tuple(drop_attrs)
     with graph.restored_on_error():
-        for body, node in found:
+        for body, node in matches:
             body.set_op_type(node, new)
             for key in dropped:
                 body.set_attr(node, key, None)
             for key, attribute in (attrs or {}).items():
                 body.set_attr(node, key, attribute)
-        return len(found)
+        return len(matches)

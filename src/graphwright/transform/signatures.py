@@ -34,12 +34,12 @@ def keep_signatures(graph: Graph, names: Iterable[str], **written: Unpack[Writte
     >>> keep_signatures(g, ["serve"]), [node.name for node in g]
     (1, ['x', 'y'])
     """
-    kept = [names] if isinstance(names, str) else list(names)
-    missing = next((name for name in kept if name not in graph.signatures), None)
-    if missing is not None or not kept:
+    remaining = [names] if isinstance(names, str) else list(names)
+    missing = next((name for name in remaining if name not in graph.signatures), None)
+    if missing is not None or not remaining:
         what = "no signature was named" if missing is None else f"there is no signature {missing!r}"
         raise ArgumentError(what, argument="names", remedy=f"its signatures are {', '.join(graph.signatures) or 'none'}")
-    removed = [name for name in graph.signatures if name not in kept]
+    removed = [name for name in graph.signatures if name not in remaining]
     for name in removed:
         del graph.signatures[name]
     remove_unneeded(graph)

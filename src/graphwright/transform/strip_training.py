@@ -68,7 +68,7 @@ def strip_training(
     wanted = None if outputs is None else [find_value(graph, name) for name in outputs]
     if wanted is None and not graph.outputs and not graph.signatures:
         raise ArgumentError("the graph states no outputs", where=f"graph {graph.name!r}", remedy="name what serving fetches: outputs=[...]")
-    bound = {value: _array(value, name, given) for name, given in (constants or {}).items() for value in _placeholders(graph, name)}
+    bound = {value: _array(value, name, content) for name, content in (constants or {}).items() for value in _placeholders(graph, name)}
 
     with graph.restored_on_error():
         before = len(graph)
@@ -105,10 +105,10 @@ def forget_items(graph: Graph, nodes: Iterable[Node]) -> None:
     """Remove items that mention these nodes from the collections."""
     forgotten = set(nodes)
     for name, collection in list(graph.collections.items()):
-        kept = [item for item in collection.items if not any(node_of(held) in forgotten for held in references_of(item))]
-        if collection.items and not kept:
+        remaining = [item for item in collection.items if not any(node_of(held) in forgotten for held in references_of(item))]
+        if collection.items and not remaining:
             del graph.collections[name]
-        collection.items = kept
+        collection.items = remaining
 
 
 def remove_unneeded(graph: Graph) -> int:
@@ -126,13 +126,13 @@ def _placeholders(graph: Graph, name: str) -> list[Value]:
     return [meant[name] for meant in find_in_signatures(graph, [name], is_input=True)]
 
 
-def _array(value: Value, name: str, given: Any) -> np.ndarray[Any, Any]:
+def _array(value: Value, name: str, content: Any) -> np.ndarray[Any, Any]:
     if value.producer.op_type not in MAY_BE_FED:
         raise ArgumentError(f"the input {name!r} is not a placeholder", argument="constants")
     try:
-        array = np.asarray(given, dtype=value.dtype.name)
+        array = np.asarray(content, dtype=value.dtype.name)
     except (TypeError, ValueError) as error:
-        raise ArgumentError(f"{given!r} is not a value of dtype {value.dtype}", argument="constants", where=f"input {name!r}") from error
+        raise ArgumentError(f"{content!r} is not a value of dtype {value.dtype}", argument="constants", where=f"input {name!r}") from error
     if not agree(value.shape, array.shape):
         raise ArgumentError(
             f"a value of shape {array.shape} does not fit {described(value)}", argument="constants", where=f"input {name!r}"

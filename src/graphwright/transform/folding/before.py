@@ -75,11 +75,11 @@ def fold_factors_before(graph: Graph, constants: Constants, notes: Notes) -> int
             continue
         set_weights(graph, linear, weights)
         name, read = last.name, [v.producer for n in chain.nodes for v in n.inputs]
-        made = add_bias(graph, chain.end, offset, linear.layout, last) if np.any(offset) else chain.end
-        take_place(graph, last, made)
+        shifted = add_bias(graph, chain.end, offset, linear.layout, last) if np.any(offset) else chain.end
+        take_place(graph, last, shifted)
         graph.remove_nodes(chain.nodes)
-        if made is not chain.end:
-            graph.rename(made.producer, name)
+        if shifted is not chain.end:
+            graph.rename(shifted.producer, name)
         remove_unread(graph, read)
         if relu is not None and relu.op_type == "Relu6":
             _cut_above(graph, relu, 6.0 / scale, linear.layout)
@@ -89,12 +89,12 @@ def fold_factors_before(graph: Graph, constants: Constants, notes: Notes) -> int
 
 
 def _readers(graph: Graph, constants: Constants) -> dict[Value, list[Linear]]:
-    found: dict[Value, list[Linear]] = {}
+    readers: dict[Value, list[Linear]] = {}
     for node in graph.nodes:
         linear = linear_of(node, constants) if node.op_type in LINEAR else ""
         if not isinstance(linear, str):
-            found.setdefault(node.inputs[linear.data], []).append(linear)
-    return found
+            readers.setdefault(node.inputs[linear.data], []).append(linear)
+    return readers
 
 
 def _chain_before(
@@ -185,12 +185,12 @@ def _add_behind(graph: Graph, linear: Linear, offset: Array, constants: Constant
         if old is not None and can_hold(old + offset, bias.inputs[1]):
             set_constant_input(graph, bias, 1, old + offset)
             return
-    made = add_bias(graph, linear.output, offset, linear.layout, node)
-    graph.replace_uses(linear.output, made, keep=(made.producer,))
-    graph.replace_in_collections(node, made.producer)
+    biased = add_bias(graph, linear.output, offset, linear.layout, node)
+    graph.replace_uses(linear.output, biased, keep=(biased.producer,))
+    graph.replace_in_collections(node, biased.producer)
     name = node.name
     graph.rename(node, graph.unique_name(f"{name}/linear"))
-    graph.rename(made.producer, name)
+    graph.rename(biased.producer, name)
 
 
 def _cut_above(graph: Graph, relu: Node, limits: Array, layout: Layout) -> None:
@@ -198,6 +198,6 @@ def _cut_above(graph: Graph, relu: Node, limits: Array, layout: Layout) -> None:
     shape = [1] * layout.rank
     shape[layout.axis] = -1
     limit = add_constant(graph, f"{relu.name}/min/const", limits.reshape(shape), dtype=value.dtype, device=relu.device)
-    made = add_op(graph, "Minimum", f"{relu.name}/min", [value, limit], value.dtype, value.shape, device=relu.device, T=value.dtype)
-    graph.replace_uses(value, made, keep=(made.producer,))
+    limited = add_op(graph, "Minimum", f"{relu.name}/min", [value, limit], value.dtype, value.shape, device=relu.device, T=value.dtype)
+    graph.replace_uses(value, limited, keep=(limited.producer,))
     graph.set_op_type(relu, "Relu")

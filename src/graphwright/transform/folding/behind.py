@@ -106,12 +106,12 @@ def _put_bias(graph: Graph, output: Value, chain: Chain) -> str:
             graph.replace_input(node, 0, current)
             current = node.outputs[0]
     offset = chain.step.offset
-    made = add_bias(graph, current, offset, chain.layout, last) if np.any(offset) else current
-    if made is not current:
-        made.shape = last.outputs[0].last_shape
-    take_place(graph, last, made)
+    biased = add_bias(graph, current, offset, chain.layout, last) if np.any(offset) else current
+    if biased is not current:
+        biased.shape = last.outputs[0].last_shape
+    take_place(graph, last, biased)
     graph.remove_nodes(node for node in chain.nodes if node not in chain.moved)
-    graph.rename(made.producer, name)
+    graph.rename(biased.producer, name)
     remove_unread(graph, read)
     return output.producer.name
 

@@ -72,8 +72,8 @@ class Linear:
     def answer_to(self, constant: Array) -> Array:
         """Return the output per channel for an input that is constant in each channel, without padding."""
         answered = self._in_order(self.with_inputs_scaled(constant))
-        kept = 2 if self._is_by_channel else 1
-        return answered.sum(axis=tuple(range(answered.ndim - kept))).reshape(-1)
+        channel_axes = 2 if self._is_by_channel else 1
+        return answered.sum(axis=tuple(range(answered.ndim - channel_axes))).reshape(-1)
 
     def sees_borders(self) -> bool:
         """Whether padding may hide a part of the window."""
@@ -102,9 +102,9 @@ def linear_of(node: Node, constants: Constants) -> Linear | str:
     rank = LINEAR[node.op_type]
     linear = Linear(node, weights, Layout(1 if layout.startswith(b"NC") else rank - 1, rank))
     shape = node.outputs[0].shape
-    made = shape[linear.layout.axis] if shape is not None and len(shape) == rank else None
-    if made not in (None, linear.channels_out):  # a transposed convolution in groups
-        return f"{node.name!r} makes {made} channels, its weights say {linear.channels_out}"
+    channels = shape[linear.layout.axis] if shape is not None and len(shape) == rank else None
+    if channels not in (None, linear.channels_out):  # a transposed convolution in groups
+        return f"{node.name!r} makes {channels} channels, its weights say {linear.channels_out}"
     return linear
 
 
