@@ -108,7 +108,7 @@ class Attachment:
         twin = self._twin = self._copied.graph
         names = {*graph.functions, *twin.functions}
         new_of: dict[str, str] = {}
-        for name in twin.functions.keys() & graph.functions.keys():
+        for name in [name for name in twin.functions if name in graph.functions]:
             new_of[name] = free_name(name, names)
             names.add(new_of[name])
         rename_functions(twin, new_of)

@@ -34,7 +34,7 @@ _PLACES = {"OneHot": (1, 0), "ScatterNd": (2, 0)} | {f"UnsortedSegment{kind}": (
 _MASKS = ("shrink_axis", "begin", "end", "new_axis", "ellipsis")
 
 
-def _reshape(trace: BatchTrace, node: Node, _: Dimensions | None) -> None:
+def _reshape(trace: BatchTrace, node: Node) -> None:
     value, result = node.inputs[0], node.outputs[0]
     before, after, grown = trace.before[value], trace.before[result], trace.grown(value)
     sizes = trace.array(node, 1) if node.op_type == "Reshape" else None
@@ -59,7 +59,7 @@ def _reshape(trace: BatchTrace, node: Node, _: Dimensions | None) -> None:
         trace.scale(node, 1, axis, len(places))
 
 
-def _cut(trace: BatchTrace, node: Node, _: Dimensions | None) -> None:
+def _cut(trace: BatchTrace, node: Node) -> None:
     """Slices of the batch: all of it, or parts that do not depend on its size."""
     value, is_strided, old = node.inputs[0], node.op_type == "StridedSlice", trace.old
     begins, ends = (None if (array := trace.array(node, k)) is None else array.tolist() for k in (1, 2))
@@ -92,7 +92,7 @@ def _cut(trace: BatchTrace, node: Node, _: Dimensions | None) -> None:
                 trace.scale(node, 2, k)
 
 
-def _split(trace: BatchTrace, node: Node, _: Dimensions | None) -> None:
+def _split(trace: BatchTrace, node: Node) -> None:
     value = node.inputs[node.op_type == "Split"]
     along = number(node, "axis") if node.op_type == "Unpack" else trace.array(node, 0 if node.op_type == "Split" else 2)
     if along is None or not trace.power(value, int(along)):
@@ -124,7 +124,7 @@ def _map_rows(trace: BatchTrace, node: Node, why: str) -> None:
     raise RestartPassError
 
 
-def _pick(trace: BatchTrace, node: Node, _: Dimensions | None) -> None:
+def _pick(trace: BatchTrace, node: Node) -> None:
     data, index = _PICKS[node.op_type]
     along, numbers = trace.array(node, 2) if node.op_type == "GatherV2" else np.array(0), trace.array(node, index)
     axis = 0 if along is None else int(along)
@@ -144,21 +144,21 @@ def _pick(trace: BatchTrace, node: Node, _: Dimensions | None) -> None:
             trace.refuse(node, f"picks examples {picked[:8].tolist()} by number", "which these are of another batch is not known")
 
 
-def _order(trace: BatchTrace, node: Node, _: Dimensions | None) -> None:
+def _order(trace: BatchTrace, node: Node) -> None:
     value = node.inputs[0]
     last, count = len(trace.before[value] or ()) - 1, trace.array(node, 1)
     if trace.power(value, last) and count is not None and int(count) == trace.size(value, last):
         trace.scale(node, 1)
 
 
-def _place(trace: BatchTrace, node: Node, _: Dimensions | None) -> None:
+def _place(trace: BatchTrace, node: Node) -> None:
     sized, index = _PLACES[node.op_type]
     array = trace.array(node, sized)
     if node.inputs[index] in trace.counting and array is not None and array.reshape(-1)[0] == trace.old:
         trace.scale(node, sized)
 
 
-def _forget(trace: BatchTrace, node: Node, _: Dimensions | None) -> None:
+def _forget(trace: BatchTrace, node: Node) -> None:
     """Sizes that are only asserted."""
     shape, (before, after) = node.attrs.get("shape"), trace.length(node.inputs[0])
     if before != after:
@@ -171,7 +171,7 @@ def _forget(trace: BatchTrace, node: Node, _: Dimensions | None) -> None:
 # Loops
 
 
-def _round(trace: BatchTrace, node: Node, _: Dimensions | None) -> None:
+def _round(trace: BatchTrace, node: Node) -> None:
     _count_rounds(trace, node, *trace.length(node.inputs[0]))
 
 
@@ -222,7 +222,7 @@ def _bounds(trace: BatchTrace, node: Node) -> Iterator[tuple[Node, int]]:
             waiting += [v.producer for v in producer.inputs]
 
 
-def _meet(trace: BatchTrace, node: Node, _: Dimensions | None) -> None:
+def _meet(trace: BatchTrace, node: Node) -> None:
     """Let all inputs of a `Merge` of TF1 have the same shape: those of branches, and those before a loop and after each round."""
     merges = [node] if node.op_type in MERGES else [n for n in node.outputs[0].consumers if n.op_type in MERGES]
     ways = [(n, k) for n in merges for k, v in enumerate(n.inputs) if not is_back_edge(v, n)]
@@ -237,7 +237,7 @@ def _meet(trace: BatchTrace, node: Node, _: Dimensions | None) -> None:
 # Means
 
 
-def _divide(trace: BatchTrace, node: Node, _: Dimensions | None) -> None:
+def _divide(trace: BatchTrace, node: Node) -> None:
     """Let the divisor of a sum over the batch follow it, where the sum is a mean.
 
     Proved is only the gradient of a `Mean` over as many terms. Of other sums, a graph does not say what a divisor counts.
@@ -263,8 +263,9 @@ def _divide(trace: BatchTrace, node: Node, _: Dimensions | None) -> None:
 # Notes
 
 
-def note(trace: BatchTrace, node: Node, labels: Dimensions | None) -> None:
-    """Note what later rules ask for: places of the batch in dimensions, sums over the batch, and numbers of examples."""
+def note(trace: BatchTrace, node: Node) -> None:
+    """Note facts for later rules: places of the batch in dimensions, sums over the batch, and numbers of examples."""
+    labels = trace.labels.get(node)
     if trace.old == 1 and node.op_type not in RESHAPES | FORWARDS | RUNS_FUNCTIONS:
         _check_apart(trace, node, labels)
     if node.op_type not in RESHAPES:

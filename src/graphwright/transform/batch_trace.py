@@ -56,7 +56,7 @@ LABELS = {**RULES, "CropAndResize": rows("---- n- n - -> n---")}
 _PASSES = 40
 _CAN_COUNT = frozenset({"int32", "int64", "float32", "float64"})
 
-Rule = Callable[["BatchTrace", Node, Dimensions | None], None]
+Rule = Callable[["BatchTrace", Node], None]
 
 
 class RestartPassError(Exception):
@@ -97,7 +97,7 @@ class BatchTrace:
         old: the batch size of the graph.
         means: whether numbers that divide a sum over the batch follow it; None where that has to be proved.
         rules: what to do for nodes of some op types before their shapes are computed.
-        notes: what to note about each node afterwards.
+        note: notes facts about each node afterwards.
 
     Attributes:
         before, after: the shapes with the old batch and with the larger one; of a list, the shape of its elements.
@@ -118,7 +118,7 @@ class BatchTrace:
         old: int,
         means: bool | None,
         rules: Mapping[str, Rule],
-        notes: Rule,
+        note: Rule,
     ) -> None:
         self.graph, self.old, self.means = graph, old, means
         self.before: dict[Value, Shape] = {}
@@ -131,7 +131,7 @@ class BatchTrace:
         self.counting: set[Value] = set()
         self.digits: dict[tuple[Value, int], tuple[int, ...]] = {}
         self.terms: dict[Value, tuple[tuple[int, ...], int]] = {}
-        self._trackers, self._rules, self._notes = trackers, rules, notes
+        self._trackers, self._rules, self._note = trackers, rules, note
         self._larger: Mapping[Value, Shape] = {}
         self._asked: set[tuple[Node, int, int]] = set()
         self._is_changed = False
@@ -212,7 +212,7 @@ class BatchTrace:
         if node.op_type in RUNS_FUNCTIONS:
             self._run(node)
         elif node.op_type in self._rules:
-            self._rules[node.op_type](self, node, labels)
+            self._rules[node.op_type](self, node)
         if labels is not None:
             self._agree(node, labels)
         if node.op_type not in RUNS_FUNCTIONS:
@@ -222,7 +222,7 @@ class BatchTrace:
             before, after = self.before[value], self.after[value]
             if before is not None and after is not None and len(after) != len(before):
                 self.refuse(node, f"makes {len(before)} dimensions of the batch of {self.old}, and {len(after)} of a larger one")
-        self._notes(self, node, labels)
+        self._note(self, node)
 
     def _check_outputs(self) -> None:
         for value in output_values(self.graph):

@@ -36,7 +36,7 @@ def _bind_arguments(graph: Graph, node: Node, tensors: Mapping[int, Value]) -> N
         raise UnsupportedError(f"{read.name} is a variable that a loop returns, and is read after the loop", where=f"node {node.name!r}")
     first = 0 if is_loop else 1  # a branch does not see the predicate
     dtypes = {index - first: value.dtype for index, value in tensors.items()}
-    for key in node.attrs:
+    for key in list(node.attrs):
         names = called_functions(node, key)
         new = {name: _bound(graph.functions, name, dtypes, is_loop_body=is_loop and key == "body") for name in dict.fromkeys(names)}
         if new:

@@ -57,8 +57,8 @@ def _rename(graph: Graph, names: Mapping[str, str], signature: str | None, *, is
     kind = "input" if is_input else "output"
     values: dict[str, Value] = {}
     for old in names:
-        found = [meant[old] for meant in find_in_signatures(graph, [old], signature=signature, is_input=is_input)]
-        values[old] = next((value for value in found if _is_called(value, old)), found[-1])
+        candidates = [meant[old] for meant in find_in_signatures(graph, [old], signature=signature, is_input=is_input)]
+        values[old] = next((value for value in candidates if _is_called(value, old)), candidates[-1])
     chosen = graph.signatures if signature is None else {signature: graph.signatures[signature]}
     tables = [s.inputs if is_input else s.outputs for s in chosen.values()]
     renamed_tables = [_renamed_keys(table, names, kind) for table in tables]
