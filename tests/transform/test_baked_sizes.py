@@ -382,11 +382,15 @@ def half_of_all_squares(x):
     return x + 0.5 * tf.reduce_sum(x * x)
 
 
+def mean_beside_half_a_sum(x):
+    return x + tf.reduce_mean(x, 0) * 0.0 + tf.reduce_sum(x * x) / 2.0
+
+
 def scaled_rows(x):
     return x + tf.broadcast_to(tf.constant(TABLE[:1]), [2, 6]) / 2.0
 
 
-@pytest.mark.parametrize("function", [half_of_all_squares, scaled_rows])
+@pytest.mark.parametrize("function", [half_of_all_squares, mean_beside_half_a_sum, scaled_rows])
 def test_a_number_that_may_be_the_batch_size_is_refused_unless_it_is_stated(function):
     concrete = tf.function(function).get_concrete_function(tf.TensorSpec([2, 6], tf.float32, "x"))
     with pytest.raises(GraphError, match="divides a sum over the batch by 2") as raised:
@@ -395,7 +399,7 @@ def test_a_number_that_may_be_the_batch_size_is_refused_unless_it_is_stated(func
     graph = of_function(concrete)
     change_batch_size(graph, 5, means=False)
     x = random(5, 6)
-    wanted = x + 0.5 * (x * x).sum() if function is half_of_all_squares else x + TABLE[:1] / 2.0
+    wanted = x + TABLE[:1] / 2.0 if function is scaled_rows else x + 0.5 * (x * x).sum()
     np.testing.assert_allclose(served(graph, x), wanted, rtol=1e-5)
 
 

@@ -1,6 +1,6 @@
-"""Sizes of the batch that no shape contradicts, by op type: where a slice ends, how often a loop runs, what a sum is divided by.
+"""Rules by op type for sizes of the batch that no shape contradicts, such as the end of a slice or the trip count of a loop.
 
-Such a number follows the batch only where the graph says that it counts the examples. Where it cannot be known, the node is refused.
+Such a number follows the batch only if the graph shows that it counts the examples. If that is not known, the node is refused.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _reshape(trace: BatchTrace, node: Node) -> None:
 
 
 def _cut(trace: BatchTrace, node: Node) -> None:
-    """Slices of the batch: all of it, or parts that do not depend on its size."""
+    """Let slices of the whole batch follow it; slices that are the same for all sizes stay."""
     value, is_strided, old = node.inputs[0], node.op_type == "StridedSlice", trace.old
     begins, ends = (None if (array := trace.array(node, k)) is None else array.tolist() for k in (1, 2))
     shrinks, *masks = (number(node, f"{name}_mask") for name in _MASKS)
@@ -159,7 +159,7 @@ def _place(trace: BatchTrace, node: Node) -> None:
 
 
 def _forget(trace: BatchTrace, node: Node) -> None:
-    """Sizes that are only asserted."""
+    """Remove sizes that are only asserted."""
     shape, (before, after) = node.attrs.get("shape"), trace.length(node.inputs[0])
     if before != after:
         node.graph.set_attr(node, "num_elements", -1)
@@ -240,11 +240,12 @@ def _meet(trace: BatchTrace, node: Node) -> None:
 def _divide(trace: BatchTrace, node: Node) -> None:
     """Let the divisor of a sum over the batch follow it, where the sum is a mean.
 
-    Proved is only the gradient of a `Mean` over as many terms. Of other sums, a graph does not say what a divisor counts.
+    Only the gradient of a `Mean` is proved: its value was repeated to the shape of the mean's input, and is divided by as many terms.
+    For other sums, a graph does not say what a divisor counts.
     """
     is_product = node.op_type.startswith("Mul")
     for k in (0, 1) if is_product else (1,):
-        sizes, degree = trace.terms.get(node.inputs[1 - k], ((), 0))
+        sizes, degree, is_repeated = trace.terms.get(node.inputs[1 - k], ((), 0, False))
         array = trace.array(node, k)
         if not degree or array is None or array.size != 1 or not array.any():
             continue
@@ -253,7 +254,8 @@ def _divide(trace: BatchTrace, node: Node) -> None:
         products = {math.prod(part) for n in range(len(sizes) + 1) for part in combinations(sizes, n)}
         is_one_batch = count > 0 and count % trace.old == 0 and count // trace.old in products
         power = degree if count == math.prod(sizes) else int(is_one_batch)
-        is_proved = any(label.term and label.divisor == count for n, label in trace.labels.items() if n.graph is node.graph)
+        means = [n for n, its in trace.labels.items() if n.graph is node.graph and its.term and its.divisor == count]
+        is_proved = is_repeated and any(trace.before[n.inputs[0]] == trace.before[node.outputs[0]] for n in means)
         if power and trace.old > 1 and (trace.means or (is_proved and trace.means is None)):
             trace.scale(node, k, 0, -power if is_product else power)
         elif trace.means is not False and count and (power or count % trace.old == 0 or (is_product and count in products)):
@@ -306,11 +308,11 @@ def _note_terms(trace: BatchTrace, node: Node, labels: Dimensions | None) -> Non
         if degree and trace.old == 1 and trace.means is not False:
             trace.refuse_mean(node, "sums over the one example")
         if degree:
-            trace.terms[result] = tuple(trace.size(*place) or 0 for place in summed), degree
+            trace.terms[result] = tuple(trace.size(*place) or 0 for place in summed), degree, False
     elif own and node.op_type in _REPEATS:
         count = math.prod(d or 0 for d in trace.before[result] or ())
         repeated = max((math.prod(d or 0 for d in trace.before[v] or ()) for v in node.inputs if v not in own), default=1)
-        trace.terms[result] = (count // max(repeated, 1),), 1
+        trace.terms[result] = (count // max(repeated, 1),), 1, True
     elif node.op_type in RESHAPES | FORWARDS or LABELS.get(node.op_type) is by_elements:
         terms = {trace.terms[v] for v in node.inputs if v in trace.terms}
         trace.terms.update({result: terms.pop()} if len(terms) == 1 else {})

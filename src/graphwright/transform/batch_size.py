@@ -1,4 +1,4 @@
-"""Change the batch size of a model, or free it."""
+"""Change or free the batch size of a model."""
 
 from __future__ import annotations
 

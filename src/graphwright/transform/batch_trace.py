@@ -42,6 +42,7 @@ from graphwright.ir.traits.control_flow import (
 )
 from graphwright.ir.traits.rounds import is_list, keeps_length, reserves, unstacks
 from graphwright.ir.traits.values import IDENTITIES, RESHAPES, index_behind, is_constant, origin
+from graphwright.ir.traits.variables import READS_OF_VARIABLES
 from graphwright.ir.walk import backward_reachable, topological_order
 from graphwright.transform.constant_values import Constants, remove_unread
 from graphwright.transform.interface import output_values
@@ -108,7 +109,8 @@ class BatchTrace:
         callers: body of a function -> the node that runs it, and which of its inputs is the first argument.
         counting: values that number the examples.
         digits: (value, axis) -> for each batch in this dimension, how many of its elements stand before the batch.
-        terms: sum over the batch -> the sizes that were summed, and how many of them are batches.
+        terms: sum over the batch -> the sizes that were summed, and how many of them are batches; so too for a value that was repeated for
+            the batch (the last item), as in the gradient of a mean.
     """
 
     def __init__(
@@ -130,7 +132,7 @@ class BatchTrace:
         self.callers: dict[Graph, tuple[Node, int]] = {}
         self.counting: set[Value] = set()
         self.digits: dict[tuple[Value, int], tuple[int, ...]] = {}
-        self.terms: dict[Value, tuple[tuple[int, ...], int]] = {}
+        self.terms: dict[Value, tuple[tuple[int, ...], int, bool]] = {}
         self._trackers, self._rules, self._note = trackers, rules, note
         self._larger: Mapping[Value, Shape] = {}
         self._asked: set[tuple[Node, int, int]] = set()
@@ -150,7 +152,7 @@ class BatchTrace:
         self._begin(self.graph)
         for node in self.graph.nodes:
             if node.op_type.startswith("TensorArray"):
-                self.refuse(node, "is of an array of TF1, whose sizes are not followed")
+                self.refuse(node, "uses a TensorArray of TF1, in which the batch is not followed")
         self.after, self._larger = dict(larger), larger
         self.dependent.update(larger)
         for value, axis in ((v, a) for v in larger for a in self.grown(v) if defaults and v.producer.inputs):
@@ -515,7 +517,8 @@ class BatchTrace:
         elif node.inputs and self.before[node.inputs[0]] == shape:
             self.grow(node, 0, axis)
         else:
-            self.refuse(node, f"makes {value.name!r}, whose dimension {axis} of size {shape[axis]} has to follow the batch")
+            cause = "a variable has the same shape for all batches" if node.op_type in READS_OF_VARIABLES else ""
+            self.refuse(node, f"makes {value.name!r}, whose dimension {axis} of size {shape[axis]} has to follow the batch", cause)
 
     # Functions
 
