@@ -54,7 +54,6 @@ def unkept_batch_norms(body: Graph, nodes: Iterable[Node]) -> list[Node]:
 
 
 def _batch_variance(root: Node) -> Value | None:
-    """Return the variance of the batch by which a batch norm written in arithmetic divides."""
     total = root.inputs[0].producer
     if total.op_type not in ADDITIONS or len(total.inputs) != 2:
         return None
@@ -95,7 +94,6 @@ def _is_kept(statistic: Value, results: frozenset[Value]) -> bool:
 
 
 def _size(shape: Shape) -> Shape:
-    """The dimensions other than one."""
     return None if shape is None else tuple(d for d in shape if d != 1)
 
 

@@ -30,7 +30,6 @@ class Sums:
 
     @property
     def by_direction(self) -> dict[str, Any]:
-        """FLOPs under the names of the rows of costs."""
         return {f"{direction}_flops": flops for direction, flops in self.flops.items()}
 
     @property
@@ -56,12 +55,7 @@ class Tally:
 
 
 def tally(graph: Graph, execution: Execution, layer_of: Callable[[str], str], known: Mapping[Node, Direction] | None = None) -> Tally:
-    """Add up an execution.
-
-    Args:
-        graph: a flat graph.
-        layer_of: the layer of a node of the graph, by its name; nodes in a loop belong to the loop's layer.
-        known: the directions of its nodes, if they are known.
+    """Add up an execution of a flat graph; nodes in a loop belong to the loop's layer.
 
     >>> from graphwright.analyze.flop_execution import execute
     >>> from graphwright.ir.text import from_text

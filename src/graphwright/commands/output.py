@@ -77,7 +77,6 @@ def echo(text: str) -> None:
 
 
 def echo_json(value: Any) -> None:
-    """Print a value as one line of JSON, in ASCII."""
     hide()
     typer.echo(json.dumps(value, allow_nan=False).replace("\x7f", "\\u007f"))  # the one control character that JSON leaves
 
@@ -96,11 +95,9 @@ class Commands(TyperGroup):
     """Commands whose errors are printed for a reader: no traceback, an exit code by kind of error."""
 
     def run(self, ctx: Any) -> Any:
-        """Run the named command."""
         return super().invoke(ctx)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the named command, and print the errors that it raises on purpose."""
         try:
             with explaining_missing_tensorflow():
                 return self.run(ctx)

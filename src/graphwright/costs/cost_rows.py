@@ -37,7 +37,6 @@ def node_costs(execution: Execution, layers: Layers) -> tuple[dict[str, NodeCost
 
 
 def complete_layers(layers: Sequence[LayerCost], per_layer: Mapping[str, Sums], nodes: Mapping[str, NodeCost]) -> tuple[LayerCost, ...]:
-    """Add FLOPs of loops, bytes moved and estimated time to layers."""
     time_s: dict[str, float] = defaultdict(float)
     for node in nodes.values():
         time_s[node.layer] += node.estimated_time_s

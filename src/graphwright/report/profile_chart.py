@@ -53,7 +53,7 @@ def profile_data(profile: StepProfile) -> dict[str, Any]:
 def profile_summary(profile: StepProfile) -> str:
     """The chart in words."""
     threads = len({_lane(run) for run in profile.runs})
-    text = f"{format_count(len(profile.runs))} runs of operations on {counted(threads, 'thread')} in {format_time(profile.step_time_s)}."
+    text = f"{format_count(len(profile.runs))} runs of operations on {counted(threads, 'lane')} in {format_time(profile.step_time_s)}."
     if profile.runs:
         longest = max(profile.runs, key=lambda run: run.end_ns - run.start_ns)
         text += f" The longest is {profile.layers.words(longest.name)} ({longest.op_type}) at {format_time(longest.time_s)}."
@@ -74,7 +74,7 @@ def run_table(profile: StepProfile) -> Table:
         Column("op type", lambda run: run.op_type, kind="text"),
         Column("layer", lambda run: profile.layers.of(run.name), kind="layer"),
         Column("direction", lambda run: run.direction, kind="text", optional=True),
-        Column("thread", _lane, kind="text"),
+        Column("lane", _lane, kind="text"),
         Column("start", lambda run: run.start_ns * 1e-9, format_time, optional=True),
         Column("time", lambda run: run.time_s, format_time, bar=True),
         Column("allocated", lambda run: run.allocated_bytes, format_bytes, bar=True, note="bytes asked of the allocator"),

@@ -77,7 +77,7 @@ def profile_facts(profile: StepProfile) -> list[Fact]:
     plain = f"; {format_time(profile.plain_time_s)} without the recording" if math.isfinite(profile.plain_time_s) else ""
     facts = [Fact("step", format_time(profile.step_time_s), f"as recorded, from the first operation's start to the last one's end{plain}")]
     threads = len({(run.device, run.thread) for run in profile.runs})
-    runs = f"{counted(total.occurrences, 'run')} on {counted(threads, 'thread')}"
+    runs = f"{counted(total.occurrences, 'run')} on {counted(threads, 'lane')}"
     split = ", ".join(f"{name} {format_percent(share)}" for name, share in _directions(profile))
     facts.append(Fact("operations", format_time(total.time_s), f"{runs}; {split}"))
     if total.flops:
