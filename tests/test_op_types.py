@@ -21,6 +21,7 @@ TABLES = {
     "analyze/eigen_workspace.py": "scratch memory of Eigen's kernels",
     "analyze/workspace.py": "scratch memory of kernels",
     "analyze/onednn_workspace.py": "scratch memory of oneDNN's kernels",
+    "analyze/lookup_tables.py": "kernels that make lookup tables",
     "analyze/traffic.py": "bytes that kernels move",
     "analyze/time_model.py": "how fast kernels are, the first time and when they are repeated",
     "analyze/executor_order.py": "kernels that TensorFlow's executor calls cheap",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from graphwright.analyze.collections import CollectionSummary
+from graphwright.analyze.lookup_tables import LookupTable
 from graphwright.analyze.parameters import KINDS, Parameter, ParameterKind, ParameterSums, group_by_scope, sum_parameters
 from graphwright.analyze.update_checks import Finding
 from graphwright.plain import fields_json
@@ -36,6 +38,8 @@ class ParameterTable(Printed):
     Attributes:
         parameters: each variable once, then the constants that are weights.
         depth: how many parts of a scope `by_layer` tells apart.
+        tables: lookup tables.
+        collections: of a TF1 graph, by key.
         step: which step the next four are about; "" where none was looked at.
         reads: by variable, the nodes that read it.
         writes: by variable, the nodes that write it, the optimizer's included.
@@ -48,6 +52,8 @@ class ParameterTable(Printed):
     parameters: tuple[Parameter, ...]
     depth: int | None
     how: Mapping[str, str]
+    tables: tuple[LookupTable, ...] = ()
+    collections: Mapping[str, CollectionSummary] = field(default_factory=dict[str, CollectionSummary])
     step: str = ""
     reads: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     writes: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
@@ -155,6 +161,7 @@ class ParameterTable(Printed):
             "parameters": [fields_json(parameter, nbytes="bytes") for parameter in self.parameters],
             "by_layer": {scope: _sums_json(sums) for scope, sums in self.by_layer.items()},
             "by_dtype": {dtype: _sums_json(sums) for dtype, sums in self.by_dtype.items()},
+            "collections": {key: fields_json(collection, "key") for key, collection in self.collections.items()},
         }
 
 

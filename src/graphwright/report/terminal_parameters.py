@@ -9,15 +9,17 @@ from dataclasses import replace
 from rich.console import RenderableType
 from rich.text import Text
 
+from graphwright.analyze.lookup_tables import LookupTable
 from graphwright.analyze.parameters import KINDS, Parameter, ParameterKind, ParameterSums, sum_parameters
 from graphwright.report.parameter_table import ParameterTable, SideEffect
 from graphwright.report.summary import NO_LAYER, Fact
 from graphwright.report.tables import Column, parameter_columns
 from graphwright.report.terminal_layout import Page, listed, wrapped
-from graphwright.report.units import format_bytes, format_count, printable
+from graphwright.report.units import NOT_KNOWN, format_bytes, format_count, printable
 
 _ROWS = 40
 _FEW = 12
+_NAMES = 4
 _NOTES: Mapping[ParameterKind, str] = {
     "trainable": "",
     "non-trainable": "frozen weights, moving statistics",
@@ -35,6 +37,9 @@ def print_parameters(table: ParameterTable, page: Page) -> None:
     if table.parameters:
         page.table("By scope", _scopes(table), parameter_columns("scope"), limit=_ROWS, more="more scopes; a smaller depth adds them up")
         page.table("By dtype", table.by_dtype.items(), parameter_columns("dtype"))
+    if table.tables:
+        page.table("Lookup tables", table.tables, _TABLES)
+    page.pairs("Collections", _collections(table))
     if table.step:
         page.section("The step", *_step(table, page.body_width))
     page.origins(table.how.items())
@@ -65,11 +70,25 @@ def _scopes(table: ParameterTable) -> list[tuple[str, ParameterSums]]:
     return [("  " * (len(path) - 1) + path[-1], sum_parameters(groups[path])) for path in paths]
 
 
+_TABLES: Sequence[Column[LookupTable]] = (
+    Column("table", lambda t: t.name, kind="name"),
+    Column("op type", lambda t: t.op_type, kind="text"),
+    Column("maps", lambda t: f"{t.key_dtype} to {t.value_dtype}", kind="text"),
+    Column("entries", lambda t: NOT_KNOWN if t.entries is None else t.entries),
+)
 _SIDE_EFFECTS: Sequence[Column[SideEffect]] = (
     Column("side effect on", lambda s: s.variable, kind="name"),
     Column("effect", lambda s: s.effect, kind="text"),
     Column("by node", lambda s: s.node, kind="name"),
 )
+
+
+def _collections(table: ParameterTable) -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for key, collection in table.collections.items():
+        items = ", ".join(collection.items[:_NAMES]) + (", ..." if len(collection.items) > _NAMES else "")
+        rows.append((key, f"{collection.meaning}. {format_count(len(collection.items))}: {items}"))
+    return rows
 
 
 def _step(table: ParameterTable, width: int) -> list[RenderableType]:
