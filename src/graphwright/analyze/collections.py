@@ -1,4 +1,4 @@
-"""Collections of TF1 graphs in words: what each is for, and what it holds.
+"""Describe collections of TF1 graphs: their meaning and their contents.
 
 A collection is a list under a key that travels with a graph. TensorFlow and its libraries agree on keys (`tf.compat.v1.GraphKeys`);
 users add their own. Variables are stored as a `VariableDef` (tensorflow/core/framework/variable.proto), which this file reads.
@@ -65,9 +65,9 @@ class CollectionSummary:
     """A collection in words.
 
     Attributes:
-        key: under which it travels.
-        meaning: what it is for.
-        items: names of what it holds: variables, operations, tensors; texts and numbers as they are.
+        key: its key in the graph.
+        meaning: its purpose.
+        items: names of variables, operations and tensors; texts and numbers as they are.
     """
 
     key: str
@@ -91,18 +91,18 @@ class VariableEntry:
 
 
 def summarize_collections(graph: Graph) -> dict[str, CollectionSummary]:
-    """Every collection of a graph by key.
+    """Return a summary of every collection of a graph, by key.
 
     >>> g = Graph()
     >>> g.collections["mine"] = Collection("ints", [3, 4])
     >>> summarize_collections(g)["mine"].items
     ('3', '4')
     """
-    found: dict[str, CollectionSummary] = {}
+    summaries: dict[str, CollectionSummary] = {}
     for key in sorted(graph.collections):
         items = tuple(_name_of(item) for item in graph.collections[key].items)
-        found[key] = CollectionSummary(key, MEANINGS.get(key, OWN_KEY), items)
-    return found
+        summaries[key] = CollectionSummary(key, MEANINGS.get(key, OWN_KEY), items)
+    return summaries
 
 
 def variables_in(collection: Collection | None) -> list[VariableEntry]:
