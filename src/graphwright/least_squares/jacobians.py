@@ -145,7 +145,6 @@ def cheapest_mode(parameters: int, residuals: int, residuals_per_sample: int | N
 
 
 def _side_by_side(parts: Sequence[Any], rows: int, leaves: Sequence[Any]) -> Any:
-    """Join the Jacobians of all tensors into one matrix."""
     return tf.concat([tf.reshape(part, [rows, math.prod(leaf.shape)]) for part, leaf in zip(parts, leaves, strict=True)], axis=1)
 
 

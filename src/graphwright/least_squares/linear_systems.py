@@ -66,7 +66,6 @@ class LinearSystem:
         self.smallest_damping = smallest_damping * float(np.finfo(rows.layout.dtype.as_numpy_dtype).eps)
 
     def linearize(self, x: Any) -> Linearization:
-        """Linearize at a point x (n,)."""
         raise NotImplementedError
 
     def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any) -> tuple[Any, Solve | None]:
@@ -81,7 +80,6 @@ class LinearSystem:
         return self.step(x, at, scale, tf.constant(self.smallest_damping, x.dtype), free)[0]
 
     def half_square(self, x: Any, at: Linearization, step: Any) -> Any:
-        """Return |J step|**2 / 2, a scalar."""
         raise NotImplementedError
 
 
@@ -140,7 +138,6 @@ class QrSystem(LinearSystem):
         return -tf.squeeze(tf.linalg.triangular_solve(upper, right_side, lower=False), axis=1), upper
 
     def gram_product(self, at: Linearization, vector: Any) -> Any:
-        """Return J'J times a vector (n,)."""
         return tf.linalg.matvec(at.factor[1], tf.linalg.matvec(at.factor[1], vector), transpose_a=True)
 
     def undamped(self, x: Any, at: Linearization, scale: Any, free: Any) -> Any | None:

@@ -39,12 +39,10 @@ class ParameterLayout:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Elements of each tensor."""
         return tuple(math.prod(shape) for shape in self.shapes)
 
     @property
     def size(self) -> int:
-        """Elements of all tensors."""
         return sum(self.sizes)
 
     def split(self, vector: Any) -> list[Any]:
@@ -53,7 +51,6 @@ class ParameterLayout:
         return [part if len(shape) == 1 else tf.reshape(part, shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
     def pack(self, leaves: Sequence[Any]) -> Any:
-        """Return the structure with these tensors."""
         return tf.nest.pack_sequence_as(self.structure, list(leaves))
 
     def join(self, leaves: Sequence[Any]) -> Any:

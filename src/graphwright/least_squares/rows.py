@@ -45,7 +45,6 @@ class Chunk(Linear):
         self.weighted_residuals = self.residuals if residual_weights is None else residual_weights * self.residuals
 
     def weighted(self, vector: Any) -> Any:
-        """Return a vector (c,) times the weights of the Jacobian's rows."""
         return vector if self._row_weights is None else self._row_weights * vector
 
     def along(self, direction: Any) -> Any:
@@ -120,7 +119,6 @@ class Rows:
             )
 
     def residuals(self, x: Any) -> Any:
-        """Return all residuals (m,), not weighted."""
         leaves = self.layout.split(x)
         if self.samples is None or not self.is_chunked:
             return self._evaluate(leaves, self._data)
@@ -133,7 +131,6 @@ class Rows:
         return tf.reshape(self._over_samples(put, tf.zeros([self.samples, per_sample], x.dtype)), [-1])
 
     def cost(self, x: Any) -> Any:
-        """Return half the sum of squares, or of the loss: a scalar."""
         leaves = self.layout.split(x)
         if self.samples is None or not self.is_chunked:
             return self._cost_of(leaves, self._data)
@@ -221,7 +218,6 @@ class Rows:
         return self._over_linear(x, add, tf.zeros_like(x))
 
     def _over_linear(self, x: Any, body: Callable[[Any, Chunk], Any], initial: Any) -> Any:
-        """Apply `body(so_far, chunk)` to each chunk of linearized samples."""
 
         def linearized(so_far: Any, data: Any, first: Any) -> Any:
             return body(so_far, Chunk(lambda parts: self._evaluate(parts, data), self.layout, self.loss, x, first))
@@ -245,7 +241,6 @@ class Rows:
         return self.loss.cost(self._evaluate(leaves, data))
 
     def _evaluate(self, leaves: list[Any], data: Sequence[Any]) -> Any:
-        """Return the residuals of these samples as one vector."""
         parts = self._parts("residuals", self._residuals(self.layout.pack(leaves), *data))
         vectors = [tf.reshape(part, [-1]) for part in parts]
         return vectors[0] if len(vectors) == 1 else tf.concat(vectors, axis=0)
@@ -330,7 +325,6 @@ class Rows:
 
 
 def spec_of(tensor: Any) -> Any:
-    """Return the `TensorSpec` of a tensor."""
     return tf.TensorSpec(tensor.shape, tensor.dtype)
 
 

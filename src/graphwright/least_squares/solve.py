@@ -217,7 +217,6 @@ class LeastSquares:
         return compiled.run, arguments
 
     def _prepare(self, params: Any, data: tuple[Any, ...]) -> tuple[ParameterLayout, _Compiled, tuple[Any, tuple[Any, ...]]]:
-        """Return the fit traced for these shapes, and its arguments: the start as a vector, and the data."""
         if self.callback is not None and is_traced_for_xla():
             raise UnsupportedError(
                 "a callback within a function that XLA compiles",

@@ -156,5 +156,4 @@ def _triangular(matrix: Any, vector: Any, *, adjoint: bool) -> Any:
 
 
 def _with_bounds(blocks: Blocks) -> list[tuple[Any, tuple[int, int]]]:
-    """Return the blocks with their first rows and ends."""
     return [(block, (block.shape[1] - block.shape[0], block.shape[1])) for block in blocks]

@@ -176,7 +176,6 @@ class ReplicatedRows:
         return results, merged
 
     def _rows(self, data: Any) -> Rows:
-        """Return the rows of one replica."""
         function, samples, dtype = self._function, sample_count(data[0]), self.layout.dtype
         streams = _replica() * _STREAMS_OF_A_REPLICA + tf.range(samples) if function.is_random else ()
         batch = batch_of(self._losses, data, dtype, streams=streams)
@@ -201,14 +200,12 @@ class ReplicatedRows:
 
 
 def batch_of(losses: CompiledLosses, data: Any, dtype: Any, *, streams: Any = ()) -> Batch:
-    """Return the samples of inputs, targets and sample weights as a user passes them."""
     x, y, sample_weight = data
     weights = [() if weight is None else tf.cast(weight, dtype) for weight in losses.sample_weights(sample_weight)]
     return Batch(x, [() if target is None else target for target in losses.targets(y)], weights, streams)
 
 
 def sample_count(x: Any) -> int:
-    """Return the number of samples of a structure of tensors of static shape."""
     return int(tf.nest.flatten(x)[0].shape[0])
 
 

@@ -88,14 +88,12 @@ class CompiledLosses:
         return denominators
 
     def factors(self, denominators: Sequence[Any]) -> list[Any]:
-        """Return the factor of each output's loss, without sample weights and numbers of elements."""
         return [
             weight / tf.where(denominator > 0.0, denominator, tf.ones_like(denominator))
             for weight, denominator in zip(self.weights, denominators, strict=True)
         ]
 
     def total(self, targets: Sequence[Any], outputs: Sequence[Any], weights: Sequence[Any], factors: Sequence[Any], dtype: Any) -> Any:
-        """Return the loss summed over these samples: a scalar."""
         parts: list[Any] = []
         for loss, y_true, y_pred, weight, factor in zip(self.losses, targets, outputs, weights, factors, strict=True):
             if loss is None:

@@ -102,8 +102,6 @@ def output_loss(loss: Any) -> OutputLoss:
 
 
 class _MeanSquares(OutputLoss):
-    """Means over the last axis of squared differences."""
-
     is_square = True
 
     def residuals(self, y_true: Any, y_pred: Any) -> Any:
@@ -135,8 +133,6 @@ class _OwnResiduals(_MeanSquares):
 
 
 class _Huber(OutputLoss):
-    """Mean Huber losses, by the weights of the robust loss."""
-
     def __init__(self, loss: Any) -> None:
         super().__init__(loss)
         # Keras does not publish the residual from which the loss is linear; it is the slope there.
@@ -163,8 +159,6 @@ class _LogCosh(OutputLoss):
 
 
 class _Softmax(OutputLoss):
-    """Cross-entropy of classes, as a loss of the logits."""
-
     def __init__(self, loss: Any) -> None:
         super().__init__(loss)
         config = loss.get_config()
@@ -211,8 +205,6 @@ class _Softmax(OutputLoss):
 
 
 class _Sigmoid(OutputLoss):
-    """Mean cross-entropy of yes or no, as a loss of the logits."""
-
     def __init__(self, loss: Any) -> None:
         super().__init__(loss)
         config = loss.get_config()

@@ -359,7 +359,6 @@ def _attempt(
     limits: tuple[float, float],
     attempts: int,
 ) -> _Attempts:
-    """Try steps from `point` at growing damping until one lowers the loss."""
     smallest, largest = max(limits[0], system.smallest_damping), limits[1]
     free = tf.ones_like(point)
 
