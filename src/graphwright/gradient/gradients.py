@@ -249,7 +249,7 @@ def _new_nodes(live: Any, graph: Graph) -> dict[str, str]:
 
 
 def _readers_of_variables(graph: Graph, originals: Mapping[str, str], written: Mapping[Value, Any]) -> dict[str, list[Any]]:
-    """Return, by variable, the clones that read the variable itself. An update of the variable must come after them.
+    """Return, by variable, the clones that read the variable itself: an update must come after them.
 
     Inside a `tf.function` TensorFlow ensures that. Variables of TF1 without a handle are updated in place, so a value read earlier changes.
     """

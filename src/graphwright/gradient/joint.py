@@ -50,8 +50,7 @@ class Joint:
 
     Attributes:
         forward: number of tasks that are forward or early; they come first in the cost graph's order.
-        behind: nodes that the backward part waits for: the producers of the ys and of their incoming gradients.
-        framed: see the module.
+        behind: the producers of the ys and of their incoming gradients, for which the backward part waits.
         fixed: names of the operations that must not change.
         assumed: unknown sizes and the values assumed for them, in words.
     """

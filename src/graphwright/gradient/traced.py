@@ -1,11 +1,7 @@
-"""A function that is traced once per signature, together with its gradients.
+"""A function that is traced once per signature, together with its gradients; what `checkpointed` and `cached` share.
 
-`checkpointed` and `cached` share this: which tensors and variables a call depends on, one graph of results and gradients, and a function
-with a gradient of its own for `tf.GradientTape`, made of two parts of that graph.
-
-For derivatives of the gradients the function itself runs again under two tapes, as it is written: nobody knows how the residuals of the
-two parts depend on the arguments. There nothing is saved, and nothing may be random or stateful, or the derivatives would belong to
-another function.
+For derivatives of the gradients the function itself runs again under two tapes, as it is written: nobody knows how the residuals depend on
+the arguments. There nothing is saved, and nothing may be random or stateful.
 """
 
 from __future__ import annotations
@@ -45,10 +41,9 @@ _COMPOSITE = (tf.RaggedTensor, tf.SparseTensor, tf.IndexedSlices, tf.experimenta
 
 @dataclass(frozen=True)
 class Taken:
-    """Gradients in the graph in which they were taken.
+    """Gradients in the graph in which they were taken: one for each x, or None.
 
     Attributes:
-        gradients: one for each x, or None.
         early: names of operations that run with the results though only gradients need them.
         failure: why a function with results has no gradient.
     """
@@ -68,13 +63,11 @@ class Traced:
 
     Attributes:
         concrete: takes the tensors among the arguments; returns the results, then the parts of the gradients.
-        plain: the function without gradients; takes the tensors among the arguments, returns the results as a flat list.
+        plain: the function without gradients; returns the results as a flat list.
         given: names of the tensors of the arguments and of the closed-over tensors.
         incoming: names of the placeholders of the incoming gradients.
         differentiable: positions of the results that have an incoming gradient.
         gradients: one per source; None if there is none, else a value of its structure.
-        closed_over: tensors from outside.
-        variables: that have a gradient.
         pack: makes the results of a flat list of tensors.
     """
 
@@ -91,16 +84,7 @@ class Traced:
     pack: Callable[[Sequence[Any]], Any]
 
     def second_gradients(self, arguments: Sequence[Any], incoming: Sequence[Any], upstream: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Return the gradients of the gradients, by the sources and by `incoming`; None where there is none.
-
-        Args:
-            arguments: the tensors among the arguments.
-            incoming: gradients of the results.
-            upstream: gradients of the gradients that are not None.
-
-        Raises:
-            UnsupportedError: the function draws random numbers or changes a variable.
-        """
+        """Return the gradients of the gradients, by the sources and by `incoming`; None where there is none."""
         if self._not_repeatable is not None:
             raise UnsupportedError(
                 "gradients of the gradients of a checkpointed function were asked for",
@@ -141,7 +125,6 @@ class _Signature:
     """The function that a call with certain shapes runs.
 
     Attributes:
-        function: a function of the sources with a gradient of its own.
         without_gradient: variables that the function reads, that are not trainable, and that no tape watched.
         lasting: whether it may serve later calls: it closes over no tensor of a graph that is being traced.
     """
@@ -233,11 +216,7 @@ class TracedFunction(ABC):
         return traced.pack(listed(signature.function(*sources)))
 
     def _trace(self, structure: Any, leaves: Sequence[Any], tensors: dict[int, Any], watched: Sequence[Any] = ()) -> _Signature:
-        """Trace the function with its gradients, and join them.
-
-        Args:
-            watched: variables that are not trainable and have a gradient nevertheless.
-        """
+        """Trace the function with its gradients, and join them; `watched` variables have a gradient though not trainable."""
         fn, arguments = self.function, self.filled(structure, leaves, tensors)
         details: dict[str, Any] = {}
 

@@ -68,14 +68,9 @@ class ParameterLayout:
 
 
 def flatten_parameters(params: Any) -> tuple[ParameterLayout, Any]:
-    """Return the layout of a structure of parameters, and its values as one vector.
+    """Return the layout of a structure of parameters (all float64 or all float32), and its values as one vector.
 
-    Args:
-        params: a tensor, array or number, or a structure of them (dict, list, tuple), all float64 or all float32. Python numbers
-            count as float64, except beside float32 tensors.
-
-    Raises:
-        ArgumentError: no parameters, other dtypes than float32 and float64, a mixture of both, or values that are not finite.
+    Python numbers count as float64, except beside float32 tensors.
     """
     leaves = tf.nest.flatten(params)
     if not leaves:

@@ -36,14 +36,7 @@ _SMALLEST_PROBABILITY = 1e-7
 
 
 class OutputLoss:
-    """A loss of one output.
-
-    Args:
-        loss: a Keras loss, or any object with `residuals(y_true, y_pred)`.
-
-    Attributes:
-        reduction: `"sum"`, `"sum_over_batch_size"`, or `"mean_with_sample_weight"`, as in Keras.
-    """
+    """A loss of one output; `reduction` is `"sum"`, `"sum_over_batch_size"`, or `"mean_with_sample_weight"`, as in Keras."""
 
     is_square = False
     """Whether it is a mean square of residuals."""
@@ -66,14 +59,7 @@ class OutputLoss:
 
 
 def output_loss(loss: Any) -> OutputLoss:
-    """Return the loss of one output for what `compile` accepts.
-
-    Args:
-        loss: a name, a Keras loss, one of Keras's loss functions, or any object with `residuals(y_true, y_pred)`.
-
-    Raises:
-        ArgumentError: not a loss.
-        UnsupportedError: a loss without a known positive Hessian.
+    """Return the loss of one output for a name, a Keras loss or loss function, or an object with `residuals(y_true, y_pred)`.
 
     >>> output_loss("mse").name, output_loss(keras.losses.Huber(2.0)).name
     ('mean_squared_error', 'huber_loss')
