@@ -207,7 +207,6 @@ class StageUnit(StreamLayer):
     neither last convolution runs again. Arguments as of `Preactivation`; images get smaller by `strides`.
 
     Source: the official code of Gomez et al. 2017, `_residual` and `_bottleneck_residual`.
-
     """
 
     is_invertible = False
@@ -292,7 +291,6 @@ def blocks_that_fit(units: Sequence[int], sizes: Sequence[float], stem: float, *
     """Return how many of the last units can store their inputs, and how many their remembered tensors.
 
     `units` and `sizes` (elements of a stream of one image) are given for each stage, `stem` is the size after the stem.
-
     """
     kind = _BOTTLENECK if bottleneck else _BASIC
     before = [stem, *sizes[:-1]]
@@ -346,7 +344,6 @@ def revnet(
         kept_blocks: see `ReversibleSequence`. None for as many as fit a budget that does not depend on the depth, while the last
             stages with their small images run; 0 for the least memory.
         name: of the model.
-
 
     """
     check_stages(units, widths, bottleneck=bottleneck, start=stem // 2)

@@ -52,12 +52,12 @@ def revnet(
         raise ArgumentError(f"units={list(units)} and widths={list(widths)} were given", remedy="give one number of each for every stage")
     images = keras.Input(input_shape)
     x = _convolution(2 * widths[0])(images)
-    shape = (*input_shape[:2], widths[0])
+    shape = (input_shape[0], input_shape[1], widths[0])
     trunk: list[Any] = []
     for stage, (count, width) in enumerate(zip(units, widths, strict=True)):
         if stage:
             trunk.append(_smaller_images(shape, width))
-            shape = (*(-(-side // 2) for side in shape[:2]), width)
+            shape = (-(-shape[0] // 2), -(-shape[1] // 2), width)
         blocks = count - 1 if stage else count
         trunk += [ReversibleBlock(_preactivation(width), _preactivation(width)) for _ in range(blocks)]
     x = ReversibleSequence(trunk, kept_blocks=kept_blocks, name="trunk")(x)
