@@ -344,7 +344,6 @@ def revnet(
         kept_blocks: see `ReversibleSequence`. None for as many as fit a budget that does not depend on the depth, while the last
             stages with their small images run; 0 for the least memory.
         name: of the model.
-
     """
     check_stages(units, widths, bottleneck=bottleneck, start=stem // 2)
     if stem % 2 or stem < 2:
