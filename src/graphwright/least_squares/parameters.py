@@ -76,9 +76,14 @@ def flatten_parameters(params: Any) -> tuple[ParameterLayout, Any]:
     if not leaves:
         raise ArgumentError("there are no parameters", where=_WHERE, remedy="give a tensor, or a structure of tensors, to start from")
     dtypes = {tf.as_dtype(leaf.dtype) for leaf in leaves if hasattr(leaf, "dtype")}
-    if any(not dtype.is_floating for dtype in dtypes):
-        names = ", ".join(sorted(dtype.name for dtype in dtypes if not dtype.is_floating))
-        raise ArgumentError(f"parameters of type {names}", where=_WHERE, remedy="give float64 or float32")
+    unsupported = sorted(dtype.name for dtype in dtypes - {tf.float32, tf.float64})
+    if unsupported:
+        raise ArgumentError(
+            f"parameters of type {', '.join(unsupported)}",
+            where=_WHERE,
+            cause="steps are computed by factorizations",
+            remedy="give float64 or float32",
+        )
     if len(dtypes) > 1:
         raise ArgumentError(
             f"parameters of several types: {', '.join(sorted(dtype.name for dtype in dtypes))}",
@@ -86,10 +91,6 @@ def flatten_parameters(params: Any) -> tuple[ParameterLayout, Any]:
             remedy="cast all parameters to one type, best float64",
         )
     dtype = dtypes.pop() if dtypes else tf.float64
-    if dtype not in (tf.float32, tf.float64):
-        raise ArgumentError(
-            f"parameters of type {dtype.name}", where=_WHERE, cause="steps are found by factorizations", remedy="give float64 or float32"
-        )
     tensors: list[Any] = []
     for leaf, label in zip(leaves, labels_of(params, "params"), strict=True):
         try:
