@@ -18,7 +18,6 @@ MODULES = "edit graph match node reroute rewrite select subgraph tensor transfor
 # Functions and methods with their arguments and defaults, as graph_def_editor had them. Those of contrib.graph_editor are the same but
 # for the graph as first argument of what makes placeholders, which there was the default graph. What may be left out has got a default: `t`
 # of `make_placeholder_from_tensor`, `g` and `dtype` of `make_placeholder_from_dtype_and_shape`, and `shape` of `make_placeholder`.
-# `nodes` of `visualization.visualize` is new.
 SIGNATURES = """
 filter_ts(ops, positive_filter)
 filter_ts_from_regex(ops, regex)
@@ -142,8 +141,6 @@ Graph.unique_name(name)
 Graph.contains_tensor(tensor_name)
 Graph.get_tensor_by_name(tensor_name, error_msg=None)
 Graph.increment_version_counter()
-Graph.visualize(format=None, depth=1, style=True, name_regex='', negative_name_regex='', add_digraph_func=None,
-    add_digraph_node_func=None, add_digraph_edge_func=None)
 Graph.add_collection_from_collection_def(collection_name, collection_def, validate_name=True)
 Graph.get_collection_by_name(name)
 Graph.get_all_collection_keys()
@@ -164,8 +161,6 @@ FunctionGraph.to_function_graph_def(add_shapes=True)
 FunctionGraph.to_tf_function_graph()
 FunctionGraph.frame_name_to_nodes(frame_name)
 FunctionGraph.get_frame_names()
-FunctionGraph.visualize(format=None, depth=1, style=True, name_regex='', negative_name_regex='', add_digraph_func=None,
-    add_digraph_node_func=None, add_digraph_edge_func=None)
 Node.change_op_type(new_op_type)
 Node.output(index)
 Node.replace_input(index, new_input)
@@ -202,8 +197,6 @@ rewrite.change_batch_size(g, new_size, inputs)
 rewrite.fold_batch_norms(g)
 rewrite.fold_old_batch_norms(g)
 rewrite.fold_batch_norms_up(g)
-visualization.visualize(gde_graph, format=None, depth=1, name='G', style=True, name_regex='', negative_name_regex='',
-    add_digraph_func=None, add_digraph_node_func=None, add_digraph_edge_func=None, nodes=None)
 """
 
 PROPERTIES = {

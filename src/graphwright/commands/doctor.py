@@ -140,7 +140,6 @@ def diagnose() -> Installation:
             Finding("NumPy", "ok", versions["numpy"] or ""),
             *findings,
             _meter(),
-            _program("Graphviz", "dot", "pictures by Graph.visualize of graphwright.editor", "install Graphviz: apt-get install graphviz"),
             _package("scikit-image", "skimage", "the photographs of graphwright demo", 'pip install "graphwright[demo]"'),
             cache,
             _temporary(),
@@ -205,11 +204,6 @@ def _meter() -> Finding:
         note = f"peaks are predicted, and cannot be measured: {reason}"
         return Finding("measuring peaks", "limited", "no", note, "measure on Linux, where /proc/self/clear_refs may be written")
     return Finding("measuring peaks", "ok", "yes", "/proc/self/clear_refs, malloc's settings and processes of one's own work")
-
-
-def _program(name: str, program: str, note: str, remedy: str) -> Finding:
-    path = shutil.which(program)
-    return Finding(name, "limited", "not found", note, remedy) if path is None else Finding(name, "ok", path, note)
 
 
 def _package(name: str, module: str, note: str, remedy: str) -> Finding:
