@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from graphwright.errors import GraphwrightError
 from graphwright.ir.dtypes import DType, Shape
 from graphwright.ir.graph import Function, Graph, Node
+from graphwright.ir.shapes import Shapes
 from graphwright.ir.traits.control_flow import called_functions, is_call
 from graphwright.ir.walk import order_of
 from graphwright.source.op_types import REGISTERED, takes_reference
@@ -64,25 +65,31 @@ def _inferred(nodes: Sequence[Node]) -> dict[Node, Sequence[Shape]]:
 
 def follow_shapes(graph: Graph, *, infer_unknown: bool) -> None:
     """Update shapes after edits; optionally infer unknown shapes when they are read."""
-    graph.shape_rule, graph.op_rule = lenient_shapes, _EDITED_RULE
-    if infer_unknown:
-        graph.ask_later()
+    graph.op_rule = _EDITED_RULE
+    shapes = Shapes(graph, lenient_shapes, infer_unknown=infer_unknown)
+    if graph.shapes is not None:
+        shapes.copy_state(graph.shapes, {node: node for node in graph.nodes})
+    graph.shapes = shapes
 
 
 @contextmanager
 def shapes_at_rest(graph: Graph) -> Generator[None]:
     """Do not update shapes after edits in this block, because the edits set the shapes themselves."""
-    graph.settle_edits()
-    rule, graph.shape_rule = graph.shape_rule, None
+    shapes = graph.shapes
+    if shapes is not None:
+        shapes.settle_edits()
+    graph.shapes = None
     try:
         yield
     finally:
-        graph.shape_rule = rule
+        graph.shapes = shapes
 
 
 def infer_graph(graph: Graph, nodes: Iterable[Node]) -> None:
     """Let TensorFlow infer the shapes of the nodes' outputs; if it refuses a node, raise a GraphError and change nothing."""
-    graph.settle_edits()
+    state = graph.shapes
+    if state is not None:
+        state.settle_edits()
     order = [node for node in order_of(nodes) if node.outputs]
     plain = [node for node in order if not takes_reference(node.op_type)]
     shapes = dict(zip(plain, infer_output_shapes(plain), strict=True))
@@ -91,9 +98,10 @@ def infer_graph(graph: Graph, nodes: Iterable[Node]) -> None:
         for value, shape in zip(node.outputs, known, strict=True):
             if value.last_shape != shape:
                 value.shape = shape
-        if not any(value.producer in graph.unasked for value in node.inputs):
-            graph.unasked.pop(node, None)
-    graph.stale = {}
+        if state is not None and not any(value.producer in state.unasked for value in node.inputs):
+            state.unasked.pop(node, None)
+    if state is not None:
+        state.stale = {}
 
 
 def infer_argument_shapes(graph: Graph, function: Function) -> None:

@@ -57,14 +57,14 @@ def parse_graphviz_json(json_graph: str) -> dict[str, list[str]]:
     """
     content: Any = json.loads(json_graph)
     names = [str(item["name"]) for item in content["objects"]]
-    heads: dict[str, list[str]] = {name: [] for name in names}
+    heads = {name: list[str]() for name in names}
     for edge in content["edges"]:
         heads[names[edge["tail"]]].append(names[edge["head"]])
     return heads
 
 
 def _open_scopes(root: Part, depth: int) -> set[Part]:
-    opened = {root}
+    opened: set[Part] = {root}
     level = [root]
     for _ in range(depth):
         inside: list[Part] = []

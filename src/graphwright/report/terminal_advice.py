@@ -15,6 +15,10 @@ from graphwright.report.terminal_peak import print_live
 from graphwright.report.units import feeds_text, format_bytes, printable
 
 _RESULTS: Mapping[SuggestionKind, str] = {"plan": "bit for bit", "plan, all verbs": "but rounding"}
+_MEANINGS: Mapping[SuggestionKind, str] = {
+    "plan": "plan: computes some values again instead of keeping them",
+    "plan, all verbs": "split: runs the batch in parts, one after another",
+}
 _ROWS = 6
 _COLUMNS: Sequence[Column[tuple[str, str, Suggestion]]] = (
     Column("", lambda row: row[0], kind="name"),
@@ -39,6 +43,7 @@ def print_advice(advice: Advice, page: Page) -> None:
         calls = [_after(before, s.call) for before, s in zip(["", *(s.call for s in fitting)], fitting, strict=False)]
         rows = [(f"{k} {short(s)}", call, s) for k, (call, s) in enumerate(zip(calls, fitting, strict=True), 1)]
         page.lines(listed(page.width, rows, _COLUMNS))
+        page.flow([text for kind, text in _MEANINGS.items() if any(s.kind == kind for s in fitting)], "; ")
     others = [f"{short(s)} {format_bytes(s.peak_bytes)}" for s in advice.suggestions if not s.fits]
     page.flow([f"Not enough alone: {text}" for text in others[:1]] + others[1:], ", ")
     if not fitting:

@@ -40,6 +40,8 @@ def print_comparison(comparison: Comparison, page: Page) -> None:
     shown = [name for name in FIGURES if page.shows("all") or (a[name] != b[name] and name in _FIRST)]
     page.lines(listed(page.width, shown, figure_columns(comparison), empty="All figures are the same."))
     if not page.shows("all"):
+        if "resident_bytes" in shown:
+            page.paragraph(f"resident: {FIGURES['resident_bytes'].how}")
         return
     _print_layers(comparison, page)
     for letter, costs in (("A", comparison.a), ("B", comparison.b)):

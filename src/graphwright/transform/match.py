@@ -80,8 +80,9 @@ class Captured:
     @property
     def shape(self) -> Shape:
         """None if the rank is unknown; unknown sizes are None."""
-        graph = self.value.producer.graph  # an edit that replaces a value by an equal one does not change its shape
-        return self.value.shape if self.value.producer in graph.unasked else self.value.last_shape
+        shapes = self.value.producer.graph.shapes  # an edit that replaces a value by an equal one does not change its shape
+        is_unasked = shapes is not None and self.value.producer in shapes.unasked
+        return self.value.shape if is_unasked else self.value.last_shape
 
     @property
     def dtype(self) -> str:
