@@ -68,12 +68,6 @@ def test_attributes(t):
     assert node.get_attr_keys() == ()
 
 
-def test_attributes_may_be_protobufs(graph):
-    node = graph.add_node("n", "NoOp")
-    node.add_attr("_b", tf.AttrValue(b=True))
-    assert node.get_attr("_b") is True
-
-
 def test_inputs(graph, t):
     node = t.h.op
     node.replace_input(1, t.e)
@@ -128,11 +122,6 @@ def test_shapes_follow_edits(graph, t):
     t.g.op.replace_input(1, wide)
     assert t.g.shape.as_list() == [3, 2]
     assert t.h.shape.as_list() == [3, 2]
-
-
-def test_op_types_change(graph, t):
-    t.c.op.change_op_type("Sub")
-    assert graph.to_graph_def().node[2].op == "Sub"
 
 
 def test_colocation_groups(graph, t):
