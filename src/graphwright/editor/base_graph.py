@@ -94,12 +94,7 @@ class BaseGraph:
     # Lookup
 
     def __getitem__(self, name: str) -> Any:
-        """Return the node, or else the tensor, with this name.
-
-        Raises:
-            TypeError: the name is not a string.
-            ValueError: there is neither.
-        """
+        """Return the node, or else the tensor, with this name, or raise a ValueError."""
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"name must be a string; got type {type(name)}")
         if name in self._ir:
@@ -232,11 +227,8 @@ class BaseGraph:
         """Add a node without inputs, attributes and outputs.
 
         Args:
-            uniquify_name: whether to add a suffix if the name is taken.
+            uniquify_name: whether to add a suffix if the name is taken, instead of raising a ValueError.
             debug_info: copied to the `NodeDef`.
-
-        Raises:
-            ValueError: the name is taken or invalid, or the op type is unknown.
         """
         if uniquify_name:
             name = self.unique_name(name)
@@ -257,9 +249,6 @@ class BaseGraph:
         Args:
             set_inputs: whether to set its data inputs, which must be in the graph.
             set_control_inputs: whether to set its control inputs too.
-
-        Raises:
-            ValueError: the name is taken, or an input does not exist.
         """
         if set_control_inputs and not set_inputs:
             raise ValueError("set_inputs must be True if set_control_inputs is True")
@@ -446,9 +435,6 @@ class BaseGraph:
 
         Args:
             skip_if_present: whether to return an equal variable that exists already, instead of raising.
-
-        Raises:
-            ValueError: a node that it names does not exist, or another variable has its name.
         """
         variable = Variable(self)
         variable.from_proto(variable_def, allow_duplicates=skip_if_present)

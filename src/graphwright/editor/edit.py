@@ -1,4 +1,4 @@
-"""Detaching, connecting and bypassing parts of a graph."""
+"""Detaching, connecting and bypassing parts of a graph. An argument `sgv` is a view, or an argument of `make_view`."""
 
 from __future__ import annotations
 
@@ -34,14 +34,10 @@ def detach_control_outputs(sgv: Any, control_outputs: ControlOutputs) -> None:
 
 
 def detach_inputs(sgv: Any, control_inputs: bool = False) -> tuple[SubGraphView, list[Tensor]]:
-    """Let the nodes of a view read placeholders instead of its inputs. A given view is updated.
+    """Let the nodes of a view, which is updated, read placeholders instead of its inputs; return both.
 
     Args:
-        sgv: a view, or an argument of `make_view`.
         control_inputs: whether to remove control edges from outside too.
-
-    Returns:
-        The view and the placeholders.
     """
     view = make_view(sgv)
     placeholders = [make_placeholder_from_tensor(view.graph, t).output(0) for t in view.inputs]
@@ -52,14 +48,10 @@ def detach_inputs(sgv: Any, control_inputs: bool = False) -> tuple[SubGraphView,
 
 
 def detach_outputs(sgv: Any, control_outputs: ControlOutputs | None = None) -> tuple[SubGraphView, list[Tensor]]:
-    """Let readers of the outputs of a view read placeholders instead.
+    """Let readers of the outputs of a view read placeholders; return a view with the outputs that were read, and the placeholders.
 
     Args:
-        sgv: a view, or an argument of `make_view`.
         control_outputs: if given, control edges to the outside are removed too.
-
-    Returns:
-        A view with the outputs that were read, and the placeholders.
     """
     check_cios(control_outputs=control_outputs)
     view = make_view(sgv)
@@ -78,11 +70,7 @@ def detach_outputs(sgv: Any, control_outputs: ControlOutputs | None = None) -> t
 def detach(
     sgv: Any, control_inputs: bool = False, control_outputs: ControlOutputs | None = None, control_ios: ControlOutputs | None = None
 ) -> tuple[SubGraphView, list[Tensor], list[Tensor]]:
-    """Apply `detach_inputs` and `detach_outputs`; `control_ios` sets both kinds of control edges.
-
-    Returns:
-        The view, the placeholders before it and those behind it.
-    """
+    """Apply `detach_inputs` and `detach_outputs`; return the view, the placeholders before it and the placeholders behind it."""
     control_inputs, control_outputs = check_cios(control_inputs, control_outputs, control_ios)
     view = make_view(sgv)
     _, before = detach_inputs(view, control_inputs)
@@ -94,8 +82,6 @@ def connect(sgv0: Any, sgv1: Any, disconnect_first: bool = False) -> tuple[SubGr
     """Let the nodes of `sgv1` read the outputs of `sgv0` instead of their inputs.
 
     Args:
-        sgv0: a view, or an argument of `make_view`.
-        sgv1: the same, with as many inputs as `sgv0` has outputs.
         disconnect_first: whether to detach the present readers of these outputs.
     """
     view0, view1 = make_view(sgv0), make_view(sgv1)

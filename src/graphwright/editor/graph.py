@@ -212,12 +212,7 @@ class Graph(BaseGraph):
         return collecting.keys(self._ir)
 
     def get_collection_by_name(self, name: str) -> Any:
-        """Return the nodes, tensors or variables in a collection, or the `CollectionDef` of other items.
-
-        Raises:
-            ValueError: there is no such collection.
-            TypeError: it contains nodes and tensors.
-        """
+        """Return the nodes, tensors or variables in a collection, or the `CollectionDef` of other items."""
         if name not in collecting.keys(self._ir):
             raise ValueError(f"No collection with name '{name}'")
         collection = self._ir.collections[name]
@@ -236,11 +231,7 @@ class Graph(BaseGraph):
         value.add_to_collection(name)
 
     def add_collection_from_collection_def(self, collection_name: str, collection_def: Any, validate_name: bool = True) -> None:
-        """Add a collection.
-
-        Raises:
-            ValueError: the name is taken, or the definition is empty.
-        """
+        """Add a collection under a new name."""
         if validate_name and collection_name in collecting.keys(self._ir):
             raise ValueError(f"Collection '{collection_name}' already exists")
         if collection_def.WhichOneof("kind") is None:

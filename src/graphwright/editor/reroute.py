@@ -1,4 +1,7 @@
-"""Rerouting of tensors and control edges. The new tensor comes first: `reroute_ts(new, old)`."""
+"""Rerouting of tensors and control edges. The new tensor comes first: `reroute_ts(new, old)`.
+
+Arguments `sgv0` and `sgv1` are views, or arguments of `make_view`. If they are incompatible, a ValueError is raised.
+"""
 
 from __future__ import annotations
 
@@ -99,15 +102,7 @@ def _take_inputs(view: SubGraphView, other: SubGraphView) -> None:
 
 
 def swap_inputs(sgv0: Any, sgv1: Any) -> tuple[SubGraphView, SubGraphView]:
-    """Let the nodes of each view read the inputs of the other; the views are updated.
-
-    Args:
-        sgv0: a view, or an argument of `make_view`.
-        sgv1: the same, with as many inputs.
-
-    Raises:
-        ValueError: the inputs are incompatible, or the views are of different graphs.
-    """
+    """Let the nodes of each view read the inputs of the other; the views are updated."""
     return _reroute_views(sgv0, sgv1, swap=True, inputs=True)
 
 

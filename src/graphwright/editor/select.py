@@ -1,4 +1,7 @@
-"""Selection of nodes and tensors: filters, walks, boundaries, and lists of regular expressions. Results have a deterministic order."""
+"""Selection of nodes and tensors: filters, walks, boundaries, and lists of regular expressions. Results have a deterministic order.
+
+An argument `ops` is a graph, nodes, or a node; another type raises a TypeError. `control_ios` sets `control_inputs` and `control_outputs`.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +36,7 @@ _get_input_ts, _get_output_ts = get_input_ts, get_output_ts  # the names in cont
 
 
 def filter_ts(ops: Any, positive_filter: Callable[[Tensor], Any] | bool) -> list[Tensor]:
-    """Return the inputs and outputs of the nodes for which the filter is true.
-
-    Args:
-        ops: a graph, nodes, or a node.
-        positive_filter: a predicate, or True for all tensors.
-    """
+    """Return the inputs and outputs of the nodes for which the filter is true, or all if it is `True`."""
     ts = concatenate_unique(get_input_ts(ops), get_output_ts(ops))
     return ts if positive_filter is True or not callable(positive_filter) else [t for t in ts if positive_filter(t)]
 
@@ -75,12 +73,7 @@ def get_name_scope_ops(ops: Any, scope: str) -> list[Node]:
 def check_cios(
     control_inputs: bool = False, control_outputs: ControlOutputs | None = None, control_ios: ControlOutputs | None = None
 ) -> tuple[bool, ControlOutputs | None]:
-    """Return whether control inputs are followed, and the table of control outputs or None; `control_ios` sets both.
-
-    Raises:
-        TypeError: an argument is not a `ControlOutputs`.
-        ValueError: `control_outputs` and `control_ios` are given.
-    """
+    """Return whether control inputs are followed, and the table of control outputs or None."""
     for table in (control_outputs, control_ios):
         if table is not None and not isinstance(table, ControlOutputs):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"Expected a gde.ControlOutputs, got: {type(table)}")
@@ -97,10 +90,8 @@ def get_ops_ios(
     """Return the producers of the inputs and the readers of the outputs of nodes.
 
     Args:
-        ops: a graph, nodes, or a node.
         control_inputs: whether to include control inputs.
         control_outputs: if given, nodes that wait for them are included.
-        control_ios: sets both.
     """
     control_inputs, control_outputs = check_cios(control_inputs, control_outputs, control_ios)
     return list(dict.fromkeys(other for op in make_list_of_op(ops) for other in _neighbors(op, control_inputs, control_outputs)))
@@ -142,13 +133,11 @@ def get_within_boundary_ops(
     """Return the nodes among `ops` that are reachable from the seeds, in either direction, without passing the boundary.
 
     Args:
-        ops: a graph, nodes, or a node.
         seed_ops: where to start.
         boundary_ops: where to stop.
         inclusive: whether to include reached nodes of the boundary.
         control_inputs: whether to follow control edges backward.
         control_outputs: if given, control edges are followed forward.
-        control_ios: sets both.
     """
     control_inputs, control_outputs = check_cios(control_inputs, control_outputs, control_ios)
     candidates = make_list_of_op(ops)
@@ -271,10 +260,6 @@ def select_ops(*args: Any, **kwargs: Any) -> list[Node]:
             tensors, and iterables of these.
         kwargs: `graph`, required for regular expressions; `positive_filter`, a predicate; `restrict_ops_regex=True` to use only
             expressions that start with `(?#ops)`.
-
-    Raises:
-        TypeError: the graph or another argument has a wrong type.
-        ValueError: an argument is unknown, or a regular expression is given without a graph.
 
     >>> import tensorflow as tf
     >>> from graphwright.editor.graph import Graph

@@ -21,10 +21,6 @@ class SubGraphView:
     Args:
         inside_ops: a graph, nodes, or a node.
         passthrough_ts: tensors; inputs and outputs of the nodes are ignored.
-
-    Raises:
-        TypeError: an argument has a wrong type.
-        ValueError: the nodes and tensors are in different graphs.
     """
 
     def __init__(self, inside_ops: Any = (), passthrough_ts: Any = ()) -> None:
@@ -205,10 +201,6 @@ def make_view(*args: Any, **kwargs: Any) -> SubGraphView:
     Args:
         args: regular expressions, nodes, tensors, iterables of these, or one view.
         kwargs: `graph`, required for regular expressions; the result must be in it.
-
-    Raises:
-        TypeError: an argument has a wrong type.
-        ValueError: the result is in another graph.
     """
     graph = kwargs.get("graph")
     if len(args) == 1 and isinstance(args[0], SubGraphView):

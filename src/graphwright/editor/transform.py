@@ -131,11 +131,7 @@ class TransformerInfo:
         """Return the copy of a node or tensor, or of each in nested dictionaries and iterables.
 
         Args:
-            original: nodes and tensors of the source.
             missing_fn: returns the result if there is no copy; None by default.
-
-        Raises:
-            TypeError: something is neither a node nor a tensor.
         """
         return _looked_up(original, self._copy_of, missing_fn)
 
@@ -376,7 +372,6 @@ def copy_with_input_replacements(
     """Copy a part of a graph with some inputs replaced; others are kept if the destination is the same graph.
 
     Args:
-        sgv: a view, or an argument of `make_view`.
         replacement_ts: by input, the tensor to read instead.
     """
     view = make_view(sgv)

@@ -1,4 +1,7 @@
-"""Lists of nodes and tensors, names of scopes and placeholders, and nodes that are often made."""
+"""Lists of nodes and tensors, names of scopes and placeholders, and nodes that are often made.
+
+If the name of a new node is taken, `uniquify_name=True` adds a suffix; otherwise a ValueError is raised.
+"""
 
 from __future__ import annotations
 
@@ -103,12 +106,7 @@ def check_graphs(*args: Any) -> None:
 
 
 def get_unique_graph(tops: Any, check_types: Any = None, none_if_empty: bool = False) -> Any:
-    """Return the graph of nodes and tensors.
-
-    Raises:
-        TypeError: `tops` is not iterable, or contains other types.
-        ValueError: there are several graphs, or none.
-    """
+    """Return the only graph of nodes and tensors."""
     if isinstance(tops, BaseGraph):
         return tops
     if not is_iterable(tops):
@@ -133,10 +131,6 @@ def make_list_of_op(ops: Any, check_graph: bool = True, allow_graph: bool = True
         check_graph: whether to check that all are in one graph.
         allow_graph: whether a graph may be given.
         ignore_ts: whether tensors are ignored rather than refused.
-
-    Raises:
-        TypeError: an argument has a wrong type.
-        ValueError: the nodes are in different graphs.
     """
     return _make_list(ops, Node, check_graph, allow_graph, ignore_ts, lambda graph: graph.nodes)
 
@@ -209,12 +203,7 @@ def get_predefined_collection_names() -> tuple[str, ...]:
 
 
 def find_corresponding_elem(target: Any, dst_graph: BaseGraph, dst_scope: str = "", src_scope: str = "") -> Any:
-    """Return the node or tensor of another graph with the name of `target`, with the scope exchanged.
-
-    Raises:
-        TypeError: the target is neither a node nor a tensor.
-        ValueError: its name does not start with `src_scope`, or there is no counterpart.
-    """
+    """Return the node or tensor of another graph with the name of `target`, with the scope exchanged."""
     if not isinstance(target, Node | Tensor):
         raise TypeError(f"Expected gde.Tensor or gde.Node, got: {type(target)}")
     scope = scope_finalize(src_scope)
@@ -274,12 +263,7 @@ def placeholder_name(t: Tensor | None = None, scope: str | None = None, prefix: 
 
 
 def make_const(g: BaseGraph, name: str, value: Any, uniquify_name: bool = False) -> Node:
-    """Add a `Const`.
-
-    Args:
-        value: an argument of `np.asarray`.
-        uniquify_name: whether to add a suffix if the name is taken, instead of raising a ValueError.
-    """
+    """Add a `Const`; the value is an argument of `np.asarray`."""
     tf = import_tensorflow()
     value = np.asarray(value)
     dtype = tf.as_dtype(value.dtype) if value.dtype.kind not in "OSU" else tf.string
@@ -287,13 +271,7 @@ def make_const(g: BaseGraph, name: str, value: Any, uniquify_name: bool = False)
 
 
 def make_placeholder(g: BaseGraph, name: str, dtype: Any, shape: Any = None, uniquify_name: bool = False) -> Node:
-    """Add a `Placeholder`.
-
-    Args:
-        dtype: an argument of `tf.as_dtype`.
-        shape: an argument of `tf.TensorShape`; None for any shape.
-        uniquify_name: whether to add a suffix if the name is taken, instead of raising a ValueError.
-    """
+    """Add a `Placeholder`, by default of any shape."""
     tf = import_tensorflow()
     dtype, shape = tf.as_dtype(dtype).base_dtype, tf.TensorShape(shape)
     return _made(g, name, "Placeholder", uniquify_name, {"dtype": dtype, "shape": shape}, types=[(dtype, shape)])
@@ -357,10 +335,5 @@ def make_identity(g: BaseGraph, name: str, input: Tensor, uniquify_name: bool = 
 def make_simple_binary_op(
     g: BaseGraph, name: str, op_name: str, input_1: Tensor, input_2: Tensor, dtype: Any = None, uniquify_name: bool = False
 ) -> Node:
-    """Add a node with two inputs and one output.
-
-    Args:
-        dtype: the attribute `T`; by default the dtype of the first input.
-        uniquify_name: whether to add a suffix if the name is taken, instead of raising a ValueError.
-    """
+    """Add a node with two inputs and one output, whose attribute `T` is by default the dtype of the first input."""
     return _made(g, name, op_name, uniquify_name, {"T": input_1.dtype if dtype is None else dtype}, [input_1, input_2])

@@ -34,11 +34,7 @@ Visitor = GraphVisitor | Callable[[Node], Any]
 
 @dataclass
 class Walk:
-    """One walk. Walks through functions share its visited nodes.
-
-    Attributes:
-        graph: the `gde.Graph`.
-    """
+    """One walk through a `gde.Graph`. Walks through functions share its visited nodes."""
 
     graph: Any
     visit: Visitor
