@@ -108,11 +108,7 @@ class GradientCache:
 
     @property
     def variables(self) -> tuple[Any, ...]:
-        """The variables that gradients are taken with respect to, in the order of the gradients.
-
-        Raises:
-            ArgumentError: none were given, and there was no call yet.
-        """
+        """The variables of the gradients, in order; known after the first call, or if they were given."""
         variables = self._requested if self._requested is not None else self._variables
         if variables is None:
             raise ArgumentError(
@@ -163,12 +159,7 @@ class GradientCache:
         scale_loss: Callable[[Any], Any] | None = None,
         extra: Callable[[], Any] | None = None,
     ) -> GradientCacheResult:
-        """Compute the result of a call in the graph that is being traced.
-
-        Args:
-            scale_loss: applied to the loss before gradients are taken, such as `LossScaleOptimizer.scale_loss`.
-            extra: a term added to the loss, a function of variables only, such as regularizers.
-        """
+        """Compute the result of a call in the graph that is being traced, for the scaled loss plus an extra term of variables only."""
         towers = self._towers(inputs, training)
         own = _represent(towers)
         replicas = _Replicas()
@@ -292,11 +283,11 @@ def _pull(
     loss_gradients: Sequence[Any],
     replicas: _Replicas,
 ) -> list[Any]:
-    """Return the gradients: those of the loss itself, plus those through the representations, tower by tower.
+    """Return the gradients: of the loss itself, and through the representations, tower by tower.
 
     Args:
         cotangents: by the `id` of a gathered representation.
-        loss_gradients: per variable. All replicas compute the same ones, and gradients are summed, so each takes its share.
+        loss_gradients: equal in all replicas, whose gradients are summed, so each takes its share.
     """
     sums: list[Any] = [None] * len(variables)
     for k, gradient in enumerate(loss_gradients):
