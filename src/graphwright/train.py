@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from graphwright.source.public_names import public_names
 
 if TYPE_CHECKING:
+    from graphwright.least_squares.keras.lm_model import LMModel as LMModel
     from graphwright.least_squares.keras.losses import LeastSquaresLoss as LeastSquaresLoss
     from graphwright.least_squares.keras.losses import ReducedMeanSquaredError as ReducedMeanSquaredError
     from graphwright.least_squares.keras.losses import SquareRootLoss as SquareRootLoss
-    from graphwright.least_squares.keras.lm_model import LMModel as LMModel
     from graphwright.least_squares.keras.trainer import LevenbergMarquardt as LevenbergMarquardt
     from graphwright.least_squares.progress import LeastSquaresStep as LeastSquaresStep
     from graphwright.least_squares.result import LeastSquaresResult as LeastSquaresResult

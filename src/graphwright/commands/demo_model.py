@@ -123,7 +123,7 @@ def _discs(batch: int, input_size: int, output_size: int) -> tuple[Any, Any]:
     rng = np.random.default_rng(0)
     y, x = np.mgrid[:input_size, :input_size]
     centers = rng.integers(input_size // 4, 3 * input_size // 4, (batch, 2, 1, 1))
-    inside: Any = (y - centers[:, 0]) ** 2 + (x - centers[:, 1]) ** 2 < (input_size / 5) ** 2
-    images: Any = inside + rng.normal(0.0, 0.5, inside.shape)
+    inside = np.asarray((y - centers[:, 0]) ** 2 + (x - centers[:, 1]) ** 2 < (input_size / 5) ** 2, np.float32)
+    images = inside + rng.normal(0.0, 0.5, inside.shape)
     middle = slice((input_size - output_size) // 2, (input_size + output_size) // 2)
     return images[..., None].astype(np.float32), inside[:, middle, middle].astype(np.int32)
