@@ -57,9 +57,9 @@ def parse_graphviz_json(json_graph: str) -> dict[str, list[str]]:
     """
     content: Any = json.loads(json_graph)
     names = [str(item["name"]) for item in content["objects"]]
-    heads = {name: list[str]() for name in names}
+    heads: dict[str, list[str]] = {name: [] for name in names}
     for edge in content["edges"]:
-        heads[names[edge["tail"]]].append(names[edge["head"]])
+        heads[names[int(edge["tail"])]].append(names[int(edge["head"])])
     return heads
 
 
