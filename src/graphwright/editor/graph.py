@@ -90,7 +90,7 @@ class Graph(BaseGraph):
     Args:
         g: a `GraphDef`, a `tf.Graph`, an `ir.Graph` (not copied), or None for an empty graph.
         name: for humans.
-        collections: `CollectionDef` by name; by default those of the `tf.Graph`.
+        collections: `CollectionDef` by name; by default the collections of the `tf.Graph`.
         saver_info: the location of the values of the variables.
         signature_info: the signatures.
 
@@ -164,7 +164,7 @@ class Graph(BaseGraph):
 
         Args:
             saved_model_path: a new folder in an existing one.
-            tags: of the MetaGraph; by default those that it was loaded with, or `serve`.
+            tags: of the MetaGraph; by default the tags of the loaded MetaGraph, or `serve`.
 
         Raises:
             ValueError: the folder exists, its parent does not, or a node reads a removed one.
@@ -243,7 +243,7 @@ class Graph(BaseGraph):
     # Walks
 
     def nodes_iterator(self, predicate: Callable[[Node], Any] = lambda _: True, iterate_functions: bool = False) -> Iterator[Node]:
-        """Yield the nodes for which the predicate is true, optionally those of functions too."""
+        """Yield the nodes for which the predicate is true, optionally with the nodes of functions."""
         yield from filter(predicate, self.nodes)
         for name in self.function_names if iterate_functions else ():
             if not is_template(self._ir.functions[name]):

@@ -264,8 +264,7 @@ class Node(View):
         """Return the boxes and arrows of a picture of the node and its neighbors as JSON.
 
         Args:
-            format: as for `visualization.visualize`, which also takes the `options`.
-            depth: as there.
+            format: as for `visualization.visualize`, like `depth` and the `options`.
             depth_before: the number of edges to follow backward.
             depth_after: the number of edges to follow forward.
         """

@@ -56,7 +56,7 @@ def _reroute_ts(ts0: Any, ts1: Any, *, swap: bool, can_modify: Any = None, canno
 
 
 def swap_ts(ts0: Any, ts1: Any, can_modify: Any = None, cannot_modify: Any = None) -> int:
-    """Swap the readers of the tensors in each pair; return the number of changed inputs. The arguments are those of `reroute_ts`."""
+    """Swap the readers of the tensors in each pair; return the number of changed inputs. See `reroute_ts`."""
     return _reroute_ts(ts0, ts1, swap=True, can_modify=can_modify, cannot_modify=cannot_modify)
 
 
@@ -95,7 +95,7 @@ def _reroute_views(sgv0: Any, sgv1: Any, *, swap: bool, inputs: bool = False, ou
 
 
 def _take_inputs(view: SubGraphView, other: SubGraphView) -> None:
-    """Update the inputs of a view, in place, after they were replaced by those of another view."""
+    """Update the inputs of a view, in place, after they were replaced by the inputs of another view."""
     inputs, through = list(other.inputs), list(other.passthroughs)
     outputs = [inputs[other.input_index(t)] if t in through else t for t in view.outputs]
     view.assign(view.graph, view.ops, inputs, outputs, through)
@@ -112,12 +112,12 @@ def reroute_inputs(sgv0: Any, sgv1: Any) -> tuple[SubGraphView, SubGraphView]:
 
 
 def swap_outputs(sgv0: Any, sgv1: Any) -> tuple[SubGraphView, SubGraphView]:
-    """Let readers of the outputs of each view read those of the other."""
+    """Swap the readers of the outputs of two views."""
     return _reroute_views(sgv0, sgv1, swap=True, outputs=True)
 
 
 def reroute_outputs(sgv0: Any, sgv1: Any) -> tuple[SubGraphView, SubGraphView]:
-    """Let readers of the outputs of `sgv1` read those of `sgv0`."""
+    """Let readers of the outputs of `sgv1` read the outputs of `sgv0`."""
     return _reroute_views(sgv0, sgv1, swap=False, outputs=True)
 
 

@@ -52,7 +52,7 @@ def write_saved_model(graph: Graph, path: str, tags: Iterable[str] | None, varia
     """Write a graph as a SavedModel, and return the `SavedModel` message.
 
     Args:
-        tags: of the MetaGraph; None for those that it was loaded with.
+        tags: of the MetaGraph; None for the tags of the loaded MetaGraph.
         variables: a folder with the values of variables, if the graph was not loaded from a SavedModel.
         name: of the MetaGraph, if the graph was not loaded from one.
     """

@@ -227,7 +227,7 @@ def get_walks_intersection_ops(
     control_outputs: ControlOutputs | None = None,
     control_ios: ControlOutputs | None = None,
 ) -> list[Node]:
-    """Return the nodes of a forward walk that are also in a backward walk; the arguments are those of the walks."""
+    """Return the nodes of a forward walk that are also in a backward walk. See `get_forward_walk_ops`."""
     control_inputs, control_outputs = check_cios(control_inputs, control_outputs, control_ios)
     ahead = get_forward_walk_ops(forward_seed_ops, forward_inclusive, within_ops, within_ops_fn, control_outputs=control_outputs)
     behind = set(get_backward_walk_ops(backward_seed_ops, backward_inclusive, within_ops, within_ops_fn, control_inputs=control_inputs))
@@ -245,7 +245,7 @@ def get_walks_union_ops(
     control_outputs: ControlOutputs | None = None,
     control_ios: ControlOutputs | None = None,
 ) -> list[Node]:
-    """Return the nodes of a forward walk, then those of a backward walk, each once; the arguments are those of the walks."""
+    """Return the nodes of a forward walk, then those of a backward walk, each once. See `get_forward_walk_ops`."""
     control_inputs, control_outputs = check_cios(control_inputs, control_outputs, control_ios)
     ahead = get_forward_walk_ops(forward_seed_ops, forward_inclusive, within_ops, within_ops_fn, control_outputs=control_outputs)
     behind = get_backward_walk_ops(backward_seed_ops, backward_inclusive, within_ops, within_ops_fn, control_inputs=control_inputs)
@@ -274,7 +274,7 @@ def select_ops(*args: Any, **kwargs: Any) -> list[Node]:
 def select_ts(*args: Any, **kwargs: Any) -> list[Tensor]:
     """Return tensors from regular expressions and lists of tensors; nodes are ignored.
 
-    The arguments are those of `select_ops`, with `(?#ts)` and `(?#ops)` exchanged, and `restrict_ts_regex`.
+    See `select_ops`; `(?#ts)` and `(?#ops)` are exchanged, and the option is called `restrict_ts_regex`.
     """
     return _selected("ts", "ops", args, kwargs, filter_ts_from_regex, partial(make_list_of_t, ignore_ops=True))
 

@@ -136,7 +136,7 @@ def make_list_of_op(ops: Any, check_graph: bool = True, allow_graph: bool = True
 
 
 def make_list_of_t(ts: Any, check_graph: bool = True, allow_graph: bool = True, ignore_ops: bool = False) -> list[Tensor]:
-    """Return the tensors of a graph, of an iterable, or a single tensor; the arguments are those of `make_list_of_op`."""
+    """Return the tensors of a graph, of an iterable, or a single tensor. See `make_list_of_op`."""
     return _make_list(ts, Tensor, check_graph, allow_graph, ignore_ops, lambda graph: graph.tensors)
 
 

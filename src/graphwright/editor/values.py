@@ -1,4 +1,4 @@
-"""Conversion of attributes, dtypes and shapes between TensorFlow's types and those of the IR."""
+"""Conversion of attributes, dtypes and shapes between TensorFlow and the IR."""
 
 from collections.abc import Callable
 from typing import Any

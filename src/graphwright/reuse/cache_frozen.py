@@ -349,7 +349,7 @@ class _TrainedLayers:
 
 
 def _is_near(single: np.ndarray[Any, Any], batch: np.ndarray[Any, Any], depth: int) -> bool:
-    """Return whether features of a sample equal those of the first sample of a batch, except for roundoff."""
+    """Return whether features of a sample equal the features of the first sample of a batch, except for roundoff."""
     if not np.issubdtype(single.dtype, np.floating):
         return np.array_equal(single, batch[0])
     ours, all_features = single.astype(np.float64), batch.astype(np.float64)

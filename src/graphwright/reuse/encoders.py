@@ -185,7 +185,7 @@ def _check_independence(graph: Graph, purity: Purity, argument_count: int, where
 
 
 def _mixing_node(graph: Graph, nodes: Mapping[Node, InParts], phases: Mapping[Node, int], inputs: Sequence[Any]) -> Node | None:
-    """Return the first node that mixes samples, or None if it cannot be told."""
+    """Return the first node that mixes samples, or None if it is unknown."""
     fed = {value.producer for value in inputs}
     needed = backward_reachable(value.producer for value in graph.outputs) - fed
     split = {value for node in nodes for value in node.outputs} | {*inputs}

@@ -62,7 +62,7 @@ class GradientCache:
         loss: takes the representations of each encoder (or their mapping) and the other arguments of a call; returns a scalar. It may be
             a Keras layer, and have variables such as a temperature.
         chunk_size: samples encoded at once; the last chunk may be smaller. One number, or one per encoder.
-        variables: what gradients are taken with respect to; by default all trainable variables that encoders and loss read.
+        variables: the variables to differentiate with respect to; by default all trainable variables that encoders and loss read.
         jit_compile: compile eager calls with XLA.
         assume_independent: skip the proof that the representation of a sample depends on that sample only.
 
@@ -132,7 +132,7 @@ class GradientCache:
 
     @left_alone
     def forward(self, inputs: Any, *others: Any, training: bool = False) -> GradientCacheResult:
-        """Return loss and representations without gradients, for evaluation. The arguments are those of a call."""
+        """Return loss and representations without gradients, for evaluation."""
         return _called(self._trace_forward, self._compiled_forward, inputs, others, training)
 
     def model(self, **keywords: Any) -> GradientCacheModel:

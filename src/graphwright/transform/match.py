@@ -7,7 +7,7 @@ captured
 root
     The node of a pattern that is searched first; it makes one of the outputs. The others are found from it along edges, in both directions.
 loosely
-    Ignoring dtypes. A pattern traced for one dtype tells where it is worth tracing it for another one.
+    Ignoring dtypes. A pattern traced for one dtype shows where tracing it for another dtype is worthwhile.
 
 Constants of a pattern match by value, inputs of commutative operations in either order. Two nodes of a pattern may match one node of the
 graph, unless both make results. If a pattern fits in several ways at one place, the first one that the caller accepts is taken.
@@ -109,7 +109,7 @@ class Match(Mapping[str, Captured]):
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """A partial match: nodes and values of the graph by those of the pattern."""
+    """A partial match: by node and value of the pattern, the node and value of the graph."""
 
     nodes: dict[Node, Node]
     values: dict[Value, Value]
