@@ -27,12 +27,7 @@ from graphwright.transform.inline_calls import inline_calls
 
 @dataclass(frozen=True, slots=True)
 class PureFunction:
-    """The graph of a function of tensors.
-
-    Attributes:
-        graph: its inputs are the given tensors, then the values of the variables.
-        handles: the variables whose values are the last inputs.
-    """
+    """The graph of a function of tensors: its inputs are the given tensors, then the values of the variables with these handles."""
 
     graph: Graph
     handles: tuple[Any, ...]
@@ -43,11 +38,9 @@ def pure_function(function: Any, given: Sequence[str], *, where: str) -> PureFun
 
     Args:
         given: names of the tensors in its graph that are arguments or captured tensors.
-        where: the name of the function in errors.
 
     Raises:
-        UnsupportedError: calls differ or have effects: it draws random numbers, writes to a variable, reads a table or a data set, or
-            calls Python; or XLA compiles a function inside.
+        UnsupportedError: calls differ or have effects, or XLA compiles a function inside.
     """
     graph, binding = from_concrete_function(function, planned=False)
     compiled = compiled_calls(graph)
@@ -132,11 +125,7 @@ def effect_of(node: Node) -> str:
 
 
 def variant_content(graph: Graph, value: Value) -> tuple[str, DType] | None:
-    """Return the content of a variant that control flow passes from the forward to the backward pass.
-
-    Returns:
-        "list" or "optional", and the dtype of the elements or of the one value; None if unknown.
-    """
+    """Return the kind ("list" or "optional") and dtype of the content of a variant residual, or None if unknown."""
     node = value.producer
     dtype = node.attrs.get("element_dtype")
     if isinstance(dtype, DType):
