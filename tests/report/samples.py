@@ -17,21 +17,11 @@ from graphwright.analyze.time_model import ASSUMED_ROOFS
 from graphwright.analyze.update_checks import Finding
 from graphwright.ir.graph import DTYPES, Graph, Node
 from graphwright.report.advice import Advice, Suggestion
-from graphwright.report.results import (
-    ROLES,
-    BufferDecision,
-    BufferLifetime,
-    CurvePoint,
-    Inspection,
-    LayerCost,
-    LiveBuffer,
-    MemoryPlan,
-    NodeCost,
-    OpTypeCost,
-    ParameterCount,
-    Role,
-    Timeline,
-)
+from graphwright.report.cost_rows import LayerCost, NodeCost, OpTypeCost
+from graphwright.report.inspection import Inspection
+from graphwright.report.memory_plan import BufferDecision, CurvePoint, MemoryPlan
+from graphwright.report.parameter_table import ParameterCount
+from graphwright.report.timeline import ROLES, BufferLifetime, LiveBuffer, Role, Timeline
 
 FLOAT_BYTES = 4
 ADAM_OPS = ("Mul", "Sub", "Mul_1", "AddV2", "Square", "Mul_2", "AddV2_1", "Sqrt", "AddV2_2", "RealDiv", "AssignSubVariableOp")

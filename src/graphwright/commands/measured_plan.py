@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import graphwright as gw
-from graphwright.report.results import MemoryPlan
+from graphwright.report.memory_plan import MemoryPlan
 
 Stage = Callable[[str, Callable[[Any], Any]], Any]
 

@@ -30,9 +30,8 @@ from graphwright.memory.verbs import BIT_FOR_BIT, Allow, read_allow, refuse_for_
 from graphwright.memory.xla.planning import plan_xla_step
 from graphwright.memory.xla.verification import verify_compiled
 from graphwright.plan.budget import Budget
-from graphwright.report.plan_file import load_plan
+from graphwright.report.memory_plan import CopyEngine, MemoryPlan, load_plan
 from graphwright.report.progress import Progress, shown
-from graphwright.report.results import CopyEngine, MemoryPlan
 from graphwright.report.units import format_bytes
 from graphwright.run.call_options import grappler_disabled
 from graphwright.run.free_memory import free_bytes

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from graphwright.analyze.update_checks import Finding
 from graphwright.plain import fields_json
-from graphwright.report.draw import Printed
-from graphwright.report.units import format_bytes
+from graphwright.report.sheet import Block, Column, Drawing, Facts, Paragraph, Printed, Sheet, Tab, Table, labelled, pairs
+from graphwright.report.units import feeds_text, format_bytes, printable
 
 SuggestionKind = Literal["plan", "plan, all verbs", "batch", "bfloat16", "optimizer"]
 
@@ -108,6 +108,16 @@ class Advice(Printed):
         """Plain numbers and text, as docs/json.md lists them."""
         return {**fields_json(self), "verdict": self.verdict, "fits": self.fits}
 
+    def _sheet(self) -> Sheet:
+        blocks: list[Block] = [
+            *([Paragraph(feeds_text(self.feeds), title="Inputs")] if self.feeds else []),
+            *suggestion_blocks(self),
+            *([Paragraph("; ".join(map(str, self.lint)), title="Likely mistakes")] if self.lint else []),
+            Facts(pairs(self.left_out.items()), title="Left out"),
+        ]
+        verdict = f"{printable(self.name)}: {self.verdict}"
+        return Sheet(verdict, _first_screen(self), [Tab("overview", "Overview", blocks)], list(self.how.items()))
+
     def for_command(self, target: str) -> Advice:
         """The same, with the target of the command line in place of the word TARGET."""
         return replace(self, suggestions=tuple(replace(s, command=s.command.replace("TARGET", target)) for s in self.suggestions))
@@ -140,6 +150,11 @@ def fits_text(peak_bytes: int, memory_bytes: int) -> str:
     return "fits" if spare > _NARROW * memory_bytes else f"fits with {format_bytes(spare)} to spare"
 
 
+def price_words(suggestion: Suggestion) -> str:
+    """Say the time of a suggestion for one example."""
+    return "time not predicted" if math.isnan(suggestion.time) else f"{price_text(suggestion.time)} for each example"
+
+
 def price_text(time: float) -> str:
     """What a share of the time means for one example.
 
@@ -150,3 +165,57 @@ def price_text(time: float) -> str:
     if abs(change) < 0.005:
         return "the same time"
     return f"{100 * abs(change):.0f} % {'more' if change > 0 else 'less'} time"
+
+
+_RESULTS: Mapping[SuggestionKind, str] = {"plan": "bit for bit", "plan, all verbs": "but rounding"}
+_ROWS = 6
+_COLUMNS: Sequence[Column[tuple[str, str, Suggestion]]] = (
+    Column("", lambda row: row[0], kind="name"),
+    Column("call", lambda row: row[1], kind="decision"),  # whole, since it is copied
+    Column("same result?", lambda row: _RESULTS.get(row[2].kind, "no"), kind="text"),
+    Column("time", lambda row: row[2].time - 1, lambda change: f"{100 * change:+.0f} %"),
+)
+
+
+def _first_screen(advice: Advice) -> list[Block]:
+    """Put the suggestions that fit into a table, the best first, and the others into a line."""
+    blocks: list[Block] = []
+    if fitting := [s for s in advice.suggestions if s.fits][:_ROWS]:
+        calls = [_after(before, s.call) for before, s in zip(["", *(s.call for s in fitting)], fitting, strict=False)]
+        rows = [(f"{k} {short(s)}", call, s) for k, (call, s) in enumerate(zip(calls, fitting, strict=True), 1)]
+        blocks.append(Table(rows, _COLUMNS, fixed=True, part="first"))
+    blocks.append(labelled("Not enough alone", [f"{short(s)} {format_bytes(s.peak_bytes)}" for s in advice.suggestions if not s.fits]))
+    if not fitting:
+        blocks += [Paragraph(f"- {KINDS.get(what, what)}: {why}", part="first") for what, why in list(advice.left_out.items())[:_ROWS]]
+    if advice.lint:
+        first, *rest = advice.lint
+        blocks.append(Paragraph(f"Likely a mistake: {first}{f' ({len(rest)} more)' * bool(rest)}", part="first"))
+    return blocks
+
+
+def _after(first: str, call: str) -> str:
+    """A call without the words that it shares with the call above it.
+
+    >>> _after('gw.optimize_memory(step, "1GiB")', 'gw.optimize_memory(step, "1GiB", allow="all")')
+    '..., allow="all")'
+    """
+    return f"...{call.removeprefix(first[:-1])}" if first and call.startswith(first[:-1]) else call
+
+
+def suggestion_blocks(advice: Advice) -> list[Block]:
+    """Each suggestion with its peak, time and results, its call, which is copied as it is, and its command."""
+    if not advice.suggestions:
+        return [Paragraph("nothing that was tried needs less", title="What can be done")]
+    return [
+        Paragraph(
+            f"{format_bytes(s.peak_bytes)}; {s.fits_words(advice.memory_bytes)}; {price_words(s)}; {s.results}",
+            (s.call, s.command),
+            title=f"{number}. {s.what}",
+        )
+        for number, s in enumerate(advice.suggestions, 1)
+    ]
+
+
+def advice_tab(advice: Advice) -> Tab:
+    """The suggestions as a tab of a page, each with its peak beside the memory."""
+    return Tab("advice", "What to do", [Drawing("advice", {"advice": advice, "price": price_words})])

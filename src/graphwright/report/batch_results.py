@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from graphwright.ir.dtypes import Shape
 from graphwright.plain import fields_json
-from graphwright.report.draw import Printed
+from graphwright.report.sheet import Column, Paragraph, Printed, Sheet, Table
+from graphwright.report.units import feeds_text, format_bytes, format_bytes_apart, printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +72,44 @@ class MaxBatch(Printed):
     def to_json(self) -> dict[str, object]:
         """Plain numbers, as docs/json.md lists them; null for what there is not."""
         return {**fields_json(self), "is_confirmed": self.is_confirmed, "is_corrected": self.is_corrected}
+
+    def _sheet(self) -> Sheet:
+        rows = [] if self.batch is None else [_row(self, batch) for batch in self.predicted]
+        table = [Table(rows, _COLUMNS)] if rows else []
+        return Sheet(_verdict(self), [Paragraph(f"Inputs: {feeds_text(self.feeds)}"), *table], (), list(self.how.items()))
+
+
+_Row = tuple[int, str, str, str, bool]
+_COLUMNS: Sequence[Column[_Row]] = (
+    Column("batch", lambda row: row[0], kind="name"),
+    Column("predicted peak", lambda row: row[1]),
+    Column("measured peak", lambda row: row[2]),
+    Column("budget", lambda row: row[3]),
+    Column("fits", lambda row: "yes" if row[4] else "no"),
+)
+
+
+def _verdict(answer: MaxBatch) -> str:
+    """Say the batch, and whether it was measured."""
+    name, budget = printable(answer.name), format_bytes(answer.budget_bytes)
+    if answer.batch is None:
+        return f"{name}: every batch size fits {budget}; the predicted peak does not grow with it."
+    text = f"{name}: " + (f"a batch of {answer.batch:,} is the largest that fits {budget}" if answer.batch else f"no batch fits {budget}")
+    if not answer.measured:
+        return f"{text} (predicted, not measured)."
+    if not answer.is_confirmed:
+        return f"{text}; measuring did not settle it."
+    if answer.is_corrected:
+        return f"{text}, as measured; predicted were {answer.predicted_batch:,}."
+    return f"{text}, as predicted and as measured."
+
+
+def _row(answer: MaxBatch, batch: int) -> _Row:
+    """Batch size, predicted peak, measured peak, budget, and whether it fits; with the digits that tell peak and budget apart."""
+    predicted = answer.predicted[batch]
+    measured = next((m for m in answer.measured if m.batch == batch), None)
+    decisive = measured.peak_bytes if measured is not None and measured.peak_bytes is not None else predicted
+    peak, budget = format_bytes_apart(decisive, answer.budget_bytes)
+    if measured is None:
+        return batch, peak, "", budget, predicted <= answer.budget_bytes
+    return batch, format_bytes(predicted), "killed" if measured.peak_bytes is None else peak, budget, measured.fits

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
 from graphwright.plain import fields_json, number
-from graphwright.report.draw import OnPage, Printed, drawn
-from graphwright.report.results import Timeline
-from graphwright.report.units import format_bytes, format_bytes_apart, format_count, format_flops
+from graphwright.report.page import OnPage
+from graphwright.report.sheet import Block, Cell, Column, Drawing, Fact, Facts, Paragraph, Printed, Sheet, Tab, Table, signed
+from graphwright.report.timeline import RESIDUALS_ARE, ROLES, MemoryCharts, Role, Timeline, live_groups
+from graphwright.report.units import feeds_text, format_bytes, format_bytes_apart, format_count, format_flops, format_percent
 
 Unit = Literal["bytes", "FLOPs", "count"]
 Change = Literal["same", "changed", "added", "removed"]
@@ -134,6 +136,18 @@ class StepCosts(Printed):
         """Plain numbers and text, as docs/json.md lists them."""
         return fields_json(self, "timeline")
 
+    def _sheet(self) -> Sheet:
+        return Sheet(_title(self), (), [Tab("overview", "Overview", [_cost_facts(self)])])
+
+
+def _title(costs: StepCosts) -> str:
+    return costs.name + (f", with {feeds_text(costs.feeds)}" if costs.feeds else "")
+
+
+def _cost_facts(costs: StepCosts) -> Facts:
+    facts = [Fact(figure.label, figure.format(costs.figures[name]), figure.how) for name, figure in FIGURES.items()]
+    return Facts(facts, part="always")
+
 
 @dataclass(frozen=True, slots=True)
 class LayerPair:
@@ -225,6 +239,45 @@ class Comparison(OnPage, Printed):
             ],
         }
 
+    def _sheet(self) -> Sheet:
+        steps = [("A", self.a), ("B", self.b)]
+        timelines = {letter: step.timeline for letter, step in steps if step.timeline is not None}
+        first: list[Block] = [Paragraph(f"{letter}: {_title(step)}") for letter, step in steps]
+        differing = [name for name in _FIRST if self.difference(name)]
+        first.append(Table(differing, _figure_columns(self), empty="All figures are the same.", part="first"))
+        overview: list[Block] = [
+            Drawing("steps", {"steps": steps}, title="Steps"),
+            Table(list(FIGURES), _figure_columns(self), "table-figures", "A difference is B minus A", title="Figures"),
+        ]
+        for letter, step in steps:
+            if step.unknown_flop_ops:
+                overview.append(Paragraph(", ".join(step.unknown_flop_ops), title=f"Without FLOPs in {letter}"))
+        tabs = [Tab("overview", "Overview", [*overview, *self._memory_blocks(timelines)])]
+        if timelines:
+            tabs.append(Tab("memory", "At the peak", [_live_table(self.layers, timelines)]))
+        tabs.append(Tab("layers", "Layers", [Drawing("steps", {"steps": steps}), _layer_table(self.layers)]))
+        name = " → ".join(dict.fromkeys(step.name for _, step in steps))
+        tone = "good" if self.difference("peak_bytes") < 0 else "neutral"
+        return Sheet(_verdict(self), first, tabs, list({**self.a.how, **self.b.how}.items()), name, "comparison", tone)
+
+    def _memory_blocks(self, timelines: Mapping[str, Timeline]) -> list[Block]:
+        """The peaks by role and memory over both steps, at one scale; files of costs hold neither."""
+        note = "A file of costs holds no memory over the step: to see both peaks by role and layer, compare the models themselves."
+        missing: list[Block] = [Paragraph(note, on="page")] if len(timelines) < 2 else []
+        if not timelines:
+            return missing
+        sizes = {letter: timeline.at_peak() for letter, timeline in timelines.items()}
+        held = [_Held("", role, {letter: roles[role] for letter, roles in sizes.items() if role in roles}) for role in ROLES]
+        held = [row for row in held if row.sizes]
+        peaks = [(letter, timeline.peak_bytes, sizes[letter]) for letter, timeline in timelines.items()]
+        names = {pair.a.layer: pair.name for pair in self.layers if pair.a is not None}
+        bars = Drawing("stacked_bars", {"peaks": peaks}, data=lambda: {"rows": {"timeline-a": names}}, title="Peak memory by role")
+        charts = [(f"timeline-{letter.lower()}", f"{letter}: {step.name}", timelines[letter])
+                  for letter, step in (("A", self.a), ("B", self.b)) if letter in timelines]  # fmt: skip
+        top_bytes = max(timeline.peak_bytes for timeline in timelines.values())
+        roles = Table(held, _held_columns(timelines), "table-roles", "What is live at the peak of each step", on="page")
+        return [bars, roles, *missing, MemoryCharts(charts, top_bytes, title="Memory over the step", on="page")]
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -250,6 +303,21 @@ class Finding:
     def to_json(self) -> dict[str, object]:
         """All fields by name, and whether it passed."""
         return {**fields_json(self), "passed": self.passed}
+
+    @property
+    def apart(self) -> tuple[str, str]:
+        """The amount and the limit, with as many digits as it takes to tell them apart."""
+        return FIGURES[self.figure].apart(self.amount, self.limit)
+
+    @property
+    def sentence(self) -> str:
+        """What is held against what."""
+        amount, limit = self.apart
+        label = FIGURES[self.figure].label
+        if self.baseline is None:
+            return f"{label} {amount}, at most {limit} allowed"
+        change = _change_of(self.amount / self.baseline) if self.baseline else "new"
+        return f"{label} {amount}, {change} over the baseline"
 
 
 @dataclass(frozen=True)
@@ -289,4 +357,157 @@ class CheckResult(Printed):
 
         Source: https://docs.github.com/actions/reference/workflow-commands-for-github-actions
         """
-        return drawn(self, "annotations")
+        failed = [("error", f"{finding.sentence} ({self.costs.name})") for finding in self.findings if not finding.passed]
+        warned = [("warning", f"{warning} ({self.costs.name})") for warning in self.warnings]
+        escapes = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
+        return tuple(f"::{kind} title=graphwright check::{text.translate(escapes)}" for kind, text in [*failed, *warned])
+
+    def _sheet(self) -> Sheet:
+        first: list[Block] = [Paragraph(_title(self.costs))]
+        blocks: list[Block] = []
+        if self.findings:
+            first.append(Table(self.findings, _FINDINGS, limit=None))
+        else:
+            blocks.append(_cost_facts(self.costs))
+        if self.comparison is not None:
+            blocks.append(_layer_table(self.comparison.layers))
+        blocks += [Paragraph(warning, title="Warning", part="always") for warning in self.warnings]
+        if self.written is not None:
+            first.append(Paragraph(f"baseline written to {self.written}"))
+        return Sheet(_check_verdict(self), first, [Tab("overview", "Overview", blocks)])
+
+
+_FIRST = ("peak_bytes", "resident_bytes", "parameters", "total_flops", "bytes_moved")
+_FINDINGS: Sequence[Column[Finding]] = (
+    Column("", lambda f: FIGURES[f.figure].label, kind="name"),
+    Column(" ", lambda f: "ok" if f.passed else "FAIL"),
+    Column("is", lambda f: f.apart[0]),
+    Column("at most", lambda f: f.apart[1]),
+    Column("over by", lambda f: "" if f.passed else FIGURES[f.figure].format(f.amount - f.limit)),
+    Column("was", lambda f: "" if f.baseline is None else FIGURES[f.figure].format(f.baseline)),
+)
+
+
+def _check_verdict(result: CheckResult) -> str:
+    """Say whether the check passed, and which figures decided."""
+    if not result.findings:
+        return "Nothing was checked: no limit and no baseline was given." if result.written is None else "The baseline was written."
+    failed = [finding for finding in result.findings if not finding.passed]
+    if failed:
+        return f"Check failed: {'; '.join(finding.sentence for finding in failed)}."
+    return f"Check passed: {', '.join(dict.fromkeys(FIGURES[finding.figure].label for finding in result.findings))} within the limits."
+
+
+def _verdict(comparison: Comparison) -> str:
+    """Say what B needs more or less, and how many layers differ."""
+    parts = [_more_or_less(comparison, name) for name in ("peak_bytes", "total_flops", "parameters")]
+    counts = [f"{n} {change}" for change in ("added", "removed", "changed") if (n := len(comparison.with_change(change)))]
+    return f"B against A: {', '.join(parts)}. Layers: {', '.join(counts) or 'all the same'}."
+
+
+def _more_or_less(comparison: Comparison, name: str) -> str:
+    label = FIGURES[name].label
+    if not comparison.difference(name):
+        return f"the same {label}"
+    ratio = comparison.ratio(name)
+    return f"{label} {_change_of(ratio) if math.isfinite(ratio) else FIGURES[name].format(comparison.b.figures[name])}"
+
+
+def _change_of(ratio: float) -> str:
+    if not math.isfinite(ratio):
+        return "new"
+    text = format_percent(ratio - 1)
+    return f"+{text}" if ratio > 1 else text
+
+
+def _figure_columns(comparison: Comparison) -> list[Column[str]]:
+    """Both steps' figures by name, told apart, and their difference."""
+    a, b = comparison.a.figures, comparison.b.figures
+
+    def change(name: str) -> Cell:
+        ratio = comparison.ratio(name)
+        return Cell("" if a[name] == b[name] or math.isnan(b[name] - a[name]) else _change_of(ratio), ratio if math.isfinite(ratio) else -1)
+
+    def difference(name: str) -> str:
+        return FIGURES[name].format(b[name] - a[name], signed=True) if a[name] != b[name] else "same"
+
+    return [
+        Column("figure", lambda name: FIGURES[name].label, kind="name"),
+        Column("A", lambda name: Cell(FIGURES[name].apart(a[name], b[name])[0], a[name])),
+        Column("B", lambda name: Cell(FIGURES[name].apart(a[name], b[name])[1], b[name])),
+        Column("B - A", lambda name: Cell(difference(name), b[name] - a[name]), wide=True),
+        Column("change", change),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """The bytes at the peaks of one role, in one layer or in all, by letter of the step."""
+
+    layer: str
+    role: Role
+    sizes: dict[str, int]
+
+
+def _held_columns(letters: Iterable[str]) -> list[Column[_Held]]:
+    columns: list[Column[_Held]] = [Column("role", lambda held: held.role, kind="role")]
+    columns += [Column[_Held](letter, lambda held, letter=letter: held.sizes.get(letter, 0), format_bytes) for letter in letters]
+    if len(columns) > 2:
+        columns.append(Column("B - A", lambda held: held.sizes.get("B", 0) - held.sizes.get("A", 0), signed(format_bytes), wide=True))
+    return columns
+
+
+def _live_table(pairs: Sequence[LayerPair], timelines: Mapping[str, Timeline]) -> Table[_Held]:
+    """The live buffers of both peaks by layer and role; layers of A under their names in B."""
+    names = {pair.a.layer: pair.name for pair in pairs if pair.a is not None}
+    groups: dict[tuple[str, Role], _Held] = {}
+    for letter, timeline in timelines.items():
+        for group in live_groups(timeline.live_at_peak):
+            layer = names.get(group.layer, group.layer) if letter == "A" else group.layer
+            if group.role:
+                sizes = groups.setdefault((layer, group.role), _Held(layer, group.role, {})).sizes
+                sizes[letter] = sizes.get(letter, 0) + group.nbytes
+    rows = sorted(groups.values(), key=lambda held: (-max(held.sizes.values()), held.layer, held.role))
+    columns = [Column[_Held]("layer", lambda held: held.layer, kind="layer"), *_held_columns(timelines)]
+    caption = f"{format_count(len(rows))} groups of buffers that are live at the peak of a step"
+    return Table(
+        rows, columns, "table-live-groups", caption, lambda held: held.layer, limit=8, empty="Not itemized.",
+        title="Live at the peak, by layer and role", hint=RESIDUALS_ARE,
+    )  # fmt: skip
+
+
+def _layer_table(layers: Sequence[LayerPair]) -> Table[LayerPair]:
+    """The differences of layers, the largest first; a terminal shows no layers that are the same."""
+    order = {"changed": 0, "added": 0, "removed": 0, "same": 1}
+    columns: list[Column[LayerPair]] = [
+        Column("layer", lambda pair: pair.name, kind="layer"),
+        Column("change", lambda pair: pair.change, kind="decision"),
+    ]
+    for name, figure in reversed(list(LAYER_FIGURES.items())):  # memory first
+        difference = signed(figure.format)
+        own = Column[LayerPair](f"{figure.label}, B - A", lambda pair, name=name: pair.difference(name), difference, note=figure.how)
+        columns.append(replace(own, optional=name == "nodes", wide=name in ("nodes", "parameters")))
+    for name, figure in reversed(list(LAYER_FIGURES.items())):
+        for letter in "AB":
+            layer = attrgetter(letter.lower())
+            of = _figure_of(layer, name)
+            columns.append(Column(f"{figure.label} {letter}", of, figure.format, optional=True, wide=letter == "B", bar=True))
+    rows = sorted(layers, key=lambda pair: (order[pair.change], [-abs(pair.difference(name)) for name in _WEIGHTS]))
+    differing = sum(pair.change != "same" for pair in layers)
+    words = (
+        f"{format_count(differing)} of {format_count(len(layers))} layers differ"
+        if differing
+        else f"all {len(layers)} layers cost the same"
+    )
+    return Table(
+        rows, columns, "table-layers", words, lambda pair: pair.name, limit=min(20, differing), more="more, which differ less",
+        title=words, empty="No layers are known.", part="layers",
+        hint="Choose a layer to see its tensors in both steps. In the table the arrow keys go from row to row.",
+    )  # fmt: skip
+
+
+_WEIGHTS = ("residual_bytes", "peak_share_bytes", "total_flops", "parameters")
+
+
+def _figure_of(layer: Callable[[LayerPair], LayerFigures | None], name: str) -> Callable[[LayerPair], float]:
+    return lambda pair: getattr(layer(pair), name, math.nan)

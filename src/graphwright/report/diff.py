@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from typing import Any
-
-from rich.text import Text
 
 from graphwright.errors import printable
 from graphwright.ir.dtypes import format_shape
@@ -21,7 +19,7 @@ from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.walk import order_of
 from graphwright.plain import Result
 from graphwright.report.attribute_text import attribute_text
-from graphwright.report.terminal_layout import Page, rendered
+from graphwright.report.terminal_layout import PLAIN_WIDTH, wrapped
 from graphwright.report.units import format_count, shorten_middle
 
 _IGNORED_ATTRIBUTES = frozenset({"_output_shapes", "_class"})
@@ -90,7 +88,36 @@ class GraphDiff(Result):
         return bool(self.added or self.removed or self.renamed or self.changed or self.rewired or self.interface)
 
     def __str__(self) -> str:
-        return rendered(print_diff, self)
+        return self.text()
+
+    def text(self, rows: int = 40) -> str:
+        """Return the differences as text of 80 columns, those of the main graph first.
+
+        Args:
+            rows: lines of each section; the text counts the others.
+        """
+        sections: Mapping[str, Sequence[_Difference]] = {
+            "Inputs, outputs, signatures": self.interface,
+            "Added": self.added,
+            "Removed": self.removed,
+            "Renamed": self.renamed,
+            "Changed": self.changed,
+            "Rewired": self.rewired,
+        }
+        nodes = {title: {(d.function, d.name if isinstance(d, Change) else d) for d in found} for title, found in sections.items()}
+        counts = [f"{format_count(len(names))} {title.lower()}" for title, names in list(nodes.items())[1:] if names]
+        counts += [f"{format_count(len(self.interface))} at inputs, outputs and signatures"] if self.interface else []
+        sizes = f"{format_count(self.node_count_before)} nodes before, {format_count(self.node_count_after)} after"
+        lines = wrapped(f"{sizes}: {', '.join(counts) or 'no difference'}", PLAIN_WIDTH)
+        for title, differences in sections.items():
+            lines += ["", title] if differences else []
+            for function, group in groupby(differences[:rows], key=lambda difference: difference.function):
+                lines += [_fitted(f"  in function {function}", PLAIN_WIDTH)] if function else []
+                indent = "    " if function else "  "
+                lines += [indent + line for difference in group for line in _lines(difference, PLAIN_WIDTH - len(indent))]
+            if len(differences) > rows:
+                lines.append(f"  and {format_count(len(differences) - rows)} more")
+        return "\n".join(lines)
 
 
 def diff(before: Any, after: Any) -> GraphDiff:
@@ -282,41 +309,6 @@ def _signatures(before: Graph, after: Graph, names: Mapping[str, str]) -> list[C
                 texts = ["none" if v is None else _described(v, {}) for v in (first, second)]
                 changes.append(Change(name, f"{kind} {key}", *texts))
     return changes
-
-
-def print_diff(result: GraphDiff, page: Page, *, rows: int = 40) -> None:
-    """Put a difference on a page; at most `rows` lines a section, those of the main graph first."""
-    width = page.width
-    sections: tuple[tuple[str, str, Sequence[_Difference]], ...] = (
-        ("Added", "green", result.added),
-        ("Removed", "red", result.removed),
-        ("Renamed", "cyan", result.renamed),
-        ("Changed", "yellow", result.changed),
-        ("Rewired", "blue", result.rewired),
-    )
-    interface = ("Inputs, outputs, signatures", "magenta", result.interface)
-    counts = [
-        (len({(d.function, d.name if isinstance(d, Change) else d) for d in differences}), title.lower())
-        for title, _, differences in sections
-    ]
-    counts.append((len(result.interface), "at inputs, outputs and signatures"))
-    words = ", ".join(f"{format_count(count)} {word}" for count, word in counts if count) or "no difference"
-    sizes = f"{format_count(result.node_count_before)} nodes before, {format_count(result.node_count_after)} after"
-    page.line(Text(f"{sizes}: {words}", style="bold"))
-    for title, style, differences in (interface, *sections):
-        if not differences:
-            continue
-        page.line(Text(f"\n{title}", style=f"bold {style}"))
-        function = ""
-        for difference in differences[:rows]:
-            if difference.function != function:
-                function = difference.function
-                page.line(Text(_fitted(f"  in function {function}", width), style="dim"))
-            indent = "    " if function else "  "
-            for line in _lines(difference, width - len(indent)):
-                page.line(Text(indent + line))
-        if len(differences) > rows:
-            page.line(Text(f"  and {format_count(len(differences) - rows)} more", style="dim"))
 
 
 def _lines(difference: _Difference, width: int) -> list[str]:

@@ -8,17 +8,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
-
 from graphwright.analyze.layers import in_gradient_scope
 from graphwright.errors import ArgumentError
-from graphwright.files import file_for_user
 from graphwright.ir.given import as_graph
 from graphwright.ir.graph import Graph
 from graphwright.report.graph_data import graph_view, served_view
-from graphwright.report.page import environment, packed, source
+from graphwright.report.page import render, source, write_page
 from graphwright.report.served_picture import served_picture
 from graphwright.report.units import counted, format_count, printable
+
+_STYLES = ("theme.css", "drawing_page.css", "drawing.css")
 
 
 def draw(
@@ -54,10 +53,7 @@ def draw(
     graph = as_graph(graph)
     target = default_path(graph) if path is None else Path(path)
     _check_suffix(target)
-    text = page(graph, scope=scope, open_scopes=open_scopes)
-    with file_for_user(target) as stream:
-        stream.write(text)
-    return target
+    return write_page(target, page(graph, scope=scope, open_scopes=open_scopes))
 
 
 def default_path(graph: Graph) -> Path:
@@ -105,16 +101,6 @@ def page(graph: Graph, *, scope: str = "", open_scopes: tuple[str, ...] = ()) ->
         later = any(in_gradient_scope(node.name) for node in graph.nodes)
         left_out = ", without gradients and updates" if later else ""
         summary = f"{format_count(len(picture.inputs))} operations from inputs to outputs{left_out}; in the whole file {summary}"
-    return (
-        environment()
-        .get_template("drawing.html")
-        .render(
-            title=printable(graph.name or "graph"),
-            summary=summary,
-            views=[view["title"] for view in views],
-            data=data,
-            packed=packed(data),
-            style=Markup("\n".join(source(name) for name in ("theme.css", "drawing_page.css", "drawing.css"))),
-            script=Markup(source("drawing.js") + "\ngraphwright.drawing(reportData).show(0);"),
-        )
-    )
+    script = source("drawing.js") + "\ngraphwright.drawing(reportData).show(0);"
+    titles, name = [view["title"] for view in views], printable(graph.name or "graph")
+    return render("drawing.html", data, _STYLES, script, title=name, summary=summary, views=titles)

@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from graphwright.analyze.formula import Formula
 from graphwright.plain import fields_json, number
-from graphwright.report.draw import Printed
+from graphwright.report.sheet import (
+    NO_LAYER,
+    Block,
+    Column,
+    Fact,
+    Facts,
+    Flow,
+    Paragraph,
+    Printed,
+    Sheet,
+    Tab,
+    Table,
+    format_ratio,
+    pairs,
+    ranking,
+)
+from graphwright.report.units import NOT_KNOWN, feeds_text, format_bytes, format_count, format_flops, format_percent, printable
 
 _BY_DIRECTION = {"forward": "forward_flops", "backward": "backward_flops", "optimizer": "optimizer_flops", "undivided": "undivided_flops"}
 
@@ -133,3 +149,77 @@ class FlopCount(_Work, Printed):
             "flops_per_byte": number(self.arithmetic_intensity),
             "formulas": {name: str(formula) for name, formula in self.formulas.items()},
         }
+
+    def _sheet(self) -> Sheet:
+        inputs = [Paragraph(f"Inputs: {feeds_text(self.feeds)}")] if self.feeds else []
+        most = [*_most("op type", self.per_op_type), *_most("layer", self.per_layer)]
+        not_counted = ranking("Not counted", [(name, ops.count) for name, ops in self.unknown.items()], lambda n: f"({format_count(n)})")
+        branches = [(name, f"{' or '.join(map(format_flops, costs))}; the largest is counted") for name, costs in self.branches.items()]
+        blocks: list[Block] = [
+            Facts(_facts(self), part="always"),
+            *([Table(list(self.unknown.items()), _UNKNOWN, title="Not counted")] if self.unknown else []),
+            _rows_table("op type", self.per_op_type),
+            _rows_table("layer", self.per_layer),
+            Facts(pairs(self.loops.items()), title="Loops"),
+            Facts(pairs(branches), title="Branches"),
+        ]
+        return Sheet(_verdict(self), [*inputs, *most, not_counted], [Tab("overview", "Overview", blocks)], list(self.how.items()))
+
+
+_LARGE = 1000  # the batch size at which open FLOPs are compared
+_UNKNOWN: Sequence[Column[tuple[str, UnknownOps]]] = (
+    Column("op type", lambda row: row[0], kind="name"),
+    Column("ops", lambda row: row[1].count),
+    Column("of the ops", lambda row: row[1].node_share, format_percent),
+    Column("of the bytes", lambda row: row[1].bytes_share if math.isfinite(row[1].bytes_share) else NOT_KNOWN, format_percent),
+    Column("reason", lambda row: row[1].reason, kind="text"),
+)
+
+
+def _verdict(count: FlopCount) -> str:
+    """Say how much work it is, and how many operations could not be counted."""
+    text = format_flops(count.total)
+    if count.formula is not None:
+        first = f" ({count.formula(1):,} for a batch of 1)" if count.formula.at_one is not None else ""
+        text = f"{replace(count.formula, at_one=None)} FLOP{first}"
+    missing = sum(ops.count for ops in count.unknown.values())
+    rest = f"; {format_count(missing)} of {format_count(count.node_count)} ops could not be counted" if missing else ""
+    return f"{printable(count.name)}: {text} per step{rest}."
+
+
+def _facts(count: FlopCount) -> list[Fact]:
+    """The FLOPs of each direction, and the bytes that all operations read and write."""
+    notes = {"forward": "a multiply-add counts as two", "backward": "gradients", "optimizer": "updates of the variables"}
+    rows: list[Fact] = []
+    for name, note in notes.items():
+        formula, amount = count.formulas.get(name), getattr(count, name)
+        figure = format_flops(amount) if math.isfinite(amount) else str(replace(formula, at_one=None)) if formula else NOT_KNOWN
+        rows += [Fact(name, figure, note)] if (any(formula.coefficients) if formula else amount) else []
+    moved = count.formulas["bytes_moved"].in_bytes() if "bytes_moved" in count.formulas else ""
+    if math.isfinite(count.bytes_moved):
+        moved = format_bytes(count.bytes_moved)
+    intensity = "" if math.isnan(count.arithmetic_intensity) else f", {count.arithmetic_intensity:.3g} FLOP per byte"
+    return [*rows, Fact("bytes moved", moved, f"read and written{intensity}")] if moved else rows
+
+
+def _most(heading: str, rows: Mapping[str, FlopRow]) -> Iterable[Flow]:
+    """Name the rows with the most FLOPs; nothing if most FLOPs have no name."""
+    amounts = [(row.name or NO_LAYER, row.total if row.formula is None else row.formula(_LARGE)) for row in rows.values()]
+    finite = [(name, amount) for name, amount in amounts if math.isfinite(amount)]
+    total = sum(amount for _, amount in finite)
+    if 2 * sum(amount for name, amount in finite if name != NO_LAYER) > total:
+        yield ranking(f"Most by {heading}", finite, lambda amount: format_percent(amount / total))
+
+
+def _rows_table(heading: str, rows: Mapping[str, FlopRow]) -> Table[FlopRow]:
+    """FLOPs of op types or layers; formulas if the batch size is open."""
+    columns: list[Column[FlopRow]] = [
+        Column(heading, lambda r: r.name or NO_LAYER, kind="name"),
+        Column("ops", lambda r: r.ops),
+        Column("FLOPs", lambda r: "" if r.formula is None else str(r.formula)),
+        Column("forward", lambda r: r.forward, format_flops),
+        Column("back, opt.", lambda r: r.backward + r.optimizer, format_flops),
+        Column("bytes", lambda r: r.bytes_moved, format_bytes, note="bytes read and written"),
+        Column("FLOP/B", lambda r: r.arithmetic_intensity, format_ratio, note="arithmetic intensity"),
+    ]
+    return Table(list(rows.values()), columns, title=f"Per {heading}")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from operator import attrgetter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from graphwright.analyze.flops import flop_rule
@@ -19,9 +19,10 @@ from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.values import MAY_BE_FED, is_constant
 from graphwright.ir.traits.variables import VARIABLES
 from graphwright.report.attribute_text import attribute_text
+from graphwright.report.cost_rows import NodeCost
 from graphwright.report.drawing_tree import Part, opened, scope_tree, served_tree
-from graphwright.report.results import Inspection, NodeCost
 from graphwright.report.served_picture import ServedPicture, served_picture
+from graphwright.report.timeline import LiveBuffer
 from graphwright.report.units import format_count, printable, shorten_middle
 
 REPORT_NODES = 15_000
@@ -44,7 +45,7 @@ def graph_view(graph: Graph, title: str, scope: str = "", open_scopes: tuple[str
     return _view(title, root, leaves, opened(root, open_scopes), lambda node: line(node) | _attributes(node))
 
 
-def served_view(graph: Graph, picture: ServedPicture, title: str, inspection: Inspection | None = None) -> dict[str, Any]:
+def served_view(graph: Graph, picture: ServedPicture, title: str, costs: NodeCosts | None = None) -> dict[str, Any]:
     """What a picture shows of a graph: layers, shapes, and the weights of each operation; with costs where it was inspected."""
     root, leaves = served_tree(graph, picture)
     numbers = {node: k for k, node in enumerate(leaves)}
@@ -57,40 +58,55 @@ def served_view(graph: Graph, picture: ServedPicture, title: str, inspection: In
         attributes = line(node) | _attributes(node) | ({"node": node.name} if name != node.name else {})
         nodes.append([name, node.op_type, kind, read, [], types_text(node), attributes, picture.weights[node]])
     view = _numbered(title, nodes, _tree_data(root, {leaf: numbers[node] for node, leaf in leaves.items()}, {root})) | {"served": True}
-    return view if inspection is None else view | _costs(inspection, leaves)
+    return view if costs is None else view | costs.data(leaves)
 
 
-def inspected_views(inspection: Inspection, *, node_limit: int = REPORT_NODES) -> list[dict[str, Any]]:
-    """The graph of an inspection with costs on its nodes, from inputs to outputs and whole; nothing where it is too large."""
-    graph = inspection.graph
-    picture = None if graph is None else served_picture(graph)
+@dataclass(frozen=True)
+class NodeCosts:
+    """The costs of the nodes of a graph.
+
+    Attributes:
+        costs: by name of the node.
+        live_at_peak: the buffers at the peak.
+        measured: whether the times are measured.
+    """
+
+    costs: Mapping[str, NodeCost]
+    live_at_peak: Sequence[LiveBuffer]
+    measured: bool
+
+    def data(self, nodes: Iterable[Node]) -> dict[str, Any]:
+        """Return the costs and the layers of nodes for a page's script."""
+        layers: dict[str, int] = {}
+        rows: list[tuple[float, ...]] = []
+        layer_of: list[int] = []
+        at_peak = Counter[str]()
+        for buffer in self.live_at_peak:
+            at_peak[buffer.name.rpartition(":")[0] or buffer.name] += buffer.nbytes
+        for node in nodes:
+            cost = self.costs.get(node.name, _NO_COST)
+            layer_of.append(layers.setdefault(cost.layer, len(layers)))
+            time_s = cost.measured_time_s if self.measured else cost.estimated_time_s
+            rows.append((cost.flops, cost.bytes_moved, round(time_s, 9) if math.isfinite(time_s) else 0.0, at_peak[node.name]))
+        columns = [[int(f) if f == int(f) else f for f in column] for column in zip(*rows, strict=True)]
+        return {
+            "costs": dict(zip(("flops", "moved", "time", "peak"), columns, strict=False)),
+            "layers": list(layers),
+            "layerOf": layer_of,
+        }
+
+
+def costed_views(graph: Graph, costs: NodeCosts, *, node_limit: int = REPORT_NODES) -> list[dict[str, Any]]:
+    """Return a graph with costs on its nodes, from inputs to outputs and whole; without the views that are too large."""
+    picture = served_picture(graph)
     views: list[dict[str, Any]] = []
-    if graph is not None and picture is not None and len(picture.inputs) <= node_limit:
-        views.append(served_view(graph, picture, "from inputs to outputs", inspection))
-    if graph is not None and 0 < len(graph) <= node_limit:
+    if picture is not None and len(picture.inputs) <= node_limit:
+        views.append(served_view(graph, picture, "from inputs to outputs", costs))
+    if 0 < len(graph) <= node_limit:
         root, leaves = scope_tree(graph)
         view = _view("all nodes", root, leaves, {root}, lambda n: {k: text for k, text in _attributes(n).items() if k in _TELLING})
-        views.append(view | _costs(inspection, leaves))
+        views.append(view | costs.data(leaves))
     return views
-
-
-def _costs(inspection: Inspection, nodes: Iterable[Node]) -> dict[str, Any]:
-    """The costs of nodes, and the layer of each."""
-    layers: dict[str, int] = {}
-    rows: list[tuple[float, ...]] = []
-    number_of_layer: list[int] = []
-    at_peak = Counter[str]()
-    for buffer in inspection.timeline.live_at_peak:
-        at_peak[buffer.name.rpartition(":")[0] or buffer.name] += buffer.nbytes
-    time_of = attrgetter("estimated_time_s" if inspection.profile is None else "measured_time_s")
-    for node in nodes:
-        cost = inspection.nodes.get(node.name, _NO_COST)
-        number_of_layer.append(layers.setdefault(cost.layer, len(layers)))
-        time_s = time_of(cost) if math.isfinite(time_of(cost)) else 0.0
-        rows.append((cost.flops, cost.bytes_moved, round(time_s, 9), at_peak[node.name]))
-    columns = [[int(f) if f == int(f) else f for f in column] for column in zip(*rows, strict=True)]
-    costs = dict(zip(("flops", "moved", "time", "peak"), columns, strict=False))
-    return {"costs": costs, "layers": list(layers), "layerOf": number_of_layer}
 
 
 def checked_tree(graph: Graph, scope: str) -> tuple[Part, dict[Node, Part]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphwright.plain import fields_json
-from graphwright.report.advice import Advice
-from graphwright.report.draw import Printed
+from graphwright.report.advice import Advice, suggestion_blocks
 from graphwright.report.peak_prediction import PeakPrediction
+from graphwright.report.sheet import Block, Facts, Printed, Sheet, Tab, pairs
+from graphwright.report.timeline import live_group_table
 from graphwright.report.units import format_bytes
 
 
@@ -49,3 +50,13 @@ class OutOfMemory(Printed):
     def to_json(self) -> dict[str, object]:
         """Plain numbers and text; null for what is not known."""
         return {**fields_json(self), "verdict": self.verdict}
+
+    def _sheet(self) -> Sheet:
+        blocks: list[Block] = []
+        if self.peak is not None:
+            blocks.append(replace(live_group_table(self.peak.live, self.peak.peak_bytes, "Live at the peak"), part="always"))
+        if self.advice is not None:
+            blocks += [replace(block, part="always") for block in suggestion_blocks(self.advice)]
+        if self.left_out:
+            blocks.append(Facts(pairs([("the step", self.left_out)]), title="Not known", part="always"))
+        return Sheet(self.verdict, (), [Tab("overview", "Overview", blocks)])

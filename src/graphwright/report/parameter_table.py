@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from graphwright.analyze.collections import CollectionSummary
@@ -10,8 +11,20 @@ from graphwright.analyze.lookup_tables import LookupTable
 from graphwright.analyze.parameters import KINDS, Parameter, ParameterKind, ParameterSums, group_by_scope, sum_parameters
 from graphwright.analyze.update_checks import Finding
 from graphwright.plain import fields_json
-from graphwright.report.draw import Printed
-from graphwright.report.results import ParameterCount
+from graphwright.report.sheet import NO_LAYER, Block, Column, Fact, Facts, Paragraph, Printed, Sheet, Tab, Table, nothing_of_zero, pairs
+from graphwright.report.units import NOT_KNOWN, format_bytes, format_count, printable
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterCount:
+    """Counts and bytes of variables by use. Counts are elements, not bytes."""
+
+    trainable: int
+    non_trainable: int
+    optimizer_state: int
+    trainable_bytes: int
+    non_trainable_bytes: int
+    optimizer_state_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +177,28 @@ class ParameterTable(Printed):
             "collections": {key: fields_json(collection, "key") for key, collection in self.collections.items()},
         }
 
+    def _sheet(self) -> Sheet:
+        unknown = f"; the shapes of {len(self.unknown)} are not known" if self.unknown else ""
+        verdict = (
+            f"{printable(self.name)}: {format_count(self.total)} parameters, {format_bytes(self.total_bytes)} with all state{unknown}."
+        )
+        blocks: list[Block] = [
+            Facts(_facts(self.sums), part="always"),
+            *(Paragraph(f"{warning}.", title="Warning", part="always") for warning in self.warnings),
+        ]
+        if self.parameters:
+            more = "more scopes; a smaller depth adds them up"
+            blocks.append(Table(_scopes(self), _sum_columns("scope"), title="By scope", limit=40, more=more, part="always"))
+            blocks.append(Table(list(self.by_dtype.items()), _sum_columns("dtype"), title="By dtype", part="always"))
+        if self.tables:
+            blocks.append(Table(self.tables, _TABLES, title="Lookup tables", part="always"))
+        blocks.append(Facts(pairs((key, _described(c)) for key, c in self.collections.items()), title="Collections", part="always"))
+        if self.step:
+            blocks.append(Paragraph(_step_words(self), title="The step", part="always"))
+        if self.side_effects:
+            blocks.append(Table(self.side_effects, _SIDE_EFFECTS, title="Side effects", part="always"))
+        return Sheet(verdict, (), [Tab("overview", "Overview", blocks)], list(self.how.items()))
+
 
 def short_count(sums: ParameterSums) -> ParameterCount:
     """Sums by kind in the form that an `Inspection` has: constants are no variables, other state is not trainable."""
@@ -190,3 +225,66 @@ def _sums_json(sums: ParameterSums) -> dict[str, object]:
         "count": sums.count,
         "unknown_count": sums.unknown,
     }
+
+
+_NAMES = 4  # of a collection
+_NOTES: Mapping[ParameterKind, str] = {
+    "trainable": "",
+    "non-trainable": ", frozen weights, moving statistics",
+    "optimizer state": ", momentum and what else only the optimizer needs",
+    "other state": ", metrics, counters, states of random numbers",
+    "constant": ", weights that lie in the graph as constants",
+}
+_TABLES: Sequence[Column[LookupTable]] = (
+    Column("table", lambda t: t.name, kind="name"),
+    Column("op type", lambda t: t.op_type, kind="text"),
+    Column("maps", lambda t: f"{t.key_dtype} to {t.value_dtype}", kind="text"),
+    Column("entries", lambda t: NOT_KNOWN if t.entries is None else t.entries),
+)
+_SIDE_EFFECTS: Sequence[Column[SideEffect]] = (
+    Column("on", lambda s: s.variable, kind="name"),
+    Column("effect", lambda s: s.effect, kind="text"),
+    Column("by node", lambda s: s.node, kind="text"),
+)
+
+
+def _facts(sums: ParameterSums) -> list[Fact]:
+    kinds: list[ParameterKind] = [kind for kind in KINDS if sums.elements[kind] or kind in ("trainable", "non-trainable")]
+    return [Fact(kind, format_count(sums.elements[kind]), format_bytes(sums.nbytes[kind]) + _NOTES[kind]) for kind in kinds]
+
+
+def _sum_columns(heading: str) -> list[Column[tuple[str, ParameterSums]]]:
+    count = nothing_of_zero(format_count)
+    return [
+        Column(heading, lambda r: r[0], kind="name"),
+        Column("count", lambda r: r[1].count, count),
+        Column("trainable", lambda r: r[1].elements["trainable"], count),
+        Column("other weights", lambda r: r[1].elements["non-trainable"] + r[1].elements["constant"], count),
+        Column("state", lambda r: r[1].elements["optimizer state"] + r[1].elements["other state"], count),
+        Column("bytes", lambda r: r[1].total_bytes, format_bytes),
+    ]
+
+
+def _scopes(table: ParameterTable) -> list[tuple[str, ParameterSums]]:
+    """Each scope with the sums of all that it holds, indented below the scope around it."""
+    groups: dict[tuple[str, ...], list[Parameter]] = {}
+    for parameter in table.parameters:
+        parts = tuple(parameter.scope.split("/")[: table.depth]) if parameter.scope else (NO_LAYER,)
+        for end in range(1, len(parts) + 1):
+            groups.setdefault(parts[:end], []).append(parameter)
+    rank = {path: k for k, path in enumerate(groups)}
+    paths = sorted(groups, key=lambda path: [rank[path[:end]] for end in range(1, len(path) + 1)])
+    return [("  " * (len(path) - 1) + path[-1], sum_parameters(groups[path])) for path in paths]
+
+
+def _described(collection: CollectionSummary) -> str:
+    items = ", ".join(collection.items[:_NAMES]) + (", ..." if len(collection.items) > _NAMES else "")
+    return f"{collection.meaning}. {format_count(len(collection.items))}: {items}"
+
+
+def _step_words(table: ParameterTable) -> str:
+    text = f"{table.step}: reads {format_count(len(table.reads))} variables, writes {format_count(len(table.writes))}"
+    counts = Counter(effect.effect for effect in table.side_effects)
+    if counts:
+        text += "; by side effect " + ", ".join(f"{format_count(n)} x {effect}" for effect, n in counts.items())
+    return f"{text}."

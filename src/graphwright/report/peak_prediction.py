@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from graphwright.plain import fields_json
-from graphwright.report.draw import Printed
-from graphwright.report.results import LiveBuffer, Role, Timeline
+from graphwright.report.sheet import NO_LAYER, Fact, Facts, Paragraph, Printed, Sheet, Tab, ranking
+from graphwright.report.timeline import LiveBuffer, Role, Timeline, live_group_table, role_flow
+from graphwright.report.units import format_bytes, printable
 
 Order = Literal["traced", "executor", "xla"]
 
@@ -66,3 +67,28 @@ class PeakPrediction(Printed):
             "bytes_by_layer": self.by_layer,
             "live": [fields_json(buffer, nbytes="bytes") for buffer in self.live],
         }
+
+    def _sheet(self) -> Sheet:
+        facts = [Fact("peak", format_bytes(self.peak_bytes), f"reached at {printable(self.peak_op)}")]
+        if self.order == "executor" and self.simulations > 1:
+            facts.append(Fact("lowest", format_bytes(self.low_bytes), f"of {self.simulations} simulations"))
+        facts.append(Fact("resident", format_bytes(self.resident_bytes), "variables, inputs and constants"))
+        largest = ranking("Largest", [(layer or NO_LAYER, nbytes) for layer, nbytes in self.by_layer.items()], format_bytes)
+        first = [role_flow(self.by_role), largest, Paragraph(f"Reached at {printable(self.peak_op)}.", part="first")]
+        blocks = [Facts(facts), live_group_table(self.live, self.peak_bytes, "Live at the peak")]
+        return Sheet(_verdict(self), first, [Tab("overview", "Overview", blocks)], list(self.how.items()))
+
+
+def _verdict(prediction: PeakPrediction) -> str:
+    text = f"{printable(prediction.name)}: {format_bytes(prediction.peak_bytes)} at its peak{of_example_sizes(prediction.how)}"
+    if prediction.order == "traced":
+        return f"{text}, when its operations run in the order in which they were traced."
+    if prediction.order == "xla":
+        return f"{text}, compiled by XLA."
+    threads = "one inter-op thread" if prediction.threads == 1 else f"{prediction.threads} inter-op threads"
+    return f"{text}, as TensorFlow runs it with {threads}."
+
+
+def of_example_sizes(how: Mapping[str, str]) -> str:
+    """Add to a verdict that sizes depend on data and were taken from one call."""
+    return " with the sizes of the example inputs" if "example inputs" in how.get("sizes", "") else ""

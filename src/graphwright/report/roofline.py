@@ -5,12 +5,15 @@ Source: Williams, Waterman and Patterson, "Roofline: an insightful visual perfor
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from graphwright.analyze.step_profile import by_layer, by_op_type
+from graphwright.analyze.step_profile import StepProfile, by_layer, by_op_type
 from graphwright.analyze.time_model import Roofs
-from graphwright.report.results import Inspection
+from graphwright.plain import fields_json
+from graphwright.report.cost_rows import LayerCost, OpTypeCost
+from graphwright.report.sheet import NO_LAYER
 from graphwright.report.units import format_percent
 
 Limit = Literal["arithmetic", "memory"]
@@ -70,21 +73,36 @@ class Roofline:
         return text
 
 
-def make_roofline(inspection: Inspection) -> Roofline | None:
-    """The roofline of an inspection, or None where it has no figures for one."""
-    if inspection.roofs is None:
-        return None
-    roofs = inspection.roofs
-    if inspection.profile is not None:
-        # What ran counts, under the names of what ran: TensorFlow fuses operations, and drops some.
-        measured_layers, measured_op_types = by_layer(inspection.profile).values(), by_op_type(inspection.profile).values()
-        layers = [_point(row.name, row.flops, row.bytes_moved, row.time_s, roofs) for row in measured_layers]
-        op_types = [_point(row.name, row.flops, row.bytes_moved, row.time_s, roofs) for row in measured_op_types]
+def make_roofline(
+    roofs: Roofs, layers: Iterable[LayerCost], op_types: Iterable[OpTypeCost], profile: StepProfile | None
+) -> Roofline | None:
+    """Return the roofline of an inspection; None without figures for it."""
+    if profile is not None:
+        # The operations that ran, under their own names: TensorFlow fuses operations, and drops some.
+        by = [by_layer(profile).values(), by_op_type(profile).values()]
+        points = [[_point(row.name, row.flops, row.bytes_moved, row.time_s, roofs) for row in rows] for rows in by]
     else:
-        layers = [_point(row.layer, row.flops, row.bytes_moved, row.estimated_time_s, roofs) for row in inspection.layers]
-        op_types = [_point(row.op_type, row.flops, row.bytes_moved, row.estimated_time_s, roofs) for row in inspection.op_types]
-    shown = tuple(p for p in layers if p), tuple(p for p in op_types if p)
-    return Roofline(roofs, inspection.profile is not None, *shown) if any(shown) else None
+        points = [
+            [_point(row.layer, row.flops, row.bytes_moved, row.estimated_time_s, roofs) for row in layers],
+            [_point(row.op_type, row.flops, row.bytes_moved, row.estimated_time_s, roofs) for row in op_types],
+        ]
+    of_layers, of_op_types = (tuple(point for point in rows if point) for rows in points)
+    return Roofline(roofs, profile is not None, of_layers, of_op_types) if of_layers or of_op_types else None
+
+
+def roofline_data(roofline: Roofline) -> dict[str, Any]:
+    """Return what a page's script draws from."""
+    return {
+        "measured": roofline.measured,
+        "flopsPerS": roofline.roofs.flops_per_s,
+        "bytesPerS": roofline.roofs.bytes_per_s,
+        "layers": [{**_point_data(p), "name": p.name or NO_LAYER, "layer": p.name} for p in roofline.layers],
+        "opTypes": [_point_data(p) for p in roofline.op_types],
+    }
+
+
+def _point_data(point: RooflinePoint) -> dict[str, Any]:
+    return fields_json(point, flops_per_s="rate", time_s="time", of_roof="ofRoof")
 
 
 def _point(name: str, flops: float, bytes_moved: float, time_s: float, roofs: Roofs) -> RooflinePoint | None:

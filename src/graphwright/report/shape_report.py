@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from graphwright.analyze.dimension_fit import Dimension
 from graphwright.errors import ArgumentError
 from graphwright.plain import fields_json, plain
-from graphwright.report.draw import Printed
+from graphwright.report.sheet import Block, Column, Facts, Printed, Sheet, Tab, Table, pairs
+from graphwright.report.units import counted, format_count, printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,3 +116,50 @@ class ShapeReport(Printed):
             "counts": self.counts,
             "values": [{**fields_json(value, dims="shape"), "kind": value.kind} for value in self.values],
         }
+
+    def _sheet(self) -> Sheet:
+        causes = [(c.node, f"{c.op_type}: {c.reason}; {counted(len(c.values), 'value')}") for c in self.causes[:_ROWS]]
+        if len(self.causes) > _ROWS:
+            causes.append(("", f"and {len(self.causes) - _ROWS} other nodes: see .causes"))
+        free = [(symbol, f"the size of {', '.join(places)}") for symbol, places in self.free.items()]
+        other, outputs = "other expressions: see .expressions", [(value.name, value) for value in self.outputs]
+        blocks: list[Block] = [
+            *([_shapes("argument", list(self.inputs.items()), "Inputs")] if self.inputs else []),
+            Facts(pairs(free), title="Free dimensions", part="always"),
+            *(
+                [Table(found, _EXPRESSIONS, title="What depends on them", more=other, part="always")]
+                if (found := [*self.expressions.items()])
+                else []
+            ),
+            Facts(pairs(causes), title="Not known before the step runs", part="always"),
+            *([_shapes("value", outputs, "Outputs")] if outputs else []),
+        ]
+        return Sheet(_verdict(self), (), [Tab("overview", "Overview", blocks)], list(self.how.items()))
+
+
+_ROWS = 12
+_EXPRESSIONS: Sequence[Column[tuple[str, Sequence[ValueShape]]]] = (
+    Column("first value", lambda row: row[1][0].name, kind="name"),
+    Column("op type", lambda row: row[1][0].op_type, kind="text"),
+    Column("dimension", lambda row: row[0], kind="text"),
+    Column("values", lambda row: len(row[1])),
+)
+
+
+def _verdict(report: ShapeReport) -> str:
+    counts = report.counts
+    parts = [f"{format_count(counts['static'])} of {format_count(len(report.values))} values have a static shape"]
+    if counts["dynamic"]:
+        parts.append(f"{format_count(counts['dynamic'])} depend on {' and '.join(report.free)}")
+    if counts["unknown"]:
+        parts.append(f"{format_count(counts['unknown'])} on data")
+    return f"{printable(report.name)}: {', '.join(parts)}."
+
+
+def _shapes(heading: str, rows: Sequence[tuple[str, ValueShape]], title: str) -> Table[tuple[str, ValueShape]]:
+    columns: list[Column[tuple[str, ValueShape]]] = [
+        Column(heading, lambda row: row[0], kind="name"),
+        Column("dtype", lambda row: row[1].dtype, kind="text"),
+        Column("shape", lambda row: str(row[1]), kind="text"),
+    ]
+    return Table(rows, columns, title=title, part="always")

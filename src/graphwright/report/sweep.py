@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from graphwright.plain import fields_json
-from graphwright.report.draw import OnPage, Printed
-from graphwright.report.tables import Column, Table, tabulated
-from graphwright.report.units import counted, format_bytes, format_bytes_apart
+from graphwright.report.page import OnPage
+from graphwright.report.sheet import Block, Column, Drawing, Facts, Printed, Sheet, Tab, Table, pairs
+from graphwright.report.units import counted, format_bytes, format_bytes_apart, printable
 
+_BAR_CELLS = 32
 _SAID = 6  # of the points of a chart in words
 
 
@@ -107,30 +109,73 @@ class SweepResult(OnPage, Printed):
         rows = [f"{name}: {_listed(points)}." for name, points in self.series.items()]
         return " ".join(["Peak against batch size.", *rows])
 
-    def table(self) -> Table:
-        """A row per batch size, a column per sweep."""
-        rows, columns = sweep_rows(self), sweep_columns(self, {name: f"peak, {name}" if len(self.all) > 1 else "peak" for name in self.all})
-        return tabulated("table-sweep", "Peak against batch size", counted(len(rows), "batch size"), rows, columns)
+    def table(self) -> Table[Any]:
+        """Return a row per batch size, with a column per sweep."""
+        rows = _rows(self)
+        columns = _columns(self, {name: f"peak {letter}" if self.others else "peak" for name, letter in self._letters.items()})
+        caption, title = counted(len(rows), "batch size"), "Peak against batch size"
+        return Table(rows, columns, "table-sweep", caption, limit=None, title=title, part="always")
 
     def to_json(self) -> dict[str, object]:
         """Plain numbers and text, as docs/json.md lists them."""
         return fields_json(self)
 
+    @property
+    def _letters(self) -> dict[str, str]:
+        return {name: chr(ord("A") + k) for k, name in enumerate(self.all)}
 
-Row = tuple[int, Mapping[str, SweepPoint]]
+    def _sheet(self) -> Sheet:
+        letters = self._letters
+        longest = max((point.peak_bytes for point in self.points), default=0) or 1
+        bars = (
+            [Column[_Row]("", lambda row: _bar(row[1][self.name or "this"].peak_bytes / longest), kind="text")] if not self.others else []
+        )
+        hint = "Resident bytes are used before the step begins; no plan goes below the lower bound."
+        if self.others:
+            hint += " The time that plans cost is not in this chart, and the peak of a plan is that of its own order, which is kept."
+        blocks: list[Block] = [
+            Drawing("line_chart", {"id": "sweep", "summary": self.summary}, ("sweep.js",), self._chart_data, hint=hint),
+            replace(self.table(), on="page"),
+            replace(self.table(), columns=[*self.table().columns, *bars], on="text"),
+        ]
+        if self.others:
+            fits = {n: f"; largest batch that fits: {s.largest_batch or 'none'}" if s.budget_bytes else "" for n, s in self.all.items()}
+            blocks.append(Facts(pairs((letters[n], printable(n) + words) for n, words in fits.items()), title="Steps", part="always"))
+        verdict = f"{printable(self.name)}: {self.verdict[:1].lower()}{self.verdict[1:]}" if self.name else self.verdict
+        tone = "neutral" if not self.budget_bytes else "good" if self.largest_batch else "bad"
+        tabs = [Tab("overview", "Overview", blocks)]
+        return Sheet(verdict, (), tabs, self.origins(letters), self.name or "sweep", "peak against batch size", tone)
+
+    def _chart_data(self) -> dict[str, Any]:
+        return {
+            "topBytes": max((point.peak_bytes for sweep in self.all.values() for point in sweep.points), default=0),
+            "budgetBytes": self.budget_bytes or None,
+            "sweep": [
+                {
+                    "name": name,
+                    "batches": [p.batch for p in sweep.points],
+                    "peaks": [p.peak_bytes for p in sweep.points],
+                    "residents": [p.resident_bytes for p in sweep.points],
+                }
+                for name, sweep in self.all.items()
+            ],
+        }
+
+
+_Row = tuple[int, Mapping[str, SweepPoint]]
 """A batch size, and the points of those sweeps that have it."""
 
 
-def sweep_rows(sweep: SweepResult) -> list[Row]:
+def _rows(sweep: SweepResult) -> list[_Row]:
     """The table of a sweep and of those beside it."""
-    found: dict[int, dict[str, SweepPoint]] = {}
+    points: dict[int, dict[str, SweepPoint]] = {}
     for name, other in sweep.all.items():
         for point in other.points:
-            found.setdefault(point.batch, {})[name] = point
-    return sorted(found.items())
+            points.setdefault(point.batch, {})[name] = point
+    return sorted(points.items())
 
 
-def sweep_columns(sweep: SweepResult, headings: Mapping[str, str]) -> list[Column[Row]]:
+def _columns(sweep: SweepResult, headings: Mapping[str, str]) -> list[Column[_Row]]:
     """Peaks with as many digits as it takes to tell them from the budget; what is resident, of the sweep itself.
 
     Args:
@@ -141,7 +186,7 @@ def sweep_columns(sweep: SweepResult, headings: Mapping[str, str]) -> list[Colum
     def peak(nbytes: float) -> str:
         return format_bytes_apart(nbytes, budget)[0] if budget else format_bytes(nbytes)
 
-    def fits(row: Row) -> str:
+    def fits(row: _Row) -> str:
         held = [heading for name, heading in headings.items() if (p := row[1].get(name)) is not None and p.peak_bytes <= budget]
         if len(headings) == 1:
             return "yes" if held else "no"
@@ -149,15 +194,21 @@ def sweep_columns(sweep: SweepResult, headings: Mapping[str, str]) -> list[Colum
             return "both" if len(held) == 2 else "all"
         return ", ".join(heading.removeprefix("peak").lstrip(", ") for heading in held) or "none"
 
-    columns: list[Column[Row]] = [Column("batch", lambda row: row[0], kind="name")]
+    columns: list[Column[_Row]] = [Column("batch", lambda row: row[0], kind="name")]
     for name, heading in headings.items():
         columns.append(Column(heading, lambda row, name=name: row[1][name].peak_bytes if name in row[1] else math.nan, peak))
-    columns = [
+    columns += [Column("fits", fits, kind="text")] if budget else []
+    return [
         *columns,
         Column("resident", lambda row: row[1][own].resident_bytes if own in row[1] else math.nan, format_bytes),
-        Column("lower bound", lambda row: row[1][own].lower_bound_bytes if own in row[1] else math.nan, format_bytes),
+        Column("lower bound", lambda row: row[1][own].lower_bound_bytes if own in row[1] else math.nan, format_bytes, optional=True),
     ]
-    return [*columns, Column("fits", fits, kind="text")] if budget else columns
+
+
+def _bar(share: float) -> str:
+    """Draw a bar of full blocks and one of eighths, so that a small step of the peak is seen."""
+    eighths = max(1, round(8 * _BAR_CELLS * share))
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
 
 def _listed(points: Sequence[tuple[float, float]]) -> str:
