@@ -34,7 +34,6 @@ WAY_COLORS = {
     "recompute": BLUE,
     "parts": ORANGE,
     "segments": GREEN,
-    "transpose": "#b8500c",
     "reversible": "#8d6bc2",
     "recompute_grad": "#6d7a8a",
 }

@@ -41,7 +41,7 @@ DEPTHS = {38: 2, 110: 6, 164: 9}
 """Layers of a bottleneck RevNet -> units of each of its three stages: 6 convolutions a unit, and the first and last layer."""
 
 BASIC_DEPTHS = (38, 110)
-"""Layers of the RevNets of basic units that `graphwright.train` has."""
+"""Layers of the RevNets of basic units in `examples/reversible_networks.py`."""
 
 
 class Subject:
@@ -111,10 +111,10 @@ def deep(units: int, *, quick: bool) -> Any:
 
 
 def named(name: str, *, quick: bool) -> Any:
-    from graphwright import train
+    from examples.reversible_networks import paper_network
 
     side = 16 if quick else 32
-    return getattr(train, name)((side, side, 3))
+    return paper_network(name, (side, side, 3))
 
 
 STEPS: dict[str, dict[str, Any]] = {

@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from graphwright.gradient.gradients import gradients_memory as gradients_memory
     from graphwright.gradient.gradients import gradients_speed as gradients_speed
     from graphwright.ir.graph import Graph as Graph
-    from graphwright.memory.optimize_memory import OptimizedStep as OptimizedStep
     from graphwright.memory.optimize_memory import optimize_memory as optimize_memory
+    from graphwright.memory.optimized_step import OptimizedStep as OptimizedStep
     from graphwright.report.advice import Advice as Advice
     from graphwright.report.advice import Suggestion as Suggestion
     from graphwright.report.batch_results import MaxBatch as MaxBatch

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from graphwright.errors import GraphError
 from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.graph import Graph, Variable
+from graphwright.ir.shapes import Shapes
 from graphwright.ir.signature import Collection, NamedRefs, Signature
 from graphwright.ir.text import from_text, to_text
 from graphwright.ir.verify import verify
@@ -340,7 +341,7 @@ def test_output_types_are_set_at_once_though_the_rule_would_refuse_the_node_half
         assert all(len(node.outputs) == 1 for node in nodes)
         return [[(9,)] for _ in nodes]
 
-    graph.shape_rule = rule
+    graph.shapes = Shapes(graph, rule)
     graph.set_attr(graph["x"], "n", 1)
     graph.set_output_types(graph["x"], [(DTYPES["float32"], (5,))])
     assert graph.value("x").shape == (5,)

@@ -15,7 +15,7 @@ import tensorflow as tf
 import graphwright as gw
 from graphwright.ir.edit.insert import insert_after
 from graphwright.ir.walk import backward_reachable
-from graphwright.memory import optimize_memory as module
+from graphwright.memory import optimized_step as module
 from graphwright.memory import plan_step
 from graphwright.source.concrete_function import from_concrete_function
 from graphwright.transform.proof import Proof

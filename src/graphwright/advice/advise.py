@@ -1,4 +1,4 @@
-"""`advise`: what can be done about the memory of a training step, ranked, each thing one call away."""
+"""`advise`: ranked remedies for the memory of a training step."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ from graphwright.memory.optimize_memory import optimize_memory
 from graphwright.memory.plan_cache import PlanCache, plan_cache
 from graphwright.memory.plan_step import Planned, Unplanned, plan_step, unplanned
 from graphwright.memory.planning import HOW_TIME
+from graphwright.memory.request import Request
 from graphwright.memory.verbs import BIT_FOR_BIT, Verb, read_allow
 from graphwright.memory.xla.planning import plan_xla_step
 from graphwright.plan.budget import Budget
 from graphwright.report.advice import Advice, Suggestion, SuggestionKind, ranked
 from graphwright.report.obtained import Obtained
 from graphwright.report.progress import Progress, note, shown, tell
-from graphwright.report.units import format_bytes
+from graphwright.report.units import format_bytes, format_percent
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.step.example_inputs import example_inputs
@@ -46,7 +47,9 @@ _VERBS: Mapping[SuggestionKind, tuple[tuple[Verb, ...], str]] = {
     "plan, all verbs": (tuple(sorted(read_allow("all"))), "the same results but for the order of sums over the batch"),
 }
 _WORTH = 0.02  # of the peak: what saves less than this is not worth saying, and an optimizer that keeps less is left as it is
-_CHEAP = 0.01  # extra time as a share, below which no other verb is asked
+_CHEAP = 0.1  # extra time as a share: a plan that takes no more needs no other verb and no change of the training
+_NEEDLESS = ("plan, all verbs", "bfloat16", "optimizer")
+"""What is not looked at beside a cheap plan with the same results."""
 _SIZES, _NEAR = 4, 0.98  # batch sizes to look at, and the share of the memory from which on a batch is large enough
 
 
@@ -65,24 +68,23 @@ def advise(
     progress: Progress | None = None,
     device: str = HERE,
 ) -> Advice:
-    """What can be done so that a training step fits into memory, ranked, and what in it is likely a mistake. Nothing is run.
+    """Rank what can be done so that a training step fits into memory, and list likely mistakes in it. Nothing runs.
 
-    Looked at are a plan that gives the same bits, a plan with all verbs (which may run the batch in parts, or only what the largest values
-    are for, such as the loss), another batch size, and of a Keras model bfloat16 and optimizers that keep less. Each is one call or one
-    command away.
+    The remedies are a plan with the same bits, a plan with all verbs (which may run the batch in parts, or only the readers of the largest
+    values, such as the loss), another batch size, and for a Keras model bfloat16 and optimizers that keep less. If a plan with the same
+    bits fits at little cost, other plans and changes of the training are left out. Each remedy is one call or one command.
 
     Args:
-        memory: what there is, as `optimize_memory` takes a budget: bytes, text such as "2GiB", or a share of the step's own peak.
-        time_limit_s: seconds of processor time that the search for each plan may take.
-        cache_dir: where plans are kept, see `optimize_memory`: what was planned here is not planned again when the suggestion is followed.
-        progress: called with the share done and a few words, and with each result as soon as it is known; by default a bar shows, and the
-            results above it.
+        memory: the available memory, as a budget of `optimize_memory`: bytes, text such as "2GiB", or a share of the step's own peak.
+        time_limit_s: seconds of processor time for the search for each plan.
+        cache_dir: the folder of plans, see `optimize_memory`; following the advice does not plan again.
+        progress: called with the share done and a few words, and with each result as soon as it is known; by default a bar shows both.
 
     Returns:
         An `Advice`, which prints itself.
 
     Raises:
-        UnknownShapeError, UnsupportedError, ArgumentError: the step cannot be traced, or what it takes is not known.
+        UnknownShapeError, UnsupportedError, ArgumentError: the step cannot be traced, or its peak is unknown.
 
     >>> import tensorflow as tf
     >>> w = tf.Variable(tf.ones((64, 64)))
@@ -119,6 +121,11 @@ def advise(
         else:
             left_out["bfloat16, optimizer"] = "offered for Keras models only"
         for name, ask in asked:
+            cheap = next((s for s in found if s.fits and s.kind == "plan" and s.time - 1 <= _CHEAP), None)
+            if cheap is not None and name in _NEEDLESS:
+                extra = format_percent(cheap.time - 1)
+                left_out[name] = f"not looked at, since a plan with the same results fits for {extra} more time"
+                continue
             try:
                 suggestions = ask()
             except GraphwrightError as error:
@@ -152,7 +159,7 @@ def advise(
 
 @dataclass(frozen=True)
 class _Own:
-    """The step as it is, and what there is for it."""
+    """The step as it is, and the memory for it."""
 
     traced: TracedStep
     before: Unplanned
@@ -163,7 +170,7 @@ class _Own:
 
     @property
     def fetched(self) -> str:
-        """The option of a command that says what is fetched from a graph."""
+        """The option of a command for the fetches of a graph."""
         return f" --outputs {','.join(self.outputs)}" * bool(self.outputs)
 
     @property
@@ -180,18 +187,14 @@ class _Own:
 
     @property
     def batch(self) -> int:
-        """The first dimension of the inputs.
-
-        Raises:
-            ArgumentError: they have not the same.
-        """
+        """The first dimension of the inputs."""
         first = {shape[0] for shape in self.traced.shapes if shape}
         if len(first) != 1:
             raise ArgumentError("the inputs have no first dimension in common, so which one is the batch is not known")
         return first.pop()
 
     def time_of(self, tasks: TaskMap, batch: int | None = None) -> float:
-        """Of one example, in another step, as a share of what it takes in this one; NaN where that is too little to be estimated."""
+        """Return the time of one example in another step, as a share of its time in this one; nan if that is too little."""
         own = _seconds(self.before.tasks)
         if not own:
             return math.nan
@@ -199,7 +202,7 @@ class _Own:
         return ratio if batch is None else ratio * self.batch / batch
 
     def is_worth(self, suggestion: Suggestion) -> bool:
-        """Whether a suggestion fits where the step itself does not, takes less than it, or is another batch that fits."""
+        """Whether a suggestion fits when the step itself does not, takes less than it, or is another batch that fits."""
         helps = suggestion.fits and (suggestion.kind == "batch" or self.peak.found > self.memory_bytes)
         return helps or suggestion.peak_bytes < (1 - _WORTH) * self.peak.found
 
@@ -228,7 +231,7 @@ def _peak_of(traced: TracedStep, before: Unplanned) -> Obtained[int]:
 
 
 def _arguments_text(traced: TracedStep, feeds: Mapping[str, Feed] | None, batch: int | None) -> str:
-    """The options of a command that give the inputs these shapes: the batch size alone, where the rest is known without."""
+    """Return the options of a command for these input shapes; only the batch size if it implies the rest."""
     if batch is not None and feeds is None:
         return f" --batch {batch}"
     if feeds is None and is_keras_model(traced.owner):
@@ -241,7 +244,7 @@ def _arguments_text(traced: TracedStep, feeds: Mapping[str, Feed] | None, batch:
 
 
 def _feeds_text(traced: TracedStep, batch: int | None = None) -> str:
-    """The same in feeds, with the word batch where a first dimension is as large."""
+    """Return the shapes as feeds, with the word batch for a first dimension of this size."""
     dtypes = [tensor.dtype.name for tensor in traced.function.inputs]
     shapes = [("batch", *s[1:]) if batch is not None and s[:1] == (batch,) else s for s in traced.shapes]
     listed = zip(traced.names, shapes, dtypes, strict=False)
@@ -251,14 +254,12 @@ def _feeds_text(traced: TracedStep, batch: int | None = None) -> str:
 def _plans(
     own: _Own, kind: SuggestionKind, time_limit_s: float, cache: PlanCache | None, cache_dir: Any, found: Sequence[Suggestion]
 ) -> list[Suggestion]:
-    """The plan of a kind that keeps the memory; none where it takes no less time than what was found, which allows less."""
+    """Return the plan of a kind that keeps the memory, unless an earlier one takes no more time."""
     verbs, results = _VERBS[kind]
     least = min((s.time for s in found), default=math.inf)
-    if least - 1 < _CHEAP:
-        return []
     tell(f"planning: {kind}")
     plan = _planned(own, own.budget, verbs, time_limit_s, cache).plan
-    if 1 + plan.overhead > least - _CHEAP:
+    if 1 + plan.overhead > least - _WORTH:
         return []
     subject = "model" if is_keras_model(own.traced.owner) else "step"
     allow, option = (', allow="all"', " --allow all") if "split" in verbs else ("", "")
@@ -274,9 +275,8 @@ def _plans(
 
 
 def _planned(own: _Own, budget: Budget, verbs: Collection[Verb], time_limit_s: float, cache: PlanCache | None) -> Planned:
-    if own.compiled:
-        return plan_xla_step(own.traced, budget, time_limit_s=time_limit_s, cache=cache, prove=False, allow=frozenset(verbs))
-    return plan_step(own.traced, budget, time_limit_s=time_limit_s, cache=cache, allow=frozenset(verbs), prove=False, before=own.before)
+    request = Request(budget, time_limit_s=time_limit_s, cache=cache, allow=frozenset(verbs), prove=False)
+    return plan_xla_step(own.traced, request) if own.compiled else plan_step(own.traced, request, before=own.before)
 
 
 def _optimized(own: _Own, verbs: Collection[Verb], time_limit_s: float, cache_dir: Any) -> Callable[[], tuple[Any, Any]]:
@@ -289,7 +289,7 @@ def _optimized(own: _Own, verbs: Collection[Verb], time_limit_s: float, cache_di
 
 
 def _other_batch(own: _Own, target: Any, feeds: Mapping[str, Feed] | None) -> list[Suggestion]:
-    """The largest batch that was found to fit."""
+    """Return the largest batch that was found to fit."""
     tell("looking for the largest batch")
     keras = is_keras_model(own.traced.owner)
     sized = SizedStep(own.traced.owner if keras else target, feeds or _feeds_of(own.traced), "auto", device=own.device)
@@ -306,7 +306,7 @@ def _other_batch(own: _Own, target: Any, feeds: Mapping[str, Feed] | None) -> li
         return peaks[size]
 
     if kept <= own.memory_bytes:
-        size_near_budget(peak_at, own.batch, own.memory_bytes, before=0, tries=_SIZES, enough=_NEAR)
+        size_near_budget(peak_at, own.batch, own.memory_bytes, base_bytes=kept, tries=_SIZES, enough=_NEAR)
     size = max((size for size, peak in peaks.items() if peak <= own.memory_bytes), default=0)
     if size in (0, own.batch):
         raise UnsupportedError(f"no {'other ' if size else ''}batch size fits")
@@ -333,7 +333,7 @@ def _as_traced(traced: TracedStep) -> Callable[[], tuple[Any, Any]]:
 
 
 def _bfloat16(own: _Own) -> list[Suggestion]:
-    """Layers compute in bfloat16, variables stay as they are."""
+    """Return the step with layers in bfloat16 and variables as they are."""
     found = _variant(own, mixed_precision(own.traced.owner), "bfloat16")
     return [
         replace(
@@ -351,7 +351,7 @@ def _bfloat16(own: _Own) -> list[Suggestion]:
 
 
 def _optimizers(own: _Own) -> list[Suggestion]:
-    """Optimizers that keep less of each weight."""
+    """Return steps with optimizers that keep less of each weight."""
     roles, tasks = find_roles(own.before.tasks), own.before.tasks
     kept = sum(nbytes for value, nbytes in tasks.resident.items() if roles.resident[value] == "optimizer state")
     if kept < _WORTH * own.peak.found:
@@ -379,10 +379,10 @@ class _Variant:
 
 
 def _variant(own: _Own, changed: Any, words: str, *held: Any) -> _Variant:
-    """The step while a model is changed; the model is as before when this returns.
+    """Return the step of a changed model; the model is restored.
 
     Args:
-        held: what the changed step needs, and the model does not keep alive.
+        held: objects that the changed step needs and the model does not keep alive.
     """
     tell(words)
     with changed:

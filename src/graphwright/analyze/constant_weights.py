@@ -1,8 +1,8 @@
-"""Constants that are weights, told from axes, shapes and factors by what reads them.
+"""Constants that are weights, told from axes, shapes and factors by their readers.
 
-A constant of numbers is a weight where it gets, as it is or through casts, transpositions and dequantization, to a place where an
-operation takes a weight (the filter of a convolution, a side of a product, the rows of a lookup), or is combined element by element
-with data and has more than one element (a bias, a scale).
+A constant of numbers is a weight if it reaches, maybe cast, transposed or dequantized, the weight operand of an operation (the filter of a
+convolution, a side of a product, the rows of a lookup), or if it has several elements and is combined element by element with data (a
+bias, a scale).
 """
 
 from collections.abc import Mapping
@@ -45,9 +45,8 @@ class ConstantWeights:
     """The constants of a graph and of the functions that it reaches.
 
     Attributes:
-        weights: those that are weights.
-        others: how many are not: axes, shapes, factors.
-        other_elements: of those.
+        others: the number of axes, shapes and factors.
+        other_elements: their elements.
     """
 
     weights: tuple[Parameter, ...]
@@ -56,7 +55,7 @@ class ConstantWeights:
 
 
 def find_constant_weights(graph: Graph) -> ConstantWeights:
-    """Tell weights among the constants of a graph, of its functions, and among the tensors that a function captured.
+    """Return the weights among the constants of a graph and of its functions.
 
     >>> from graphwright.ir.graph import DTYPES
     >>> g = Graph()
@@ -88,10 +87,10 @@ def find_constant_weights(graph: Graph) -> ConstantWeights:
 
 
 def weight_use(value: Value, graph: Graph, elements: int | None = None) -> str | None:
-    """What a value is used for where it is a weight ("" when that has no name), or None where it is none.
+    """Return the use of a value that is a weight ("" if it has no name), or None.
 
     Args:
-        elements: how many it has, where that is known without asking for its shape: a large graph may have to be inferred for that.
+        elements: their number if known; a large graph may have to be inferred for the shape.
     """
     if not value.dtype.name.startswith(_NUMBERS):
         return None

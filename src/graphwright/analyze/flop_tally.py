@@ -20,7 +20,7 @@ UNKNOWN_DIRECTIONS = "not known: operations are called like gradients, and dataf
 
 @dataclass(slots=True)
 class Sums:
-    """Figures of a group of nodes. FLOPs whose directions are not known are undivided; then those by direction are nan."""
+    """Figures of a group of nodes. FLOPs of unknown direction are undivided; those by direction are nan then."""
 
     ops: int = 0
     flops: dict[Direction | Literal["undivided"], float] = field(default_factory=lambda: dict.fromkeys(_KINDS, 0.0))
@@ -30,7 +30,7 @@ class Sums:
 
     @property
     def by_direction(self) -> dict[str, Any]:
-        """FLOPs under the names that rows of costs have for them."""
+        """FLOPs under the names of the rows of costs."""
         return {f"{direction}_flops": flops for direction, flops in self.flops.items()}
 
     @property
@@ -44,8 +44,8 @@ class Tally:
     """The figures of a graph.
 
     Attributes:
-        unknown_reason: by op type that could not be counted, why.
-        unknown_counts: by such an op type, how many nodes, the bytes they move, and how many of their bytes are not known.
+        unknown_reason: the reason by op type that could not be counted.
+        unknown_counts: by such an op type, the number of nodes, the bytes they move, and the number of nodes with unknown bytes.
     """
 
     whole: Sums
@@ -59,9 +59,9 @@ def tally(graph: Graph, execution: Execution, layer_of: Callable[[str], str], kn
     """Add up an execution.
 
     Args:
-        graph: flat; what calls and control flow run is in the execution.
-        layer_of: the layer of a node of the graph, by its name; what a loop runs belongs to the loop's.
-        known: the directions of its nodes, where they are.
+        graph: a flat graph.
+        layer_of: the layer of a node of the graph, by its name; nodes in a loop belong to the loop's layer.
+        known: the directions of its nodes, if they are known.
 
     >>> from graphwright.analyze.flop_execution import execute
     >>> from graphwright.ir.text import from_text
@@ -114,7 +114,7 @@ def _reason(node: Node) -> str:
 
 
 class _Directions:
-    """Directions of nodes; a loop that is forward as a whole may hold a training step, whose nodes have their own."""
+    """Directions of nodes; nodes of a forward loop have their own, since it may hold a training step."""
 
     def __init__(self, graph: Graph, known: Mapping[Node, Direction] | None) -> None:
         self._graph = graph

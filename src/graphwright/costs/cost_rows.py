@@ -20,7 +20,7 @@ _FREE = STANDS_FOR_SOMETHING | VARIABLES | WHOLE_READS
 
 
 def node_costs(execution: Execution, layers: Layers) -> tuple[dict[str, NodeCost], dict[str, float]]:
-    """Costs by node, and estimated seconds by op type; what a loop runs belongs to the loop, and to its own op type."""
+    """Return costs by node, and estimated seconds by op type; nodes in a loop count for the loop, and for their own op type."""
     nodes: dict[str, NodeCost] = {}
     time_by_op_type: dict[str, float] = defaultdict(float)
     for outer, runs in execution.times.items():
@@ -37,7 +37,7 @@ def node_costs(execution: Execution, layers: Layers) -> tuple[dict[str, NodeCost
 
 
 def complete_layers(layers: Sequence[LayerCost], per_layer: Mapping[str, Sums], nodes: Mapping[str, NodeCost]) -> tuple[LayerCost, ...]:
-    """The layers with FLOPs of what loops run, bytes moved and estimated time."""
+    """Add FLOPs of loops, bytes moved and estimated time to layers."""
     time_s: dict[str, float] = defaultdict(float)
     for node in nodes.values():
         time_s[node.layer] += node.estimated_time_s
@@ -46,7 +46,7 @@ def complete_layers(layers: Sequence[LayerCost], per_layer: Mapping[str, Sums], 
 
 
 def op_type_rows(found: Tally, time_by_op_type: Mapping[str, float]) -> tuple[OpTypeCost, ...]:
-    """One row per op type, the longest estimated time first."""
+    """Return one row per op type, the longest estimated time first."""
     rows = [
         OpTypeCost(
             op_type,

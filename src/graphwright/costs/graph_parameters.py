@@ -1,4 +1,4 @@
-"""The parameters of a graph: what its variables are for, told by collections, files and dataflow; constants that are weights."""
+"""The parameters of a graph: the roles of its variables by collections, files and dataflow; constants that are weights."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class GraphParameters:
 
     Attributes:
         parameters: by key, each variable once.
-        read: keys of what anything in the graph reads but what saves it.
+        read: keys that the graph reads for anything but saving.
         constants: weights that are constants.
         how: by figure, how it was obtained.
     """
@@ -52,14 +52,13 @@ def graph_parameters(
     step: StepVariables | None,
     captured: Iterable[Value] = (),
 ) -> GraphParameters:
-    """Say of each variable of a graph what it is for, and find the constants that are weights.
+    """Find the role of each variable of a graph, and the constants that are weights.
 
     Args:
-        graph: as it was read.
         stored: its variables.
-        keys: of them, by handle, reference or input.
-        step: what was found about the step, where there is one.
-        captured: inputs that stand for tensors which a function captured.
+        keys: keys of variables by handle, reference or input.
+        step: the uses of variables in the step, if there is one.
+        captured: inputs for tensors that a function captured.
     """
     savers = {node_of(held) for held in graph.collections[SAVER].references()} if SAVER in graph.collections else set[Node]()
     accesses = find_accesses(graph, keys, {node for node in graph.nodes if node.op_type not in SAVES and node not in savers})
@@ -110,7 +109,7 @@ def graph_parameters(
 
 
 def _uses(accesses: Iterable[Access], graph: Graph, elements: Mapping[str, int | None]) -> dict[str, str]:
-    """By key, what the values that are read are used for, where that has a name.
+    """Return the named uses of variables by key.
 
     Args:
         elements: of variables, by key.
@@ -139,7 +138,6 @@ def _trainable(
     step: StepVariables | None,
     uses: Mapping[str, str],
 ) -> Obtained[frozenset[str]]:
-    """The keys of what is trained."""
     stated = frozenset(v.key for v in stored if v.trainable)
     if TRAINABLE in graph.collections:
         return Obtained(stated | frozenset(_keys_of(graph, TRAINABLE, keys)), "the collection TRAINABLE_VARIABLES")
@@ -169,7 +167,7 @@ def _keys_of(graph: Graph, name: str, keys: Mapping[Value, str]) -> set[str]:
 
 
 def _aliases(stored: Sequence[StoredVariable], keys: Mapping[Value, str]) -> dict[str, tuple[str, ...]]:
-    """By key, the names of handles other than the variable's own, where several stand for it."""
+    """Return the names of handles other than the variable's own, by key."""
     handles: dict[str, list[str]] = defaultdict(list)
     for value, key in keys.items():
         handles[key].append(value.producer.name)

@@ -1,4 +1,4 @@
-"""The step of a graph: which nodes it runs, and what they do with variables."""
+"""The step of a graph: the nodes that it runs, and their accesses of variables."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from graphwright.transform.inline_calls import inline_functions
 
 @dataclass(frozen=True, slots=True)
 class StepVariables:
-    """What a step does with variables.
+    """The accesses of variables in a step.
 
     Attributes:
-        description: which step it is, in words.
+        description: the step, in words.
         graph: without calls.
         needed: the nodes of it that run.
-        original: the nodes of the graph that was given that run.
-        accesses: of variables, by these.
+        original: the nodes of the original graph that run.
+        accesses: of variables, by these nodes.
         backward: the nodes that depend on the gradient of the loss.
-        effects: what each node that writes does to the variable.
+        effects: the effect of each writing node on its variable.
     """
 
     description: str
@@ -48,11 +48,7 @@ class StepVariables:
 
 
 def choose_step(graph: Graph, outputs: Iterable[Any] | Any = None) -> tuple[str, list[Value], list[Node]]:
-    """Which step to look at: description, values that are fetched, nodes that are run; nothing where the graph does not say.
-
-    Raises:
-        ArgumentError: an output is not in the graph.
-    """
+    """Return the step to look at: its description, fetched values and run nodes; "" if the graph has none."""
     if outputs is not None:
         return "what the outputs need", *fetch(graph, outputs)
     if graph.outputs or graph.control_outputs:
@@ -71,13 +67,12 @@ def choose_step(graph: Graph, outputs: Iterable[Any] | Any = None) -> tuple[str,
 def look_at_step(
     graph: Graph, keys: Mapping[Value, str], description: str, values: Sequence[Value], nodes: Sequence[Node]
 ) -> StepVariables:
-    """What a step does with variables. The graph is not changed; calls are inlined in a copy of what is needed.
+    """Return the accesses of variables in a step. Calls are inlined in a copy of the needed part; the graph is not changed.
 
     Args:
-        keys: of variables, by handle, reference or input.
-        description: of the step.
-        values: that are fetched.
-        nodes: that are run.
+        keys: keys of variables by handle, reference or input.
+        values: the fetched values.
+        nodes: the nodes to run.
     """
     needed = backward_reachable([*(v.producer for v in values), *nodes])
     if any(is_call(node, graph) for node in needed):
@@ -107,7 +102,7 @@ def _look(
 
 
 def _only(graph: Graph, needed: AbstractSet[Node], values: Sequence[Value], nodes: Sequence[Node]) -> Graph:
-    """A graph of what is needed, whose outputs are what is fetched: dataflow analyses ask for its results."""
+    """Return a graph of the needed part, with the fetched values as outputs, as dataflow analyses expect."""
     part = Graph(graph.name, functions=graph.functions, versions=graph.versions)
     copied = clone([node for node in graph.nodes if node in needed], into=part, input_map={})
     part.inputs = [copied.value_of[v] for v in graph.inputs if v in copied.value_of]
@@ -117,7 +112,7 @@ def _only(graph: Graph, needed: AbstractSet[Node], values: Sequence[Value], node
 
 
 def _keys_in(flat: Graph, by_name: Mapping[str, str], known: Mapping[Value, str]) -> dict[Value, str]:
-    """The keys of variables in a copy: those that functions make themselves are told by their shared names."""
+    """Return the keys of variables in a copy; variables made in functions are known by their shared names."""
     same = {variable_key(value): key for value, key in known.items()}
     found = {value: by_name[value.name] for value in flat.inputs if value.name in by_name}
     for node in flat.nodes:

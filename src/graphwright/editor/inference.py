@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from graphwright.errors import GraphwrightError
 from graphwright.ir.dtypes import DType, Shape
 from graphwright.ir.graph import Function, Graph, Node
+from graphwright.ir.shapes import Shapes
 from graphwright.ir.traits.control_flow import called_functions, is_call
 from graphwright.ir.walk import order_of
 from graphwright.source.op_types import REGISTERED, takes_reference
@@ -65,20 +66,24 @@ def _inferred(nodes: Sequence[Node]) -> dict[Node, Sequence[Shape]]:
 
 def follow_shapes(graph: Graph, *, anew: bool) -> None:
     """Let the shapes follow edits; `anew` to infer unknown ones too, when one is first read."""
-    graph.shape_rule, graph.op_rule = lenient_shapes, _EDITED_RULE
-    if anew:
-        graph.ask_later()
+    graph.op_rule = _EDITED_RULE
+    shapes = Shapes(graph, lenient_shapes, infer_unknown=anew)
+    if graph.shapes is not None:
+        shapes.copy_state(graph.shapes, {node: node for node in graph.nodes})
+    graph.shapes = shapes
 
 
 @contextmanager
 def shapes_at_rest(graph: Graph) -> Generator[None]:
     """Let shapes not follow edits for a while: for edits that say the shapes themselves, one node after the other."""
-    graph.settle_edits()
-    rule, graph.shape_rule = graph.shape_rule, None
+    shapes = graph.shapes
+    if shapes is not None:
+        shapes.settle_edits()
+    graph.shapes = None
     try:
         yield
     finally:
-        graph.shape_rule = rule
+        graph.shapes = shapes
 
 
 def infer_graph(graph: Graph, nodes: Iterable[Node]) -> None:
@@ -87,7 +92,9 @@ def infer_graph(graph: Graph, nodes: Iterable[Node]) -> None:
     Raises:
         GraphError: TensorFlow refuses a node; no shape is changed then.
     """
-    graph.settle_edits()
+    shapes_of_graph = graph.shapes
+    if shapes_of_graph is not None:
+        shapes_of_graph.settle_edits()
     order = [node for node in order_of(nodes) if node.outputs]
     plain = [node for node in order if not takes_reference(node.op_type)]
     shapes = dict(zip(plain, infer_output_shapes(plain), strict=True))
@@ -96,9 +103,10 @@ def infer_graph(graph: Graph, nodes: Iterable[Node]) -> None:
         for value, shape in zip(node.outputs, known, strict=True):
             if value.last_shape != shape:
                 value.shape = shape
-        if not any(value.producer in graph.unasked for value in node.inputs):
-            graph.unasked.pop(node, None)
-    graph.stale = {}
+        if shapes_of_graph is not None and not any(value.producer in shapes_of_graph.unasked for value in node.inputs):
+            shapes_of_graph.unasked.pop(node, None)
+    if shapes_of_graph is not None:
+        shapes_of_graph.stale = {}
 
 
 def shapes_of_arguments(graph: Graph, function: Function) -> None:

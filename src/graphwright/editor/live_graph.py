@@ -33,7 +33,7 @@ class LiveGraph(Graph):
     def __init__(self, live: Any) -> None:
         super().__init__(None, name=getattr(live, "name", "") or "live graph", collections={})
         self.live = live
-        self.ir.shape_rule = self.ir.op_rule = None  # TensorFlow itself answers, when an operation is made
+        self.ir.shapes = self.ir.op_rule = None  # TensorFlow itself answers, when an operation is made
         self.ir.touched = {}
         self._operations: dict[Node, Any] = {}  # and their operations
         self._seen = 0

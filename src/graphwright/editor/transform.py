@@ -29,7 +29,8 @@ from graphwright.ir.function_names import attributes_with_functions
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Node as IrNode
 from graphwright.ir.graph import Value
-from graphwright.ir.select import free_name, unique_scope
+from graphwright.ir.names import free_name
+from graphwright.ir.select import unique_scope
 from graphwright.ir.walk import forward_reachable, order_of
 from graphwright.source.attributes import write_attr_value
 
@@ -241,8 +242,8 @@ def copy_op_handler(
         copied = target.append(
             target.ir.append_node(op_type, name, inputs=inputs, attrs=attrs, output_types=types, device=source.device, extra=source.extra)
         )
-    if source in source.graph.unasked:
-        target.ir.unasked[copied.ir] = None
+    if target.ir.shapes is not None and source.graph.shapes is not None and source in source.graph.shapes.unasked:
+        target.ir.shapes.unasked[copied.ir] = None
     if copy_shape_and_dtype:
         set_output_types(copied.ir, [(v.dtype, v.last_shape) for v in source.outputs])
     elif nodedef_fn is not None or [(v.dtype, v.last_shape) for v in inputs] != [(v.dtype, v.last_shape) for v in source.inputs]:
@@ -299,7 +300,8 @@ class Transformer:
         info = TmpInfo(view, dst_graph, dst_scope, src_scope)
         for op in view.ops:
             info.new_name(op.name)  # raises where it does not start with the scope
-        view.graph.ir.settle_edits()
+        if view.graph.ir.shapes is not None:
+            view.graph.ir.shapes.settle_edits()
         with shapes_at_rest(dst_graph.ir), dst_graph.ir.restored_on_error():
             info.functions = import_functions(view.graph.ir, dst_graph.ir, [op.ir for op in view.ops])
             self._copy_ops(info)

@@ -9,7 +9,7 @@ from graphwright.ir.traits.values import hands_on_several
 
 
 def lists_of_types(node: Node) -> dict[str, tuple[Value, ...]]:
-    """The attributes that list dtypes of inputs and outputs, with the values whose dtypes they list."""
+    """Return the attributes that list dtypes, with the values whose dtypes they list."""
     kind = node.op_type
     if kind in CALL_TYPES:
         return {"Tin": node.inputs, "Tout": node.outputs}
@@ -19,5 +19,4 @@ def lists_of_types(node: Node) -> dict[str, tuple[Value, ...]]:
 
 
 def types_attribute(values: Sequence[Value]) -> Attribute:
-    """The dtypes of values as an attribute such as `Tin`."""
     return tuple(v.dtype for v in values) if values else SerializedAttribute(EMPTY_LIST)

@@ -1,7 +1,5 @@
-"""Which functions nodes, attributes and definitions name, and the same things with other names.
-
-A function is named by an op type (the old calling convention), by an attribute, by an attribute *of* such a reference
-(a `NameAttrList` may hold others), and by strings of a definition (`forward_function_name`). The last two are serialized messages.
+"""Names of functions and their renaming: in op types (the old calling convention), in attributes, in attributes *of* such references (a
+`NameAttrList` may hold others), and in strings of a definition (`forward_function_name`). The last two are serialized messages.
 """
 
 from collections.abc import Callable, Container, Iterator, Mapping
@@ -25,7 +23,7 @@ _LIST = b"\x0a"  # how an AttrValue that is a list starts
 
 
 def functions_in(attribute: Attribute) -> Iterator[str]:
-    """The names in an attribute, those in the attributes of a reference included."""
+    """Yield the names in an attribute, including those in the attributes of a reference."""
     if isinstance(attribute, FunctionReference):
         yield attribute.name
         if attribute.serialized:
@@ -38,17 +36,7 @@ def functions_in(attribute: Attribute) -> Iterator[str]:
 
 
 def functions_of_node(node: Node, library: Container[str]) -> dict[str, None]:
-    """The functions of the library that a node names, as its op type or in its attributes; each once.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('''
-    ... graph "g"
-    ... %call = PartitionedCall() {f = @f}
-    ... function "f"
-    ... ''')
-    >>> list(functions_of_node(g["call"], g.functions))
-    ['f']
-    """
+    """Return the functions of the library that a node names, as its op type or in its attributes; each once."""
     found: dict[str, None] = {node.op_type: None} if node.op_type in library else {}
     for attribute in node.attrs.values():
         if isinstance(attribute, FunctionReference | tuple | SerializedAttribute):
@@ -57,7 +45,7 @@ def functions_of_node(node: Node, library: Container[str]) -> dict[str, None]:
 
 
 def functions_of(function: Function, library: Container[str]) -> dict[str, None]:
-    """The functions of the library that a function names: in its body, and in its definition; each once."""
+    """Return the functions of the library that a function names, in its body and in its definition; each once."""
     found: dict[str, None] = {}
     for node in function.body:
         found.update(functions_of_node(node, library))
@@ -67,7 +55,7 @@ def functions_of(function: Function, library: Container[str]) -> dict[str, None]
 
 
 def with_functions(attribute: Attribute, new_of: Mapping[str, str]) -> Attribute:
-    """An attribute with other names of functions; the same object where it names none of them.
+    """Rename the functions in an attribute; return the same object where it names none of them.
 
     >>> with_functions((FunctionReference("a"), FunctionReference("b")), {"a": "c"})
     (FunctionReference(name='c', serialized=b''), FunctionReference(name='b', serialized=b''))
@@ -87,12 +75,10 @@ def with_functions(attribute: Attribute, new_of: Mapping[str, str]) -> Attribute
 
 
 def attributes_with_functions(attrs: Mapping[str, Attribute], new_of: Mapping[str, str]) -> Mapping[str, Attribute]:
-    """Attributes with other names of functions; the same mapping where there is nothing to rename."""
     return {key: with_functions(attribute, new_of) for key, attribute in attrs.items()} if new_of else attrs
 
 
 def definition_with_functions(definition: bytes, new_of: Mapping[str, str]) -> bytes:
-    """The definition of a function with other names of functions."""
     return _renamed(definition, "FunctionDef", new_of)
 
 

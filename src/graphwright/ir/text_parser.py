@@ -1,7 +1,6 @@
 """Parses the text form of a graph, which `ir.text` describes and prints.
 
-Each line is taken apart from left to right. The lines of nodes come first, since nodes may stand in any order; the other lines are read
-when the nodes that they name are there.
+Lines of nodes are built first, since nodes may stand in any order; other lines are read when the nodes that they name exist.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class NodeLine:
 
 
 def read_node(reader: LineReader) -> NodeLine:
-    """The line of a node.
+    """Parse the line of a node.
 
     >>> read_node(LineReader("%y = Relu(%x:0) ^log {T = float32} : float32[2]", 1)).inputs
     [('x', 0)]
@@ -73,7 +72,7 @@ def read_node(reader: LineReader) -> NodeLine:
 
 
 class LineReader:
-    """Takes one line apart from left to right. What does not read what it is to read raises `FileFormatError`."""
+    """Parses one line from left to right; raises `FileFormatError` where the line does not continue as expected."""
 
     def __init__(self, line: str, number: int) -> None:
         self.number = number
@@ -81,21 +80,18 @@ class LineReader:
         self._at = 0
 
     def error(self, what: str) -> FileFormatError:
-        """What is wrong, with the place that has been reached."""
         return FileFormatError(what, where=f"line {self.number}, column {self._at + 1}: {self._line.strip()[:200]}")
 
     def at_end(self) -> bool:
-        """Whether nothing is left but a comment."""
+        """Return whether only a comment is left."""
         self._skip()
         return self._at == len(self._line) or self._line[self._at] == "#"
 
     def check_end(self) -> None:
-        """Raise where something is left."""
         if not self.at_end():
             raise self.error("the line goes on after its end")
 
     def peek(self, text: str) -> bool:
-        """Whether this comes next."""
         self._skip()
         if not self._line.startswith(text, self._at):
             return False
@@ -103,33 +99,30 @@ class LineReader:
         return not text[0].isalpha() or self._at + len(text) == len(self._line) or not self._line[self._at + len(text)].isalnum()
 
     def take(self, text: str) -> bool:
-        """Go past this where it comes next; returns whether it did."""
+        """Consume the text where it comes next; return whether it did."""
         found = self.peek(text)
         if found:
             self._at += len(text)
         return found
 
     def expect(self, text: str) -> None:
-        """Go past this, or raise."""
         if not self.take(text):
             raise self.error(f"`{text}` is expected here")
 
     def separated(self, item: Callable[[], _T]) -> list[_T]:
-        """One or more items with commas between them."""
         found = [item()]
         while self.take(","):
             found.append(item())
         return found
 
     def bracketed(self, item: Callable[[], _T], brackets: str) -> list[_T]:
-        """Items with commas between them, in brackets such as `[]`."""
         self.expect(brackets[0])
         found = [] if self.peek(brackets[1]) else self.separated(item)
         self.expect(brackets[1])
         return found
 
     def named(self, item: Callable[[], _T], brackets: str) -> dict[str, _T]:
-        """Items with names in brackets: `("x" = %x:0)`."""
+        """Parse items with names in brackets: `("x" = %x:0)`."""
         return dict(self.bracketed(lambda: self._pair(item), brackets))
 
     def _pair(self, item: Callable[[], _T]) -> tuple[str, _T]:
@@ -138,45 +131,39 @@ class LineReader:
         return name, item()
 
     def name(self) -> str:
-        """A name, in quotes where it needs them."""
         return self.string() if self.peek('"') else self._match(NAME, "a name")
 
     def string(self) -> str:
-        """A string in double quotes."""
         return self.bytes().decode()
 
     def bytes(self) -> bytes:
-        """A string in double quotes, as bytes."""
         literal = self._match(_STRING, "a string in double quotes")
         if not literal.isascii():
             literal = '"' + "".join(c if c.isascii() else "".join(f"\\x{b:02x}" for b in c.encode()) for c in literal[1:-1]) + '"'
         return ast.literal_eval("b" + literal)
 
     def integer(self) -> int:
-        """A whole number."""
         return int(self._match(r"-?\d+", "a whole number"))
 
     def hexadecimal(self) -> bytes:
-        """Bytes such as `0x0a00`."""
         return bytes.fromhex(self._match(r"0x(?:[0-9a-f]{2})*", "bytes such as 0x0a00")[2:])
 
     def reference(self) -> str:
-        """A node: `%name`."""
+        """Parse a node: `%name`."""
         self.expect("%")
         return self.name()
 
     def edge(self) -> Edge:
-        """A value: `%name:0`."""
+        """Parse a value: `%name:0`."""
         name = self.reference()
         self.expect(":")
         return name, self.integer()
 
     def type(self) -> tuple[DType, Shape]:
-        """The type of a value: `float32[2,?]`."""
+        """Parse the type of a value: `float32[2,?]`."""
         return self._dtype(), self._shape()
 
     def attribute(self) -> Attribute:
-        """An attribute."""
         if self.peek("["):
             return tuple(self.bracketed(self.attribute, "[]"))
         if self.peek('"'):
@@ -256,7 +243,7 @@ class _Section:
 
 
 def from_text(text: str) -> Graph:
-    """The graph that a text describes.
+    """Return the graph that a text describes.
 
     Raises:
         FileFormatError: a line cannot be read, or names something that does not exist; the message has its number.
@@ -378,7 +365,7 @@ def _read_line(reader: LineReader, function: Function) -> None:
 
 @dataclass(slots=True)
 class _Names:
-    """Finds what a line names."""
+    """Finds the nodes and values that a line names."""
 
     graph: Graph
     number: int

@@ -16,11 +16,10 @@ from graphwright.ir.traits.values import OPTIMIZED
 from graphwright.memory.devices import find_placement, find_workers, pin
 from graphwright.memory.offload import Offload
 from graphwright.memory.parts import Part, join, lanes, split
-from graphwright.memory.plan_cache import KeptFigures, PlanCache
+from graphwright.memory.plan_cache import KeptFigures
 from graphwright.memory.planning import (
     HOW_PEAK,
     HOW_TIME,
-    Progress,
     follow_schedule,
     infeasible,
     make_memory_plan,
@@ -29,9 +28,9 @@ from graphwright.memory.planning import (
     reach,
     without_recomputation,
 )
+from graphwright.memory.request import Request
 from graphwright.memory.search import Search, reach_of_parts, reused_schedule
-from graphwright.memory.verbs import BIT_FOR_BIT, ON_ONE_DEVICE, WITH_COPIES, Candidate, Verb, priced_beside, refuse_verbs
-from graphwright.plan.budget import Budget
+from graphwright.memory.verbs import ON_ONE_DEVICE, WITH_COPIES, Candidate, Verb, priced_beside, refuse_verbs
 from graphwright.plan.copies import most_copied_bytes
 from graphwright.plan.model import CostGraph, Schedule, Solution
 from graphwright.plan.simulate import simulate
@@ -52,7 +51,6 @@ from graphwright.step.grappler_step import HOW_ADDED, grappler_step
 from graphwright.step.summary import Roles, find_roles, flops_rule
 from graphwright.transform.proof import Original, Proof
 from graphwright.transform.segments_proof import segments_difference
-from graphwright.transform.transposes_proof import transposes_difference
 
 _DEAR = 0.25  # extra time as a share, beyond which it is said what verbs that are not allowed would reach
 _SAVED = "; as the saved plan says"
@@ -121,94 +119,77 @@ def unplanned(target: TracedStep) -> Unplanned:
 @garbage_collection_paused()
 def plan_step(
     target: TracedStep,
-    budget: Budget | None,
+    request: Request,
     *,
-    time_limit_s: float,
-    progress: Progress | None = None,
-    cache: PlanCache | None = None,
     earlier: Planned | None = None,
-    curve_points: int = 0,
-    prove: bool = True,
-    allow: Collection[Verb] = BIT_FOR_BIT,
-    max_overhead: float = 0.0,
     before: Unplanned | None = None,
-    saved: MemoryPlan | None = None,
-    offload: Offload | None = None,
     refused: Mapping[str, str] | None = None,
 ) -> Planned:
-    """Plan a traced step and build the function.
+    """Plan a traced step and build the function that follows the plan.
+
+    With the verb "split", which changes roundings, convolutions that the step has XLA compile run by TensorFlow's kernels.
 
     Args:
-        budget: bytes, or a share of the unmodified peak. That peak is what the step takes in the order of TensorFlow's executor,
-            simulated; where that is not known, in the order in which the step was traced. None for as little as is found.
-        earlier: a plan for the same step with other shapes; it is followed when it fits, without planning again.
-        curve_points: how many budgets between the unmodified peak and the plan's to solve as well, for the report.
-        prove: whether to compare what the function computes with the original.
-        allow: what the plan may do besides reordering. With "split", which changes roundings, convolutions that the step has XLA compile
-            run by TensorFlow's kernels.
-        max_overhead: without a budget, how much more time than the unmodified step the plan may take, as a share.
-        before: the step without a plan, where that is known; then the plan is only looked for, and no function is built.
-        saved: a plan that is followed, as it is, instead of looking for one; where some are refused, the last one of them: what was found
-            for the other steps is not looked for again.
-        offload: where copies may go; only a step on one device has any.
-        refused: the rewritten steps that were planned before and cannot run, by `MemoryPlan.rewritten`, and why; they are left out. Where
-            TensorFlow refuses one in which steps overlap, the same plan is followed without that first.
+        request: what is asked for. A saved plan is followed without a search. After a refusal `saved` is the refused plan, and schedules
+            in it are not searched for again.
+        earlier: a plan for the same step with other shapes; it is followed, without a search, if it fits.
+        before: the unplanned step, if it is known; the plan is then returned without a function.
+        refused: by `MemoryPlan.rewritten`, why rewritten steps cannot run; they are left out. If TensorFlow refuses one in which steps
+            overlap, the same plan is first followed without overlap.
 
     Raises:
         ArgumentError: the saved plan is for another step.
-        InfeasibleError: no plan fits the budget; the error carries the smallest one that works.
+        InfeasibleError: no plan fits the budget; the error carries the smallest budget that works.
         UnsupportedError, UnknownShapeError: see `flatten` and `build_cost_graph`.
     """
+    refused, saved, allow = refused or {}, request.saved, request.allow
     flat = traced = flat_step(target, uncompiled="split" in allow) if before is None else before.flat
-    asked = f"{import_tensorflow().__version__} {onednn_enabled()} {inter_op_threads()} {target.grappler_disabled} {sorted(allow)}"
-    kept = KeptFigures(cache, flat.graph, asked)
-    # What the step's own peak is simulated on is not asked for again.
-    whole = kept.peak is None or earlier is not None or not kept.without_memory_optimizer
+    circumstances = f"{import_tensorflow().__version__} {onednn_enabled()} {inter_op_threads()} {target.grappler_disabled} {sorted(allow)}"
+    figures = KeptFigures(request.cache, flat.graph, circumstances)
+    # The memory optimizer is needed only to simulate the step's own peak.
+    whole = figures.peak is None or earlier is not None or not figures.without_memory_optimizer
     records = prepared(target, flat.graph, memory_optimizer=whole) if before is None else before.records
     flat, graph_how = before.to_plan if before else _as_grappler_leaves_it(target, flat, records, memory_optimizer=whole)
-    kept.without_memory_optimizer = graph_how == HOW_ADDED
+    figures.without_memory_optimizer = graph_how == HOW_ADDED
 
     def map_allowed(step: FlatStep) -> TaskMap:
         return map_tasks(step) if "recompute" in allow else without_recomputation(map_tasks(step))
 
     given = Candidate(flat, map_allowed(flat))
     roles = find_roles(given.tasks, innermost_line(target.function))
-    as_traced = given if flat is traced or not {"split", "transpose"} & set(allow) else priced_beside(given, traced, map_allowed(traced))
+    as_traced = given if flat is traced or "split" not in allow else priced_beside(given, traced, map_allowed(traced))
     placement = find_placement(flat.graph, flat.located(target.arguments))
     if placement is not None:
         pin(placement, (node for nodes in given.tasks.nodes for node in nodes))
     parts = split(given.tasks, placement)
-    _check_verbs(allow, offload, target, flat, parts)
+    _check_verbs(allow, request.offload, target, flat, parts)
     originals = [simulate(part.tasks.costs, Schedule(part.tasks.costs.order)).peak_bytes for part in parts]
     if saved is not None and saved.executor is not None:
         executor, plain_how = saved.executor, saved.how["original peak"].removesuffix(_SAVED) + ("" if refused else _SAVED)
-    elif before is None and earlier is None and kept.peak is not None and records.found is not None:
-        executor, plain_how = kept.peak, f"{'; '.join(kept.peak.how.values())}; as found in an earlier run"
+    elif before is None and earlier is None and figures.peak is not None and records.found is not None:
+        executor, plain_how = figures.peak, f"{'; '.join(figures.peak.how.values())}; as found in an earlier run"
     else:
         executor, plain_how = before.executor if before else _plain_peak(target, traced, given.tasks, parts, earlier, records, roles)
-        kept.peak = executor if earlier is None else None
-    kept.keep()
+        figures.peak = executor if earlier is None else None
+    figures.keep()
     how = {"peak": HOW_PEAK, "overhead": HOW_TIME, "original peak": plain_how, "graph": graph_how, **flat.how}
     if refused:
         how["refused"] = refused_steps(refused)
     if executor is not None:
         originals = [executor.peak_bytes]
     original_bytes = max(nbytes for part, nbytes in zip(parts, originals, strict=True) if part.budgeted)
-    budget_bytes, asked = (None, f"smallest {max_overhead}") if budget is None else _in_bytes(budget, original_bytes, earlier)
-    if saved is not None and budget is not None:
-        budget_bytes = saved.budget_bytes  # a share is one of a peak that is simulated, each time a little different
-    search = Search(budget_bytes, max_overhead, asked, time_limit_s, progress, cache, earlier.steps if earlier is not None else ())
-    search = replace(search, offload=offload, saved=None if saved is None else saved.recipe, refused=refused or ())
+    budget_bytes, asked = _budget_in_bytes(request, original_bytes, earlier)
+    search = Search(request, budget_bytes, asked, earlier.steps if earlier is not None else (), refused)
     chosen, argument_count = given, flat.binding.argument_count
-    alone = len(parts) == 1 and placement is None
+    on_one_device = len(parts) == 1 and placement is None
 
-    def in_parts(kept_bytes: int) -> Candidate | None:
-        """What parts of the batch would reach, where they are not allowed: of the traced graph, as then."""
-        if not alone or "split" in allow:
+    def reach_by_splitting(bytes_to_keep: int) -> Candidate | None:
+        """What splitting would reach, if it is not allowed; of the traced graph, as splitting is."""
+        if not on_one_device or "split" in allow:
             return None
-        return reach_of_parts(priced_beside(given, traced, map_tasks(traced)), argument_count, kept_bytes, search=search)
+        return reach_of_parts(priced_beside(given, traced, map_tasks(traced)), argument_count, bytes_to_keep, search=search)
 
-    if alone:
+    if on_one_device:
         chosen, (solution, how["plan"]) = search.one_device(given, as_traced, argument_count, map_allowed, allow)
         if chosen.root.flat is not flat:
             how["graph"] = _TRACED + "the rules of its verb are those of the operations that were traced"
@@ -216,54 +197,55 @@ def plan_step(
     else:
         solutions, how["plan"] = search.devices(parts, originals, flat.graph)
     if budget_bytes is None:
-        how["plan"] = f"the smallest peak that was found within {100 * max_overhead:g} % more time; {how['plan']}"
-    recipe = search.recipe("smallest" if budget is None else budget.plain, allow)
+        how["plan"] = f"the smallest peak that was found within {100 * request.max_overhead:g} % more time; {how['plan']}"
+    recipe = search.recipe()
     if executor is not None and _is_better_as_it_is(solutions[-1], executor, budget_bytes):
-        planned = _as_it_is(target, given.tasks, flat.loops, executor, solutions[-1], how, prove)
+        planned = _as_it_is(target, given.tasks, flat.loops, executor, solutions[-1], how, request.prove)
         return replace(planned, plan=replace(planned.plan, recipe=recipe))
     if solutions[-1].status == "infeasible":
         k = len(solutions) - 1
         most = solutions[k].budget_bytes if budget_bytes is None else budget_bytes
-        raise infeasible(parts[k].tasks, solutions[k], most, originals[k], in_parts(most), roles.line)
+        raise infeasible(parts[k].tasks, solutions[k], most, originals[k], reach_by_splitting(most), roles.line)
     is_new = "plan cache" not in how["plan"] and "taken over" not in how["plan"]
     if budget_bytes is not None and is_new and solutions[0].overhead > _DEAR:
-        others = in_parts(budget_bytes)
-        if others is not None and others.peak_bytes <= budget_bytes and others.slower < solutions[0].overhead:
-            how["for less time"] = reach(others)
+        split_step = reach_by_splitting(budget_bytes)
+        if split_step is not None and split_step.peak_bytes <= budget_bytes and split_step.slower < solutions[0].overhead:
+            how["for less time"] = reach(split_step)
     worst = max((k for k, part in enumerate(parts) if part.budgeted), key=lambda k: (originals[k], -k))
     origin = given if chosen.root.flat is flat else as_traced
-    known = roles if (parts[worst].tasks if origin is chosen else origin.tasks) is given.tasks else None
-    plan = _describe(target, origin, chosen, parts[worst].tasks, solutions[worst], originals[worst], how, kept, known)
-    kept.keep()
+    known_roles = roles if (parts[worst].tasks if origin is chosen else origin.tasks) is given.tasks else None
+    if parts[worst].device:
+        how["devices"] = _devices_in_words(parts, solutions)
+    plan = _describe(target, origin, chosen, parts[worst].tasks, solutions[worst], originals[worst], how, figures, known_roles)
+    figures.keep()
     process = process_among_others(target.function)
     names = [f"{process} {part.device}".strip() or "one device" for part in parts]
-    peaks = [solution.peak_bytes for solution in solutions]
-    if parts[worst].device:
-        devices = ", ".join(
-            f"{part.device} {format_bytes(peak)}" + ("" if part.budgeted else " (host, without a budget)")
-            for part, peak in zip(parts, peaks, strict=True)
-        )
-        plan = replace(
-            plan, how={**plan.how, "devices": f"the budget holds for each device, and their plans order and recompute only; {devices}"}
-        )
-    points = curve_points if chosen.verb == "recompute" else 0
+    points = request.curve_points if chosen.verb == "recompute" else 0
     plan = replace(
         plan,
         recipe=recipe,
         **_before(executor, saved),
-        curve=_curve(parts[worst].tasks.costs, solutions[worst], originals[worst], points, time_limit_s),
-        device_peaks=dict(zip(names, peaks, strict=True)),
+        curve=_curve(parts[worst].tasks.costs, solutions[worst], originals[worst], points, request.time_limit_s),
+        device_peaks=dict(zip(names, (solution.peak_bytes for solution in solutions), strict=True)),
     )
-    plan = _and_elsewhere(chosen, solutions[0], plan)
+    plan = _with_copies(chosen, solutions[0], plan)
     if before is not None:
         return Planned(None, plan, (), None)
     overlapping = f"{chosen.how or 'the step in another order'}, where steps overlap"
-    overlap = len(parts) == 1 and overlapping not in (refused or ())
-    planned = _follow(origin, chosen, parts, solutions, plan, prove=prove, overlap=overlap)
+    overlap = len(parts) == 1 and overlapping not in refused
+    planned = _follow(origin, chosen, parts, solutions, plan, prove=request.prove, overlap=overlap)
     if planned.function is not None and (reason := why_refused(target, planned.function)):
         plan = replace(plan, rewritten=overlapping if overlap else chosen.how)
         return replace(planned, function=None, plan=plan, proof=Proof(f"TensorFlow refuses to run it: {reason}"))
     return planned
+
+
+def _devices_in_words(parts: Sequence[Part], solutions: Sequence[Solution]) -> str:
+    peaks = ", ".join(
+        f"{part.device} {format_bytes(solution.peak_bytes)}" + ("" if part.budgeted else " (host, without a budget)")
+        for part, solution in zip(parts, solutions, strict=True)
+    )
+    return f"the budget holds for each device, and their plans order and recompute only; {peaks}"
 
 
 def refused_steps(refused: Mapping[str, str]) -> str:
@@ -306,8 +288,7 @@ def _check_verbs(allow: Collection[Verb], offload: Offload | None, target: Trace
         )
 
 
-def _and_elsewhere(chosen: Candidate, solution: Solution, plan: MemoryPlan) -> MemoryPlan:
-    """The plan with what it says of copies, where it has any."""
+def _with_copies(chosen: Candidate, solution: Solution, plan: MemoryPlan) -> MemoryPlan:
     if chosen.offload is None:
         return plan
     plan = replace(plan, offload_to=chosen.offload.to)
@@ -331,13 +312,20 @@ def _as_grappler_leaves_it(
     return Obtained(flat, _TRACED + f"what Grappler makes of it is not planned{why}")
 
 
-def _in_bytes(budget: Budget, original_bytes: int, earlier: Planned | None) -> tuple[int, int | float | str]:
-    """A budget in bytes, and as it was asked for; a share is one of the largest batch, not of the last, smaller one."""
+def _budget_in_bytes(request: Request, original_bytes: int, earlier: Planned | None) -> tuple[int | None, int | float | str]:
+    """Return the budget in bytes, None for the smallest peak, and the key by which the plan cache knows it.
+
+    A share is one of the largest batch so far, not of a last, smaller one; that of a saved plan was taken of a peak that is simulated,
+    and differs a little each time.
+    """
+    budget = request.budget
+    if budget is None:
+        return None, f"smallest {request.max_overhead}"
     nbytes = budget.of(original_bytes)
+    key = budget.given if budget.is_share else nbytes
     if earlier is not None and budget.is_share:
-        nbytes = max(nbytes, earlier.plan.budget_bytes)
-        return nbytes, nbytes
-    return nbytes, budget.given if budget.is_share else nbytes
+        key = nbytes = max(nbytes, earlier.plan.budget_bytes)
+    return (nbytes if request.saved is None else request.saved.budget_bytes), key
 
 
 def _describe(
@@ -348,12 +336,14 @@ def _describe(
     solution: Solution,
     original_bytes: int,
     how: Mapping[str, str],
-    kept: KeptFigures,
+    figures: KeptFigures,
     roles: Roles | None,
 ) -> MemoryPlan:
     """What users see of the plan of the device that needs most; call it before the schedule is applied."""
     before = None if chosen is given else given.tasks
-    plan = make_memory_plan(target, tasks, solution, original_bytes, how, chosen.flat.loops, before, chosen.loops, kept.least_time, roles)
+    plan = make_memory_plan(
+        target, tasks, solution, original_bytes, how, chosen.flat.loops, before, chosen.loops, figures.least_time, roles
+    )
     plan = replace(plan, rewritten=chosen.how)
     if not chosen.loops:
         return plan
@@ -390,9 +380,9 @@ def _follow(
         return Planned(None, plan, leaders, Proof(f"it cannot be built: {in_words(error)}"))
     if proof is not None and proof.equal:
         optimized = any(OPTIMIZED in node.attrs for node in flat.graph.nodes)
-        transposed, sums = sum(len(one.transposed) for one in made), proof.parts + sum(one.parts for one in before)
-        proof = replace(proof, loops=len(chosen.loops), parts=sums, transposed=transposed, uncompiled=flat.uncompiled, optimized=optimized)
-    equal_bits = not (flat.uncompiled or any(one.parts > 1 or one.transposed for one in made))
+        sums = proof.parts + sum(one.parts for one in before)
+        proof = replace(proof, loops=len(chosen.loops), parts=sums, uncompiled=flat.uncompiled, optimized=optimized)
+    equal_bits = not (flat.uncompiled or any(one.parts > 1 for one in made))
     return Planned(function, plan, leaders, proof, equal_bits=equal_bits)
 
 
@@ -405,10 +395,8 @@ def _proved(made: Candidate) -> Proof:
     """That a step can stand for the one that it was made of."""
     assert made.before is not None
     before, after = made.before.flat, made.flat
-    if made.parts > 1 or not (made.transposed or made.loops):
+    if made.parts > 1 or not made.loops:
         return Original(before.graph, before.purity, default_attributes, parts=made.parts > 1).compare(after.graph, after.purity)
-    if made.transposed:
-        return Proof(transposes_difference(before.graph, before.purity, after.graph, made.transposed))
     return Proof(segments_difference(before.graph, before.purity, after.graph, made.loops))
 
 

@@ -145,7 +145,7 @@ def infeasible(
     as_it_is = f', "100%" (the step as it is, which takes {format_bytes(original_bytes)})' if original_bytes < smallest else ""
     parts = ""
     if in_parts is not None and in_parts.peak_bytes < smallest:
-        parts = f", {reach(in_parts)}"
+        parts = f", {reach(in_parts)}{', still above this budget' * (in_parts.peak_bytes > budget_bytes)}"
     return InfeasibleError(
         f"no plan fits {format_bytes(budget_bytes)}: the smallest budget known to work is {format_bytes(smallest)}",
         where=f"step {tasks.costs.name!r}, unmodified {format_bytes(original_bytes)}",

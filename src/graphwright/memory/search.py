@@ -14,10 +14,11 @@ from graphwright.analyze.splitting import LARGE, QUITE_LARGE
 from graphwright.ir.graph import Graph
 from graphwright.memory.offload import Offload
 from graphwright.memory.parts import Part, same_work, split
-from graphwright.memory.plan_cache import PlanCache, fingerprint, other_step, plan_key
-from graphwright.memory.planning import Progress, map_tasks, room_bytes, solve_with_room
+from graphwright.memory.plan_cache import fingerprint, other_step, plan_key
+from graphwright.memory.planning import map_tasks, room_bytes, solve_with_room
+from graphwright.memory.request import Request
 from graphwright.memory.segments import segment_candidates
-from graphwright.memory.verbs import BIT_FOR_BIT, Candidate, Verb, split_candidates, summed_candidate, transposed_candidate
+from graphwright.memory.verbs import BIT_FOR_BIT, Candidate, Verb, split_candidates, summed_candidate
 from graphwright.plan.bound import lower_bound
 from graphwright.plan.copies import Copies, all_copies, apart, cheaper_than_running_again, copied_buffers, most_copied_bytes, together
 from graphwright.plan.model import CostGraph, Schedule, Solution, Trace
@@ -50,31 +51,22 @@ MapTasks = Callable[[FlatStep], TaskMap]
 
 @dataclass(frozen=True)
 class Search:
-    """What is asked of a plan, and how long it is looked for.
+    """The search for a plan, and its solutions so far.
 
     Attributes:
-        budget_bytes: what a device may hold; None for as little as is found.
-        max_overhead: without a budget, how much more time than each task once the plan may take, as a share.
-        asked: the same in words, for the plan cache: a share counts as that.
-        time_limit_s: processor time for all that is planned.
-        steps: of an earlier plan for the same step with other shapes, the names of the tasks in its order.
-        saved: a plan that is followed instead of looking for one; of what was looked for when some steps were refused, what was found.
-        offload: where copies may go.
-        refused: what was done to the steps that were planned before and cannot run.
-        found: gets what was found: the graph that was planned, what was done to it, the device, and its plan.
+        budget_bytes: what a device may hold; None for the smallest peak.
+        asked: the key of the budget in the plan cache: a share counts as a share.
+        steps: names of the tasks in the order of an earlier plan for the same step with other shapes.
+        refused: descriptions of the rewritten steps that cannot run.
+        solutions: for each planned graph: the graph, how it was rewritten, the device, and its plan.
     """
 
+    request: Request
     budget_bytes: int | None
-    max_overhead: float
     asked: int | float | str
-    time_limit_s: float
-    progress: Progress | None
-    cache: PlanCache | None
     steps: Sequence[str] = ()
-    saved: PlanRecipe | None = None
-    offload: Offload | None = None
     refused: Collection[str] = ()
-    found: list[tuple[Graph, str, str, Solution]] = field(default_factory=list[tuple[Graph, str, str, Solution]])
+    solutions: list[tuple[Graph, str, str, Solution]] = field(default_factory=list[tuple[Graph, str, str, Solution]])
 
     def solve(self, part: Part, graph: Graph, *, how: str = "", **options: Any) -> Obtained[Solution]:
         """A plan for one device, which is noted: that of a saved plan, an earlier one, one that is kept on disk, or a new one.
@@ -88,21 +80,23 @@ class Search:
         """
         if how in self.refused:
             return Obtained(replace(_in_its_own_order(part.tasks.costs, None).found, status="infeasible"), "refused")
-        saved = self.saved
+        saved = None if self.request.saved is None else self.request.saved.recipe
         if saved is None or (self.refused and plan_key(graph, how, part.device) not in saved.schedules):
             obtained = self._solve(part, graph, how=how, **options)
         else:
             obtained = self._followed(saved, graph, part, how)
-        self.found.append((graph, how, part.device, obtained.found))
+        self.solutions.append((graph, how, part.device, obtained.found))
         return obtained
 
-    def recipe(self, budget: int | float | str, allow: Collection[Verb]) -> PlanRecipe:
-        """What was found, for a plan that is saved; call it before a schedule is applied."""
-        found = {plan_key(graph, how, device): solution for graph, how, device, solution in self.found}
-        schedules = {key: solution.schedule.steps for key, solution in found.items()}
-        exceeding = tuple(key for key, solution in found.items() if solution.status == "infeasible")
-        to, engine = (self.offload.to, self.offload.engine) if self.offload is not None else ("", None)
-        return PlanRecipe(budget, self.max_overhead, tuple(sorted(allow)), self.time_limit_s, schedules, exceeding, to, engine)
+    def recipe(self) -> PlanRecipe:
+        """Return the schedules of all plans, for a plan file. Call it before a schedule is applied."""
+        request, offload = self.request, self.request.offload
+        solutions = {plan_key(graph, how, device): solution for graph, how, device, solution in self.solutions}
+        schedules = {key: solution.schedule.steps for key, solution in solutions.items()}
+        exceeding = tuple(key for key, solution in solutions.items() if solution.status == "infeasible")
+        to, engine = (offload.to, offload.engine) if offload is not None else ("", None)
+        allow = tuple(sorted(request.allow))
+        return PlanRecipe(request.budget_in_words, request.max_overhead, allow, request.time_limit_s, schedules, exceeding, to, engine)
 
     def _followed(self, saved: PlanRecipe, graph: Graph, part: Part, how: str) -> Obtained[Solution]:
         costs, key = part.tasks.costs, plan_key(graph, how, part.device)
@@ -129,28 +123,28 @@ class Search:
             within_s: how much of the time allowed is for this one; all without it.
             longest_s: the same without an answer; see `graphwright.plan.solve.solve`.
         """
-        within_s = self.time_limit_s if within_s is None else max(within_s, _LEAST_SHARE * self.time_limit_s)
+        within_s = self.request.time_limit_s if within_s is None else max(within_s, _LEAST_SHARE * self.request.time_limit_s)
         longest_s = None if longest_s is None else max(longest_s, within_s)
-        costs, cache = part.tasks.costs, self.cache
+        costs, cache = part.tasks.costs, self.request.cache
         schedule = reused_schedule(part.tasks, self.steps)
         solution = None if schedule is None else known_solution(costs, schedule, self.budget_bytes)
         if solution is not None:
             return Obtained(solution, "taken over from the step's plan for other shapes")
-        most = sum(task.time for task in costs.tasks) * max((1 + self.max_overhead) / (1 + slower), 1.0)
+        most = sum(task.time for task in costs.tasks) * max((1 + self.request.max_overhead) / (1 + slower), 1.0)
         key, kept = "", list[Solution]()
         if cache is not None:
-            key = fingerprint(graph, f"{self.asked} {how}".strip(), self.time_limit_s, part.device)
+            key = fingerprint(graph, f"{self.asked} {how}".strip(), self.request.time_limit_s, part.device)
             room = room_bytes(costs, len(graph), self.budget_bytes or 0)
             kept = [plan for plan in cache.other_plans(key, costs) if self._serves(plan, room, most)]
             asked_before = cache.read(key, costs, self.budget_bytes)
             if asked_before is not None:
                 return Obtained(self._best_of([asked_before, *kept]), f"read from the plan cache ({cache.path(key)})")
-        if self.progress is not None and how:
-            self.progress(0.0, f"planning {how}")
+        if self.request.progress is not None and how:
+            self.request.progress(0.0, f"planning {how}")
         if self.budget_bytes is None:
-            solution = minimum_within(costs, most, time_limit_s=within_s, progress=self.progress, longest_s=longest_s)
+            solution = minimum_within(costs, most, time_limit_s=within_s, progress=self.request.progress, longest_s=longest_s)
         else:
-            solution = solve_with_room(costs, len(graph), self.budget_bytes, within_s, self.progress, longest_s=longest_s)
+            solution = solve_with_room(costs, len(graph), self.budget_bytes, within_s, self.request.progress, longest_s=longest_s)
         if cache is not None and solution.status != "infeasible":
             cache.write(key, solution)
         if kept and self._price(best := self._best_of(kept)) < self._price(solution):
@@ -162,7 +156,7 @@ class Search:
 
         Devices that do the same work have the same plan, and a host that keeps no budget has its original order.
         """
-        shared = replace(self, time_limit_s=self.time_limit_s / len(parts))
+        shared = replace(self, request=replace(self.request, time_limit_s=self.request.time_limit_s / len(parts)))
         solutions: list[Solution] = []
         how = "the plan of another device"
         for k, part in enumerate(parts):
@@ -186,7 +180,7 @@ class Search:
         Args:
             traced: the step of whose operations the verbs know what they do; others may stand for them in the given one.
         """
-        best = self._faster(given, traced, argument_count, map_allowed, allow)
+        best = self._from(given, traced, argument_count, map_allowed, allow)
         if self._is_enough(best) and best[0].verb in BIT_FOR_BIT:
             return best
         summed = summed_candidate(given, map_allowed)
@@ -195,30 +189,18 @@ class Search:
         if self._price(best[1].found) <= summed.slower or summed is given or summed.how in self.refused:
             return best
         traced = summed if traced is given else summed_candidate(traced, map_allowed)
-        return self._least(best, self._faster(summed, traced, argument_count, map_allowed, allow))
+        return self._least(best, self._from(summed, traced, argument_count, map_allowed, allow))
 
     def _least(self, *found: tuple[Candidate, Obtained[Solution]]) -> tuple[Candidate, Obtained[Solution]]:
         return min(found, key=lambda each: (self._price(each[1].found), each[1].found.peak_bytes))
 
-    def _faster(
-        self, given: Candidate, traced: Candidate, argument_count: int, map_allowed: MapTasks, allow: Collection[Verb]
-    ) -> tuple[Candidate, Obtained[Solution]]:
-        """The same for one way of adding up gradients."""
-        faster = transposed_candidate(traced, map_allowed) if "transpose" in allow else None
-        if faster is None:
-            return self._from(given, traced, argument_count, map_allowed, allow, self.time_limit_s)
-        best = self._from(faster, faster, argument_count, map_allowed, allow, self.time_limit_s / 2)
-        if self.budget_bytes is not None and self._price(best[1].found) <= _CHEAP:
-            return best
-        return self._least(best, self._from(given, traced, argument_count, map_allowed, allow, self.time_limit_s))
-
     def _from(
-        self, start: Candidate, traced: Candidate, argument_count: int, map_allowed: MapTasks, allow: Collection[Verb], limit_s: float
+        self, start: Candidate, traced: Candidate, argument_count: int, map_allowed: MapTasks, allow: Collection[Verb]
     ) -> tuple[Candidate, Obtained[Solution]]:
         """The step that costs least of one, as it is, and of those that the verbs make of it, or of the traced one."""
         has_loops = "segment" in allow and bool(find_pairs(start.flat.graph, start.flat.purity)[0])
-        budget, costs = self.budget_bytes, start.tasks.costs
-        first_s = limit_s * (_GIVEN if has_loops or self.offload is not None else 1.0)
+        budget, costs, limit_s = self.budget_bytes, start.tasks.costs, self.request.time_limit_s
+        first_s = limit_s * (_GIVEN if has_loops or self.request.offload is not None else 1.0)
         needs_parts = "split" in allow and (budget is None or simulate(costs, Schedule(costs.order)).peak_bytes > budget)
         time, solve = _Shares(limit_s, first_s), partial(self.solve, split(start.tasks, None)[0], start.flat.graph)
         found = solve(how=start.how, slower=start.slower, within_s=first_s, longest_s=0.0 if needs_parts else None)
@@ -238,7 +220,7 @@ class Search:
             best = self._better(both, best, time, _MOST_SOLVES)
         if needs_parts and not self._keeps(best):  # without parts it would have had longer
             best = self._cheaper(start, solve(how=start.how, slower=start.slower, within_s=first_s), best)
-        offload, without = self.offload, best[0]
+        offload, without = self.request.offload, best[0]
         if offload is not None and self._price(best[1].found) > 0:
             best = self._offloaded(start, offload, best, time)
         if offload is not None and without is not start and self._price(best[1].found) > 0:
@@ -297,7 +279,7 @@ class Search:
         for nbytes in budgets:
             copied, made = together(step.tasks.costs, copies, schedule, nbytes)
             trace = simulate(copied, made)
-            if self.budget_bytes is not None or (1 + step.slower) * trace.time / once - 1 <= self.max_overhead:
+            if self.budget_bytes is not None or (1 + step.slower) * trace.time / once - 1 <= self.request.max_overhead:
                 return copied, made, trace
         return None
 
@@ -323,7 +305,7 @@ class Search:
         """
         budget, candidates = self.budget_bytes, (candidate for candidate in candidates if candidate.how not in self.refused)
         if budget is None:
-            candidates = list(takewhile(lambda candidate: candidate.slower <= self.max_overhead, candidates))[-_MOST_SOLVES:]
+            candidates = list(takewhile(lambda candidate: candidate.slower <= self.request.max_overhead, candidates))[-_MOST_SOLVES:]
         worth, tight = list[Candidate](), list[Candidate]()
         for candidate in candidates:
             costs, graph = candidate.tasks.costs, candidate.flat.graph
@@ -438,7 +420,7 @@ def reach_of_parts(
     Returns:
         None where more would be made than is quickly made, or nothing can be split.
     """
-    found, end = list[Candidate](), now() + _TO_SAY * (search.time_limit_s if search is not None else 0)
+    found, end = list[Candidate](), now() + _TO_SAY * (search.request.time_limit_s if search is not None else 0)
     for largest in (LARGE, 0, QUITE_LARGE) if len(given.flat.graph) <= _QUICKLY_SPLIT else ():
         if largest == QUITE_LARGE and any(_may_fit(candidate, budget_bytes, _SURELY) for candidate in found):
             break
@@ -450,7 +432,7 @@ def reach_of_parts(
                 break
     tight = min((candidate for candidate in found if _may_fit(candidate, budget_bytes)), key=lambda one: one.bound_bytes, default=None)
     if search is not None and tight is not None:
-        part, within_s = split(tight.tasks, None)[0], _TO_SAY * search.time_limit_s
+        part, within_s = split(tight.tasks, None)[0], _TO_SAY * search.request.time_limit_s
         solution = search.solve(part, tight.flat.graph, how=tight.how, within_s=within_s, longest_s=0.0).found
         slower = (1 + tight.slower) * (1 + solution.overhead) - 1
         found.append(replace(tight, peak_bytes=solution.peak_bytes, slower=slower))

@@ -4,9 +4,6 @@ recompute
     Run an operation again instead of keeping what it made. Bit for bit the same.
 segment
     Run a loop and its gradient in segments (`transform.segment_loops`): between the two only the borders are kept. Bit for bit the same.
-transpose
-    Transpose before a loop what its products take transposed in every round (`transform.transpose_factors`). Equal but for the order of
-    sums within a product.
 offload
     Copy what an operation made to disk or to another device, and read it back, instead of keeping it (`plan.copies`). Bit for bit the same.
     It needs a place, so "all" does not mean it.
@@ -28,7 +25,6 @@ from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.ir.edit.clone import copy_graph
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph
-from graphwright.ir.traits.control_flow import LOOPS
 from graphwright.ir.traits.effects import Purity
 from graphwright.memory.offload import Offload
 from graphwright.plan.bound import lower_bound
@@ -38,17 +34,16 @@ from graphwright.step.flatten import FlatStep, find_loop_costs, stateful_op_type
 from graphwright.transform.cancel_reshapes import cancel_reshapes
 from graphwright.transform.running_sums import add_up_in_turn, large_sums
 from graphwright.transform.split_batch import split_batch
-from graphwright.transform.transpose_factors import transpose_factors
 
-Verb = Literal["recompute", "segment", "transpose", "split", "offload"]
+Verb = Literal["recompute", "segment", "split", "offload"]
 Allow = Literal["all"] | Collection[Verb]
 BIT_FOR_BIT: tuple[Verb, ...] = ("recompute", "segment")
 """The verbs that a plan may use unless others are asked for."""
-NOT_UNDER_XLA: tuple[Verb, ...] = ("segment", "transpose", "offload")
+NOT_UNDER_XLA: tuple[Verb, ...] = ("segment", "offload")
 ON_ONE_DEVICE: tuple[Verb, ...] = (*NOT_UNDER_XLA, "split")
 """The verbs that no plan uses of a step on several devices."""
 WITH_COPIES = ", and offload_to,"
-_ALL: tuple[Verb, ...] = (*BIT_FOR_BIT, "transpose", "split")
+_ALL: tuple[Verb, ...] = (*BIT_FOR_BIT, "split")
 _KNOWN: tuple[Verb, ...] = (*_ALL, "offload")
 _IN_ORDER_S = 2.5e-5
 """What it costs, besides its kernels, that a task waits for others; parts have many small ones.
@@ -68,7 +63,7 @@ def read_allow(allow: object) -> frozenset[Verb]:
         ArgumentError: it is neither "all" nor a collection of verbs.
 
     >>> sorted(read_allow("all"))
-    ['recompute', 'segment', 'split', 'transpose']
+    ['recompute', 'segment', 'split']
     """
     if allow == "all":
         return frozenset(_ALL)
@@ -89,11 +84,11 @@ def refuse_verbs(allow: Collection[Verb], unused: Collection[Verb], what: str, *
     Raises:
         UnsupportedError: one of them is asked for.
 
-    >>> refuse_verbs(read_allow("all"), ("transpose",), "loops", cause="", remedy="")
-    >>> refuse_verbs(("recompute", "transpose"), ("transpose",), "loops", cause="", remedy="")
+    >>> refuse_verbs(read_allow("all"), ("split",), "loops", cause="", remedy="")
+    >>> refuse_verbs(("recompute", "split"), ("split",), "loops", cause="", remedy="")
     Traceback (most recent call last):
         ...
-    graphwright.errors.UnsupportedError: 'transpose' is not for loops
+    graphwright.errors.UnsupportedError: 'split' is not for loops
       where: argument 'allow'
     """
     besides = next((verbs for verbs in (_ALL, BIT_FOR_BIT) if set(verbs) <= set(allow)), ())
@@ -121,7 +116,6 @@ class Candidate:
     Attributes:
         parts: in how many parts of the batch it runs.
         loops: the names of the loops that run in segments.
-        transposed: the names of the loops before which matrices are transposed.
         offload: where its tasks that are copied have their copies; None without copies.
         how: what was done to the given step; "" for the given step itself.
         slower: how much longer its tasks take than the given step's, each once, as a share.
@@ -134,7 +128,6 @@ class Candidate:
     tasks: TaskMap
     parts: int = 1
     loops: tuple[str, ...] = ()
-    transposed: tuple[str, ...] = ()
     how: str = ""
     slower: float = 0.0
     peak_bytes: int = 0
@@ -152,7 +145,7 @@ class Candidate:
         """What made it."""
         if self.offload is not None:
             return "offload"
-        return "split" if self.parts > 1 else "segment" if self.loops else "transpose" if self.transposed else "recompute"
+        return "split" if self.parts > 1 else "segment" if self.loops else "recompute"
 
 
 def split_candidates(
@@ -205,19 +198,6 @@ def summed_candidate(given: Candidate, map_tasks: Callable[[FlatStep], TaskMap])
     add_up_in_turn(copy, [copy[node.name] for node in sums])
     words = find_layers(given.flat.graph).words
     return candidate_of(given, copy, map_tasks, f"{named('sum', [words(node.name) for node in sums])} added up as the terms come")
-
-
-def transposed_candidate(given: Candidate, map_tasks: Callable[[FlatStep], TaskMap]) -> Candidate | None:
-    """The given step with matrices transposed before the loops that take them so; None where that saves no time."""
-    if not any(node.op_type in LOOPS for node in given.flat.graph):
-        return None
-    copy = copy_graph(given.flat.graph).graph
-    loops = transpose_factors(copy, given.flat.purity.of(copy))
-    if not loops:
-        return None
-    words = find_layers(given.flat.graph).words
-    made = candidate_of(given, copy, map_tasks, f"weights transposed once for {named('gradient loop', [words(name) for name in loops])}")
-    return replace(made, transposed=loops) if made.slower < given.slower else None
 
 
 def priced_beside(given: Candidate, flat: FlatStep, tasks: TaskMap) -> Candidate:

@@ -177,6 +177,7 @@ def simulate_unchecked(graph: CostGraph, steps: Sequence[int]) -> list[int]:
     # Backward: whether a version is still needed after a step is then known when the step is met, and so is whether it is its last use.
     tasks, buffers = executed(graph, steps), graph.buffers
     needed = [buffer.kept for buffer in buffers]
+    sizes = [buffer.nbytes for buffer in buffers]
     live = graph.resident_bytes + sum(buffer.nbytes for buffer in buffers if buffer.kept)
     step_bytes = [0] * len(steps)
     for step in range(len(steps) - 1, -1, -1):
@@ -185,23 +186,23 @@ def simulate_unchecked(graph: CostGraph, steps: Sequence[int]) -> list[int]:
         for number in task.outputs:
             if needed[number]:
                 needed[number] = False
-                live -= buffers[number].nbytes
+                live -= sizes[number]
             else:
-                here += buffers[number].nbytes
+                here += sizes[number]
         if task.in_place:
             taken: set[int] = set()
             for number, output in task.in_place:
                 if needed[number] or number in taken or output in taken:
                     continue
-                source, nbytes = buffers[number], buffers[output].nbytes
-                if not source.kept and source.producer is not None and source.nbytes >= nbytes:
+                source = buffers[number]
+                if not source.kept and source.producer is not None and source.nbytes >= sizes[output]:
                     taken |= {number, output}
-                    here -= nbytes
+                    here -= sizes[output]
         for number in task.inputs:
             if not needed[number]:
                 needed[number] = True
-                live += buffers[number].nbytes
-                here += buffers[number].nbytes
+                live += sizes[number]
+                here += sizes[number]
         step_bytes[step] = here
     return step_bytes
 

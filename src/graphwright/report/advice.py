@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 from graphwright.analyze.update_checks import Finding
 from graphwright.plain import fields_json
-from graphwright.report.sheet import Block, Column, Drawing, Facts, Paragraph, Printed, Sheet, Tab, Table, labelled, pairs
+from graphwright.report.sheet import Block, Column, Drawing, Facts, Flow, Paragraph, Printed, Sheet, Tab, Table, labelled, pairs
 from graphwright.report.units import feeds_text, format_bytes, printable
 
 SuggestionKind = Literal["plan", "plan, all verbs", "batch", "bfloat16", "optimizer"]
@@ -168,6 +168,10 @@ def price_text(time: float) -> str:
 
 
 _RESULTS: Mapping[SuggestionKind, str] = {"plan": "bit for bit", "plan, all verbs": "but rounding"}
+_MEANINGS: Mapping[SuggestionKind, str] = {
+    "plan": "plan: computes some values again instead of keeping them",
+    "plan, all verbs": "split: runs the batch in parts, one after another",
+}
 _ROWS = 6
 _COLUMNS: Sequence[Column[tuple[str, str, Suggestion]]] = (
     Column("", lambda row: row[0], kind="name"),
@@ -184,6 +188,8 @@ def _first_screen(advice: Advice) -> list[Block]:
         calls = [_after(before, s.call) for before, s in zip(["", *(s.call for s in fitting)], fitting, strict=False)]
         rows = [(f"{k} {short(s)}", call, s) for k, (call, s) in enumerate(zip(calls, fitting, strict=True), 1)]
         blocks.append(Table(rows, _COLUMNS, fixed=True, part="first"))
+        meanings = [text for kind, text in _MEANINGS.items() if any(s.kind == kind for s in fitting)]
+        blocks.append(Flow(meanings, "; ", 0, part="first"))
     blocks.append(labelled("Not enough alone", [f"{short(s)} {format_bytes(s.peak_bytes)}" for s in advice.suggestions if not s.fits]))
     if not fitting:
         blocks += [Paragraph(f"- {KINDS.get(what, what)}: {why}", part="first") for what, why in list(advice.left_out.items())[:_ROWS]]

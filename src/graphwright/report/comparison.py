@@ -245,6 +245,8 @@ class Comparison(OnPage, Printed):
         first: list[Block] = [Paragraph(f"{letter}: {_title(step)}") for letter, step in steps]
         differing = [name for name in _FIRST if self.difference(name)]
         first.append(Table(differing, _figure_columns(self), empty="All figures are the same.", part="first"))
+        if "resident_bytes" in differing:
+            first.append(Paragraph(f"resident: {FIGURES['resident_bytes'].how}", part="first"))
         overview: list[Block] = [
             Drawing("steps", {"steps": steps}, title="Steps"),
             Table(list(FIGURES), _figure_columns(self), "table-figures", "A difference is B minus A", title="Figures"),

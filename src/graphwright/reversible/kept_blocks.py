@@ -1,8 +1,8 @@
-"""How many of a RevNet's last units may keep what saves time, under one peak for every depth.
+"""How many of a RevNet's last units may store tensors to save time, under one peak for every depth.
 
-Rebuilding takes at most a few streams of the first stage, whose images are the largest. Later stages need less, so while they are at
-work there is room for what their units keep, all of which is gone before the first stage is rebuilt. The budget is a number
-of streams of the first stage: it grows with the images and the batch, not with the depth.
+Rebuilding takes at most a few streams of the first stage, whose images are the largest. Later stages need less. While they run, memory
+is left for tensors of their units, which are freed before the first stage is rebuilt. The budget is a number of streams of the first
+stage: it grows with the images and the batch, not with the depth.
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ class _Unit:
     """A kind of unit; sizes in streams of its stage.
 
     Attributes:
-        working: what its backward pass needs at most: four streams and their gradients, and the inside of one function.
-            Read off `graphwright.predict_peak(..., order="executor")` and measured.
-        remembered: what its two functions remember: the results of all convolutions but the last.
-        saved: the share of its convolutions' FLOPs that need not run again then; to keep both inputs saves the rest.
-        budget: streams of the first stage. What is above `working` buys time. Small enough that
-            a network of 38 layers fills it: the peak of a deeper one is the same.
+        working: memory of its backward pass: four streams and their gradients, and the inside of one function. Determined by
+            `graphwright.predict_peak(..., order="executor")` and by measurement.
+        remembered: results of all convolutions but the last, of both functions.
+        saved: share of the convolutions' FLOPs that remembered tensors save; stored inputs save the rest.
+        budget: memory that may be in use, in streams of the first stage. A network of 38 layers fills it, so the peak of a deeper
+            network is the same.
     """
 
     working: float
@@ -34,12 +34,12 @@ _BOTTLENECK = _Unit(working=7, remembered=1, saved=13 / 17, budget=11)
 
 
 def blocks_that_fit(units: Sequence[int], sizes: Sequence[float], stem: float, *, bottleneck: bool) -> tuple[int, int]:
-    """How many of the last units can keep their inputs, and how many what their functions remember.
+    """Return how many of the last units can store their inputs, and how many their remembered tensors.
 
     Args:
         units: of each stage.
-        sizes: floats of a stream of an image, of each stage.
-        stem: likewise behind the stem.
+        sizes: elements of a stream of one image, for each stage.
+        stem: likewise after the stem.
         bottleneck: whether functions have three convolutions.
 
     >>> [blocks_that_fit([n] * 3, [16, 8, 4], 16, bottleneck=False) for n in (3, 9, 27)]
@@ -48,17 +48,18 @@ def blocks_that_fit(units: Sequence[int], sizes: Sequence[float], stem: float, *
     [(3, 6), (0, 13), (0, 16)]
     """
     kind = _BOTTLENECK if bottleneck else _BASIC
-    before = [stem, *sizes[:-1]]  # the first unit of a stage keeps its inputs in any case, but where the stem fits the first stage
-    kept_anyway = [_INPUTS * sum(before[stem == sizes[0] : stage + 1]) for stage in range(len(sizes))]
+    before = [stem, *sizes[:-1]]
+    # The first unit of a stage stores its inputs in any case, except in the first stage if the stem has its width.
+    always_stored = [_INPUTS * sum(before[stem == sizes[0] : stage + 1]) for stage in range(len(sizes))]
 
     def fits(inputs: int, remembering: int) -> bool:
-        kept, start = 0.0, 0
+        stored, start = 0.0, 0
         for stage, (count, size) in enumerate(zip(units, sizes, strict=True)):
             start += count
-            behind = sum(units) - start  # units of later stages
-            keeping = min(max(inputs - behind, 0), count) * _INPUTS + min(max(remembering - behind, 0), count) * kind.remembered
-            kept += keeping * size
-            if kept and kept + kept_anyway[stage] + kind.working * size > kind.budget * sizes[0]:
+            later = sum(units) - start  # units of later stages
+            streams = min(max(inputs - later, 0), count) * _INPUTS + min(max(remembering - later, 0), count) * kind.remembered
+            stored += streams * size
+            if stored and stored + always_stored[stage] + kind.working * size > kind.budget * sizes[0]:
                 return False
         return True
 

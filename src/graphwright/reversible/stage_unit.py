@@ -15,12 +15,12 @@ keras: Any = importlib.import_module("keras")
 class StageUnit(StreamLayer):
     """`y1 = s1(x1) + f(x2)`, `y2 = s2(x2) + g(y1)`, with shortcuts `s1` and `s2` that change the shape.
 
-    A sequence keeps its inputs. The backward pass knows `y1` from the unit behind it, so g goes first and f needs no result:
-    the last convolution of neither runs again.
+    A sequence stores its inputs. The backward pass knows `y1` from the next unit, so it can begin with g and needs no result of f:
+    neither last convolution runs again.
 
     Args:
-        filters: channels of each stream behind it.
-        strides: how much smaller the images get.
+        filters: channels of each resulting stream.
+        strides: factor by which images get smaller.
         bottleneck: as in `Preactivation`.
         activate_first: whether f begins with normalization and ReLU.
 
@@ -68,8 +68,7 @@ class StageUnit(StreamLayer):
         raise no_inverse(self.name)
 
     def stream_backward(self, y: Streams, dy: Streams, run: BackwardRun, x: Streams | None) -> tuple[Streams, Streams]:
-        """One call of each, in the opposite order."""
-        assert x is not None, "the engine keeps the inputs of what is not invertible"
+        assert x is not None, "the engine stores the inputs of layers without inverse"
         (dy1, dy2), (s1, s2, f, g) = dy, self._residuals
         dy1 += run(g, y[0])[1](dy2)
         x1, x2 = run.gate(*x, after=[dy1])

@@ -1,4 +1,4 @@
-"""Residual units of convolutional networks, shared by the reversible and the plain models.
+"""Residual units of convolutional networks.
 
 *Preactivation*: normalization, ReLU and convolution, in this order, two or three times (K. He et al., "Identity Mappings in
 Deep Residual Networks", 2016, figure 4e). *Bottleneck*: 1x1, 3x3 and 1x1 convolutions, with a quarter of the channels inside.
@@ -22,7 +22,7 @@ BOTTLENECK_FACTOR = 4
 
 
 class OptionsLayer(keras.layers.Layer):
-    """A layer whose own arguments are its `options`, and whose output is shaped like its input where it does not say otherwise."""
+    """A layer whose arguments are in `options`. By default its output has the shape of its input."""
 
     options: dict[str, Any]
 
@@ -35,12 +35,12 @@ class OptionsLayer(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="graphwright")
 class Preactivation(OptionsLayer):
-    """The residual function of a preactivation unit: `filters` channels out, whatever comes in.
+    """The residual function of a preactivation unit.
 
     Args:
         filters: channels of the result.
-        inside: channels between the convolutions; None for as many as outside, or for a bottleneck a quarter of them.
-        bottleneck: three convolutions instead of two.
+        inside: channels between the convolutions; None for `filters`, or a quarter of it in a bottleneck.
+        bottleneck: use three convolutions instead of two.
         strides: of the first 3x3 convolution.
         activate_first: whether it begins with normalization and ReLU.
     """
@@ -84,7 +84,7 @@ class Preactivation(OptionsLayer):
         norms = iter(self.norms)
         for index, conv in enumerate(self.convolutions):
             if index:
-                x = remember(x)  # with the unit's input this is all that no convolution need run again for
+                x = remember(x)  # with the unit's input, this avoids running any convolution again
             if index or self.options["activate_first"]:
                 x = tf.nn.relu(next(norms)(x, training=training))
             x = conv(x)
@@ -99,13 +99,13 @@ class Preactivation(OptionsLayer):
 
 @keras.saving.register_keras_serializable(package="graphwright")
 class Shortcut(keras.layers.Layer):
-    """What a unit adds its residual to where the shape changes.
+    """The shortcut of a unit that changes the shape.
 
-    Two convolutions: average pooling and channels of zeros, without weights. Bottleneck: a 1x1 convolution.
+    Without bottleneck: average pooling and channels of zeros, without weights. With bottleneck: a 1x1 convolution.
 
     Args:
-        filters: channels of the result, at least those of the input.
-        strides: how much smaller the images get.
+        filters: channels of the result, at least as many as of the input.
+        strides: factor by which images get smaller.
         bottleneck: as in `Preactivation`.
     """
 
@@ -127,7 +127,6 @@ class Shortcut(keras.layers.Layer):
         return tf.pad(x, [[0, 0], [0, 0], [0, 0], [0, self.filters - x.shape[-1]]])
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """Sides over the strides, rounded up."""
         batch, height, width, _ = input_shape
         return (batch, *(side and -(-side // self.strides) for side in (height, width)), self.filters)
 
@@ -138,13 +137,13 @@ class Shortcut(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="graphwright")
 class Stem(OptionsLayer):
-    """What comes before the first unit: convolution, normalization, ReLU; for large images at strides of two, and pooled.
+    """The layers before the first unit: convolution, normalization, ReLU.
 
-    As the first part of a reversible sequence it takes the images as both streams and gives half of its channels to each.
+    As the first part of a reversible sequence it takes the images as both streams and returns half of its channels as each.
 
     Args:
         filters: channels of the result.
-        large_images: whether images become four times smaller.
+        large_images: use strides of two and a pooling, which make images four times smaller.
     """
 
     def __init__(self, filters: int, *, large_images: bool = False, **kwargs: Any) -> None:
@@ -166,7 +165,6 @@ class Stem(OptionsLayer):
         return tuple(tf.split(x, 2, -1)) if isinstance(images, list | tuple) else x
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """One shape for one, two for two."""
         batch, height, width, _ = _first(input_shape)
         shrinks = 4 if self.options["large_images"] else 1
         sides = tuple(side and -(-side // shrinks) for side in (height, width))
@@ -179,10 +177,9 @@ def _first(shape: Any) -> tuple[int | None, ...]:
 
 
 def convolution(filters: int, size: int, strides: int, dtype: Any) -> Any:
-    """A convolution without bias: a normalization follows."""
+    """Return a convolution without bias, since a normalization follows."""
     return keras.layers.Conv2D(filters, size, strides=strides, padding="same", use_bias=False, kernel_initializer="he_normal", dtype=dtype)
 
 
 def normalization(dtype: Any) -> Any:
-    """A batch normalization over the channels."""
     return FusedBatchNormalization(momentum=0.9, epsilon=1e-5, dtype=dtype)

@@ -1,7 +1,7 @@
 """Record one step: every operation that ran, with its times and its memory. By default in a fresh process.
 
-Several steps are recorded, after some that fill caches, and the one whose time is the median is kept. Steps that are not recorded are
-timed too, so that the price of recording shows.
+Several steps are recorded after warm-up, and the one of median time is kept. Unrecorded steps are timed too, so that the cost of recording
+shows.
 """
 
 import importlib
@@ -31,10 +31,9 @@ class RecordedStep:
 
     Attributes:
         metadata: a `RunMetadata`: step stats and the graphs that ran.
-        xspace: the profiler's record, or None where it could not run beside the other.
+        xspace: the profiler's record, or None if it could not run.
         times_s: wall times of all recorded steps.
-        plain_times_s: of steps that were not recorded.
-        how: under which conditions, in words.
+        plain_times_s: wall times of unrecorded steps.
     """
 
     metadata: Any
@@ -54,15 +53,7 @@ def record_step(
     grappler: bool = True,
     timeout_s: float | None = None,
 ) -> RecordedStep:
-    """Run a step several times and record it.
-
-    Args:
-        step: with arguments. The others are those of `graphwright.profile`.
-
-    Raises:
-        MeasurementError: the process died, or TensorFlow recorded nothing.
-        UnsupportedError: the step cannot be taken to a session of its own.
-        ArgumentError: counts that make no sense.
+    """Run a step several times and record it. The options are those of `graphwright.profile`.
 
     >>> import tensorflow as tf
     >>> from graphwright.run.traced_step import resolve
@@ -94,7 +85,6 @@ def record_step(
 
 
 def open_session(step: TracedStep, options: Mapping[str, Any], request: Mapping[str, Any]) -> StepSession:
-    """A session for the step, with the threads that the request asks for."""
     return StepSession(
         step,
         grappler=options["grappler"],
@@ -104,7 +94,7 @@ def open_session(step: TracedStep, options: Mapping[str, Any], request: Mapping[
 
 
 def record_here(session: StepSession, request: Mapping[str, Any], directory: Path) -> dict[str, Any]:
-    """Record in this process, and close the session; the records go into the directory."""
+    """Record in this process, close the session, and write the records into the directory."""
     on_gpu = bool(tf.config.list_logical_devices("GPU"))
     recording = trace_options(devices=on_gpu)
     every_operation = tf.profiler.experimental.ProfilerOptions(host_tracer_level=3, python_tracer_level=0, device_tracer_level=0)

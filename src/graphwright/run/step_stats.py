@@ -1,8 +1,8 @@
-"""TensorFlow's `StepStats` of one step, and its profiler's record of the same step, read into op runs.
+"""TensorFlow's `StepStats` of one step and its profiler's record of the same step, read into op runs.
 
-`StepStats` holds, per device and node: when it ran, what it asked of the allocator, how large its outputs were. It names threads for
-kernels of a GPU only. The threads of the host come from the profiler (`XPlane`), where one was running: op kernels are named there, in
-the same order; what has no kernel (constants, switches, merges) ran on the thread whose executor was at work then.
+`StepStats` holds times, allocations and sizes of outputs by device and node, and threads for GPU kernels only. The threads of the host come
+from the profiler (`XPlane`): op kernels are named there, in the same order. A node without a kernel (constants, switches, merges) ran on
+the thread whose executor was at work.
 """
 
 import re
@@ -29,17 +29,17 @@ _BOOKKEEPING = frozenset({"_SOURCE", "_SINK"})
 
 @dataclass(frozen=True, slots=True)
 class NodeRun(OpRun):
-    """One run of a node, as TensorFlow recorded it: under its executor's name, times by the clock of the machine, the op type not known.
+    """One run of a node as TensorFlow recorded it: named by the executor, times by the clock of the machine, without an op type.
 
     Attributes:
-        shapes: of its outputs, by slot; outputs that it did not make are missing.
+        shapes: shapes of its outputs by slot.
     """
 
     shapes: tuple[tuple[int, Shape], ...] = ()
 
 
 def read_runs(step_stats: Any, xspace: bytes | None = None) -> list[NodeRun]:
-    """All runs of a step, by start.
+    """Return all runs of a step, by start.
 
     Args:
         step_stats: a `StepStats`.
@@ -96,9 +96,9 @@ def _kernel(node: Any, device: str, thread: str) -> NodeRun:
 
 
 def written_name(name: str) -> str:
-    """The name that a node has in the graph as it was written, or flattened: without the marks of lowered loops and branches.
+    """Return the name of a node in the flat graph: without the marks of lowered loops and branches.
 
-    The body of a loop repeats the scopes in which the loop lies; they count once.
+    The body of a loop repeats the scopes around the loop; they count once.
 
     >>> written_name("call/while/body/_1/while/MatMul"), written_name("cond/then/_7/cond/Exp")
     ('call/while/MatMul', 'cond/Exp')
@@ -117,7 +117,7 @@ def written_name(name: str) -> str:
 
 
 def _overlap(outer: Sequence[str], inner: Sequence[str]) -> int:
-    """Where in `outer` the scopes begin with which `inner` begins too; the longest agreement counts."""
+    """Return the index in `outer` from which its scopes agree with the first scopes of `inner`; the longest agreement counts."""
     best, length = len(outer), 0
     for k in range(len(outer)):
         agreed = 0
@@ -129,10 +129,10 @@ def _overlap(outer: Sequence[str], inner: Sequence[str]) -> int:
 
 
 def rename_as_written(graph_def: Any, metadata: Any) -> tuple[Any, Any]:
-    """Copies of the graph that ran and of its records, in which nodes have their written names where those are free.
+    """Copy the graph that ran and its records, with the written names of nodes where those are free.
 
     Args:
-        graph_def: a `GraphDef`; all names in it are nodes of it.
+        graph_def: a `GraphDef`.
         metadata: a `RunMetadata`, whose step stats are copied.
     """
     taken: set[str] = {node.name for node in graph_def.node}
@@ -160,11 +160,11 @@ def rename_as_written(graph_def: Any, metadata: Any) -> tuple[Any, Any]:
 
 
 def read_memory(step_stats: Any, start_ns: int) -> tuple[MemoryTrack, ...]:
-    """What each allocator had given out over the step, from its records of each allocation and release.
+    """Return what each allocator had given out over the step.
 
     Args:
         step_stats: a `StepStats`.
-        start_ns: time of the machine's clock that counts as zero.
+        start_ns: the machine's clock at the start of the step.
     """
     changes: dict[str, list[tuple[int, int]]] = defaultdict(list)
     in_use: dict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -213,7 +213,6 @@ def _track(
 
 
 def with_threads(runs: Sequence[NodeRun], xspace: bytes) -> list[NodeRun]:
-    """The runs of the host with the threads on which they were."""
     kernels, working = _host_events(xspace)
     order: dict[str, list[int]] = defaultdict(list)
     for k, run in enumerate(runs):
@@ -270,7 +269,7 @@ _Events = Mapping[str, Sequence[tuple[int, int, str]]]
 
 
 def _host_events(xspace: bytes) -> tuple[_Events, Mapping[str, Sequence[tuple[int, int]]]]:
-    """Kernels by name of their node, as start, end and thread; and by thread when its executor was at work."""
+    """Return kernels by name of their node, as start, end and thread; and by thread the times at which its executor was at work."""
     space = read_xspace(xspace)
     kernels: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
     working: dict[str, list[tuple[int, int]]] = defaultdict(list)

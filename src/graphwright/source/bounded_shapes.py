@@ -1,9 +1,9 @@
-"""Shapes that depend on data: where the number of rows is found in the data, as many as there can be are counted.
+"""Shapes that depend on data: upper bounds where the number of rows is known only at run time.
 
-TensorFlow's inference says what is the same in every run. What it leaves open is made again here, one node at a time, on the largest
-shapes that its inputs may have. Shape rules give no less for larger inputs, so that a bound goes on through them. What is computed from an
-open size is another matter (`n - tf.size(found)` is largest where nothing is found): such numbers are intervals, and a shape that is made
-of them is the largest at any end of theirs, for the ops of which it is known that no number between gives more.
+TensorFlow's inference gives what is the same in every run. Open dimensions are computed again here, one node at a time, from the largest
+possible shapes of the inputs. Shape rules give no less for larger inputs, so bounds pass through them. Numbers computed from an open size
+are intervals (`n - tf.size(found)` is largest where nothing is found). A shape made from them is the largest at any end of the intervals,
+for ops whose shapes are monotonic in each number.
 """
 
 import itertools
@@ -51,14 +51,13 @@ _REDUCES = frozenset("Sum Mean Max Min Prod All Any".split())
 
 @dataclass(frozen=True, slots=True)
 class Bounded:
-    """A graph as imported, with the largest shapes.
+    """An imported graph with the largest shapes.
 
     Attributes:
-        tensors: what stands for the outputs of each node, by its name.
-        made: the outputs themselves.
-        found: names of the nodes that find out in the data how many rows there are.
-        at_most: by name of value, what is the same in every run of a shape that may be smaller when it runs.
-        numbers: of a tensor, the least and the largest that each of a few whole numbers can be, where it is known.
+        tensors, made: stand-ins of the largest size for the outputs of each node by name, and the outputs themselves.
+        found: names of the nodes whose data determine a number of rows.
+        at_most: for values whose shape may be smaller at run time, the dimensions that are the same in every run, by name.
+        numbers: the least and largest values of a few whole numbers in a tensor, where they are known.
     """
 
     tensors: dict[str, list[Any]]
@@ -76,16 +75,13 @@ def import_bounded(
     sizes: Mapping[str, Sequence[Shape]] | None = None,
     bounds: bool = True,
 ) -> Bounded:
-    """Import into the current graph; where the number of rows depends on data, there are as many as there can be.
+    """Import into the current graph, with upper bounds of the shapes that depend on data. Raise `ValueError` where TensorFlow refuses it.
 
     Args:
-        bounds: whether to bound what depends on data; else only what follows from branches, nested loops and lists is inferred.
-        functions: what each branch of a node gives, or the body of a loop, by the node's name and what it hands to them.
-        given: tensors of the map, and what is known of them.
-        sizes: the shapes of the outputs of nodes, by name, where they are known from elsewhere.
-
-    Raises:
-        ValueError: TensorFlow refuses the graph.
+        functions: returns the results of each branch of a node, or of the body of a loop, by the node's name and its arguments.
+        given: tensors of the map, with what is known of them.
+        sizes: output shapes of nodes that are known from elsewhere, by name.
+        bounds: whether to bound what depends on data; else only shapes behind branches, nested loops and lists are inferred.
     """
     tf = import_tensorflow()
     tf.graph_util.import_graph_def(graph_def, input_map=input_map, name=_PREFIX)
@@ -107,7 +103,7 @@ def import_bounded(
 
 
 class _Bounds:
-    """The largest shapes of what depends on data, by tensor, as placeholders of that shape; and the numbers that are made of them."""
+    """The largest shapes of tensors that depend on data, as placeholders of these shapes, and the numbers computed from them."""
 
     def __init__(self, producer: int, functions: Functions | None, given: Sequence[tuple[Any, Argument]]) -> None:
         self.tf = import_tensorflow()
@@ -129,11 +125,10 @@ class _Bounds:
                 self.known[tensor.ref()] = argument.numbers
 
     def known_size(self, tensor: Any) -> Any:
-        """The tensor, or one of the largest size that it may have."""
         return self.largest.get(tensor.ref(), self.flat.get(tensor.ref(), tensor))
 
     def bind(self, op: Any) -> bool:
-        """Set the largest shapes of what a node gives; whether it is this node that finds out how many there are."""
+        """Set the largest shapes of the outputs of a node; return whether its data determine a number of rows."""
         if op.inputs and (element := self.elements.get(op.inputs[0].ref())) is not None:
             self.elements.update((t.ref(), element) for t in op.outputs if t.dtype == self.tf.variant)
         lists = [t for t in op.outputs if t.dtype == self.tf.variant]
@@ -177,13 +172,13 @@ class _Bounds:
         return bool(is_source) and not is_exact and any(t.ref() in self.largest for t in open_)
 
     def _is_exact(self, op: Any) -> bool:
-        """Whether the shapes of what a node reads, and the numbers that shapes are made of, are the same in every run."""
+        """Return whether the inputs, and the numbers that shapes depend on, have the same sizes in every run."""
         numbers = map(self.numbers_of, op.inputs)
         same = all(n is None or np.array_equal(*n) for n in numbers)
         return same and all(t.ref() in self.exact or self.known_size(t) is t for t in op.inputs)
 
     def _bind_list(self, op: Any, inputs: Sequence[Any], tensor: Any) -> None:
-        """Let a list know the shape of its elements, where it is made of rows of known size, or of a list that knows."""
+        """Note the element shape of a list that is made of rows of known size or from a list with known elements."""
         said, rows = private_tensorflow.type_behind(tensor), _known(inputs[0]) if inputs else None
         type_ = private_tensorflow.type_behind(inputs[0]) if op.type in _HANDS_ON else said
         if type_ is None or (said is not None and said[1] is not None and None not in said[1]):
@@ -198,7 +193,7 @@ class _Bounds:
             self.exact |= {tensor.ref()} if self._is_exact(op) else set()
 
     def _derived(self, op: Any, inputs: Sequence[Any], *, widest: bool = True) -> list[Shape]:
-        """By TensorFlow's rule, at each end of the numbers that are intervals."""
+        """Return the shapes by TensorFlow's rule, at each end of the intervals."""
         fixed = [self._fixed(op, k, tensor) for k, tensor in enumerate(inputs)]
         merged: list[Shape] = (_widest(op, inputs) if widest else None) or [None for _ in op.outputs]
         try:
@@ -209,7 +204,7 @@ class _Bounds:
         return [filled(shape, other) for shape, other in zip(shapes, merged, strict=True)]
 
     def _fixed(self, op: Any, k: int, tensor: Any) -> list[Any]:
-        """What stands for an input: constants, where it holds numbers of which the shapes of the outputs are made."""
+        """Return the stand-ins for an input: constants where it holds numbers that the output shapes depend on."""
         numbers = self.numbers_of(op.inputs[k])
         if numbers is None or op.inputs[k].op.type == "Const":
             return [tensor]
@@ -220,7 +215,6 @@ class _Bounds:
         return list(numbers) if op.type in _PLACED else [tensor]
 
     def _made(self, op: Any, inputs: Sequence[Any]) -> list[Any]:
-        """The outputs of the same node with other inputs, which are tensors or arrays."""
         tf = self.tf
         tensors = [t if tf.is_tensor(t) else tf.constant(t, source.dtype) for t, source in zip(inputs, op.inputs, strict=True)]
         one = tf.compat.v1.GraphDef()
@@ -237,7 +231,7 @@ class _Bounds:
         return tf.graph_util.import_graph_def(one, input_map=feeds, return_elements=returned, name="graphwright_bound")
 
     def _found(self, op: Any, inputs: Sequence[Any]) -> Sequence[Shape] | None:
-        """The largest shapes of the outputs of a node that finds some of its input's elements; None for another node."""
+        """Return the largest output shapes of a node that selects elements of its input; None for other nodes."""
         first = _known(inputs[0]) if inputs else None
         if op.type in TAKES_OUT_OF_LIST and (element := self.elements.get(op.inputs[0].ref())) is not None:
             return [element] * len(op.outputs)
@@ -271,7 +265,7 @@ class _Bounds:
                 return None
 
     def _of_functions(self, op: Any, inputs: Sequence[Any]) -> tuple[list[Shape], bool]:
-        """The larger of the branches; what a loop starts with, where it goes on with no more. And whether no round or branch differs."""
+        """Return the larger shapes of the branches, or a loop's initial shapes where no round exceeds them; and whether none differs."""
         nothing: list[Shape] = [None] * len(op.outputs)
         first = 1 if op.type in BRANCHES else 0
         given = [self._argument(*pair) for pair in zip(op.inputs[first:], inputs[first:], strict=True)]
@@ -302,7 +296,7 @@ class _Bounds:
     # Numbers
 
     def numbers_of(self, tensor: Any) -> Numbers | None:
-        """The least and the largest that each of a few whole numbers can be, where they are made of constants and sizes alone."""
+        """Return the least and largest values of a few whole numbers that are computed from constants and sizes only."""
         if not tensor.dtype.is_integer:
             return None
         if tensor.ref() not in self.known:
@@ -335,7 +329,7 @@ class _Bounds:
         return self._at_ends(op, inputs) if len(inputs) == len(op.inputs) else None
 
     def _at_ends(self, op: Any, inputs: list[Numbers]) -> Numbers | None:
-        """The least and the largest result; no number between the ends gives more or less."""
+        """Return the least and largest result, which lie at ends of the intervals."""
         open_ = {k for k, n in enumerate(inputs) if not np.array_equal(*n)}
         ends: Iterable[Sequence[int]] = ((0,) * len(inputs), (1,) * len(inputs))
         if op.type in _CHOOSES:
@@ -359,7 +353,7 @@ class _Bounds:
 
 
 def _reshaped(count: int | None, sizes: Numbers | None) -> Shape:
-    """At most so many elements in a shape of which some numbers, or how many there are behind -1, are open."""
+    """Return the shape of at most `count` elements where some sizes, or the size behind -1, are open."""
     if sizes is None or count is None:
         return None
     least, largest = sizes[0].tolist(), sizes[1].tolist()
@@ -373,7 +367,6 @@ def _reshaped(count: int | None, sizes: Numbers | None) -> Shape:
 
 
 def _either(ways: Sequence[Numbers | None]) -> Numbers | None:
-    """The numbers that one of several ways gives."""
     known = [n for n in ways if n is not None]
     if not known or len(known) < len(ways) or len({n[0].shape for n in known}) > 1:
         return None
@@ -381,7 +374,7 @@ def _either(ways: Sequence[Numbers | None]) -> Numbers | None:
 
 
 def _widest(op: Any, inputs: Sequence[Any]) -> list[Shape] | None:
-    """What takes a part of its input, or goes by elements, gives no more than the largest of each size."""
+    """Return the largest sizes of the inputs for slices and elementwise nodes, whose outputs are no larger."""
     shapes = [_known(t) for t in inputs]
     known = [shape for shape in shapes if shape is not None]
     if op.type in ("Slice", "StridedSlice") and shapes[0] is not None:
@@ -410,7 +403,7 @@ def _sizes_of(tensor: Any, largest: Any) -> Numbers | None:
 
 
 def largest(shapes: Sequence[Shape]) -> Shape:
-    """In each dimension the largest, or None where one of them is open; None where they have not as many dimensions."""
+    """Return the largest size in each dimension, None where one is open; None where the ranks differ."""
     known = [shape for shape in shapes if shape is not None]
     if not known or len(known) < len(shapes) or len(set(map(len, known))) > 1:
         return None

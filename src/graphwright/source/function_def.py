@@ -1,10 +1,6 @@
-"""`FunctionDef` <-> a function of the library.
-
-What the IR does not model (the signature's names and attributes, how results are called) is kept serialized, as
-`Function.definition`, and written back.
-
-A function whose types follow from each call (a *template*: gradients of TF1, for example) has no body in
-the IR: its definition is carried through as it is.
+"""`FunctionDef` <-> a function of the library. What the IR does not model (names and attributes of the signature, names of results) is kept
+serialized, as `Function.definition`. A *template*, whose types follow from each call (gradients of TF1, for example), has no body in the
+IR.
 """
 
 from collections.abc import Sequence
@@ -24,20 +20,12 @@ from graphwright.source.write_nodes import follow_shapes, follow_values, write_n
 
 
 def is_template(function: Function) -> bool:
-    """Whether the function is carried through unread, because its types follow from each call."""
+    """Return whether the function is kept unread, because its types follow from each call."""
     return len(function.body) == 0 and bool(function.definition) and bool(parsed(function).node_def)
 
 
 def read_function(definition: Any, types: OpTypes, *, file_order: bool) -> Function:
-    """Read a `FunctionDef`. The body does not know its library yet.
-
-    Args:
-        file_order: keep the order of the nodes as it is written; else each node comes after its inputs.
-
-    Raises:
-        GraphError: a name is taken twice, an input or a result does not exist or has the wrong dtype, or there is a cycle.
-        UnsupportedError: an op type is neither registered nor in the library.
-    """
+    """Read a `FunctionDef`, whose body does not know its library yet. Without `file_order`, each node comes after its inputs."""
     name = definition.signature.name
     arguments = (*definition.signature.input_arg, *definition.signature.output_arg)
     if any(not a.type or a.number_attr or a.type_attr or a.type_list_attr for a in arguments) or definition.signature.attr:
@@ -83,7 +71,7 @@ def read_function(definition: Any, types: OpTypes, *, file_order: bool) -> Funct
 
 
 def write_function(function: Function, definition: Any) -> None:
-    """Write a function into a `FunctionDef` from its body; what the body does not say comes from what was read."""
+    """Write a function into a `FunctionDef` from its body; the rest comes from the definition that was read."""
     body = function.body
     definition.ParseFromString(function.definition)
     signature = definition.signature
@@ -119,7 +107,7 @@ def write_function(function: Function, definition: Any) -> None:
 
 
 def _result_names(definition: Any, places: Sequence[str], producers: Sequence[str]) -> list[str]:
-    """Names of the results: those that were read where each still says the same, else after the nodes that make them."""
+    """Return names of the results: the old ones where they still fit, else after the nodes that compute them."""
     kept = [argument.name for argument in definition.signature.output_arg]
     if len(kept) == len(places):
         return kept
@@ -138,13 +126,13 @@ def _result_names(definition: Any, places: Sequence[str], producers: Sequence[st
 
 
 def argument_name(name: str) -> str:
-    """A name as arguments and results of functions are called."""
+    """Convert a name to the form of arguments and results of functions."""
     text = "".join(c if c.isalnum() and c.isascii() else "_" for c in name.lower()).strip("_") or "value"
     return text if text[0].isalpha() else f"value_{text}"
 
 
 def signatures_of_functions(graph: Graph) -> dict[str, Any]:
-    """`OpDef` of each function of the library, as nodes that have the function as their op see it."""
+    """Return the `OpDef` of each function of the library, for nodes that have the function as their op."""
     signatures: dict[str, Any] = {}
     for name, function in graph.functions.items():
         definition = _function_def_class()()
@@ -200,7 +188,7 @@ def _write_arguments(arguments: Any, values: Sequence[Value], names: Sequence[st
 
 
 class _FunctionEdges:
-    """Names of values as a `FunctionDef` writes them: `argument`, or `node:output_argument:0`."""
+    """Names of values in a `FunctionDef`: `argument`, or `node:output_argument:0`."""
 
     def __init__(self, body: Graph) -> None:
         self.arguments = {v.producer for v in body.inputs}
@@ -224,7 +212,7 @@ class _FunctionEdges:
 
 
 def parsed(function: Function) -> Any:
-    """What was read and is kept serialized, as a `FunctionDef`; it has nodes only where the function is a template."""
+    """Return the kept `FunctionDef`; it has nodes only where the function is a template."""
     return _function_def_class().FromString(function.definition)
 
 

@@ -1,7 +1,5 @@
-"""`GraphDef` <-> `ir.Graph`, with its library of functions. Read once, written once.
-
-What the IR does not model (debug info of nodes, signature and attributes of functions) is kept
-serialized and written back, so that a graph that nobody edited is written as it was read.
+"""`GraphDef` <-> `ir.Graph`, with its library of functions. What the IR does not model (debug info of nodes, signature and attributes of
+functions) is kept serialized, so that an unedited graph is written as it was read.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,10 +18,7 @@ from graphwright.source.write_nodes import write_node
 
 
 def from_graph_def(graph_def: Any, *, name: str = "", file_order: bool = False) -> Graph:
-    """Read a `GraphDef`. The graph has no inputs or outputs yet: the caller knows them.
-
-    Args:
-        file_order: keep the order of the nodes as it is written; else each node comes after its inputs.
+    """Read a `GraphDef`. The caller sets the inputs and outputs of the graph. Without `file_order`, each node comes after its inputs.
 
     Raises:
         GraphError: a name is taken twice, an input does not exist or has the wrong dtype, or the graph has a cycle.
@@ -46,7 +41,7 @@ def from_graph_def(graph_def: Any, *, name: str = "", file_order: bool = False) 
 
 
 def nodes_of(graph_def: Any) -> Iterator[Any]:
-    """The nodes of a `GraphDef` and of its functions."""
+    """Yield the nodes of a `GraphDef` and of its functions."""
     yield from graph_def.node
     for function in graph_def.library.function:
         yield from function.node_def
@@ -58,9 +53,7 @@ def to_graph_def(
     """Write a `GraphDef`, with the functions that its nodes reach.
 
     Args:
-        keep: which nodes to write; all by default. Inputs of written nodes may name nodes that are not.
-        library: whether to write the functions.
-        every_function: write all functions of the library, not only those that are reached.
+        keep: selects the nodes to write; by default all. Their inputs may name others.
         into: a `GraphDef` to fill, which may hold what the IR does not model; a new one by default.
     """
     tf = import_tensorflow()

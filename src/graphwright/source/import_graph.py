@@ -1,4 +1,4 @@
-"""Shapes by TensorFlow's own inference: a graph, or the body of a function, is imported with other shapes of its inputs."""
+"""Shape inference by TensorFlow: imports a graph, or the body of a function, with other shapes of its inputs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,17 +21,10 @@ from graphwright.source.tensorflow_import import import_tensorflow
 
 
 def infer_shapes(graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | None = None, *, bounded: Known | None = None) -> list[str]:
-    """Set the shape of every value of `graph` from the shapes of its inputs.
+    """Set the shape of every value from the shapes of the inputs, of which `feeds` replaces some by position.
 
-    Args:
-        feeds: shapes of inputs by their position; other inputs keep theirs.
-        bounded: where what depends on data gets the largest shape that it can have (`Graph.at_most`), what is known of it.
-
-    Returns:
-        The names of the nodes that find out in the data how many rows there are, where as many as there can be were taken.
-
-    Raises:
-        UnknownShapeError: a feed does not fit the graph; nothing is changed then.
+    With `bounded`, what is known of the graph, values that depend on data get their largest shape (`Graph.at_most`); the names of the nodes
+    whose data determine a number of rows are returned. Raise `UnknownShapeError` where a feed does not fit the graph.
     """
     fed = feeds or {}
     shapes = [fed.get(k, value.shape) for k, value in enumerate(graph.inputs)]
@@ -60,15 +53,8 @@ def infer_shapes(graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | Non
 
 
 def infer_body_shapes(body: Graph, arguments: Sequence[Argument]) -> dict[Value, Numbers]:
-    """Set the shapes in the body of a function from those of its arguments.
-
-    A dimension that inference leaves open keeps what tracing found.
-
-    Returns:
-        The integers that the body hands to other functions, where they are known.
-
-    Raises:
-        UnknownShapeError: TensorFlow refuses the function with these shapes.
+    """Set the shapes in the body of a function from its arguments; dimensions that inference leaves open keep their traced sizes. Return
+    the known integers that the body passes to other functions.
     """
     try:
         inferred = _inferred(body, arguments, bounded=_known_inside(body))
@@ -92,7 +78,7 @@ def infer_body_shapes(body: Graph, arguments: Sequence[Argument]) -> dict[Value,
 
 
 def _known_inside(body: Graph) -> Known:
-    """The sizes in the body of a function that depend on data and are known from elsewhere."""
+    """Return the sizes in the body of a function that depend on data and are known from elsewhere."""
     found = {value.producer for value in body.at_most} - {value.producer for value in body.inputs}
     return Known(sizes={node.name: [value.shape for value in node.outputs] for node in found})
 
@@ -104,11 +90,7 @@ def _note_bounds(graph: Graph, inferred: Bounded) -> None:
 
 
 def _inferred(graph: Graph, arguments: Sequence[Argument], *, bounded: Known | None) -> Bounded:
-    """The tensors that TensorFlow makes for each node that is not an input.
-
-    Raises:
-        ValueError: TensorFlow refuses the graph with these shapes.
-    """
+    """Import the graph with stand-ins for its inputs; raise `ValueError` where TensorFlow refuses the shapes."""
     tf = import_tensorflow()
     inputs = {value.producer for value in graph.inputs}
     func_graph = private_tensorflow.new_func_graph(graph.name or "graph")
@@ -142,7 +124,7 @@ def _stand_in(argument: Argument, dtype: Any, name: str) -> Any:
 
 
 def _results(graph: Graph, bounded: Known | None, name: str, arguments: Sequence[Argument]) -> list[Outputs]:
-    """What each branch of a node, or the body of a loop, gives for these arguments."""
+    """Return the results of each branch of a node, or of the body of a loop, for these arguments."""
     results: list[Outputs] = []
     node = graph[name]
     for function in called_functions(node, "body") or called_functions(node):

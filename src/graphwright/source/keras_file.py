@@ -1,4 +1,4 @@
-"""Files of Keras: read with a clear error, and what is checked before Keras opens an archive."""
+"""Files of Keras: checks before Keras opens an archive, and clear errors."""
 
 import importlib
 import inspect
@@ -29,14 +29,8 @@ _LARGEST_CONFIG_BYTES = 256 * 2**20
 
 
 def read_keras_file(path: Path, *, compiled: bool) -> Any:
-    """The Keras model in a `.keras` or `.h5` file. What Python code it holds runs where the path is a trusted one alone.
-
-    Args:
-        compiled: whether it gets its optimizer and loss, where the file has them.
-
-    Raises:
-        FileFormatError: Keras cannot read it, or the archive would do harm.
-        ArgumentError: it holds Python code (a Lambda layer), and is not trusted.
+    """Read the Keras model in a `.keras` or `.h5` file, with `compiled` also its optimizer and loss. Python code in it runs only for a
+    trusted path; else it is refused by `ArgumentError`.
     """
     trusted = isinstance(path, TrustedPath)
     check_given(path)
@@ -100,11 +94,8 @@ def check_keras_archive(path: Path) -> None:
 
 
 def check_keras_objects(path: Path) -> None:
-    """Refuse a file that names functions or classes of Keras other than those of which models are made, before Keras calls them.
-
-    Raises:
-        ArgumentError: it names one: a data set that is downloaded, a model with weights, a setting of the process.
-        FileFormatError: its configuration cannot be read.
+    """Refuse a file that names functions or classes of Keras other than parts of models, before Keras calls them: a data set that is
+    downloaded, a model with weights, a setting of the process.
     """
     try:
         if path.suffix == ".keras":
@@ -128,7 +119,7 @@ def check_keras_objects(path: Path) -> None:
 
 
 def _is_part_of_models(config: dict[str, Any]) -> bool:
-    """Whether an object that a configuration names is of a kind that models are made of, or one that Keras does not look up at all."""
+    """Return whether a configured object is a part of models, or one that Keras does not look up."""
     name, module = config["class_name"], config.get("module")
     is_function = name == "function"
     name = config.get("config") if is_function else name

@@ -14,7 +14,8 @@ from graphwright.errors import ArgumentError, ErrorCode, GraphwrightError, first
 from graphwright.files import path_before
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph
-from graphwright.ir.select import free_name
+from graphwright.ir.names import free_name
+from graphwright.ir.shapes import Shapes
 from graphwright.ir.signature import Signature
 from graphwright.source.concrete_function import set_ends, set_variables
 from graphwright.source.function_module import LivePackage
@@ -41,21 +42,20 @@ def load(x: Any, *, tags: str | Iterable[str] | None = None) -> Graph:
     """Read a graph of any origin, to edit it and write it again with `write`.
 
     Args:
-        x: a path: to a `GraphDef` in binary (`.pb`) or as text (`.pbtxt`), a `MetaGraphDef` (`.meta`), a SavedModel folder of TF1 or
-            TF2, a `.keras` or `.h5` file; nothing of it runs (but see `trust`). Or an object: a `GraphDef`, `MetaGraphDef`, `tf.Graph`,
-            `ConcreteFunction`, `tf.function` with one trace, Keras model, `tf.Module` that can be saved, or a `Graph`, which is
-            returned as it is.
-        tags: which MetaGraph of a SavedModel; by default its only one, or the one tagged `serve`.
+        x: a path: to a `GraphDef` in binary (`.pb`) or as text (`.pbtxt`), a `MetaGraphDef` (`.meta`), a SavedModel folder of TF1 or TF2, a
+            `.keras` or `.h5` file; nothing of it runs (but see `trust`). Or an object: a `GraphDef`, `MetaGraphDef`, `tf.Graph`,
+            `ConcreteFunction`, `tf.function` with one trace, Keras model, `tf.Module` that can be saved, or a `Graph`, which is returned.
+        tags: of a MetaGraph of a SavedModel; by default its only one, or the one tagged `serve`.
 
     Returns:
-        The graph in the order of the file, with its library of functions, signatures and collections. Shapes are inferred by
-        TensorFlow when they are first asked for, and follow edits. Of a TF2 SavedModel it is the main graph, which calls the functions;
-        variables and assets stay in their folder until the graph is written. A function's graph has its arguments and captures as inputs.
+        The graph in the order of the file, with its library of functions, signatures and collections. Shapes are inferred when they are
+        first read, and follow edits. A TF2 SavedModel gives its main graph, which calls the functions; variables and assets stay in their
+        folder until the graph is written. A function's graph has its arguments and captures as inputs.
 
     Raises:
         FileFormatError: a file is damaged, or something else.
         GraphError: the graph breaks an invariant (a missing input or function, a wrong dtype, a cycle, a name taken twice).
-        UnsupportedError: an op type is not known, or the file is larger than a protobuf can be.
+        UnsupportedError: an op type is unknown, or the file is larger than a protobuf can be.
         ArgumentError: there is no such file or it is not on this machine (`gs://...`), or `x` is none of these.
 
     >>> import tensorflow as tf
@@ -71,16 +71,14 @@ def load(x: Any, *, tags: str | Iterable[str] | None = None) -> Graph:
         refuse_remote(x)
     graph = _load_path(as_path(x), tags) if isinstance(x, str | Path) else _load_object(x, tags)
     for body in bodies(graph):
-        body.shape_rule, body.op_rule = infer_output_shapes, REGISTRY_RULE
-        body.ask_later()
+        body.op_rule = REGISTRY_RULE
+        body.shapes = Shapes(body, infer_output_shapes, infer_unknown=True)
     return graph
 
 
 def made_by(target: Any) -> Any:
-    """What a factory, a function or class that takes no arguments, makes; anything else as it is.
-
-    Raises:
-        ArgumentError: it is a plain Python function that takes arguments.
+    """Call a factory, a function or class without required arguments; return anything else as it is. Refuse a plain function with
+    arguments.
 
     >>> made_by(lambda rate=0.1: rate), made_by("model.keras")
     (0.1, 'model.keras')

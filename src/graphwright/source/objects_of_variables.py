@@ -18,17 +18,10 @@ from graphwright.source.private_tensorflow import message_class
 
 
 def add_objects(graph: Graph, objects: Any, keys: AbstractSet[str]) -> tuple[Any, dict[Value, int]]:
-    """Fill an empty object graph with the resource variables of a graph, below a child of the root that is called `variables`.
+    """Add the resource variables of a TF1 graph to an empty object graph, below a child of the root called `variables`.
 
-    Args:
-        graph: of a SavedModel of TF1, or of a file without variables.
-        keys: of its checkpoint: the names of the variables.
-
-    Returns:
-        The `TrackableObjectGraph` for a checkpoint in which each value has its `object_key`, and the object that stands for each variable.
-
-    Raises:
-        UnsupportedError: a signature needs a variable or table that cannot be such an object.
+    Return the `TrackableObjectGraph` for a checkpoint in which each value has its `object_key`, and the object of each variable. Refuse
+    variables and tables in signatures that cannot be such an object.
     """
     check_no_session_state(graph, backward_reachable(v.producer for s in graph.signatures.values() for v in s.outputs.values()))
     stored: Any = message_class("protobuf.trackable_object_graph", "TrackableObjectGraph")()
@@ -60,7 +53,7 @@ def add_objects(graph: Graph, objects: Any, keys: AbstractSet[str]) -> tuple[Any
 
 
 def object_key(name: str) -> str:
-    """The key of a variable's value, in the form that TensorFlow expects of objects (`checkpoint/trackable_view.py`)."""
+    """Return the key of a variable's value in the form that TensorFlow expects of objects (`checkpoint/trackable_view.py`)."""
     return f"variables/{name.replace('.', '..').replace('/', '.S')}/.ATTRIBUTES/VARIABLE_VALUE"
 
 
@@ -73,7 +66,7 @@ def _add_variable(saved: Any, node: Node, name: str, *, trainable: bool) -> None
 
 
 def check_no_session_state(graph: Graph, nodes: Iterable[Node]) -> None:
-    """Refuse tables and reference variables whose content only a session knows, and no object of the SavedModel."""
+    """Refuse tables and reference variables, whose content only a session knows."""
     for node in nodes:
         is_table = "Table" in node.op_type and not node.inputs
         if node.op_type in REFERENCE_VARIABLES or is_table:

@@ -1,6 +1,4 @@
-"""The dtypes that a node reads and makes, from the `OpDef` of its op type and its attributes; each combination is worked out once.
-And what else the registry says of an op type: whether it is stateful, what it changes.
-"""
+"""The dtypes that a node reads and makes, from the `OpDef` of its op type and its attributes, and other facts of the op registry."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,13 +16,7 @@ _MOST_VALUES = 100_000  # a count above this is damage, and would only fill memo
 
 @dataclass(frozen=True, slots=True)
 class NodeTypes:
-    """What a node reads and makes.
-
-    Attributes:
-        inputs: dtype of each input.
-        outputs: dtype of each output.
-        starts: at which output each output argument of the op starts.
-    """
+    """The dtypes of the inputs and outputs of a node, and the first output of each output argument of the op."""
 
     inputs: tuple[DType, ...]
     outputs: tuple[DType, ...]
@@ -32,10 +24,8 @@ class NodeTypes:
 
 
 class OpTypes:
-    """Answers for the registered ops and for the functions of one library, which may be called as ops.
-
-    Args:
-        functions: `OpDef` (the signature) of each function.
+    """Dtypes of the registered ops and of the functions of one library (`OpDef` by name), which may be called as ops. Each combination is
+    computed once.
     """
 
     def __init__(self, functions: Mapping[str, Any]) -> None:
@@ -44,12 +34,6 @@ class OpTypes:
         self._known: dict[tuple[object, ...], NodeTypes] = {}
 
     def types_of(self, op_type: str, attrs: Mapping[str, Attribute], name: str) -> NodeTypes:
-        """The types of a node.
-
-        Raises:
-            UnsupportedError: the op type is not known.
-            GraphError: an attribute that says a dtype or a number is missing, or is something else.
-        """
         entry = self._definitions.get(op_type)
         if entry is None:
             entry = self._definitions[op_type] = self._look_up(op_type, name)
@@ -136,7 +120,7 @@ def _listed_types(attribute: Attribute) -> list[DType] | None:
 
 
 def _reference_type(attribute: Attribute | None) -> DType | None:
-    """The base of a reference type, which the attributes keep serialized (varint of field 6 of an `AttrValue`)."""
+    """Return the base of a reference type, which attributes keep serialized (varint of field 6 of an `AttrValue`)."""
     data = getattr(attribute, "data", b"")
     if len(data) == 2 and data[0] == 0x30 and data[1] > 100:
         return dtype_from_number(data[1])
@@ -144,12 +128,12 @@ def _reference_type(attribute: Attribute | None) -> DType | None:
 
 
 def is_stateful(op_type: str) -> bool | None:
-    """Whether the registry calls the op type stateful; None when it is not registered."""
+    """Return whether the registry calls the op type stateful; None when it is not registered."""
     definition = op_definition(op_type)
     return None if definition is None else bool(definition.is_stateful)
 
 
 def takes_reference(op_type: str) -> bool:
-    """Whether the op changes what its first input refers to. Such an input cannot be inferred for, and is what the op returns."""
+    """Return whether the op changes the variable that its first input refers to, and returns that reference."""
     definition = op_definition(op_type)
     return definition is not None and any(argument.is_ref for argument in definition.input_arg)

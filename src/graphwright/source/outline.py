@@ -1,4 +1,4 @@
-"""Part of a graph as a function: what lies between the inputs and outputs of a signature."""
+"""The part of a graph between the inputs and outputs of a signature, as a function."""
 
 import re
 from collections.abc import Mapping
@@ -22,25 +22,15 @@ _INLINED = re.compile(rf"^((?:{'|'.join(sorted(CALL_TYPES))})(_\d+)?/)+")
 
 @dataclass(frozen=True, slots=True)
 class Outlined:
-    """A function made of a part of a graph.
-
-    Attributes:
-        function: its first arguments are the inputs of the signature by sorted key, then come the captures.
-        captures: the values of the graph that are handed to it.
-    """
+    """A function made of a part of a graph: its arguments are the inputs of the signature by sorted key, then the captured values."""
 
     function: Function
     captures: tuple[Value, ...]
 
 
 def outline_signature(graph: Graph, key: str, name: str, object_ids: Mapping[Value, int]) -> Outlined:
-    """Make a function of what lies between the inputs and outputs of a signature. The graph is not changed.
-
-    Args:
-        object_ids: values that stand for objects of the SavedModel; these are captured.
-
-    Raises:
-        GraphError: the outputs need a placeholder that is not an input, or a variable or table that no object stands for.
+    """Make a function of the nodes between the inputs and outputs of a signature; values with `object_ids` are captured. Raise
+    `GraphError` where the outputs need a placeholder that is not an input, or a variable or table without an object.
     """
     signature = graph.signatures[key]
     inputs = {signature.inputs[k]: k for k in sorted(signature.inputs)}

@@ -1,6 +1,6 @@
 """Keras's private machinery, one use per function: the only file that names private modules of Keras.
 
-`tests/source/test_private_keras.py` calls each of these functions, so that a Keras that moves one is noticed at once.
+`tests/source/test_private_keras.py` calls each of these functions, so that changes in Keras are noticed at once.
 """
 
 import importlib
@@ -124,9 +124,8 @@ def losses_and_metrics(model: Any) -> list[Any]:
 
 
 def forget_empty_build(optimizer: Any) -> None:
-    """Let an optimizer that was built for no variables at all be built again, for those of its model.
-
-    Keras builds one so when it reads an `.h5` file of a model that was never trained, and refuses to train then.
+    """Reset an optimizer that was built for no variables, so that it is built again. Keras builds one so when it reads an `.h5` file of a
+    model that was never trained, and refuses to train then.
     """
     if optimizer.built and not optimizer._trainable_variables:
         optimizer.built = False

@@ -69,11 +69,7 @@ class NodeReader:
             self._graph.sort_nodes([*before, *(self._graph[name] for name in by_name)])
 
     def value(self, edge: str, where: str) -> Value:
-        """The value that an edge names: `arg`, `node`, `node:1` (GraphDef) or `node:output_argument:0` (FunctionDef).
-
-        Raises:
-            GraphError: there is no such value.
-        """
+        """Return the value of an edge: `arg`, `node`, `node:1` (GraphDef) or `node:output_argument:0` (FunctionDef)."""
         name, _, rest = edge.partition(":")
         entry = self._nodes.get(name)
         if entry is None:

@@ -1,4 +1,4 @@
-"""The rule of loaded graphs for ops: TensorFlow's op registry, asked when a node is made or changed rather than when it is written."""
+"""The rule for ops of loaded graphs: TensorFlow's op registry checks nodes when they are made or changed."""
 
 import operator
 import re
@@ -23,10 +23,10 @@ _Types = Sequence[tuple[DType, Shape]] | None
 
 
 class RegistryRule:
-    """Answers for the registered ops, for the functions of the graph's library, and for what the graph holds already."""
+    """Knows the registered ops, the functions of the graph's library, and the ops that the graph holds already."""
 
     def check_name(self, graph: Graph, name: str) -> None:
-        """Whether TensorFlow takes a node of this name; in the body of a function it may start with `_`."""
+        """Refuse a name that TensorFlow does not accept; in the body of a function it may start with `_`."""
         function = graph.functions.get(graph.name)
         if not _NODE_NAME.fullmatch(name.lstrip("_") if function is not None and function.body is graph else name):
             clean = re.sub(r"[^A-Za-z0-9_./-]", "_", name).lstrip("_/-") or "node"
@@ -38,7 +38,7 @@ class RegistryRule:
             )
 
     def check_op(self, graph: Graph, op_type: str, name: str) -> None:
-        """Whether the op type is registered, a function of the library, or that of another node."""
+        """Refuse an op type that is neither registered, nor a function of the library, nor the type of another node."""
         if op_definition(op_type) is None and op_type not in graph.functions and all(node.op_type != op_type for node in graph):
             raise GraphError(
                 f"there is no op {op_type!r}",
@@ -49,7 +49,7 @@ class RegistryRule:
             )
 
     def attribute(self, graph: Graph, op_type: str, name: str, key: str, given: Any) -> Attribute:
-        """The attribute as the op has it: dtypes, shapes, numbers, tensors, functions and text from any usual form."""
+        """Convert an attribute to the kind that the op declares: dtypes, shapes, numbers, tensors, functions and text."""
         if isinstance(given, import_tensorflow().compat.v1.AttrValue):
             given = from_attr_value(given)
         kinds = _kinds(op_type)
@@ -72,7 +72,7 @@ class RegistryRule:
     def completed(
         self, graph: Graph, op_type: str, name: str, inputs: Sequence[Value], attrs: Mapping[str, Any], types: _Types
     ) -> tuple[dict[str, Attribute], Sequence[tuple[DType, Shape]]]:
-        """The node as it can be written: with what follows from its inputs and outputs, where that is left out."""
+        """Complete a node with the attributes that follow from its inputs and outputs."""
         found = {key: self.attribute(graph, op_type, name, key, given) for key, given in attrs.items()}
         definition = op_definition(op_type)
         if definition is None:
@@ -102,7 +102,7 @@ REGISTRY_RULE = RegistryRule()
 
 
 def default_attributes(op_type: str) -> dict[str, Attribute]:
-    """The attributes of a registered op where a node leaves them out, as SavedModels do; none of an op that is not registered.
+    """Return the default attributes of a registered op, which nodes of SavedModels leave out; nothing for other ops.
 
     >>> default_attributes("MatMul")["transpose_a"]
     False
@@ -113,7 +113,6 @@ def default_attributes(op_type: str) -> dict[str, Attribute]:
 
 @cache
 def _kinds(op_type: str) -> dict[str, Any] | None:
-    """The definitions of the attributes by name; None where the op is not registered."""
     definition = op_definition(op_type)
     return None if definition is None else {attr.name: attr for attr in definition.attr}
 
@@ -124,7 +123,6 @@ def _meant(given: str, known: Iterable[str]) -> str:
 
 
 def _of_function(graph: Graph, op_type: str, name: str, inputs: Sequence[Value], types: _Types) -> Sequence[tuple[DType, Shape]]:
-    """The output types of a node that is a function, or of an op that only the graph knows."""
     function = graph.functions.get(op_type)
     if function is None or not len(function.body):
         if types is None:
@@ -139,7 +137,7 @@ def _of_function(graph: Graph, op_type: str, name: str, inputs: Sequence[Value],
 
 
 def _implied(arguments: Iterable[Any], dtypes: Sequence[DType], given: Mapping[str, Attribute]) -> dict[str, Attribute]:
-    """The dtypes and numbers that arguments of these types say, where no attribute does. What one list takes, fixed ones after it leave."""
+    """Return the dtypes and numbers that follow from arguments of these types; a list takes what fixed arguments leave."""
     found: dict[str, Attribute] = {}
     waiting = list(arguments)
     at = 0
@@ -188,7 +186,7 @@ def _check_allowed(definition: Any, found: Attribute, where: str) -> None:
 
 
 def _converted(kind: str, given: Any) -> Attribute:
-    """A value as an attribute of a kind, as an `OpDef` calls these: `type`, `list(int)`, ..."""
+    """Convert a value to an attribute of a kind in the words of an `OpDef`: `type`, `list(int)`, ..."""
     if isinstance(given, SerializedAttribute):
         return given
     if not kind.startswith("list("):
@@ -225,11 +223,7 @@ def _function(given: Any) -> Attribute:
 
 
 def plain_attribute(given: Any) -> Attribute:
-    """`as_attribute`, of arrays and `NameAttrList` too.
-
-    Raises:
-        ArgumentError: it stands for none.
-    """
+    """Convert as `as_attribute` does, also arrays and `NameAttrList`."""
     if isinstance(given, list | tuple):
         return tuple(map(plain_attribute, cast("list[Any]", given))) or SerializedAttribute(EMPTY_LIST)
     return (

@@ -25,16 +25,10 @@ _NOT_ASKED = INPUTS | _BY_VALUE  # for a reference no placeholder can stand
 
 
 def infer_output_shapes(nodes: Sequence[Node]) -> Sequence[Sequence[Shape]]:
-    """The output shapes of each node.
+    """Return the output shapes of nodes of one graph, in topological order; raise `GraphError` where TensorFlow refuses one.
 
-    The nodes are imported once, with placeholders for what they read from outside. For the results of calls, If, Case and
-    While the bodies of their functions count.
-
-    Args:
-        nodes: of one graph, in topological order; inputs from outside the list count as known.
-
-    Raises:
-        GraphError: TensorFlow refuses a node.
+    The nodes are imported once, with placeholders for their inputs from outside. The results of calls, If, Case and While have the shapes
+    of the bodies of their functions.
 
     >>> from graphwright.ir.graph import DTYPES, Graph
     >>> g = Graph()
@@ -87,7 +81,7 @@ def infer_output_shapes(nodes: Sequence[Node]) -> Sequence[Sequence[Shape]]:
 
 
 def _behind_shapes(nodes: Sequence[Node]) -> set[Node]:
-    """Nodes from outside whose values shapes depend on: constants, variables, and what computes lengths from shapes."""
+    """Return nodes from outside whose values shapes depend on: constants, variables, and computations of lengths."""
     found: set[Node] = set()
     known = set(nodes)
     stack = [value for node in nodes for value in node.inputs]
@@ -104,13 +98,13 @@ def _behind_shapes(nodes: Sequence[Node]) -> set[Node]:
 
 
 def _is_reference(value: Value) -> bool:
-    """Whether the value is a reference to a variable of TF1, which no placeholder can stand for."""
+    """Return whether the value is a reference to a variable of TF1, which no placeholder can replace."""
     definition = op_definition(value.producer.op_type)
     return definition is not None and any(argument.is_ref for argument in definition.output_arg)
 
 
 def _shape(tensor: Any, value: Value) -> Shape:
-    """What TensorFlow says. Of a call it says nothing, and of control flow what stands in the file: there functions that know it count."""
+    """Return TensorFlow's shape; for calls, which have none, and control flow, the shapes of the functions."""
     node = value.producer
     said = shape_of(tensor)
     if said is not None and not is_control_flow(node):
@@ -123,7 +117,7 @@ def _shape(tensor: Any, value: Value) -> Shape:
 
 
 def _without_outside(node_def: Any, inside: set[Node], node: Node) -> None:
-    """Control edges and constraints on devices say nothing of shapes, and may name what is not imported."""
+    """Remove control edges and device constraints, which do not affect shapes and may name nodes that are not imported."""
     kept = [text for text in node_def.input if not text.startswith("^")]
     for k, value in enumerate(node.inputs):
         if is_back_edge(value, node) and value.producer not in inside:

@@ -1,7 +1,5 @@
-"""A function that computes results and their gradients becomes two: one for the results, one for the gradients.
-
-What the second needs of the first, beyond arguments and constants, are the *residuals*: the first returns them behind its results,
-the second takes them as its first arguments.
+"""Splits a function that computes results and their gradients into two functions. Values of the first that the second needs, besides
+arguments and constants, are the *residuals*: the first returns them after its results, the second takes them first.
 """
 
 from collections.abc import Sequence
@@ -28,10 +26,8 @@ _SMALL_BYTES = 512
 class Split:
     """Two concrete functions.
 
-    Attributes:
-        forward: takes the tensors that `split_function` was told to be inputs; returns the results, then the residuals.
-        backward: takes the residuals, then those of the inputs that it needs, then the incoming gradients; returns the gradients.
-        needed_inputs: positions of the inputs that `backward` needs.
+    `forward` takes the `inputs` of `split_function`, and returns the results, then the residuals. `backward` takes the residuals, then the
+    inputs that it needs (`needed_inputs`, by position), then the incoming gradients, and returns the gradients.
     """
 
     forward: Any
@@ -97,10 +93,8 @@ def split_function(
 
 
 def _write_out_known_sizes(function: Any, graph: Graph) -> None:
-    """Make constants of small integers that TensorFlow knows already, such as shapes.
-
-    Handed from one function to the other they would be unknown when XLA compiles, which then takes whatever they are made next to for
-    constants, seeds among them, and compiles again for each.
+    """Replace small integers that TensorFlow knows, such as shapes, by constants. Passed between the functions they would be unknown to
+    XLA, which treats neighboring values as constants then, also seeds, and compiles again for each of them.
     """
     tf = import_tensorflow()
     known: dict[Value, Value] = {}
@@ -116,13 +110,13 @@ def _write_out_known_sizes(function: Any, graph: Graph) -> None:
 
 
 def _without_barrier(value: Value) -> Value:
-    """What a function returns, before the Identity with which TensorFlow makes every result wait for all effects, those of both parts."""
+    """Return the value before the Identity with which TensorFlow makes every result wait for all effects, of both parts."""
     node = value.producer
     return node.inputs[0] if is_identity(node) and node.control_inputs else value
 
 
 def _crossing(graph: Graph, first: AbstractSet[Node], second: AbstractSet[Node], gradients: Sequence[Value]) -> list[Value]:
-    """Values that the first part makes and the second reads, or returns."""
+    """Return the values that the first part makes and the second reads or returns."""
     returned = set(gradients)
     return [
         value
@@ -136,7 +130,7 @@ def _crossing(graph: Graph, first: AbstractSet[Node], second: AbstractSet[Node],
 def _cut(
     graph: Graph, first: AbstractSet[Node], second: AbstractSet[Node], crossing: Sequence[Value], gradients: Sequence[Value]
 ) -> tuple[list[Value], list[Value]]:
-    """Let the second part read placeholders, and wait for nothing in the first."""
+    """Make the second part read placeholders, and wait for nothing in the first."""
     stands_for: dict[Value, Value] = {}
     for k, value in enumerate(crossing):
         stands_for[value] = add_placeholder(graph, f"residual_{k}", value.dtype, value.shape)
@@ -150,7 +144,7 @@ def _cut(
 
 
 def _constants(graph: Graph, second: AbstractSet[Node], gradients: Sequence[Value]) -> set[Node]:
-    """The constants that the second part reads or returns; they wait for nothing then."""
+    """Return the constants that the second part reads or returns, which then wait for nothing."""
     read = (*gradients, *(value for node in second for value in node.inputs))
     constants = {value.producer for value in read if is_constant(value.producer)}
     for node in constants:

@@ -1,7 +1,4 @@
-"""The variables of a graph, as whatever it was read from describes them: names, dtypes, shapes, what is trained.
-
-Handles say dtype and shape. What is trained says the object graph of a TF2 SavedModel, or the live function.
-"""
+"""The variables of a graph: names, dtypes, shapes, and whether the object graph or the live function says that they are trained."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -23,12 +20,8 @@ _OBJECT = "object:"
 
 @dataclass(frozen=True, slots=True)
 class StoredVariable:
-    """A variable.
-
-    Attributes:
-        key: what tells it apart in its graph.
-        trainable: None where nothing says it.
-        of_optimizer: whether the file says that it belongs to an optimizer.
+    """A variable; `key` identifies it in its graph. `trainable` is None where it is unknown; `of_optimizer` tells whether the file states
+    that it belongs to an optimizer.
     """
 
     key: str
@@ -40,7 +33,7 @@ class StoredVariable:
 
 
 def stored_variables(graph: Graph) -> tuple[list[StoredVariable], dict[Value, str]]:
-    """The variables of a graph, each once; and the key of each handle, reference or input that stands for one.
+    """Return the variables of a graph, each once, and the key of each handle, reference or input of one.
 
     >>> from graphwright.ir.text import from_text
     >>> g = from_text('''
@@ -73,7 +66,7 @@ def stored_variables(graph: Graph) -> tuple[list[StoredVariable], dict[Value, st
 
 
 def of_node(node: Node) -> StoredVariable:
-    """The variable that a node makes."""
+    """Return the variable that a node makes."""
     dtype, shape = node.attrs.get("dtype"), node.attrs.get("shape")
     key = variable_key(node.outputs[0])
     name = key.split(":", 2)[2]
@@ -124,7 +117,7 @@ def _add_objects(graph: Graph, package: Package, found: dict[str, StoredVariable
 
 
 def _of_optimizer(objects: Any) -> set[int]:
-    """The objects that an optimizer holds: its slots, and what lies below the child of the root that is called so."""
+    """Return the objects of an optimizer: its slots, and the variables below the child of the root called `optimizer`."""
     found = {slot.slot_variable_node_id for held in objects for slot in held.slot_variables}
     seeds = [child.node_id for child in objects[0].children if child.local_name == _OPTIMIZER] if len(objects) else []
 

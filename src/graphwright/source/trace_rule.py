@@ -1,4 +1,4 @@
-"""A function of tensors as a small graph of the IR, for the sides of a rewrite rule; and such graphs run."""
+"""The sides of a rewrite rule: traces a function of tensors into a small graph of the IR, and runs such graphs."""
 
 from __future__ import annotations
 
@@ -14,18 +14,8 @@ from graphwright.source.tensorflow_import import import_tensorflow
 
 
 def trace_side(function: Callable[..., Any], arguments: Mapping[str, tuple[DType, Shape]], others: Mapping[str, Any], what: str) -> Graph:
-    """Trace a function into a graph of its own.
-
-    Args:
-        arguments: dtype and shape of its tensors, by name, in the order of the graph's inputs; each is handed over by name.
-        others: what else it is handed, by name.
-        what: what errors call it.
-
-    Returns:
-        The graph: inputs and outputs, with the shapes that TensorFlow infers.
-
-    Raises:
-        ArgumentError: the function raises, returns something else than tensors, or reads what it is not given, such as a variable.
+    """Trace a function, called `what` in errors, into a graph of its own, with inferred shapes. `arguments` gives dtypes and shapes of
+    its tensors by name, `others` its other arguments.
 
     >>> from graphwright.ir.dtypes import DTYPES
     >>> trace_side(lambda x: -x, {"x": (DTYPES["float32"], (2,))}, {}, "pattern").outputs
@@ -59,11 +49,7 @@ def trace_side(function: Callable[..., Any], arguments: Mapping[str, tuple[DType
 
 
 def run_side(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
-    """What a graph gives for these values of its inputs, computed on the CPU and without Grappler.
-
-    Raises:
-        ArgumentError: a kernel or a rule for shapes refuses the values.
-    """
+    """Run a graph on the CPU without Grappler; raise `ArgumentError` where a kernel or shape rule refuses the values."""
     tf = import_tensorflow()
     graph_def = to_graph_def(graph)
     for node in graph_def.node:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -63,7 +63,7 @@ def find_roles(tasks: TaskMap, line: Callable[[str], str] = lambda _: "") -> Rol
     forward value that a backward node reads is a residual, unless it is made when the backward pass runs already and for nothing else;
     what a backward node makes is a gradient.
     """
-    graph = tasks.graph
+    graph, line = tasks.graph, cache(line)
     backward = backward_nodes(graph)
     kinds = variable_kinds(graph, backward)
     resident: dict[Value, Role] = {

@@ -12,7 +12,7 @@ from graphwright.errors import ArgumentError
 from graphwright.ir.edit.clone import CloneResult, clone, copy_collections, copy_graph
 from graphwright.ir.edit.library import bodies, rename_functions
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.select import free_name
+from graphwright.ir.names import free_name
 from graphwright.ir.traits.variables import VARIABLES, opens_variable
 from graphwright.ir.walk import backward_reachable
 from graphwright.transform.interface import output_values

@@ -14,8 +14,8 @@ from graphwright.ir.edit.library import bodies
 from graphwright.ir.given import Written, edits_in_place
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.node import write_shape
+from graphwright.ir.rules import ShapeTracker
 from graphwright.ir.select import walk_forward
-from graphwright.ir.settle import ShapeRule
 from graphwright.ir.traits.control_flow import is_call
 from graphwright.ir.traits.values import MAY_BE_FED
 from graphwright.transform.batch_trace import RATIO, BatchTrace
@@ -90,15 +90,15 @@ def _set_size(graph: Graph, chosen: Iterable[Value], axis: int, size: int | None
 
 
 @contextmanager
-def _no_rules(graph: Graph) -> Generator[dict[Graph, ShapeRule | None]]:
+def _no_rules(graph: Graph) -> Generator[dict[Graph, ShapeTracker | None]]:
     """Ask no rule for shapes within the block, where sizes contradict each other."""
-    rules = {g: g.shape_rule for g in bodies(graph)}
+    rules = {g: g.shapes for g in bodies(graph)}
     for each in rules:
         each.settle_shapes()
-        each.shape_rule = None
+        each.shapes = None
     yield rules
     for each, rule in rules.items():
-        each.shape_rule = rule
+        each.shapes = rule
 
 
 def _chosen(graph: Graph, names: Iterable[str] | None, axis: int) -> tuple[list[Value], int | None]:

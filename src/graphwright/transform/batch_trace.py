@@ -33,7 +33,7 @@ from graphwright.ir.dtypes import DTYPES, DType, Shape, filled
 from graphwright.ir.edit.insert import add_op
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.node import write_shape
-from graphwright.ir.settle import ShapeRule
+from graphwright.ir.rules import ShapeTracker
 from graphwright.ir.traits.arithmetic import SCALES, TAKES_OUT_OF_LIST
 from graphwright.ir.traits.control_flow import (
     BRANCHES,
@@ -104,7 +104,7 @@ class BatchTrace:
         old: the batch size of the graph.
     """
 
-    def __init__(self, graph: Graph, rules: Mapping[Graph, ShapeRule | None], old: int) -> None:
+    def __init__(self, graph: Graph, rules: Mapping[Graph, ShapeTracker | None], old: int) -> None:
         self.graph, self.rules, self.old = graph, rules, old
         self.then: dict[Value, Shape] = {}  # of a list, the shape of its elements
         self.now: dict[Value, Shape] = {}  # where the batch is larger
@@ -289,15 +289,15 @@ class BatchTrace:
                 return [(self._length(first)[is_now], *element)]
             if is_list(node.outputs[0]) or (element is not None and node.op_type in TAKES_OUT_OF_LIST):
                 return [element]
-        rule = self.rules.get(node.graph)
-        if rule is None:
+        shapes = self.rules.get(node.graph)
+        if shapes is None:
             if known is self.then:
                 return [known[v] for v in node.outputs]
             self.refuse(node, "has shapes that no rule of the graph infers", "the graph was not loaded by graphwright.load")
         for value in node.inputs:
             self._write(value.producer, {**{v: v.last_shape for v in value.producer.outputs}, value: known.get(value, value.last_shape)})
         try:
-            return list(rule([node])[0])
+            return list(shapes.infer([node])[0])
         except GraphError as error:
             cause = f"at {RATIO} times the batch {first_line(error).removeprefix('TensorFlow refuses the graph: ')}"
             self.refuse(node, "holds a size of the batch that was not found", cause)

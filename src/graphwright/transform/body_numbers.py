@@ -1,19 +1,16 @@
-"""Numbers for the values of functions without effects: the same for what is computed alike, of arguments of the same classes.
+"""Value numbers inside functions without effects: values have the same number when they are computed alike from equal arguments.
 
-A *class* says what an argument is. Arguments of one class are the same value. That of a matrix that is handed over transposed is
-("transposed", class of the matrix): a product that takes the one transposed is a product that takes the other as it is.
+The *class* of an argument identifies it: arguments of one class are the same value.
 """
 
 from collections.abc import Mapping, Sequence
 
 from graphwright.ir.attributes import Attribute, FunctionReference
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits.arithmetic import TRANSPOSES, multiplies_matrices, takes_transposed
 from graphwright.ir.traits.values import IDENTITIES
 from graphwright.ir.walk import backward_reachable, order_of
 
 Class = tuple[str, object]
-TRANSPOSED = "transposed"
 
 
 class DifferenceError(Exception):
@@ -39,13 +36,12 @@ class BodyNumbers:
     ... %b = MatMul(%x:0, %y:0) {transpose_a = false, transpose_b = false} : float32[2,2]''')
     >>> numbers = BodyNumbers()
     >>> a, b = numbers.of(g, [("value", 0), ("value", 1)], g.outputs)
-    >>> a == b, [b] == numbers.of(g, [("value", 0), ("transposed", ("value", 1))], [g.value("a")])
+    >>> a == b, [a] == numbers.of(g, [("value", 0), ("value", 1)], [g.value("a")])
     (False, True)
     """
 
     def __init__(self) -> None:
         self._known: dict[object, int] = {}
-        self._straight: dict[int, int] = {}  # the number of what is transposed -> of the matrix
 
     def of(
         self, body: Graph, arguments: Sequence[Class], wanted: Sequence[Value], given: Mapping[Value, Class] | None = None
@@ -65,21 +61,11 @@ class BodyNumbers:
         return [numbers[v] for v in wanted]
 
     def _key(self, body: Graph, node: Node, inputs: Sequence[tuple[int, int]]) -> object:
-        """What a node computes."""
         names = [name for name in sorted(node.attrs) if name[0] != "_" and name != "output_shapes"]
-        factors: list[object] = list(inputs)
-        if multiplies_matrices(node):
-            names = [name for name in names if name not in TRANSPOSES]
-            for k, (number, index) in enumerate(inputs):
-                straight = self._straight.get(number, number)
-                factors[k] = straight, index, takes_transposed(node, k) != (straight != number)
-        return node.op_type, tuple(factors), tuple((name, self._plain(body, node.attrs[name])) for name in names)
+        return node.op_type, tuple(inputs), tuple((name, self._plain(body, node.attrs[name])) for name in names)
 
     def _of_class(self, item: Class) -> int:
-        number = self._number(("argument", item))
-        if item[0] == TRANSPOSED:
-            self._straight[number] = self._number(("argument", item[1]))
-        return number
+        return self._number(("argument", item))
 
     def _number(self, key: object) -> int:
         return self._known.setdefault(key, len(self._known))

@@ -76,7 +76,7 @@ def inline_functions(graph: Graph, purity: Purity | None = None, *, compiled: bo
     """
     graph.settle_shapes()
     result = copy_whole(graph, Graph(graph.name, functions=graph.functions, versions=graph.versions), {}).graph
-    result.shape_rule = result.op_rule = None
+    result.shapes = result.op_rule = None
     inline_calls(result, purity, strict=False, compiled=compiled)
     result.inlined = len(result) + sum(len(result.functions[name].body) for name in reached_functions(result, result.nodes))
     for node in result.nodes:

@@ -10,7 +10,8 @@ from graphwright.ir.dtypes import agree
 from graphwright.ir.edit.clone import CloneResult, copy_graph
 from graphwright.ir.given import Written, as_graph, makes_graph
 from graphwright.ir.graph import Graph, Value
-from graphwright.ir.select import free_name, parents, scopes, unique_scope
+from graphwright.ir.names import free_name
+from graphwright.ir.select import parents, scopes, unique_scope
 from graphwright.ir.signature import Signature
 from graphwright.ir.traits.values import MAY_BE_FED
 from graphwright.transform.attach import Attachment, holds_values, in_files

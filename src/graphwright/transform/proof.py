@@ -24,7 +24,6 @@ class Proof:
         pools: how many gradients of max pools were put into another form, which is not a matter of structure.
         parts: how many sums over the batch are added up part by part.
         loops: how many loops run in segments, which was proved before (`transform.segments_proof`).
-        transposed: how many loops take matrices transposed before them, which was proved before (`transform.transposes_proof`).
         uncompiled: how many calls of convolutions that XLA compiles in the original run by TensorFlow's kernels.
         optimized: whether the original is what Grappler made of the step, which is what TensorFlow runs for it.
     """
@@ -36,7 +35,6 @@ class Proof:
     pools: int = 0
     parts: int = 0
     loops: int = 0
-    transposed: int = 0
     uncompiled: int = 0
     optimized: bool = False
 
@@ -59,11 +57,6 @@ class Proof:
             words += (
                 f"; {self.loops:,} loops run in segments: with their own conditions and bodies, from borders that are their values, and "
                 "their gradients as many rounds in the same order"
-            )
-        if self.transposed:
-            words += (
-                f"; {self.transposed:,} loops multiply by matrices that are transposed once before them: in exact arithmetic the same, and "
-                "a kernel for few rows may add in another order"
             )
         if self.parts:
             words += (

@@ -287,8 +287,8 @@ class _Rewriter:
         for before, after in zip(old, new, strict=True):
             if after.producer in copies and says_less(after.last_shape, before.last_shape):
                 write_shape(after, filled(after.last_shape, before.last_shape))
-                if all(value.last_shape is not None for value in after.producer.outputs):
-                    graph.unasked.pop(after.producer, None)
+                if graph.shapes is not None and all(value.last_shape is not None for value in after.producer.outputs):
+                    graph.shapes.unasked.pop(after.producer, None)
         ends = [node for node in dict.fromkeys(value.producer for value in old) if not any(v.uses for v in node.outputs)]
         named = {node for node in {v.producer for v in old} if node in ends or graph.is_border(node) or graph.collections_of(node)}
         taken: dict[Node, Node] = {}  # what gets the name of what

@@ -89,7 +89,7 @@ def test_other_shapes_follow_the_plan_and_a_wrong_rewrite_is_noticed(monkeypatch
     assert len(fast.plans) == 2
     assert "taken over" in fast.plans[1].how["plan"] or fast.plans[1].status == "unchanged"
     wrong, _, _ = chain()
-    monkeypatch.setattr("graphwright.memory.optimize_memory.verify_compiled", lambda *_, **__: ("", "output differs"))
+    monkeypatch.setattr("graphwright.memory.optimized_step.verify_compiled", lambda *_, **__: ("", "output differs"))
     with pytest.warns(gw.VerificationWarning, match="output differs"):
         again = gw.optimize_memory(wrong, 0.7, inputs=(x,), cache_dir=None, time_limit_s=0.5, verify="run", on_failure="original")
     assert float(again(x)) > 0

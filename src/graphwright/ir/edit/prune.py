@@ -1,4 +1,4 @@
-"""Pruning: a graph to what its outputs need, or by what nothing reads any more."""
+"""Removal of nodes that nothing needs."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -14,16 +14,12 @@ def prune(
     signatures: bool = True,
     collections: bool = True,
 ) -> int:
-    """Remove what is not needed; returns the number of nodes that are removed.
+    """Remove what is not needed; return the number of removed nodes.
 
     Args:
-        outputs: become the outputs of the graph; None keeps those that it has.
-        control_outputs: become its control outputs; None keeps those that it has.
-        signatures: whether what the signatures need is kept. Otherwise those that lose an output leave.
-        collections: whether what the collections hold is kept. Otherwise what is removed leaves them.
-
-    Raises:
-        GraphError: an output belongs to another graph; nothing is changed then.
+        outputs, control_outputs: replace those of the graph; None keeps them.
+        signatures: whether to keep what signatures need. Otherwise those that lose an output are removed.
+        collections: whether to keep what collections hold. Otherwise removed nodes are dropped from them.
 
     >>> from graphwright.ir.text import from_text
     >>> g = from_text('''
@@ -51,7 +47,7 @@ def prune(
 
 
 def remove_unread(graph: Graph, nodes: Iterable[Node], may_go: Callable[[Node], bool]) -> None:
-    """Remove those of the nodes that nothing reads or waits for, and what only they needed, as far as it may go."""
+    """Remove nodes that nothing reads or waits for, and then nodes that only they needed, as far as `may_go` allows."""
     waiting = list(nodes)
     while waiting:
         node = waiting.pop()

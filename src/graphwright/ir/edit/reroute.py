@@ -1,4 +1,4 @@
-"""Let readers read something else: reroute, swap, replace a node, control edges."""
+"""Replaces what nodes read and wait for."""
 
 from collections.abc import Collection, Iterable, Sequence
 
@@ -9,7 +9,7 @@ from graphwright.ir.subgraph import graph_of
 
 
 class _Kept:
-    """The nodes that an edit must leave alone, as something that answers `in`."""
+    """The nodes that an edit must leave alone, as a container."""
 
     def __init__(self, can_modify: Iterable[Node] | None, cannot_modify: Iterable[Node]) -> None:
         self._can = None if can_modify is None else frozenset(can_modify)
@@ -27,19 +27,15 @@ def reroute(
     cannot_modify: Collection[Node] = (),
     borders: bool | None = None,
 ) -> int:
-    """Let what reads `old` read `new`, value by value; returns how many uses changed.
+    """Make readers of `old` read `new`, value by value; return the number of changed uses.
 
     Args:
-        new: what is read from now on.
-        old: what was read; as many values as in `new`.
         can_modify: only these readers change; None means all.
         cannot_modify: these readers do not change.
-        borders: whether outputs of the graph and of its signatures change too; None means
-            that they do unless `can_modify` is given.
+        borders: whether outputs of the graph and of its signatures change too; by default they do unless `can_modify` is given.
 
     Raises:
-        GraphError: the numbers or dtypes differ, a value is rerouted twice, a reader would read
-            itself, or the values belong to several graphs; nothing is changed then.
+        GraphError: the numbers or dtypes differ, a value is rerouted twice, or a reader would read itself.
 
     >>> from graphwright.ir.text import from_text
     >>> g = from_text('''
@@ -75,13 +71,8 @@ def reroute_control(
     cannot_modify: Collection[Node] = (),
     outputs: bool = True,
 ) -> int:
-    """Let what waits for `old` wait for `new`, which may be several nodes, or none; returns how many nodes changed.
-
-    Args:
-        outputs: whether `new` takes the place of `old` among the control outputs of the graph.
-
-    Raises:
-        GraphError: the nodes belong to several graphs.
+    """Make nodes that wait for `old` wait for `new`: one node, several or none; return the number of changed nodes. With `outputs`, `new`
+    also replaces `old` among the control outputs of the graph.
     """
     if new is old:
         return 0
@@ -99,11 +90,7 @@ def reroute_control(
 
 
 def set_control_inputs(graph: Graph, node: Node, controls: Iterable[Node]) -> None:
-    """Let the node wait for exactly these nodes, in this order.
-
-    Raises:
-        GraphError: one belongs to another graph, or is the node itself; nothing is changed then.
-    """
+    """Make the node wait for exactly these nodes, in this order."""
     wanted = dict.fromkeys(controls)
     for control in (node, *wanted):
         graph.check_owned(control, node.name)
@@ -116,17 +103,12 @@ def set_control_inputs(graph: Graph, node: Node, controls: Iterable[Node]) -> No
 
 
 def replace_node(old: Node, new: Node, *, keep_name: bool = True) -> None:
-    """Put `new` in the place of `old`, which is removed.
+    """Replace `old` by `new`, and remove `old`; by default `new` gets its name.
 
-    Readers, control edges, borders, signatures, collections, variables and colocation constraints follow. Output k
-    of the new node stands for output k of the old one.
-
-    Args:
-        keep_name: give the new node the name of the old one.
+    Readers, control edges, borders, signatures, collections, variables and colocation constraints follow. Outputs correspond by index.
 
     Raises:
-        GraphError: an output that is needed has no counterpart or one of another dtype, `new` reads
-            `old`, or they belong to several graphs; nothing is changed then.
+        GraphError: a needed output has no counterpart or one of another dtype, or `new` reads `old`.
 
     >>> from graphwright.ir.text import from_text
     >>> g = from_text('''
@@ -183,7 +165,7 @@ def replace_node(old: Node, new: Node, *, keep_name: bool = True) -> None:
 
 
 def take_name(graph: Graph, old: Node, new: Node) -> None:
-    """Let a node go on under the name of one that is not read any more."""
+    """Give a node the name, control readers and collections of a node that nothing reads any more, which is removed."""
     if graph.is_border(old) or any(v.uses for v in old.outputs):
         return
     reroute_control([new], old)

@@ -1,4 +1,4 @@
-"""What is computed, where more than one part of the library asks; rules of FLOPs and of memory have tables of their own.
+"""Arithmetic that several parts of the library ask about; rules of FLOPs and of memory have tables of their own.
 
 *In place* means that a kernel may write its output into the storage of an input that nobody else holds.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from graphwright.ir.traits.of_type import of_type
 
 if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so these are types only
-    from graphwright.ir.graph import Node
+    from graphwright.ir.node import Node
 
 _Term = TypeVar("_Term")
 ADDITIONS = frozenset({"Add", "AddV2"})
@@ -86,9 +86,9 @@ GOES_BY_ELEMENTS = UNARY_IN_PLACE | BINARY_IN_PLACE | {"Select", "SelectV2", "Ad
 
 
 def in_place_pairs(node: Node) -> tuple[tuple[int, int], ...]:
-    """Pairs (input, output) that the CPU kernel may share, in the order in which it tries them.
+    """Return pairs (input, output) that the CPU kernel may share, in the order in which it tries them.
 
-    Sizes and dtypes must also agree, and nobody else may hold the input. Batch norms do not: the kernel itself holds its input once more.
+    Sizes and dtypes must also agree, and nobody else may hold the input. Batch norms have no pair: their kernel holds its input twice.
     """
     if node.op_type in UNARY_IN_PLACE:
         return ((0, 0),)
@@ -110,37 +110,34 @@ def in_place_pairs(node: Node) -> tuple[tuple[int, int], ...]:
 
 
 def commutes(node: Node) -> bool:
-    """Whether the node gives the same result, bit for bit, when its two inputs change places."""
+    """Return whether the node gives the same result, bit for bit, when its two inputs change places."""
     return node.op_type in COMMUTES and len(node.inputs) == 2 and node.inputs[0].dtype.name != "string"
 
 
 def type_of_today(node: Node) -> str:
-    """The op type, but for an `Add` of numbers that of `AddV2`, which does the same; an `Add` of text joins it."""
+    """Return `AddV2` for an `Add` of numbers, which does the same; an `Add` of text joins it. Else the op type."""
     return "AddV2" if node.op_type in ADDITIONS and node.inputs[0].dtype.name != "string" else node.op_type
 
 
 def is_batch_norm(node: Node) -> bool:
-    """Whether one kernel does the whole of a batch normalization, perhaps with what Grappler fused into it."""
+    """Return whether one kernel computes a batch normalization, perhaps with ops that Grappler fused into it."""
     return node.op_type.removeprefix("_") in BATCH_NORMS | {"FusedBatchNormEx"}
 
 
 def transposes(node: Node) -> bool:
-    """Whether it puts the axes of its first input into the order that its second one says."""
     return node.op_type == "Transpose"
 
 
 def multiplies_matrices(node: Node) -> bool:
-    """Whether it is the product of two matrices, each of which it may take transposed (`TRANSPOSES`)."""
     return node.op_type == "MatMul"
 
 
 def takes_transposed(node: Node, index: int) -> bool:
-    """Whether it is the product of two matrices, and takes that one transposed."""
     return multiplies_matrices(node) and node.attrs.get(TRANSPOSES[index]) is True
 
 
 def add_in_kernel_order(terms: Sequence[_Term], add: Callable[[_Term, _Term], _Term]) -> _Term:
-    """The sum of terms, added two by two as the kernel of `AddN` adds them (aggregate_ops.cc): eight together, two to nine at first.
+    """Return the sum of terms in the order of the kernel of `AddN` (aggregate_ops.cc): eight at a time, after two to nine at first.
 
     >>> add_in_kernel_order("abc", "({}+{})".format)
     '((a+b)+c)'

@@ -1,4 +1,4 @@
-"""What loops count their rounds with, and the lists that they push onto and pop from, one element per round."""
+"""Counters of loop rounds, and the lists that loops push onto and pop from, one element per round."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from graphwright.ir.traits.arithmetic import ADDITIONS
 from graphwright.ir.traits.of_type import of_type
 
 if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so these are types only
-    from graphwright.ir.graph import Node, Value
+    from graphwright.ir.node import Node, Value
 
 
 def is_list(value: Value) -> bool:
-    """Whether it is a list of tensors, or of what else has no shape: it can neither be sliced nor joined."""
+    """Return whether it is a list of tensors or another value without a shape, which can neither be sliced nor joined."""
     return value.dtype.name == "variant"
 
 
@@ -41,17 +41,15 @@ unstacks = of_type({"TensorListFromTensor"})
 
 
 def asks_for_length(node: Node) -> bool:
-    """Whether it says how many elements a list has."""
     return node.op_type == "TensorListLength"
 
 
 def asks_for_element_shape(node: Node) -> bool:
-    """Whether it says the shape that a list was made for."""
     return node.op_type == "TensorListElementShape"
 
 
 def keeps_length(node: Node) -> bool:
-    """Whether its list has as many elements as that in its first input."""
+    """Return whether its list has as many elements as the list in its first input."""
     return node.op_type in ("AddN", "ZerosLike") or (
         node.op_type == "TensorListSetItem" and not node.attrs.get("resize_if_index_out_of_bounds")
     )

@@ -1,4 +1,4 @@
-"""What stands for a value from elsewhere, and what hands a value on.
+"""Ops that stand for values from outside, and ops that forward a value.
 
 A *view* shares the storage of its input: nothing is copied.
 """
@@ -15,7 +15,8 @@ if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so t
     from collections.abc import Callable
 
     from graphwright.ir.dtypes import Shape
-    from graphwright.ir.graph import Graph, Value
+    from graphwright.ir.graph import Graph
+    from graphwright.ir.node import Value
 
 _FEW_BYTES = 128
 PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2"})
@@ -78,24 +79,23 @@ only_orders = of_type({"NoOp"})
 
 
 def is_few_integers(value: Value) -> bool:
-    """Whether it may well be a shape, or a size in one."""
+    """Return whether it may be a shape, or a size in one."""
     return value.dtype.name in ("int32", "int64") and value.nbytes is not None and value.nbytes <= _FEW_BYTES
 
 
 def index_behind(value: Value) -> int:
-    """Which input is handed on as this output."""
     if value.producer.op_type == "Split":
         return 1
     return value.index if hands_on_several(value.producer) or value.producer.op_type in LOOPS else 0
 
 
 def input_behind(value: Value) -> Value:
-    """The input that is handed on as this output: that of the same number for what hands on several and for loops, the first one else."""
+    """Return the input that is forwarded as this output."""
     return value.producer.inputs[index_behind(value)]
 
 
 def origin(value: Value, through: AbstractSet[str] = IDENTITIES) -> Value:
-    """What a value is before nodes of some op types hand it on, one behind another.
+    """Return the value behind a chain of nodes of some op types that forward it.
 
     >>> from graphwright.ir.graph import DTYPES, Graph
     >>> f32, f16 = (DTYPES["float32"], (2,)), (DTYPES["float16"], (2,))
@@ -112,31 +112,18 @@ def origin(value: Value, through: AbstractSet[str] = IDENTITIES) -> Value:
 
 
 def exact_shape(value: Value) -> Shape:
-    """The shape that a value has in every run; None where one may depend on data."""
+    """Return the shape that a value has in every run, or None where it is unknown or depends on data."""
     shape = value.shape
     return None if shape is None or None in shape or value in value.producer.graph.at_most else shape
 
 
 def is_open(value: Value) -> bool:
-    """Whether its size is not known, or depends on data."""
     return value.dtype.itemsize is not None and exact_shape(value) is None
 
 
 def before_reshapes(value: Value, shape_of: Callable[[Value], Shape] = exact_shape) -> Value:
-    """The value of this shape that was brought into another one and back; the value itself where there is none.
-
-    Args:
-        shape_of: the shape of a value, where more is known than its graph says.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('''graph "g"
-    ... %x = Placeholder() : float32[6]
-    ... %s = Placeholder() : int32[2]
-    ... %t = Placeholder() : int32[1]
-    ... %y = Reshape(%x:0, %s:0) {T = float32, Tshape = int32} : float32[2,3]
-    ... %z = Reshape(%y:0, %t:0) {T = float32, Tshape = int32} : float32[6]''')
-    >>> before_reshapes(g.value("z")).name, before_reshapes(g.value("y")).name
-    ('x:0', 'y:0')
+    """Return the value of this shape that was brought into another shape and back; the value itself where there is none. Callers that
+    know more shapes than the graph give `shape_of`.
     """
     if value.producer.op_type not in RESHAPES or (shape := shape_of(value)) is None:
         return value
@@ -148,6 +135,6 @@ def before_reshapes(value: Value, shape_of: Callable[[Value], Shape] = exact_sha
 
 
 def returned_arguments(body: Graph) -> tuple[int | None, ...]:
-    """For each result of a function's body, the position of the argument that it is, as it was given; None for what is computed."""
+    """Return for each result of a function's body the position of the argument that it forwards; None for computed results."""
     position = {value: k for k, value in enumerate(body.inputs)}
     return tuple(position.get(origin(value)) for value in body.outputs)

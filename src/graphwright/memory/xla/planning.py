@@ -8,7 +8,7 @@ their own order; how many parts are compiled at all is told by the planner's mod
 
 import math
 import time as clock
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, takewhile
 from typing import Any
@@ -23,12 +23,12 @@ from graphwright.ir.traits.effects import Purity
 from graphwright.memory.plan_cache import PlanCache, fingerprint, other_step, plan_key
 from graphwright.memory.plan_step import Planned, prove_function
 from graphwright.memory.planning import HOW_TIME, Progress, make_memory_plan, map_tasks, reach, without_recomputation
+from graphwright.memory.request import Request, budget_for_xla
 from graphwright.memory.search import reach_of_parts, reused_schedule
-from graphwright.memory.verbs import BIT_FOR_BIT, Candidate, Verb, split_candidates
+from graphwright.memory.verbs import Candidate, split_candidates
 from graphwright.memory.xla.judge import Judge, judge_for
 from graphwright.memory.xla.max_pools import rewrite_max_pool_gradients
 from graphwright.memory.xla.schedule import Holding, apply_for_xla
-from graphwright.plan.budget import Budget
 from graphwright.plan.model import Schedule, Solution
 from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import known_solution, solve
@@ -220,36 +220,24 @@ class _Steps:
         return [found for search in (self.given, *self._made) for found in search.found]
 
 
-def plan_xla_step(
-    target: TracedStep,
-    budget: Budget,
-    *,
-    time_limit_s: float,
-    progress: Progress | None = None,
-    cache: PlanCache | None = None,
-    earlier: Planned | None = None,
-    prove: bool = True,
-    saved: MemoryPlan | None = None,
-    allow: Collection[Verb] = BIT_FOR_BIT,
-) -> Planned:
+def plan_xla_step(target: TracedStep, request: Request, *, earlier: Planned | None = None) -> Planned:
     """Plan a traced step that XLA compiles, and build the function.
 
     Args:
-        budget: bytes, or a share of the unmodified step's peak by XLA's buffer assignment.
-        time_limit_s: for the planner, all rounds together; compiling comes on top.
-        earlier: a plan for the same step with other shapes; it is followed when it fits.
-        prove: whether to compare what the function computes with the original.
-        saved: a plan that is followed, as it is, instead of looking for one.
-        allow: what the plan may do: of the verbs "recompute" and "split" mean something here.
+        request: what is asked for; a share is one of the unmodified step's peak by XLA's buffer assignment. The time limit holds for the
+            planner, all rounds together; compiling comes on top.
+        earlier: a plan for the same step with other shapes; it is followed if it fits.
 
     Returns:
-        The plan; the ones that were compiled on the way are its curve.
+        The plan; the plans that were compiled on the way are its curve.
 
     Raises:
         InfeasibleError: no plan that was compiled keeps the budget; the error carries the smallest peak.
-        UnsupportedError: XLA cannot compile the step, or it calls back into Python.
+        UnsupportedError: XLA cannot compile the step, the step calls back into Python, or the smallest peak is asked for.
         UnknownShapeError: see `flatten`.
     """
+    budget, allow, saved, cache = budget_for_xla(request, target.name), request.allow, request.saved, request.cache
+    time_limit_s, progress = request.time_limit_s, request.progress
     started = clock.perf_counter()
     flat = flat_step(target)
 
@@ -281,7 +269,7 @@ def plan_xla_step(
             target.function,
             replace(plan, recipe=recipe),
             tuple(costs.tasks[t].name for t in costs.order),
-            Proof("") if prove else None,
+            Proof("") if request.prove else None,
         )
     asked = f"{budget_bytes} {sorted(allow)}"
     at_hand = _at_hand(steps, asked, budget_bytes, time_limit_s, cache, earlier) if saved is None else _saved(steps, saved)
@@ -293,7 +281,7 @@ def plan_xla_step(
     how |= judge.how(chosen.memory, chosen.holding, parts=in_parts, recomputed=repeats)
     plan = _memory_plan(chosen, steps.compiled, original, budget_bytes, how, started)
     plan = replace(plan, recipe=replace(recipe, schedules={chosen.search.key: chosen.solution.schedule.steps}))
-    proof, tasks = chosen.search.prove(chosen) if prove else None, chosen.search.tasks.costs.tasks
+    proof, tasks = chosen.search.prove(chosen) if request.prove else None, chosen.search.tasks.costs.tasks
     leaders = tuple(tasks[t].name for t in chosen.solution.schedule.steps)
     return Planned(chosen.function, plan, leaders, proof, equal_bits=chosen.search.step.parts == 1)
 

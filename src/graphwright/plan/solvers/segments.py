@@ -22,6 +22,7 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 from graphwright.plan.simulate import simulate_unchecked
 from graphwright.plan.solvers.problem import Problem
@@ -41,8 +42,7 @@ def segment_levels(problem: Problem, steps: Sequence[int], budget: int, deadline
     peak = max(simulate_unchecked(problem.graph, current), default=0)
     for _ in range(LEVELS):
         level: list[tuple[int, float, int, int, list[int]]] = []
-        for schedule in _sizes(problem, current, deadline):
-            top = max(simulate_unchecked(problem.graph, schedule), default=0)
+        for schedule, top in _sizes(problem, current, deadline):
             level.append((max(top, budget), sum(problem.time[task] for task in schedule), top, len(level), schedule))
         if not level:
             return
@@ -54,12 +54,13 @@ def segment_levels(problem: Problem, steps: Sequence[int], budget: int, deadline
         peak, current = lowest[2], lowest[4]
 
 
-def _sizes(problem: Problem, steps: list[int], deadline: float) -> list[list[int]]:
+def _sizes(problem: Problem, steps: list[int], deadline: float) -> list[tuple[list[int], int]]:
+    """Schedules by segments of falling sizes, each with its peak."""
     lives = Lives(problem, steps)
     if not lives.residuals:
         return []
     total = sum(lives.nbytes(version) for version in lives.residuals)
-    schedules: list[list[int]] = []
+    schedules: list[tuple[list[int], int]] = []
     seen: set[frozenset[int]] = set()
     largest = max(lives.nbytes(version) for version in lives.residuals)
     for graded, ratio in ((False, 1.6), (True, 1.25)):
@@ -74,8 +75,8 @@ def _sizes(problem: Problem, steps: list[int], deadline: float) -> list[list[int
             seen.add(key)
             schedule = lives.generate(saved, cuts, drop_last=not graded)
             if schedule is not None:
-                schedules.append(schedule)
                 top = max(simulate_unchecked(problem.graph, schedule))
+                schedules.append((schedule, top))
                 worse = worse + 1 if top >= lowest else 0
                 lowest = min(lowest, top)
     return schedules
@@ -188,12 +189,9 @@ class Lives:
     def nbytes(self, version: int) -> int:
         return self.problem.nbytes[self.buffer[version]]
 
-    def save(self, size: float, *, graded: bool) -> tuple[set[int], list[int]]:
-        """Cuts, and the versions that cross them.
-
-        Args:
-            size: about the most bytes of the residuals between two cuts; graded, together with all that is saved before.
-        """
+    @cached_property
+    def _crossings(self) -> tuple[list[int], list[int], list[tuple[int, int, int]]]:
+        """Bytes that a cut after each step saves, residual bytes made before each step, and (start, end, version) of what can be cut."""
         peak = self.peak_step
         inside = [0] * (peak + 1)  # residual bytes made at each step
         for version in self.residuals:
@@ -212,7 +210,15 @@ class Lives:
                 spans.append((start, end, version))
         for step in range(1, peak + 1):
             crossing[step] += crossing[step - 1]
-        prefix = [0, *itertools.accumulate(inside)]  # residual bytes made before each step
+        return crossing, [0, *itertools.accumulate(inside)], spans
+
+    def save(self, size: float, *, graded: bool) -> tuple[set[int], list[int]]:
+        """Cuts, and the versions that cross them.
+
+        Args:
+            size: about the most bytes of the residuals between two cuts; graded, together with all that is saved before.
+        """
+        crossing, prefix, spans = self._crossings
         cut, before = _graded(crossing, prefix, size) if graded else _equal(crossing, prefix, size)
         cuts: list[int] = []
         while cut >= 0:

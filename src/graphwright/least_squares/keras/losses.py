@@ -1,4 +1,4 @@
-"""Losses for Keras that least squares can train: residuals of your own, fewer residuals per sample, roots of other losses."""
+"""Losses for Keras models that least squares can train: residuals of your own, fewer residuals per sample, roots of other losses."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from graphwright.errors import ArgumentError
 tf: Any = importlib.import_module("tensorflow")
 keras: Any = importlib.import_module("keras")
 
+# A root has no derivative at zero: lower bounds of its argument.
+_SMALLEST_SQUARE = 1e-14
+_SMALLEST_LOSS = 1e-10
+
 
 class LeastSquaresLoss(keras.losses.Loss):
-    """The mean of squared residuals of your own, as a Keras loss.
+    """The mean square of residuals of your own, as a Keras loss.
 
     Args:
         residuals: `residuals(y_true, y_pred)` -> a tensor (batch, ...) in TensorFlow operations.
@@ -32,19 +36,19 @@ class LeastSquaresLoss(keras.losses.Loss):
         self._residuals = residuals
 
     def residuals(self, y_true: Any, y_pred: Any) -> Any:
-        """The residuals (batch, ...)."""
+        """Return the residuals (batch, ...)."""
         return self._residuals(y_true, y_pred)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        """The mean square of each sample's residuals (batch,)."""
-        found = self.residuals(y_true, y_pred)
-        return _mean_squares(found) if len(found.shape) > 1 else tf.square(found)
+        """Return the mean square of each sample's residuals (batch,)."""
+        residuals = self.residuals(y_true, y_pred)
+        return _mean_squares(residuals) if len(residuals.shape) > 1 else tf.square(residuals)
 
 
 class ReducedMeanSquaredError(keras.losses.Loss):
-    """The mean squared error with one residual per sample, the root of its mean square: a smaller Jacobian for models of many outputs.
+    """The mean squared error with one residual per sample, the root of its mean square.
 
-    The curvature is less exact than that of `MeanSquaredError`, whose loss it has.
+    For models of many outputs the Jacobian is smaller and the curvature less exact than with `MeanSquaredError`. The loss is the same.
 
     Example:
         >>> float(ReducedMeanSquaredError()(tf.constant([[1.0, 2.0]]), tf.constant([[3.0, 2.0]])))
@@ -55,22 +59,21 @@ class ReducedMeanSquaredError(keras.losses.Loss):
         keras.losses.Loss.__init__(self, name=name, reduction=reduction)
 
     def residuals(self, y_true: Any, y_pred: Any) -> Any:
-        """One residual per sample (batch,)."""
-        y_true, y_pred = alike(y_true, y_pred)
-        squares = _mean_squares(y_pred - y_true)
-        return tf.sqrt(tf.maximum(squares, tf.constant(1e-14, squares.dtype)))  # a root has no derivative at zero
+        """Return one residual per sample (batch,)."""
+        squares = self.call(y_true, y_pred)
+        return tf.sqrt(tf.maximum(squares, tf.constant(_SMALLEST_SQUARE, squares.dtype)))
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        """The mean square of each sample (batch,)."""
-        y_true, y_pred = alike(y_true, y_pred)
+        """Return the mean square of each sample (batch,)."""
+        y_true, y_pred = aligned(y_true, y_pred)
         return _mean_squares(y_pred - y_true)
 
 
 class SquareRootLoss(keras.losses.Loss):
     """Any loss that is never negative, with its square root as the one residual of each element.
 
-    The Gauss-Newton matrix of these residuals has rank one per element: a cross-entropy of k classes needs a k-th of the rows that its own
-    Hessian needs (see the module), for steps that are less exact. What tf-levenberg-marquardt makes of cross-entropies.
+    The Gauss-Newton matrix of these residuals has rank one per element. A cross-entropy of k classes needs 1/k of the rows that its
+    Hessian in the logits needs, for steps that are less exact. tf-levenberg-marquardt treats cross-entropies in this way.
 
     Args:
         loss: a Keras loss, or its name.
@@ -86,33 +89,32 @@ class SquareRootLoss(keras.losses.Loss):
         keras.losses.Loss.__init__(self, name=name or f"square_root_{self._loss.name}", reduction=self._loss.reduction)
 
     def residuals(self, y_true: Any, y_pred: Any) -> Any:
-        """The square roots of the loss's elements (batch, ...)."""
-        return tf.sqrt(tf.maximum(self._loss.call(y_true, y_pred), 1e-10))  # a root has no derivative at zero
+        """Return the square roots of the loss's elements (batch, ...)."""
+        return tf.sqrt(tf.maximum(self._loss.call(y_true, y_pred), _SMALLEST_LOSS))
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         return self._loss.call(y_true, y_pred)
 
 
-def keras_loss(given: Any) -> Any:
-    """A loss object, made from a name or from one of Keras's functions where need be."""
-    if isinstance(given, keras.losses.Loss) or callable(getattr(given, "residuals", None)):
-        return given
+def keras_loss(loss: Any) -> Any:
+    """Return a loss object for a name, for one of Keras's functions, or for a loss object."""
+    if isinstance(loss, keras.losses.Loss) or callable(getattr(loss, "residuals", None)):
+        return loss
     try:
-        function = keras.losses.get(given)
+        function = keras.losses.get(loss)
     except ValueError as error:
-        raise ArgumentError(f"loss={given!r}", argument="loss", remedy="a Keras loss, or its name") from error
+        raise ArgumentError(f"loss={loss!r}", argument="loss", remedy="a Keras loss, or its name") from error
     if isinstance(function, keras.losses.Loss):
         return function
     name = getattr(function, "__name__", "").replace("_", "")
-    public: Any = keras.losses
-    for kind in [getattr(public, entry) for entry in dir(public)]:
+    for kind in map(keras.losses.__dict__.get, dir(keras.losses)):
         if isinstance(kind, type) and issubclass(kind, keras.losses.Loss) and kind.__name__.lower() == name:
             return kind()
     return function
 
 
-def alike(y_true: Any, y_pred: Any) -> tuple[Any, Any]:
-    """Both of the predictions' type, and of the same rank where one lacks a last dimension of 1."""
+def aligned(y_true: Any, y_pred: Any) -> tuple[Any, Any]:
+    """Return both with the type of the predictions and with the same rank, if one lacks a last dimension of 1."""
     y_pred = tf.convert_to_tensor(y_pred)
     y_true = tf.cast(y_true, y_pred.dtype)
     if y_pred.shape.rank == y_true.shape.rank + 1 and y_pred.shape[-1] == 1:
