@@ -140,7 +140,7 @@ def test_long_names_in_a_table_stay_apart() -> None:
     layers = tuple(replace(PLAN.layers[0], layer=name, peak_share_bytes=PLAN.peak_bytes) for name in names)
     lines = replace(PLAN, layers=layers).text("layers").splitlines()
     for k in range(4):
-        assert sum(line.startswith(f"  …transformer_layer_{k}/") for line in lines) == 1
+        assert sum(line.startswith(f"  …layer_{k}/") for line in lines) == 1
 
 
 def test_the_plan_tells_its_figures() -> None:

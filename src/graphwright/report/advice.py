@@ -1,4 +1,4 @@
-"""What `advise` gives: what can be done about the memory of a step, and what in it is likely a mistake."""
+"""The result of `advise`: remedies for a step that needs too much memory, and its likely mistakes."""
 
 from __future__ import annotations
 
@@ -21,18 +21,17 @@ KINDS: Mapping[str, str] = {"plan": "plan", "plan, all verbs": "split", "bfloat1
 
 @dataclass(frozen=True)
 class Suggestion:
-    """One thing that can be done.
+    """One remedy.
 
     Attributes:
-        kind: what is changed.
-        what: the same in words.
+        what: the change in words.
         peak_bytes: predicted, resident bytes included.
-        time: predicted time of one example of the batch, as a share of what it takes in the step as it is; nan where that is not known.
+        time: predicted time of one example, as a share of its time in the unmodified step; nan if unknown.
         fits: whether the peak is within the memory.
-        results: what becomes of the results of the step.
-        call: what to write in Python.
-        command: what to run in a shell; "" where nothing does it there.
-        make: gives the step that was suggested and example arguments, as `graphwright.measure` takes them.
+        results: the effect on the results of the step.
+        call: the code in Python.
+        command: the shell command; "" for none.
+        make: returns the suggested step and example arguments, as `graphwright.measure` takes them.
     """
 
     kind: SuggestionKind
@@ -46,14 +45,13 @@ class Suggestion:
     make: Callable[[], tuple[Any, Any]] | None = field(default=None, repr=False, compare=False)
 
     def fits_words(self, memory_bytes: int) -> str:
-        """Whether its peak is within the memory, and how narrowly."""
+        """Say whether its peak is within the memory, and how narrowly."""
         return fits_text(self.peak_bytes, memory_bytes)
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "make": None}  # it holds the step
 
     def to_json(self) -> dict[str, object]:
-        """Plain numbers and text; null for a time that is not known."""
         return fields_json(self, "make")
 
 
@@ -63,18 +61,16 @@ _BY_RESULTS: tuple[SuggestionKind, ...] = get_args(SuggestionKind)
 
 @dataclass(frozen=True)
 class Advice(Printed):
-    """What can be done about the memory of a step. Returned by `graphwright.advise`.
+    """Remedies for a step that needs too much memory. Returned by `graphwright.advise`.
 
     Attributes:
-        name: of the step.
         feeds: shape by argument.
-        memory_bytes: what there is.
-        peak_bytes: predicted for the step as it is.
-        suggestions: the best first: what fits before what does not; among these, what takes less time, and where that differs little, what
-            changes the results less.
-        lint: what is likely a mistake.
-        left_out: what was not looked at, or cannot be done, and why.
-        how: by figure, how it was obtained.
+        memory_bytes: the available memory.
+        peak_bytes: predicted for the unmodified step.
+        suggestions: those that fit first, then by time, then by the change of the results.
+        lint: likely mistakes.
+        left_out: remedies that were not tried or cannot be applied, and why.
+        how: by figure, its origin.
     """
 
     name: str
@@ -88,12 +84,12 @@ class Advice(Printed):
 
     @property
     def fits(self) -> bool:
-        """Whether the step fits as it is."""
+        """Whether the unmodified step fits."""
         return self.peak_bytes <= self.memory_bytes
 
     @property
     def verdict(self) -> str:
-        """One sentence: whether it fits, and what to do first."""
+        """One sentence: whether it fits, and the first choice."""
         need, have = format_bytes(self.peak_bytes), format_bytes(self.memory_bytes)
         if self.fits:
             return f"fits as it is: needs {need}, you have {have}."
@@ -105,7 +101,6 @@ class Advice(Printed):
         return f"needs {need}, you have {have}. First choice: {short(first)} ({format_bytes(first.peak_bytes)}{price})."
 
     def to_json(self) -> dict[str, object]:
-        """Plain numbers and text, as docs/json.md lists them."""
         return {**fields_json(self), "verdict": self.verdict, "fits": self.fits}
 
     def _sheet(self) -> Sheet:
@@ -119,17 +114,17 @@ class Advice(Printed):
         return Sheet(verdict, _first_screen(self), [Tab("overview", "Overview", blocks)], list(self.how.items()))
 
     def for_command(self, target: str) -> Advice:
-        """The same, with the target of the command line in place of the word TARGET."""
+        """Return the advice with a target of the command line in place of the word TARGET."""
         return replace(self, suggestions=tuple(replace(s, command=s.command.replace("TARGET", target)) for s in self.suggestions))
 
 
 def short(suggestion: Suggestion) -> str:
-    """What is changed, in a word or three."""
+    """Name a change in one to three words."""
     return KINDS.get(suggestion.kind) or suggestion.what.partition(" instead")[0].replace("a batch of", "batch").removeprefix("train with ")
 
 
 def ranked(suggestions: list[Suggestion]) -> tuple[Suggestion, ...]:
-    """The best first, see `Advice.suggestions`; times are told apart by tenths of the step's own."""
+    """Sort suggestions as `Advice.suggestions`; times differ by tenths of the time of the step."""
 
     def rank(s: Suggestion) -> tuple[Any, ...]:
         time = 10.0 if math.isnan(s.time) else s.time
@@ -139,7 +134,7 @@ def ranked(suggestions: list[Suggestion]) -> tuple[Suggestion, ...]:
 
 
 def fits_text(peak_bytes: int, memory_bytes: int) -> str:
-    """Whether a peak is within the memory, and how narrowly.
+    """Say whether a peak is within the memory, and how narrowly.
 
     >>> fits_text(50 << 20, 100 << 20), fits_text(99 << 20, 100 << 20), fits_text(2 << 20, 1 << 20)
     ('fits', 'fits with 1.00 MiB to spare', 'does not fit by itself')
@@ -151,12 +146,11 @@ def fits_text(peak_bytes: int, memory_bytes: int) -> str:
 
 
 def price_words(suggestion: Suggestion) -> str:
-    """Say the time of a suggestion for one example."""
     return "time not predicted" if math.isnan(suggestion.time) else f"{price_text(suggestion.time)} for each example"
 
 
 def price_text(time: float) -> str:
-    """What a share of the time means for one example.
+    """Say a share of the time as a difference.
 
     >>> price_text(1.131), price_text(0.9), price_text(1.001)
     ('13 % more time', '10 % less time', 'the same time')
@@ -182,7 +176,6 @@ _COLUMNS: Sequence[Column[tuple[str, str, Suggestion]]] = (
 
 
 def _first_screen(advice: Advice) -> list[Block]:
-    """Put the suggestions that fit into a table, the best first, and the others into a line."""
     blocks: list[Block] = []
     if fitting := [s for s in advice.suggestions if s.fits][:_ROWS]:
         calls = [_after(before, s.call) for before, s in zip(["", *(s.call for s in fitting)], fitting, strict=False)]
@@ -200,7 +193,7 @@ def _first_screen(advice: Advice) -> list[Block]:
 
 
 def _after(first: str, call: str) -> str:
-    """A call without the words that it shares with the call above it.
+    """Leave out the words that a call shares with the call above it.
 
     >>> _after('gw.optimize_memory(step, "1GiB")', 'gw.optimize_memory(step, "1GiB", allow="all")')
     '..., allow="all")'
@@ -209,7 +202,6 @@ def _after(first: str, call: str) -> str:
 
 
 def suggestion_blocks(advice: Advice) -> list[Block]:
-    """Each suggestion with its peak, time and results, its call, which is copied as it is, and its command."""
     if not advice.suggestions:
         return [Paragraph("nothing that was tried needs less", title="What can be done")]
     return [
@@ -223,5 +215,4 @@ def suggestion_blocks(advice: Advice) -> list[Block]:
 
 
 def advice_tab(advice: Advice) -> Tab:
-    """The suggestions as a tab of a page, each with its peak beside the memory."""
     return Tab("advice", "What to do", [Drawing("advice", {"advice": advice, "price": price_words})])

@@ -1,4 +1,4 @@
-"""The largest batch that fits a budget."""
+"""The result of `max_batch`: the largest batch that fits a budget."""
 
 from __future__ import annotations
 
@@ -13,13 +13,7 @@ from graphwright.report.units import feeds_text, format_bytes, format_bytes_apar
 
 @dataclass(frozen=True, slots=True)
 class MeasuredBatch:
-    """One batch size, measured in a fresh process.
-
-    Attributes:
-        batch: the size.
-        peak_bytes: the measured peak; None where the process was killed for memory.
-        fits: whether it is within the budget.
-    """
+    """One batch size, measured in a fresh process; `peak_bytes` is None if the process was killed for memory."""
 
     batch: int
     peak_bytes: int | None
@@ -31,17 +25,15 @@ class MaxBatch(Printed):
     """The largest batch that fits a budget. Returned by `graphwright.max_batch`.
 
     Attributes:
-        name: of the step.
-        feeds: shape by argument; None where the batch size goes.
-        budget_bytes: the budget.
-        batch: the answer: measured where that was asked for, else predicted. 0 where no batch fits, None where every batch does.
+        feeds: shape by argument; None for the batch size.
+        batch: the answer, measured if that was requested, else predicted; 0 if no batch fits, None if every batch does.
         predicted_batch: the largest batch whose predicted peak is within the budget.
         peak_bytes: predicted at `batch`.
         next_peak_bytes: predicted with one example more.
-        order: the order of execution that the prediction is for.
-        predicted: the predicted peak by batch size: at `batch`, at one more, and at the measured sizes.
-        measured: what was measured, by batch size; empty where it was not asked for.
-        how: by figure, how it was obtained.
+        order: the order of execution of the prediction.
+        predicted: the predicted peak at `batch`, at one more, and at the measured sizes.
+        measured: by batch size.
+        how: by figure, its origin.
     """
 
     name: str
@@ -58,7 +50,7 @@ class MaxBatch(Printed):
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether it was measured that this batch fits, and that one more does not."""
+        """Whether measurements show that this batch fits and one example more does not."""
         by_size = {m.batch: m.fits for m in self.measured}
         if self.batch is None:
             return False
@@ -66,11 +58,10 @@ class MaxBatch(Printed):
 
     @property
     def is_corrected(self) -> bool:
-        """Whether the measurement gave another answer than the prediction."""
+        """Whether the measurement changed the predicted answer."""
         return self.batch != self.predicted_batch
 
     def to_json(self) -> dict[str, object]:
-        """Plain numbers, as docs/json.md lists them; null for what there is not."""
         return {**fields_json(self), "is_confirmed": self.is_confirmed, "is_corrected": self.is_corrected}
 
     def _sheet(self) -> Sheet:
@@ -90,7 +81,6 @@ _COLUMNS: Sequence[Column[_Row]] = (
 
 
 def _verdict(answer: MaxBatch) -> str:
-    """Say the batch, and whether it was measured."""
     name, budget = printable(answer.name), format_bytes(answer.budget_bytes)
     if answer.batch is None:
         return f"{name}: every batch size fits {budget}; the predicted peak does not grow with it."
@@ -105,7 +95,6 @@ def _verdict(answer: MaxBatch) -> str:
 
 
 def _row(answer: MaxBatch, batch: int) -> _Row:
-    """Batch size, predicted peak, measured peak, budget, and whether it fits; with the digits that tell peak and budget apart."""
     predicted = answer.predicted[batch]
     measured = next((m for m in answer.measured if m.batch == batch), None)
     decisive = measured.peak_bytes if measured is not None and measured.peak_bytes is not None else predicted

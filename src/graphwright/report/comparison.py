@@ -1,4 +1,4 @@
-"""What a step costs as a row of figures, and two such rows side by side: what `compare` and `check` give and keep in files."""
+"""The costs of a step as figures that can be compared and kept in files, and two such steps side by side."""
 
 from __future__ import annotations
 
@@ -22,25 +22,20 @@ Change = Literal["same", "changed", "added", "removed"]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What one figure is called, and what it counts."""
+    """The name and the unit of a figure."""
 
     label: str
     unit: Unit
     how: str
 
     def format(self, amount: float, *, signed: bool = False) -> str:
-        """An amount as people read it.
-
-        >>> FIGURES["total_flops"].format(2.5e9), FIGURES["nodes"].format(-12, signed=True)
-        ('2.50 GFLOP', '-12')
-        """
         if not math.isfinite(amount):
             return "not known"
         text = format_bytes(amount) if self.unit == "bytes" else format_flops(amount) if self.unit == "FLOPs" else format_count(amount)
         return f"+{text}" if signed and amount > 0 else text
 
     def apart(self, first: float, second: float) -> tuple[str, str]:
-        """Two amounts, with as many digits as it takes to tell them apart."""
+        """Write two amounts with as many digits as it takes to tell them apart."""
         return format_bytes_apart(first, second) if self.unit == "bytes" else (self.format(first), self.format(second))
 
 
@@ -72,18 +67,14 @@ LAYER_FIGURES: Mapping[str, Figure] = {
 
 @dataclass(frozen=True, slots=True)
 class LayerFigures:
-    """What one layer costs.
+    """The costs of one layer.
 
     Attributes:
         layer: its name scope.
-        nodes: how many belong to it.
         parameters: elements of its weights, trained or not.
-        forward_flops: FLOPs of its forward pass.
-        backward_flops: of its gradients.
-        optimizer_flops: of the updates, which mostly have a scope of their own.
         residual_bytes: forward values kept for the backward pass.
-        peak_share_bytes: what is live of it at the peak of the step.
-        undivided_flops: FLOPs in all directions, where the directions are not known and nan.
+        peak_share_bytes: its buffers that are live at the peak of the step.
+        undivided_flops: FLOPs in all directions, if the directions are unknown and nan.
     """
 
     layer: str
@@ -98,11 +89,10 @@ class LayerFigures:
 
     @property
     def total_flops(self) -> float:
-        """FLOPs in all directions."""
         return self.undivided_flops or self.forward_flops + self.backward_flops + self.optimizer_flops
 
     def costs_as_much_as(self, other: LayerFigures) -> bool:
-        """Whether all but the name and the share of the peak are equal: what is live at the peak hangs on all other layers."""
+        """Return whether all figures but the share of the peak, which depends on all other layers, are equal."""
         own = {"layer", "peak_share_bytes"}
         pairs = ((getattr(self, figure.name), getattr(other, figure.name)) for figure in fields(self) if figure.name not in own)
         return all(a == b or (math.isnan(a) and math.isnan(b)) for a, b in pairs)
@@ -110,16 +100,15 @@ class LayerFigures:
 
 @dataclass(frozen=True)
 class StepCosts(Printed):
-    """What a step costs, as figures that can be compared and kept. Returned by `graphwright.step_costs`.
+    """The costs of a step, as figures that can be compared and kept. Returned by `graphwright.step_costs`.
 
     Attributes:
-        name: of the step.
         feeds: shape by argument.
         figures: by the names in `FIGURES`.
-        layers: by name scope, in the order in which they run.
-        unknown_flop_ops: op types that are in no figure of FLOPs.
-        how: by figure, how it was obtained.
-        peak_low_bytes: the smallest peak of the simulations of which `figures["peak_bytes"]` is the largest.
+        layers: in execution order.
+        unknown_flop_ops: op types that no figure of FLOPs counts.
+        how: by figure, its origin.
+        peak_low_bytes: the smallest simulated peak; `figures["peak_bytes"]` is the largest.
         timeline: memory over the step, for pages; files do not hold it.
     """
 
@@ -133,7 +122,6 @@ class StepCosts(Printed):
     timeline: Timeline | None = field(default=None, repr=False, compare=False)
 
     def to_json(self) -> dict[str, object]:
-        """Plain numbers and text, as docs/json.md lists them."""
         return fields_json(self, "timeline")
 
     def _sheet(self) -> Sheet:
@@ -151,19 +139,19 @@ def _cost_facts(costs: StepCosts) -> Facts:
 
 @dataclass(frozen=True, slots=True)
 class LayerPair:
-    """A layer of A and the one of B that it corresponds to; None where there is none."""
+    """Corresponding layers of A and B; None for a layer that only one step has."""
 
     a: LayerFigures | None
     b: LayerFigures | None
 
     @property
     def name(self) -> str:
-        """The name in B, or in A where B has none."""
+        """The name in B, if B has the layer."""
         return self.b.layer if self.b is not None else self.a.layer if self.a is not None else ""
 
     @property
     def change(self) -> Change:
-        """What became of it. A layer that differs only in what is live at the peak is the same."""
+        """A layer that differs only in its live bytes at the peak counts as the same."""
         if self.a is None:
             return "added"
         if self.b is None:
@@ -171,12 +159,12 @@ class LayerPair:
         return "same" if self.a.costs_as_much_as(self.b) else "changed"
 
     def difference(self, figure: str) -> float:
-        """B's figure minus A's; a layer that is not there costs nothing."""
+        """Return B's figure minus A's; a missing layer costs nothing."""
         return (getattr(self.b, figure) if self.b is not None else 0) - (getattr(self.a, figure) if self.a is not None else 0)
 
 
 def model_scope(layers: Iterable[LayerFigures]) -> str:
-    """The scope that most layers lie in, with its slash: the model's own; "" where there is none.
+    """Return the scope that holds most layers, with its slash; "" if no scope does.
 
     >>> layers = [LayerFigures(name, 1, 0, 0.0, 0.0, 0.0, 0, 0) for name in ("model/conv", "model/norm", "adam")]
     >>> model_scope(layers)
@@ -193,9 +181,7 @@ class Comparison(OnPage, Printed):
     """Two steps side by side. Returned by `graphwright.compare`.
 
     Attributes:
-        a: the first step.
-        b: the second.
-        layers: pairs of layers, in the order in which they run; one of a pair is None for a layer that was added or removed.
+        layers: pairs of layers in execution order.
     """
 
     a: StepCosts
@@ -203,20 +189,20 @@ class Comparison(OnPage, Printed):
     layers: tuple[LayerPair, ...]
 
     def difference(self, figure: str) -> float:
-        """B's figure minus A's, by its name in `FIGURES`."""
+        """Return B's figure minus A's, by its name in `FIGURES`."""
         return self.b.figures[figure] - self.a.figures[figure]
 
     def ratio(self, figure: str) -> float:
-        """B's figure divided by A's; 1 where both are 0, infinity where only A's is."""
+        """Return B's figure divided by A's; 1 if both are 0, infinity if only A's is."""
         a, b = self.a.figures[figure], self.b.figures[figure]
         return b / a if a else 1.0 if not b else math.inf
 
     def with_change(self, change: Change) -> tuple[LayerPair, ...]:
-        """The layers that were "added", "removed" or "changed", or are the "same"."""
+        """Return the layers that were "added", "removed" or "changed", or are the "same"."""
         return tuple(pair for pair in self.layers if pair.change == change)
 
     def to_json(self) -> dict[str, object]:
-        """Plain numbers and text, as docs/json.md lists them; a ratio is null where A's figure is 0 and B's is not."""
+        """Return plain numbers and text; a ratio is null if only A's figure is 0."""
         return {
             **fields_json(self, "layers"),
             "figures": {
@@ -263,7 +249,6 @@ class Comparison(OnPage, Printed):
         return Sheet(_verdict(self), first, tabs, list({**self.a.how, **self.b.how}.items()), name, "comparison", tone)
 
     def _memory_blocks(self, timelines: Mapping[str, Timeline]) -> list[Block]:
-        """The peaks by role and memory over both steps, at one scale; files of costs hold neither."""
         note = "A file of costs holds no memory over the step: to see both peaks by role and layer, compare the models themselves."
         missing: list[Block] = [Paragraph(note, on="page")] if len(timelines) < 2 else []
         if not timelines:
@@ -283,13 +268,13 @@ class Comparison(OnPage, Printed):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One figure held against a limit or against a baseline.
+    """One figure checked against a limit or a baseline.
 
     Attributes:
         figure: its name in `FIGURES`.
-        amount: what the step needs.
-        limit: the most that is allowed, tolerance included.
-        baseline: what it was, or None for a limit that was given.
+        amount: of the step.
+        limit: the largest allowed amount, tolerance included.
+        baseline: the earlier amount, or None for a limit that was given.
     """
 
     figure: str
@@ -299,21 +284,17 @@ class Finding:
 
     @property
     def passed(self) -> bool:
-        """Whether the amount is within the limit."""
         return self.amount <= self.limit
 
     def to_json(self) -> dict[str, object]:
-        """All fields by name, and whether it passed."""
         return {**fields_json(self), "passed": self.passed}
 
     @property
     def apart(self) -> tuple[str, str]:
-        """The amount and the limit, with as many digits as it takes to tell them apart."""
         return FIGURES[self.figure].apart(self.amount, self.limit)
 
     @property
     def sentence(self) -> str:
-        """What is held against what."""
         amount, limit = self.apart
         label = FIGURES[self.figure].label
         if self.baseline is None:
@@ -327,10 +308,8 @@ class CheckResult(Printed):
     """Whether a step keeps its limits. Returned by `graphwright.check`.
 
     Attributes:
-        costs: what the step costs.
-        findings: each figure that was held against something.
-        comparison: with the baseline, A being the baseline; None without one.
-        warnings: what makes the answer less sure, for example operations whose FLOPs are not known.
+        comparison: with the baseline, which is A; None without one.
+        warnings: reasons for doubt, for example operations with unknown FLOPs.
         baseline: the file that was read.
         written: the baseline that was written.
     """
@@ -351,11 +330,10 @@ class CheckResult(Printed):
         return self.passed
 
     def to_json(self) -> dict[str, object]:
-        """Plain numbers and text, as docs/json.md lists them."""
         return {"passed": self.passed, **fields_json(self)}
 
     def annotations(self) -> tuple[str, ...]:
-        """One workflow command of GitHub Actions per failed figure and per warning.
+        """Return one workflow command of GitHub Actions per failed figure and per warning.
 
         Source: https://docs.github.com/actions/reference/workflow-commands-for-github-actions
         """
@@ -391,7 +369,6 @@ _FINDINGS: Sequence[Column[Finding]] = (
 
 
 def _check_verdict(result: CheckResult) -> str:
-    """Say whether the check passed, and which figures decided."""
     if not result.findings:
         return "Nothing was checked: no limit and no baseline was given." if result.written is None else "The baseline was written."
     failed = [finding for finding in result.findings if not finding.passed]
@@ -401,7 +378,6 @@ def _check_verdict(result: CheckResult) -> str:
 
 
 def _verdict(comparison: Comparison) -> str:
-    """Say what B needs more or less, and how many layers differ."""
     parts = [_more_or_less(comparison, name) for name in ("peak_bytes", "total_flops", "parameters")]
     counts = [f"{n} {change}" for change in ("added", "removed", "changed") if (n := len(comparison.with_change(change)))]
     return f"B against A: {', '.join(parts)}. Layers: {', '.join(counts) or 'all the same'}."
@@ -423,7 +399,6 @@ def _change_of(ratio: float) -> str:
 
 
 def _figure_columns(comparison: Comparison) -> list[Column[str]]:
-    """Both steps' figures by name, told apart, and their difference."""
     a, b = comparison.a.figures, comparison.b.figures
 
     def change(name: str) -> Cell:
@@ -444,7 +419,7 @@ def _figure_columns(comparison: Comparison) -> list[Column[str]]:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """The bytes at the peaks of one role, in one layer or in all, by letter of the step."""
+    """Bytes of one role at the peaks, in one layer or in all, by letter of the step."""
 
     layer: str
     role: Role
@@ -460,7 +435,6 @@ def _held_columns(letters: Iterable[str]) -> list[Column[_Held]]:
 
 
 def _live_table(pairs: Sequence[LayerPair], timelines: Mapping[str, Timeline]) -> Table[_Held]:
-    """The live buffers of both peaks by layer and role; layers of A under their names in B."""
     names = {pair.a.layer: pair.name for pair in pairs if pair.a is not None}
     groups: dict[tuple[str, Role], _Held] = {}
     for letter, timeline in timelines.items():
@@ -479,7 +453,7 @@ def _live_table(pairs: Sequence[LayerPair], timelines: Mapping[str, Timeline]) -
 
 
 def _layer_table(layers: Sequence[LayerPair]) -> Table[LayerPair]:
-    """The differences of layers, the largest first; a terminal shows no layers that are the same."""
+    """The differences of layers, the largest first; a terminal shows no equal layers."""
     order = {"changed": 0, "added": 0, "removed": 0, "same": 1}
     columns: list[Column[LayerPair]] = [
         Column("layer", lambda pair: pair.name, kind="layer"),

@@ -126,7 +126,6 @@ class LayerTable:
 
 
 def _columns(layers: Sequence[LayerCost]) -> dict[str, Column[LayerCost]]:
-    """The columns of figures by name, in the order of their importance."""
     extra = any(math.isfinite(row.bytes_moved) for row in layers)
     measured = any(math.isfinite(row.measured_time_s) for row in layers)
 
@@ -154,7 +153,6 @@ def _columns(layers: Sequence[LayerCost]) -> dict[str, Column[LayerCost]]:
 
 
 def layer_table(layers: Sequence[LayerCost], *, on: Literal["both", "page"] = "both") -> Table[LayerCost]:
-    """The costs of layers, the largest share of the peak first, then by residuals."""
     rows = sorted(layers, key=lambda layer: (-layer.peak_share_bytes, -layer.residual_bytes, layer.layer))
     columns = [Column[LayerCost]("layer", lambda r: r.layer, kind="layer"), *_columns(layers).values()]
     caption = f"{format_count(len(layers))} layers. Residuals are forward values kept for the backward pass"
@@ -166,7 +164,6 @@ def layer_table(layers: Sequence[LayerCost], *, on: Literal["both", "page"] = "b
 
 
 def op_type_table(op_types: Sequence[OpTypeCost]) -> Table[OpTypeCost]:
-    """The costs of op types, for a page."""
     uncounted = any(row.unknown_count for row in op_types)
     columns: list[Column[OpTypeCost]] = [
         Column("op type", lambda r: r.op_type, kind="name"),
@@ -197,10 +194,10 @@ def largest_layers(
 
 @dataclass(frozen=True, slots=True)
 class LayerRow:
-    """A layer, or what lies in one scope, or in one block of layers, at its depth of the tree; the figures are with all that lies in it.
+    """A layer, scope or block of layers in the tree, with the figures of all that it holds.
 
     Attributes:
-        alike: itself and the layers behind it that are made of the same with the same figures, which are those of each; they have no rows.
+        alike: this and the following layers that are made of the same parts with the same figures; they share the row.
     """
 
     path: tuple[str, ...]
@@ -210,19 +207,16 @@ class LayerRow:
 
     @property
     def depth(self) -> int:
-        """1 for the uppermost."""
         return len(self.path)
 
     @property
     def count(self) -> int:
-        """How many layers it stands for."""
+        """The number of layers that share the row."""
         return max(len(self.alike), 1)
 
     @property
     def label(self) -> str:
-        """What it is called in the table.
-
-        >>> cost = LayerCost("block_2", 1, 1, 2.0, 0.0, 0, 0)
+        """>>> cost = LayerCost("block_2", 1, 1, 2.0, 0.0, 0, 0)
         >>> LayerRow(("block_2",), None, cost, ("block_2", "block_3", "block_4")).label
         '3 × block_2…4'
         """
@@ -230,14 +224,15 @@ class LayerRow:
 
 
 def layer_rows(layers: Sequence[LayerCost], output_shapes: Mapping[str, tuple[int, ...]], depth: int | None = None) -> list[LayerRow]:
-    """The rows of the tree, in the order in which the layers run; what no forward pass runs, such as the optimizer, stands last.
+    """Return the rows of the tree in execution order; the layers that no forward pass runs come last.
 
-    A functional model of many layers has no tree but in their names: `block_1_expand` and `block_1_project` make a block there. Blocks that
-    follow each other and are alike, but for numbers in their names, have one row. Of more than a hundred layers that lie in no block, the
-    largest have rows, unless a depth is asked for.
+    The names of a flat model make its blocks: `block_1_expand` and `block_1_project` form `block_1`. Consecutive blocks that differ only
+    in the numbers of their names share a row. Of more than 100 layers without blocks only the largest have rows, unless a depth is given.
 
     Args:
-        depth: levels; as many as make a table of about 40 rows where it is None.
+        layers: costs by layer.
+        output_shapes: by layer, in execution order.
+        depth: levels; None for about 40 rows.
     """
     costs = {row.layer: row for row in layers}
     order = [*output_shapes, *(layer for layer in sorted(costs) if layer not in output_shapes)]
@@ -267,7 +262,7 @@ def layer_rows(layers: Sequence[LayerCost], output_shapes: Mapping[str, tuple[in
 
 
 def _largest(rows: Sequence[LayerRow]) -> list[LayerRow]:
-    """Those with the largest shares of all figures together, and one row for what runs between two of them."""
+    """Keep the rows with the largest shares of all figures, and sum up the rows between two of them."""
 
     def share(row: LayerRow) -> float:
         figures = {name: getattr(row.cost, name) for name in _WEIGHED}
@@ -285,7 +280,7 @@ def _largest(rows: Sequence[LayerRow]) -> list[LayerRow]:
 
 
 def _folded(rows: Sequence[LayerRow]) -> list[LayerRow]:
-    """The rows without those of blocks that are like the one before: with the same figures, and the same names but for numbers."""
+    """Let a block share the row of the block before it if they differ only in the numbers of their names."""
     found: list[LayerRow] = []
     before: tuple[tuple[str, ...], list[object]] | None = None  # of the block before its place, and what it is made of
     k = 0
@@ -328,14 +323,7 @@ def layer_tree(
     origins: Mapping[str, tuple[str, str]],
     table: LayerTable | None,
 ) -> Table[LayerRow]:
-    """The tree of layers as a table with its sum.
-
-    Args:
-        layers: costs of the layers.
-        output_shapes: by layer and scope, in the order in which they run.
-        origins: by layer, its class and the line that made it.
-        table: the depth and the columns.
-    """
+    """The tree of layers as a table with its sum."""
     rows = layer_rows(layers, output_shapes, table.depth if table else None)
     asked = table.columns if table else None
     known = _columns(layers)

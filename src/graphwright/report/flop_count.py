@@ -1,4 +1,4 @@
-"""What `count_flops` gives: FLOPs by direction, op type and layer, bytes moved, and what could not be counted."""
+"""The result of `count_flops`: FLOPs by direction, op type and layer, bytes moved, and uncounted operations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BY_DIRECTION = {"forward": "forward_flops", "backward": "backward_flops", "opti
 
 
 class _Work:
-    """What follows from FLOPs by direction and bytes moved."""
+    """Sums of FLOPs by direction."""
 
     __slots__ = ()
     forward: float
@@ -41,26 +41,24 @@ class _Work:
 
     @property
     def total(self) -> float:
-        """FLOPs in all directions; without what could not be counted."""
+        """FLOPs in all directions, without uncounted operations."""
         return self.undivided or self.forward + self.backward + self.optimizer
 
     @property
     def arithmetic_intensity(self) -> float:
-        """FLOPs per byte moved; nan where nothing is moved."""
+        """FLOPs per byte moved; nan if no bytes are moved."""
         return self.total / self.bytes_moved if self.bytes_moved else math.nan
 
 
 @dataclass(frozen=True, slots=True)
 class FlopRow(_Work):
-    """An op type or a layer.
-
-    With an open batch size the figures are nan, and `formula` says the FLOPs.
+    """An op type or a layer. With an open batch size the figures are nan, and `formula` gives the FLOPs.
 
     Attributes:
-        ops: nodes that are executed, each counted once however often a loop runs it.
+        ops: executed nodes, each counted once however often a loop runs it.
         bytes_moved: of all executions; each input read once and each output written once.
-        unknown: nodes among them that could not be counted.
-        undivided: FLOPs in all directions, where the directions are not known and their figures are nan.
+        unknown: uncounted nodes among them.
+        undivided: FLOPs in all directions, if the directions are unknown and nan.
     """
 
     name: str
@@ -74,7 +72,7 @@ class FlopRow(_Work):
     undivided: float = 0.0
 
     def to_json(self) -> dict[str, object]:
-        """Plain numbers; null where a figure is a formula."""
+        """Return plain numbers; null for a figure that is a formula."""
         return {
             **fields_json(self, "name", **_BY_DIRECTION, unknown="unknown_ops"),
             "flops_per_byte": number(self.arithmetic_intensity),
@@ -84,13 +82,12 @@ class FlopRow(_Work):
 
 @dataclass(frozen=True, slots=True)
 class UnknownOps:
-    """Nodes of an op type that could not be counted.
+    """Uncounted nodes of an op type.
 
     Attributes:
-        count: how many.
         reason: "no rule" or "unknown shape".
-        node_share: of all nodes that are executed.
-        bytes_share: of all bytes moved that are known; nan where theirs are not.
+        node_share: of all executed nodes.
+        bytes_share: of all known bytes moved; nan if unknown.
     """
 
     count: int
@@ -106,18 +103,17 @@ class FlopCount(_Work, Printed):
     With an open batch size, forward, backward, optimizer, total and bytes_moved are nan, and `formulas` has them as polynomials.
 
     Attributes:
-        forward: FLOPs of the forward pass.
-        backward: of the gradients.
-        optimizer: of what lies between finished gradients and the updates of variables, clipping and weight decay included.
-        unknown: by op type, what could not be counted. It is in no figure.
-        undivided: FLOPs in all directions, where forward, backward and optimizer cannot be told apart and are nan; else 0.
+        backward: FLOPs of the gradients.
+        optimizer: between finished gradients and the updates of variables, clipping and weight decay included.
+        unknown: by op type, uncounted nodes; no figure includes them.
+        undivided: FLOPs in all directions, if forward, backward and optimizer are unknown and nan; else 0.
         per_op_type: by op type, the most FLOPs first.
-        per_layer: by name scope of the layer, the most FLOPs first.
+        per_layer: by name scope, the most FLOPs first.
         bytes_moved: each input of a node read once, each output written once.
-        loops: by loop, how often it runs: "10 iterations", "at most 10 iterations", "per iteration: ..." or "... (measured)".
+        loops: by loop, its trip count: "10 iterations", "at most 10 iterations", "per iteration: ..." or "... (measured)".
         branches: by conditional, the FLOPs of each branch; the largest is counted.
-        formulas: by figure ("forward", ..., "total", "bytes_moved"), a `Formula` of the batch size; empty where it is bound.
-        how: by figure, how it was obtained.
+        formulas: by figure ("forward", ..., "total", "bytes_moved"), a `Formula` of the batch size; empty if it is bound.
+        how: by figure, its origin.
     """
 
     name: str
@@ -138,11 +134,11 @@ class FlopCount(_Work, Printed):
 
     @property
     def formula(self) -> Formula | None:
-        """All FLOPs as a polynomial of the batch size, where it is open: `str()` writes it, calling it gives the figure."""
+        """All FLOPs as a polynomial of an open batch size: `str()` writes it, calling it gives the figure."""
         return self.formulas.get("total")
 
     def to_json(self) -> dict[str, object]:
-        """Plain numbers and text, as docs/json.md lists them; null for a figure that is a formula."""
+        """Return plain numbers and text; null for a figure that is a formula."""
         return {
             **fields_json(self, **_BY_DIRECTION, branches="branches_flops"),
             "total_flops": number(self.total),
@@ -177,7 +173,6 @@ _UNKNOWN: Sequence[Column[tuple[str, UnknownOps]]] = (
 
 
 def _verdict(count: FlopCount) -> str:
-    """Say how much work it is, and how many operations could not be counted."""
     text = format_flops(count.total)
     if count.formula is not None:
         first = f" ({count.formula(1):,} for a batch of 1)" if count.formula.at_one is not None else ""
@@ -188,7 +183,6 @@ def _verdict(count: FlopCount) -> str:
 
 
 def _facts(count: FlopCount) -> list[Fact]:
-    """The FLOPs of each direction, and the bytes that all operations read and write."""
     notes = {"forward": "a multiply-add counts as two", "backward": "gradients", "optimizer": "updates of the variables"}
     rows: list[Fact] = []
     for name, note in notes.items():

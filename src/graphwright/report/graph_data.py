@@ -1,7 +1,6 @@
-"""What a page's script draws a graph from: nodes with their inputs by number, and the tree of scopes over them.
+"""The data from which a page's script draws a graph: nodes with their inputs by number, and the tree of scopes.
 
-A report shows the way from inputs to outputs first. Of a graph with very many nodes it shows no more than that, so that the page's size
-has a bound; a drawing of its own (`graphwright.draw`) has all.
+A report shows the operations from inputs to outputs first, and the whole graph only up to a limit; `graphwright.draw` shows all.
 """
 
 from __future__ import annotations
@@ -39,14 +38,14 @@ _HUES = {
 
 
 def graph_view(graph: Graph, title: str, scope: str = "", open_scopes: tuple[str, ...] = ()) -> dict[str, Any]:
-    """One graph with all of its nodes and their attributes."""
+    """Return a graph with all its nodes and their attributes."""
     root, leaves = checked_tree(graph, scope)
     line = _line_of(graph)
     return _view(title, root, leaves, opened(root, open_scopes), lambda node: line(node) | _attributes(node))
 
 
 def served_view(graph: Graph, picture: ServedPicture, title: str, costs: NodeCosts | None = None) -> dict[str, Any]:
-    """What a picture shows of a graph: layers, shapes, and the weights of each operation; with costs where it was inspected."""
+    """Return the layers, shapes and weights of a picture, with costs if they are known."""
     root, leaves = served_tree(graph, picture)
     numbers = {node: k for k, node in enumerate(leaves)}
     nodes: list[list[Any]] = []
@@ -63,20 +62,13 @@ def served_view(graph: Graph, picture: ServedPicture, title: str, costs: NodeCos
 
 @dataclass(frozen=True)
 class NodeCosts:
-    """The costs of the nodes of a graph.
-
-    Attributes:
-        costs: by name of the node.
-        live_at_peak: the buffers at the peak.
-        measured: whether the times are measured.
-    """
+    """The costs of nodes by name, and the live buffers of the peak; `measured` tells measured from estimated times."""
 
     costs: Mapping[str, NodeCost]
     live_at_peak: Sequence[LiveBuffer]
     measured: bool
 
     def data(self, nodes: Iterable[Node]) -> dict[str, Any]:
-        """Return the costs and the layers of nodes for a page's script."""
         layers: dict[str, int] = {}
         rows: list[tuple[float, ...]] = []
         layer_of: list[int] = []
@@ -97,7 +89,7 @@ class NodeCosts:
 
 
 def costed_views(graph: Graph, costs: NodeCosts, *, node_limit: int = REPORT_NODES) -> list[dict[str, Any]]:
-    """Return a graph with costs on its nodes, from inputs to outputs and whole; without the views that are too large."""
+    """Return a graph with costs from inputs to outputs, and whole, without views that are too large."""
     picture = served_picture(graph)
     views: list[dict[str, Any]] = []
     if picture is not None and len(picture.inputs) <= node_limit:
@@ -110,11 +102,11 @@ def costed_views(graph: Graph, costs: NodeCosts, *, node_limit: int = REPORT_NOD
 
 
 def checked_tree(graph: Graph, scope: str) -> tuple[Part, dict[Node, Part]]:
-    """The tree of scopes, if it can be drawn.
+    """Return the tree of scopes.
 
     Raises:
-        ArgumentError: nothing lies in the scope.
-        UnsupportedError: too much does.
+        ArgumentError: the scope is empty.
+        UnsupportedError: the graph is too large.
     """
     root, leaves = scope_tree(graph, scope=scope.strip("/"))
     if scope and not leaves:
@@ -129,7 +121,7 @@ def checked_tree(graph: Graph, scope: str) -> tuple[Part, dict[Node, Part]]:
 
 
 def kind_of(node: Node) -> int:
-    """How a node looks: 1 for what is fed, 2 for what is stored, 3 for what is given out, else 0."""
+    """Return 1 for a fed node, 2 for a stored value, 3 for an output, else 0."""
     if not node.inputs and node.op_type in MAY_BE_FED:
         return 1
     if node.op_type in VARIABLES or is_constant(node):
@@ -138,7 +130,6 @@ def kind_of(node: Node) -> int:
 
 
 def types_text(node: Node) -> str:
-    """What a node makes, in words."""
     return ", ".join(f"{v.dtype}{format_shape(v.shape)}" for v in node.outputs[:8]) + (" …" if len(node.outputs) > 8 else "")
 
 
@@ -159,7 +150,7 @@ def _view(
 
 
 def _numbered(title: str, nodes: list[list[Any]], tree: list[Any]) -> dict[str, Any]:
-    """A view, in which the second entry of each node, its op type, becomes a number."""
+    """Replace the op type of each node, its second entry, by a number."""
     ops: dict[str, int] = {}
     for node in nodes:
         node[1] = ops.setdefault(node[1], len(ops))
@@ -168,7 +159,7 @@ def _numbered(title: str, nodes: list[list[Any]], tree: list[Any]) -> dict[str, 
 
 
 def _tree_data(root: Part, numbers: Mapping[Part, int], wanted: set[Part]) -> list[Any]:
-    """Per part `[label, is open, parts, path]`, or the number of the node."""
+    """Return `[label, is open, parts, path]` per part, or the number of the node."""
     order = [root]
     for part in order:
         if part not in numbers:
@@ -184,7 +175,7 @@ def _tree_data(root: Part, numbers: Mapping[Part, int], wanted: set[Part]) -> li
 
 
 def _line_of(graph: Graph) -> Callable[[Node], dict[str, str]]:
-    """What says which line of Python made a node, where what the graph was read from knows."""
+    """Return a function that names the line of Python of a node, if the source of the graph knows it."""
     asked: Callable[[], Callable[[str], str]] | None = getattr(graph.package, "line_of", None)
     line = asked() if asked is not None else None
     return lambda node: {"source line": found} if line is not None and (found := line(node.name)) else {}

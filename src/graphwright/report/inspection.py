@@ -1,4 +1,4 @@
-"""What `inspect` gives: the costs of a step."""
+"""The result of `inspect`: the costs of a step."""
 
 from __future__ import annotations
 
@@ -47,25 +47,27 @@ _MEASURED = (
 
 @dataclass(frozen=True)
 class Inspection(OnPage, Printed):
-    """What a step costs. Returned by `graphwright.inspect`.
+    """The costs of a step. Returned by `graphwright.inspect`.
 
     Attributes:
+        peak_bytes: the peak of the step as TensorFlow or XLA runs it, the largest of several simulations; the peak in the traced order if
+            that was requested or the other is unknown. `how` says which.
+        timeline: memory in the same order; in the traced order for a step that XLA compiles.
+        executor: the prediction behind `peak_bytes`, with its range; None for the traced order.
         backward_flops: of the gradients, without the updates of variables.
-        optimizer_flops: of what lies between finished gradients and the updates of variables.
-        undivided_flops: FLOPs in all directions, where forward, backward and optimizer cannot be told apart and are nan; else 0.
-        unknown_flop_ops: op types that are in no figure of FLOPs, because there is no rule or a shape is unknown.
+        optimizer_flops: between finished gradients and the updates of variables.
+        undivided_flops: FLOPs in all directions, if the directions are unknown and nan; else 0.
+        unknown_flop_ops: op types that no figure of FLOPs counts, without a rule or with an unknown shape.
         op_types: costs by op type, the longest estimated time first.
         nodes: costs by node of `graph`.
-        roofs: the limits of the machine that the roofline is drawn with.
-        output_shapes: by layer, and by what layers lie in, what it hands on, in the order in which they run.
-        table: how deep the table of layers goes that the text begins with, and its columns; see `with_table`.
-        graph: what was inspected: one flat graph, calls inlined. It stays behind where the inspection is pickled or copied deeply.
+        roofs: the limits of the machine for the roofline.
+        output_shapes: by layer and scope, in execution order.
+        layer_origins: by layer, its class and the line that made it.
+        table: the depth and columns of the table of layers, see `with_table`.
+        graph: the inspected flat graph, calls inlined; pickles and deep copies leave it out.
         profile: a measured step, see `with_profile`.
-        advice: what can be done where memory is short, see `with_advice`.
-        peak_bytes: the peak of the step as TensorFlow or XLA runs it, the largest of several simulations; where that is unknown, or the
-            traced order was asked for, the peak in that order. `how` says which.
-        timeline: memory in the same order; of a step that XLA compiles, in the traced order.
-        executor: the prediction behind `peak_bytes`, with its range; None for the traced order.
+        advice: see `with_advice`.
+        how: by figure, its origin.
     """
 
     name: str
@@ -103,11 +105,11 @@ class Inspection(OnPage, Printed):
 
     @property
     def verdict(self) -> str:
-        """One sentence: what it needs and where it goes."""
+        """One sentence: the peak, and how it is known."""
         return _verdict(self)
 
     def with_profile(self, profile: StepProfile, roofs: Roofs | None = None) -> Inspection:
-        """The inspection with the times of a measured step beside its figures.
+        """Return the inspection with the times of a measured step.
 
         Args:
             profile: of the same step, the attribute `step` of what `graphwright.profile` returns.
@@ -130,20 +132,20 @@ class Inspection(OnPage, Printed):
         )
 
     def with_table(self, depth: int | None = None, columns: Sequence[LayerColumn] | None = None) -> Inspection:
-        """The inspection with another table of layers at the beginning of its text.
+        """Return the inspection with another table of layers.
 
         Args:
-            depth: levels of layers in layers; as many as make a table of about 40 rows where it is None.
+            depth: levels of nested layers; None for a table of about 40 rows.
             columns: some of "class" (of a Keras model), "shape", "parameters", "flops", "forward", "backward", "activations", "residuals",
                 "peak", "moved", "estimated", "time" (measured), "ops", "source" (the line of Python that made it).
 
         Raises:
-            ArgumentError: there is no such column, or the depth is less than 1.
+            ArgumentError: an unknown column, or a depth less than 1.
         """
         return replace(self, table=LayerTable(depth, None if columns is None else tuple(columns)))
 
     def with_advice(self, advice: Advice) -> Inspection:
-        """The inspection with what can be done where memory is short, which its page shows first.
+        """Return the inspection with advice on its memory, which its page shows first.
 
         Args:
             advice: of the same step, what `graphwright.advise` returns.
@@ -151,7 +153,7 @@ class Inspection(OnPage, Printed):
         return replace(self, advice=advice)
 
     def to_json(self) -> dict[str, object]:
-        """Plain numbers and text, as docs/json.md and the file report/schemas/inspection.schema.json describe them."""
+        """Return plain numbers and text, as docs/json.md and schemas/inspection.schema.json describe them."""
         return {
             "schema": INSPECTION_SCHEMA,
             "verdict": self.verdict,
@@ -188,7 +190,6 @@ _OP_TYPES_NAMED = 5
 
 
 def _verdict(inspection: Inspection) -> str:
-    """Say what the step needs at its peak, and how that is known."""
     executor, measured = inspection.executor, inspection.measured
     order = " for one order of its operations" if executor is None else ", compiled by XLA" if executor.order == "xla" else ""
     text = f"{inspection.name}: peak {format_bytes(inspection.peak_bytes)}, predicted{order}{of_example_sizes(inspection.how)}"
@@ -244,7 +245,6 @@ def _overview(inspection: Inspection) -> list[Block]:
 
 
 def _tops(layers: Sequence[LayerCost]) -> dict[str, list[tuple[str, str, str, float]]]:
-    """The layers with most of each figure, without empty lists."""
     figures: tuple[tuple[str, Callable[[LayerCost], float], Callable[[Any], str]], ...] = (
         ("Live at the peak", lambda r: r.peak_share_bytes, format_bytes),
         ("FLOPs", lambda r: r.flops, format_flops),
@@ -268,7 +268,7 @@ def _roofline_figure(roofline: Roofline) -> Drawing:
 
 
 def _graph_figure(inspection: Inspection, graph: Graph) -> Drawing:
-    """The graph with the costs of its nodes; it is laid out only for a page."""
+    """The graph with the costs of its nodes; only a page lays it out."""
     measured = inspection.profile is not None and bool(inspection.profile.runs)
     time = "measured time" if measured else "estimated time"
     costs = NodeCosts(inspection.nodes, inspection.timeline.live_at_peak, inspection.profile is not None)
@@ -280,7 +280,6 @@ def _graph_figure(inspection: Inspection, graph: Graph) -> Drawing:
 
 
 def _facts(inspection: Inspection) -> list[Fact]:
-    """The figures, the most asked for first."""
     parameters, products = inspection.parameters, multiply_adds(inspection)
     trained = f"{format_count(parameters.trainable)} trained, {format_bytes(parameters.trainable_bytes)}; "
     trained += f"others {format_bytes(parameters.non_trainable_bytes)}, with states of metrics"

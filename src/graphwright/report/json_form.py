@@ -1,6 +1,6 @@
-"""Results for machines: plain numbers and text with units in the key names. docs/json.md describes each type.
+"""Results for machines: plain numbers and text with units in the key names, as docs/json.md describes them.
 
-`schema` names the type and its version. Within a version, keys are added but none is renamed, removed or given another meaning.
+`schema` names the type and its version. A version may gain keys; none is renamed, removed or redefined.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ MEMORY_PLAN_SCHEMA = "graphwright.memory_plan/1"
 
 
 def timeline_json(timeline: Timeline) -> dict[str, Any]:
-    """Memory over a step. Lists with an entry per step have the same length; buffers and lifetimes are objects."""
+    """Return memory over a step. Lists with an entry per step have the same length."""
     lifetimes = [{**plain(life.buffer), "first_step": life.first_step, "last_step": life.last_step} for life in timeline.lifetimes]
     return {"step_count": len(timeline.labels), **fields_json(timeline, "lifetimes", "layers"), "lifetimes": lifetimes}
 
 
 def rows_json(rows: Iterable[LayerCost | OpTypeCost]) -> list[dict[str, Any]]:
-    """Rows of costs with their total FLOPs."""
     return [{**fields_json(row), "total_flops": number(row.flops)} for row in rows]
 
 

@@ -1,4 +1,4 @@
-"""What `optimize_memory` gives: how a step is brought into a budget, and plans as files."""
+"""The result of `optimize_memory`: a plan for a step within a budget, and plans as files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class BufferDecision:
-    """What the plan does with one forward value that the backward pass needs."""
+    """The decision about one residual. `recompute_flops` are those of the node, 0 when it is saved."""
 
     name: str
     op_type: str
@@ -46,16 +46,13 @@ class BufferDecision:
 
 @dataclass(frozen=True, slots=True)
 class CopyEngine:
-    """How fast copies of tensors leave the memory that a plan keeps small, and come back: what offload is priced by.
+    """The speed of copies out of the memory that a plan keeps small, and back; offload is priced by it.
 
     Attributes:
-        write_bytes_per_s: on the way out; on disk, until the disk has it.
+        write_bytes_per_s: on the way out; to a disk, until the disk has the data.
         read_bytes_per_s: on the way back.
-        latency_s: what each copy takes besides, each way.
+        latency_s: of each copy, each way.
         how: measured or given, in words.
-
-    >>> CopyEngine(1e9, 2e9, 0.001).write_s(10**6)
-    0.002
     """
 
     write_bytes_per_s: float
@@ -70,26 +67,25 @@ class CopyEngine:
                 raise ArgumentError(f"{name}={given!r} was given", argument=name, remedy="give a positive number")
 
     def write_s(self, nbytes: int) -> float:
-        """Seconds that it takes to write so many bytes."""
+        """Return the seconds for writing these bytes."""
         return self.latency_s + nbytes / self.write_bytes_per_s
 
     def read_s(self, nbytes: int) -> float:
-        """Seconds that it takes to read so many bytes back."""
+        """Return the seconds for reading these bytes back."""
         return self.latency_s + nbytes / self.read_bytes_per_s
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRecipe:
-    """What it takes to follow a plan again without a search: what was asked, and the schedules that were found.
+    """The request of a plan and its schedules; with them a plan is followed again without a search.
 
     Attributes:
         budget: as it was given: bytes, a share, text, "smallest".
         allow: the verbs that the plan may use.
-        schedules: by fingerprint of the graph that is planned, as it is given or as a verb makes it: its tasks in their order.
-        exceeding: the fingerprints among them for which no schedule keeps the budget.
-        offload_to: the folder or device of copies; "" where there were to be none.
-        copy_engine: what they were priced by.
-        device: whose memory it was planned for, as `optimize_memory` takes it.
+        schedules: tasks in their order, by fingerprint of the planned graph.
+        exceeding: fingerprints for which no schedule keeps the budget.
+        offload_to: the folder or device of copies; "" for none.
+        device: as `optimize_memory` takes it.
     """
 
     budget: int | float | str
@@ -105,7 +101,7 @@ class PlanRecipe:
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """One point of the memory/overhead curve."""
+    """One point of the memory/overhead curve; `overhead` is a share of the unmodified time."""
 
     peak_bytes: int
     overhead: float  # extra time as a share of the unmodified time, 0.1 for 10 %
@@ -113,27 +109,28 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class MemoryPlan(OnPage, Printed):
-    """How a step is brought into a budget. The attribute `plan` of what `optimize_memory` returns.
+    """A plan for a step within a budget. The attribute `plan` of what `optimize_memory` returns.
 
     Attributes:
         peak_bytes: predicted peak of the planned step, resident bytes included.
-        resident_bytes: what no plan can change: weights, optimizer state, inputs, constants.
-        original_peak_bytes: predicted peak of the step as it is: that of `executor`, and where there is none, that of `timeline_before`;
-            for a step that XLA compiles, XLA's. A budget that is a share is one of it.
-        timeline_before: the step as it is, in the order of `executor`; where that is unknown, in the order in which it was traced.
-        executor: the peak of the step as it is, in the order of TensorFlow's executor; None where it is not known (`how` says why).
+        resident_bytes: weights, optimizer state, inputs and constants, which no plan changes.
+        original_peak_bytes: predicted peak of the unmodified step, by `executor` if known, else by `timeline_before`; by XLA for a step
+            that XLA compiles. A budget that is a share refers to it.
+        timeline_before: the unmodified step in the order of `executor`, or in the traced order if that is unknown.
+        executor: the peak of the unmodified step in the order of TensorFlow's executor; None if unknown (`how` says why).
         overhead: planned extra time as a share of the unmodified time.
-        least_overhead: what every plan within the budget takes at least, whatever its order and whatever it recomputes of this graph (after
-            what `rewritten` says), by minimum cuts; 0 where nothing was proved.
-        recomputed_flops: FLOPs of recomputations as a share of all FLOPs of the unmodified step.
-        curve: other budgets' points, by falling peak; empty when it was not asked for.
-        rewritten: what was done to the step before it was planned, in words: large sums added up as the terms come, loops in segments, the
-            batch in parts; "" for nothing.
-        device_peaks: predicted peak of each device of this process, such as "GPU:1"; "worker 1" is the one device of a process among
-            several, "worker 1 GPU:0" one of its devices, "one device" all there is.
-        recipe: what `optimize_memory(step, plan=...)` follows.
-        offloaded_bytes: of the buffers that are copied away and back; `decisions` names those that are residuals.
-        offload_to: the folder, or the device, that they are copied to; "" where there are none.
+        least_overhead: a lower bound on the overhead of every plan within the budget that recomputes this graph, by minimum cuts; 0 if
+            nothing was proved.
+        recomputed_flops: FLOPs of recomputations as a share of the FLOPs of the unmodified step.
+        curve: points of other budgets, by falling peak; empty if they were not requested.
+        decisions: residuals, the largest first.
+        rewritten: rewrites of the step before planning, in words; "" for none.
+        verification: what was proved, in words; "" before the verification.
+        device_peaks: predicted peak by device of this process, such as "GPU:1"; "worker 1" is the one device of a process among several,
+            "worker 1 GPU:0" one of its devices, "one device" the only one.
+        recipe: `optimize_memory(step, plan=...)` follows it.
+        offloaded_bytes: of buffers that are copied away and back.
+        offload_to: the folder or device of the copies; "" for none.
     """
 
     name: str
@@ -167,13 +164,10 @@ class MemoryPlan(OnPage, Printed):
     offload_to: str = ""
 
     def save(self, path: str | Path) -> Path:
-        """Write the plan as a .json file, which `graphwright.load_plan` reads and `optimize_memory(step, plan=path)` follows.
+        """Write the plan as a .json file, for `graphwright.load_plan` and `optimize_memory(step, plan=path)`; return the path.
 
         Raises:
             ArgumentError: `path` is a folder, lies in no folder, or cannot be written.
-
-        Returns:
-            The path.
         """
         with file_for_user(Path(path)) as stream:
             json.dump({"format": _FORMAT, "version": _VERSION, "plan": plain(self, whole=True)}, stream, separators=(",", ":"))
@@ -181,11 +175,11 @@ class MemoryPlan(OnPage, Printed):
 
     @property
     def verdict(self) -> str:
-        """One sentence: kept or not, from what to what, at what price."""
+        """One sentence: whether the budget is kept, from which peak to which, and the price."""
         return _verdict(self)
 
     def to_json(self) -> dict[str, object]:
-        """Plain numbers and text, as docs/json.md and the file report/schemas/memory_plan.schema.json describe them."""
+        """Return plain numbers and text, as docs/json.md and schemas/memory_plan.schema.json describe them."""
         return {
             "schema": MEMORY_PLAN_SCHEMA,
             "verdict": self.verdict,
@@ -227,7 +221,6 @@ _DECISIONS: Sequence[Column[BufferDecision]] = (
 
 
 def _first_screen(plan: MemoryPlan) -> list[Block]:
-    """The proof, and what the plan does for its peak."""
     if plan.status == "infeasible" or not plan.original_peak_bytes:
         return []
     totals = _totals(plan)
@@ -269,7 +262,6 @@ def _overview(plan: MemoryPlan) -> list[Block]:
 
 
 def _curve_blocks(plan: MemoryPlan) -> list[Block]:
-    """Memory against extra time: other plans, the chosen one, and what it took."""
     chosen, overhead = CurvePoint(plan.peak_bytes, plan.overhead), _measured_overhead(plan)
     rows = [(point, "chosen" if point == chosen else "") for point in sorted({*plan.curve, chosen}, key=lambda point: -point.peak_bytes)]
     measured = None
@@ -305,7 +297,7 @@ def _point_data(point: CurvePoint) -> dict[str, float]:
 
 
 def _totals(plan: MemoryPlan) -> dict[Decision, tuple[int, int]]:
-    """Count and bytes of the residuals by decision, in the order in which they come first."""
+    """Return count and bytes of the residuals by decision."""
     totals: dict[Decision, tuple[int, int]] = {}
     for row in plan.decisions:
         count, nbytes = totals.get(row.decision, (0, 0))
@@ -314,7 +306,7 @@ def _totals(plan: MemoryPlan) -> dict[Decision, tuple[int, int]]:
 
 
 def _verdict(plan: MemoryPlan) -> str:
-    """One sentence: kept or not, from what to what, at what price."""
+    """Judge by the figures, not only by `status`: a plan over its budget never fits, and a measured peak over it comes first."""
     budget, peak = format_bytes_apart(plan.budget_bytes, plan.peak_bytes)
     if plan.status == "infeasible" or plan.peak_bytes > plan.budget_bytes:
         text = f"Does not fit: {plan.name} cannot be brought into {budget}"
@@ -348,7 +340,6 @@ def _tone(plan: MemoryPlan) -> Tone:
 
 
 def _facts(plan: MemoryPlan) -> list[Fact]:
-    """The figures of a plan, the most asked for first."""
     budget, peak = format_bytes_apart(plan.budget_bytes, plan.peak_bytes)
     found = f"found in {format_time(plan.planning_time_s)}" if plan.planning_time_s else "found in an earlier run"
     once = len(plan.timeline_after.labels) - plan.recomputed_count
@@ -392,7 +383,6 @@ def _measured_overhead(plan: MemoryPlan) -> float:
 
 
 def _original_facts(plan: MemoryPlan) -> list[Fact]:
-    """The peak of the step as it is."""
     before = plan.timeline_before
     if plan.executor is None:
         return [Fact("original peak", format_bytes(plan.original_peak_bytes), _plan_note(plan.original_peak_bytes, before))]
@@ -400,14 +390,13 @@ def _original_facts(plan: MemoryPlan) -> list[Fact]:
 
 
 def _offload_facts(plan: MemoryPlan) -> list[Fact]:
-    """What is copied away, also where nothing is, though it might be."""
     asked = plan.offload_to or (plan.recipe.offload_to if plan.recipe else "")
     note = f"copied to {asked}" if plan.offloaded_bytes else f"nothing was found to be worth a copy to {asked}"
     return [Fact("offloaded", format_bytes(plan.offloaded_bytes), note)] if asked else []
 
 
 def _plan_note(peak_bytes: int, timeline: Timeline) -> str:
-    """Where the peak is; a program of XLA, whose order and fusions are its own, has another one than the charts."""
+    """Say where the peak is; XLA's own order and fusions give another peak than the charts show."""
     note = peak_note(timeline)
     return note if peak_bytes == timeline.peak_bytes else f"in the charts {format_bytes(timeline.peak_bytes)}, {note}"
 
@@ -422,10 +411,10 @@ def _budget_note(plan: MemoryPlan) -> str:
 
 
 def load_plan(path: str | Path) -> MemoryPlan:
-    """Read a plan that `MemoryPlan.save` wrote: it is shown as it was, and `optimize_memory(step, plan=plan)` follows it without a search.
+    """Read a plan that `MemoryPlan.save` wrote; `optimize_memory(step, plan=plan)` follows it without a search.
 
     Raises:
-        FileFormatError: the file is not there, or holds no such plan; the message names what is wrong.
+        FileFormatError: the file is missing, or holds no such plan; the message names the fault.
 
     >>> import tempfile, tensorflow as tf
     >>> from graphwright import optimize_memory
@@ -434,8 +423,6 @@ def load_plan(path: str | Path) -> MemoryPlan:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     again = load_plan(fast.plan.save(f"{folder}/plan.json"))
     >>> again == fast.plan
-    True
-    >>> optimize_memory(step, plan=again, inputs=tf.ones((64, 64))).plan.peak_bytes == fast.plan.peak_bytes
     True
     """
     file = read_json(Path(path))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from abc import abstractmethod
 from base64 import b64encode
 from functools import cache
 from importlib import resources
@@ -40,24 +39,19 @@ class OnPage:
 
     __slots__ = ()
 
-    @abstractmethod
     def _sheet(self) -> Sheet:
-        """Return what it says."""
+        raise NotImplementedError
 
     def write_html(self, path: str | Path) -> Path:
-        """Write the report as one offline HTML file; replace an existing file.
+        """Write the report as one offline HTML file; replace an existing file; return the path.
 
         Raises:
             ArgumentError: `path` is a folder, lies in no folder, or cannot be written.
-
-        Returns:
-            The path.
         """
         return write_page(Path(path), page_of(self._sheet()))
 
 
 def page_of(sheet: Sheet) -> str:
-    """Return a sheet as the text of an HTML page."""
     drawings = [block for block in sheet.blocks if isinstance(block, Drawing)]
     data: dict[str, Any] = {"roles": ROLES, "noLayer": NO_LAYER}
     charts = next((block for block in sheet.blocks if isinstance(block, MemoryCharts)), MemoryCharts((), 1))
@@ -70,22 +64,14 @@ def page_of(sheet: Sheet) -> str:
 
 
 def render(template: str, data: Any, styles: tuple[str, ...], script: str, **values: Any) -> str:
-    """Return the text of a page.
-
-    Args:
-        template: its file.
-        data: what its script draws from.
-        styles: files of style sheets.
-        script: the text of its script.
-        values: what the template shows.
-    """
+    """Return the text of a page from the files of its template and styles, its script, and the data that the script draws."""
     # Styles and scripts are our own and trusted; everything else on the page is escaped.
     style = Markup("\n".join(map(source, styles)))
     return environment().get_template(template).render(values, data=data, packed=_packed(data), style=style, script=Markup(script))
 
 
 def _packed(data: Any) -> str:
-    """Compress long data of a page to text that its script unpacks; return "" for short data."""
+    """Compress long data of a page for its script; return "" for short data."""
     text = _dumps(data, **_JSON)
     return b64encode(gzip.compress(text.encode(), mtime=0)).decode() if len(text) > _PACKED_FROM else ""
 
@@ -132,7 +118,7 @@ def environment() -> jinja2.Environment:
 
 
 def breakable(name: str, words: bool = True) -> Markup:
-    """Let a name go on in the next line behind each slash and underscore, and with `words` before those of `Conv2DBackpropInput`.
+    """Let a name break after each slash and underscore, and with `words` before the words of `Conv2DBackpropInput`.
 
     >>> breakable("net/<b>/conv_1")
     Markup('net/<wbr>&lt;b&gt;/<wbr>conv_<wbr>1')
@@ -149,7 +135,6 @@ def _broken(where: str, text: str) -> Markup:
 
 
 def source(name: str) -> str:
-    """Return the text of a file in `templates`."""
     return resources.files("graphwright.report").joinpath("templates", name).read_text(encoding="utf-8")
 
 

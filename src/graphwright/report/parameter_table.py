@@ -1,4 +1,4 @@
-"""What `count_parameters` gives: variables and constant weights by use, layer and dtype, and what a step does with them."""
+"""The result of `count_parameters`: variables and constant weights by use, layer and dtype, and their use in a step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from graphwright.report.units import NOT_KNOWN, format_bytes, format_count, prin
 
 @dataclass(frozen=True, slots=True)
 class ParameterCount:
-    """Counts and bytes of variables by use. Counts are elements, not bytes."""
+    """Elements and bytes of variables by use."""
 
     trainable: int
     non_trainable: int
@@ -29,12 +29,11 @@ class ParameterCount:
 
 @dataclass(frozen=True, slots=True)
 class SideEffect:
-    """A write that no optimizer does.
+    """A write outside the optimizer.
 
     Attributes:
-        variable: its name.
         effect: "moving average", "moving average of a variable", "scaling", "running total", "counter", "random state" or "assignment".
-        node: that writes; names of calls, branches and loops before it.
+        node: that writes, behind the names of calls, branches and loops.
     """
 
     variable: str
@@ -46,19 +45,18 @@ class SideEffect:
 class ParameterTable(Printed):
     """Parameters of a model or step. Returned by `graphwright.count_parameters`.
 
-    Figures count elements; those that end in `_bytes` count bytes. A parameter whose shape is not known is in no figure, and in `unknown`.
+    Figures count elements, or bytes if their names end in `_bytes`. They leave out the parameters in `unknown`.
 
     Attributes:
         parameters: each variable once, then the constants that are weights.
-        depth: how many parts of a scope `by_layer` tells apart.
+        depth: the number of parts of a scope that `by_layer` keeps.
         tables: lookup tables.
         collections: of a TF1 graph, by key.
-        step: which step the next four are about; "" where none was looked at.
+        step: the step of the next four attributes; "" for none.
         reads: by variable, the nodes that read it.
         writes: by variable, the nodes that write it, the optimizer's included.
-        side_effects: writes that no optimizer does.
-        warnings: what is likely a mistake.
-        how: by figure, how it was obtained.
+        warnings: likely mistakes.
+        how: by figure, its origin.
     """
 
     name: str
@@ -80,17 +78,17 @@ class ParameterTable(Printed):
 
     @property
     def trainable(self) -> int:
-        """Elements of weights that are trained."""
+        """Elements of trained weights."""
         return self.sums.elements["trainable"]
 
     @property
     def non_trainable(self) -> int:
-        """Elements of weights that are not: frozen ones, moving statistics."""
+        """Elements of frozen weights and moving statistics."""
         return self.sums.elements["non-trainable"]
 
     @property
     def optimizer_state(self) -> int:
-        """Elements of what only the optimizer needs."""
+        """Elements that only the optimizer needs."""
         return self.sums.elements["optimizer state"]
 
     @property
@@ -100,27 +98,27 @@ class ParameterTable(Printed):
 
     @property
     def constant(self) -> int:
-        """Elements of weights that lie in the graph as constants."""
+        """Elements of weights that are constants of the graph."""
         return self.sums.elements["constant"]
 
     @property
     def trainable_bytes(self) -> int:
-        """Bytes of weights that are trained."""
+        """Bytes of trained weights."""
         return self.sums.nbytes["trainable"]
 
     @property
     def non_trainable_bytes(self) -> int:
-        """Bytes of weights that are not trained."""
+        """Bytes of frozen weights and moving statistics."""
         return self.sums.nbytes["non-trainable"]
 
     @property
     def optimizer_state_bytes(self) -> int:
-        """Bytes of what only the optimizer needs."""
+        """Bytes that only the optimizer needs."""
         return self.sums.nbytes["optimizer state"]
 
     @property
     def total(self) -> int:
-        """Elements of all weights: what Keras' `count_params` counts."""
+        """Elements of all weights, as Keras' `count_params` counts them."""
         return self.sums.weights
 
     @property
@@ -130,7 +128,7 @@ class ParameterTable(Printed):
 
     @property
     def count(self) -> ParameterCount:
-        """The short form that an `Inspection` has; other state counts as not trainable there."""
+        """The short form of an `Inspection`; other state counts as not trainable."""
         return short_count(self.sums)
 
     @property
@@ -148,25 +146,25 @@ class ParameterTable(Printed):
 
     @property
     def embeddings(self) -> tuple[Parameter, ...]:
-        """The parameters whose rows are looked up."""
+        """Parameters whose rows are looked up."""
         return tuple(p for p in self.parameters if "embedding" in p.use)
 
     @property
     def quantized(self) -> tuple[Parameter, ...]:
-        """The weights that are stored in fewer bits than they compute with."""
+        """Weights that are stored in fewer bits than they compute with."""
         return tuple(p for p in self.parameters if "quantized" in p.use or "packed" in p.use)
 
     @property
     def unknown(self) -> tuple[Parameter, ...]:
-        """The parameters whose shape is not known."""
+        """Parameters of unknown shape."""
         return tuple(p for p in self.parameters if p.elements is None)
 
     def at_depth(self, depth: int | None) -> ParameterTable:
-        """The same table with layers told apart by `depth` parts of their scopes; None for all parts."""
+        """Return the table with scopes cut to `depth` parts; None for all parts."""
         return replace(self, depth=depth)
 
     def to_json(self) -> dict[str, object]:
-        """Plain numbers and text, as docs/json.md lists them; null where a shape is not known."""
+        """Return plain numbers and text; null for an unknown shape."""
         return {
             **fields_json(self, "depth"),
             **_sums_json(self.sums),
@@ -201,7 +199,7 @@ class ParameterTable(Printed):
 
 
 def short_count(sums: ParameterSums) -> ParameterCount:
-    """Sums by kind in the form that an `Inspection` has: constants are no variables, other state is not trainable."""
+    """Sum up variables as an `Inspection` does: without constants, other state as not trainable."""
     elements, nbytes = sums.elements, sums.nbytes
     return ParameterCount(
         elements["trainable"],
@@ -266,7 +264,6 @@ def _sum_columns(heading: str) -> list[Column[tuple[str, ParameterSums]]]:
 
 
 def _scopes(table: ParameterTable) -> list[tuple[str, ParameterSums]]:
-    """Each scope with the sums of all that it holds, indented below the scope around it."""
     groups: dict[tuple[str, ...], list[Parameter]] = {}
     for parameter in table.parameters:
         parts = tuple(parameter.scope.split("/")[: table.depth]) if parameter.scope else (NO_LAYER,)

@@ -1,4 +1,4 @@
-"""What `predict_peak` gives: the peak of a step, for one order of execution, and what is live there."""
+"""The result of `predict_peak`: the peak of a step for one order of execution, and its live buffers."""
 
 from __future__ import annotations
 
@@ -20,21 +20,19 @@ class PeakPrediction(Printed):
     """The predicted peak memory of a step. Returned by `graphwright.predict_peak`.
 
     Attributes:
-        name: of the step.
         feeds: shape by argument.
-        order: "traced" for one fixed order of all operations, the one in which the step was traced; "executor" for TensorFlow's own;
-            "xla" for a step that XLA compiles, which has one order.
-        threads: inter-op threads that run kernels; with the traced order they make no difference.
-        peak_bytes: the peak, resident bytes included; the largest of several simulations.
-        low_bytes: the smallest peak of all simulations.
+        order: "traced" for the traced order of all operations; "executor" for TensorFlow's own; "xla" for a step that XLA compiles.
+        threads: inter-op threads that run kernels; the traced order does not depend on them.
+        peak_bytes: the largest simulated peak, resident bytes included.
+        low_bytes: the smallest simulated peak.
         high_bytes: the same as `peak_bytes`.
-        simulations: how many; 1 where nothing is left to chance.
+        simulations: their number.
         resident_bytes: variables, inputs and constants.
-        peak_op: the operation at which the peak is reached, by its layer.
-        live: what is held there, largest first.
+        peak_op: the operation at the peak, by its layer.
+        live: buffers at the peak, the largest first.
         by_role: bytes at the peak; they add up to `peak_bytes`.
-        how: by figure, how it was obtained.
-        timeline: memory over the step; None where it is not known, as for a step that XLA compiles. JSON leaves it out.
+        how: by figure, its origin.
+        timeline: memory over the step; None if unknown, as for a step that XLA compiles. JSON leaves it out.
     """
 
     name: str
@@ -54,14 +52,13 @@ class PeakPrediction(Printed):
 
     @property
     def by_layer(self) -> dict[str, int]:
-        """Bytes at the peak by name scope of the layer, largest first; workspace and rounding are in none."""
+        """Bytes at the peak by layer, the largest first, without workspace and rounding."""
         sizes: dict[str, int] = defaultdict(int)
         for buffer in self.live:
             sizes[buffer.layer] += buffer.nbytes
         return dict(sorted(sizes.items(), key=lambda item: (-item[1], item[0])))
 
     def to_json(self) -> dict[str, object]:
-        """Plain numbers, bytes in all `_bytes`."""
         return {
             **fields_json(self, "timeline", by_role="bytes_by_role"),
             "bytes_by_layer": self.by_layer,

@@ -1,4 +1,4 @@
-"""The roofline: how fast operations run, or could at most, against the arithmetic that they do per byte moved.
+"""The roofline: the attained rate of operations against their arithmetic per byte moved.
 
 Source: Williams, Waterman and Patterson, "Roofline: an insightful visual performance model", CACM 52 (2009).
 """
@@ -25,9 +25,8 @@ class RooflinePoint:
 
     Attributes:
         intensity: FLOPs per byte moved.
-        flops_per_s: FLOPs over the measured time where there is one, else over the estimated.
-        time_s: that time.
-        limit: which roof is above the point.
+        time_s: measured if known, else estimated.
+        limit: the roof above the point.
         of_roof: `flops_per_s` as a share of the roof at this intensity.
     """
 
@@ -42,7 +41,7 @@ class RooflinePoint:
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """The chart: roofs, and points of what has FLOPs, moves bytes and takes time."""
+    """The roofs, and points that have FLOPs, move bytes and take time."""
 
     roofs: Roofs
     measured: bool
@@ -51,7 +50,6 @@ class Roofline:
 
     @property
     def summary(self) -> str:
-        """The chart in words."""
         ridge = self.roofs.flops_per_s / self.roofs.bytes_per_s
         text = (
             f"Roofs: {self.roofs.flops_per_s / 1e9:,.3g} GFLOP/s and {self.roofs.bytes_per_s / 1e9:,.3g} GB/s ({self.roofs.how}). "
@@ -91,7 +89,6 @@ def make_roofline(
 
 
 def roofline_data(roofline: Roofline) -> dict[str, Any]:
-    """Return what a page's script draws from."""
     return {
         "measured": roofline.measured,
         "flopsPerS": roofline.roofs.flops_per_s,

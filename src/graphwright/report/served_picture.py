@@ -1,7 +1,7 @@
-"""What a picture of a model shows first: from its inputs to its outputs, layer by layer, with calls replaced by what they call.
+"""A picture of a model: from its inputs to its outputs, layer by layer, with calls inlined.
 
-Weights, and what is computed of weights alone, are no boxes but belong to the operation that reads them. What no output depends on is
-left out: variables, initializers, what saves and restores. Values that are only handed on (`Identity`) are seen through.
+Weights, and values computed only from weights, belong to the operation that reads them. Nodes that no output depends on are left out, and
+so are nodes that forward a value (`Identity`).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class ServedPicture:
     """The boxes of a model from inputs to outputs.
 
     Attributes:
-        inputs: by node that is drawn, in the order in which they run, the values it reads that drawn nodes make.
-        weights: by node, the variables and constants that it reads, each in words.
-        place: by node, the layer that it lies in, "" for none; blocks of layers stand in front, as `block_1/block_1_conv`.
-        labels: what inputs and outputs are called by the signature.
-        names: by node, its name as the user knows it: the layer, and the last part of its own.
+        inputs: by drawn node, in execution order, its inputs from drawn nodes.
+        weights: by node, the variables and constants that it reads, in words.
+        place: by node, its layer, "" for none; blocks of layers come first, as `block_1/block_1_conv`.
+        labels: the names of inputs and outputs in the signature.
+        names: by node, its layer and the last part of its own name.
         outputs: the nodes that make the outputs.
     """
 
@@ -51,7 +51,7 @@ class ServedPicture:
 
 
 def served_picture(graph: Graph) -> ServedPicture | None:
-    """The picture of the main signature, or of what a graph without one computes; None where nothing leads from an input to an output.
+    """Return the picture of the main signature, or of a graph without signatures; None if no output depends on an input.
 
     >>> from graphwright.ir.text import from_text
     >>> g = from_text('''
@@ -105,14 +105,14 @@ def _placeholders(graph: Graph) -> list[Value]:
 
 
 def _is_variable(node: Node) -> bool:
-    """Whether it stands for a variable: as one, or as the argument by which a traced function was given it."""
+    """Return whether a node is a variable, or the argument of a traced function for one."""
     return node.op_type in VARIABLES or (node.op_type in INPUTS and any(value.dtype.name == "resource" for value in node.outputs))
 
 
 def _ends(fed: Sequence[Node]) -> list[Value]:
-    """What is computed of what is fed, and read by nobody, or by gradients alone.
+    """Return the values that depend on an input and that at most gradients read.
 
-    What is only assigned, such as moving averages, counts where something fed is for nothing else: the loss, which metrics add up.
+    Assigned values, such as moving averages, count only if an input reaches nothing else.
     """
 
     def is_gradient(node: Node) -> bool:
@@ -130,7 +130,7 @@ def _ends(fed: Sequence[Node]) -> list[Value]:
 
 
 def _reached(nodes: Iterable[Node], *, forward: bool, unless: Callable[[Node], bool] = lambda _: False) -> dict[Node, None]:
-    """These nodes and what lies behind or before them along values, on ways on which `unless` is false."""
+    """Return these nodes and all nodes after or before them, along paths on which `unless` is false."""
     found = dict.fromkeys(nodes)
     waiting = list(found)
     for node in waiting:  # grows while it is walked
@@ -143,11 +143,7 @@ def _reached(nodes: Iterable[Node], *, forward: bool, unless: Callable[[Node], b
 
 
 def _inlined(graph: Graph, wanted: Mapping[str, Value]) -> tuple[dict[str, Value], dict[Node, str]]:
-    """Put bodies in the place of the calls that the outputs need.
-
-    Returns:
-        The outputs behind them, and the names of the copied nodes without those of the calls.
-    """
+    """Inline the calls that the outputs need; return the outputs, and the names of the copied nodes without the names of the calls."""
     own: dict[Node, str] = {}
     if not any(is_call(node, graph) for node in graph.nodes):
         return dict(wanted), own
@@ -171,7 +167,7 @@ def _seen_through(value: Value, shown: set[Node]) -> Value:
 
 
 def _variable_names(nodes: Iterable[Node]) -> dict[Node, str]:
-    """What the variables among these are called; without the numbers that Keras gives to all of them when it exports a model."""
+    """Name variables; drop the numbers that a Keras export gives to all of them."""
     names = {node: _name(node) for node in nodes if _is_variable(node)}
     plain = {node: unnumbered(name) for node, name in names.items()}
     numbered = all(plain[node] != name for node, name in names.items()) and len(set(plain.values())) == len(plain)
@@ -179,7 +175,7 @@ def _variable_names(nodes: Iterable[Node]) -> dict[Node, str]:
 
 
 def _weights(value: Value, called: Mapping[Node, str]) -> list[str]:
-    """The variables, and where there are none the constants, that a value is computed of."""
+    """Name the variables that a value is computed from, or its constants if it depends on no variable."""
     sources = list(_reached([value.producer], forward=False))
     variables = [node for node in sources if _is_variable(node)]
     found: list[str] = []
@@ -191,7 +187,6 @@ def _weights(value: Value, called: Mapping[Node, str]) -> list[str]:
 
 
 def _name(node: Node) -> str:
-    """What a variable is called by the user, and everything else by the graph."""
     for variable in (node.graph.variables[value] for value in node.outputs if value in node.graph.variables):
         return variable.name
     called = node.attrs.get("shared_name") if node.op_type in VARIABLES else None
@@ -204,7 +199,6 @@ def _layers(graph: Graph, names: Mapping[Node, str]) -> Layers:
 
 
 def _places(layers: Layers, names: Mapping[Node, str], labels: Mapping[Node, str]) -> dict[Node, str]:
-    """Where each node is drawn."""
     place = {node: "" if node in labels else layers.of(name) for node, name in names.items()}
     for whole, count in Counter(layer.partition("/")[0] for layer in place.values() if "/" in layer).most_common(1):
         if count > _WHOLE * len(place):  # one scope around the model: its layers are shown
@@ -218,7 +212,7 @@ def _places(layers: Layers, names: Mapping[Node, str], labels: Mapping[Node, str
 
 
 def _beside_layers(place: Mapping[Node, str], names: Mapping[Node, str]) -> dict[Node, str]:
-    """What a model runs beside its layers, in the places of the scopes that it lies in there; not all in one box of the model."""
+    """Place operations between the layers of a model in their scopes, not all in one box of the model."""
     within: dict[str, set[str]] = {}
     for node, layer in place.items():
         within.setdefault(names[node].partition("/")[0], set()).add(layer.partition("/")[0])
@@ -231,7 +225,7 @@ def _beside_layers(place: Mapping[Node, str], names: Mapping[Node, str]) -> dict
 
 
 def _alike(place: Mapping[Node, str]) -> dict[str, str]:
-    """The box for layers that follow each other and are made of the same, with the same shapes and the same names but for numbers."""
+    """Fold consecutive layers with the same operations and shapes whose names differ only in numbers."""
     made_of: dict[str, list[object]] = {}
     for number, (node, layer) in enumerate(place.items()):
         top, *inside = re.sub(r"\d+", "", layer).split("/")

@@ -1,4 +1,4 @@
-"""What `infer_shapes` gives: the shape of every value, its dimensions explained."""
+"""The result of `infer_shapes`: the shapes of all values, with their dimensions explained."""
 
 from __future__ import annotations
 
@@ -18,11 +18,9 @@ class ValueShape:
     """The shape of a value.
 
     Attributes:
-        name: of the value, for example "conv1/Conv2D:0".
-        op_type: of the node that makes it.
-        dtype: of its elements.
-        dims: per dimension a size, an expression of free dimensions, or None for what is not known before the step runs;
-            None for a value of which not even the number of dimensions is known.
+        name: for example "conv1/Conv2D:0".
+        op_type: of its producer.
+        dims: per dimension a size, an expression of free dimensions, or None if it is known only at run time; None for an unknown rank.
     """
 
     name: str
@@ -43,12 +41,9 @@ class ValueShape:
 
 @dataclass(frozen=True, slots=True)
 class UnknownCause:
-    """A node because of which shapes are not known before the step runs.
+    """A node that makes shapes known only at run time.
 
     Attributes:
-        node: its name.
-        op_type: its type.
-        reason: in words.
         values: names of the values whose shapes depend on it, its own first.
     """
 
@@ -63,13 +58,12 @@ class ShapeReport(Printed):
     """The shapes of a step. Returned by `graphwright.infer_shapes`.
 
     Attributes:
-        name: of the step.
         inputs: by argument.
-        free: by free dimension ("batch"), the dimensions of inputs that it stands for ("x[0]").
-        outputs: what the step returns.
-        values: all values, in the order of the graph.
-        causes: where unknown dimensions come from; empty where all are known.
-        how: by figure, how it was obtained.
+        free: by free dimension ("batch"), its dimensions of inputs ("x[0]").
+        outputs: of the step.
+        values: in the order of the graph.
+        causes: the origins of unknown dimensions.
+        how: by figure, its origin.
     """
 
     name: str
@@ -81,10 +75,10 @@ class ShapeReport(Printed):
     how: Mapping[str, str]
 
     def __getitem__(self, name: str) -> ValueShape:
-        """The shape of a value ("conv1/Conv2D:0"), or of the first output of a node.
+        """Return the shape of a value ("conv1/Conv2D:0"), or of the first output of a node.
 
         Raises:
-            ArgumentError: there is none of this name.
+            ArgumentError: no value has this name.
         """
         wanted = name if ":" in name else f"{name}:0"
         found = next((value for value in self.values if value.name == wanted), None)
@@ -100,7 +94,7 @@ class ShapeReport(Printed):
 
     @property
     def expressions(self) -> dict[str, tuple[ValueShape, ...]]:
-        """By expression of free dimensions, the values that have it as a dimension; the most frequent first."""
+        """By expression of free dimensions, the values with such a dimension; the most frequent first."""
         found: dict[str, list[ValueShape]] = {}
         for value in self.values:
             for expression in dict.fromkeys(d for d in value.dims or () if isinstance(d, str)):
@@ -108,7 +102,7 @@ class ShapeReport(Printed):
         return {key: tuple(values) for key, values in sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))}
 
     def to_json(self) -> dict[str, object]:
-        """Text and plain numbers, as docs/json.md lists them; null for an unknown dimension, or shape."""
+        """Return text and plain numbers; null for an unknown dimension or shape."""
         return {
             **fields_json(self),
             "inputs": {name: plain(value.dims) for name, value in self.inputs.items()},

@@ -7,7 +7,6 @@ a terminal, `page.py` draws it as an HTML page.
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -36,7 +35,6 @@ class Fact:
 
 
 def pairs(rows: Iterable[tuple[str, str]]) -> list[Fact]:
-    """Names with a text each, as facts."""
     return [Fact(name, "", text) for name, text in rows]
 
 
@@ -54,13 +52,13 @@ class Column(Generic[Item]):
     """One column of a table.
 
     Attributes:
-        of: the figure of a row, nan where it is not known; or its text or cell.
+        of: the figure of a row, nan if unknown; or its text or cell.
         form: writes a figure.
         kind: figures are aligned at the right; a layer links to its place on a page.
-        optional: left out of the text, and hidden on a page until the reader asks for it.
+        optional: left out of the text, and hidden on a page at first.
         wide: hidden on a page in a narrow window, as are all columns of words.
-        bar: whether a page shows the share of each cell in the largest one as a bar.
-        note: explains the figure to those who point at the heading.
+        bar: whether a page shows the share of each cell in the largest one.
+        note: explains the figure.
     """
 
     label: str
@@ -73,7 +71,6 @@ class Column(Generic[Item]):
     note: str = ""
 
     def cell(self, item: Item) -> Cell:
-        """Return the cell in the row of an item."""
         figure = self.of(item)
         if self.kind == "layer":
             return Cell(str(figure) or NO_LAYER, href=layer_href(str(figure)))
@@ -89,11 +86,9 @@ class Block:
     """A piece of a sheet.
 
     Attributes:
-        title: its heading.
-        part: the part of the text it belongs to; "first" for the first screen only, "always" for the first screen and the whole text, "all"
-            for the whole text only.
+        part: the text that shows it: "first" only the first screen, "always" also the whole text, "all" only the whole text.
         on: the media that show it.
-        hint: stands below the heading on a page.
+        hint: stands below the title on a page.
     """
 
     title: str = ""
@@ -113,13 +108,12 @@ class Block:
 
 @dataclass(frozen=True)
 class Paragraph(Block):
-    """A text, and lines of code that are copied as they are."""
+    """A text, and lines of code that are copied unchanged."""
 
     text: str
     code: Sequence[str] = ()
 
     def lines(self, width: int) -> list[str]:
-        """Return the text broken at spaces, and the code broken before options."""
         code = [line for text in self.code if text for line in continued(printable(text), width).splitlines()]
         return wrapped(self.text, width) + code
 
@@ -133,7 +127,6 @@ class Flow(Block):
     indent: int = 2
 
     def lines(self, width: int) -> list[str]:
-        """Return as many texts a line as fit."""
         return [" " * self.indent + line for line in flowing([printable(item) for item in self.items], self.gap, width - self.indent)]
 
 
@@ -148,7 +141,6 @@ def ranking(
 
 
 def labelled(label: str, items: Sequence[str], part: Literal["first", "always"] = "first") -> Flow:
-    """A list of short texts behind a label; empty without texts."""
     return Flow([f"{label}: {item}" for item in items[:1]] + list(items[1:]), ", ", 0, part=part)
 
 
@@ -159,20 +151,19 @@ class Facts(Block):
     rows: Sequence[Fact]
 
     def lines(self, width: int) -> list[str]:
-        """Return labels, figures and notes in columns."""
         return fact_lines([(fact.label, fact.value, fact.note) for fact in self.rows], width) if self.rows else []
 
 
 @dataclass(frozen=True)
 class Table(Block, Generic[Item]):
-    """A table with a row per item; columns without a text in any row are left out.
+    """A table with a row per item; columns without any text are left out.
 
     Attributes:
         id: of the element on a page.
-        key: what links name a row by; None where nothing links to rows.
+        key: names a row in links.
         limit: rows in a terminal; None for all.
         more: names the rows beyond the limit.
-        empty: stands in place of a table without rows.
+        empty: replaces a table without rows.
         fixed: whether a terminal shows all columns, however wide they are.
     """
 
@@ -195,7 +186,6 @@ class Table(Block, Generic[Item]):
         return [known[k] for k in shown], [[by_column[k][row] for k in shown] for row in range(len(items))]
 
     def lines(self, width: int) -> list[str]:
-        """Return the columns and rows that fit."""
         if not self.items:
             return [self.empty]
         columns, rows = self.filled(self.limit, optional=False)
@@ -213,13 +203,13 @@ def _terminal_text(cell: Cell, column: Column[Any]) -> str:
 
 @dataclass(frozen=True)
 class Drawing(Block):
-    """A drawing of a page, which a terminal leaves out.
+    """A drawing of a page.
 
     Attributes:
         template: the macro that draws it.
-        values: what the macro shows.
+        values: for the macro.
         scripts: files that draw it.
-        data: makes what the scripts draw from.
+        data: returns the data of the scripts.
     """
 
     on: Literal["both", "text", "page"] = field(default="page", kw_only=True)
@@ -230,7 +220,6 @@ class Drawing(Block):
 
     @property
     def macro(self) -> str:
-        """The macro that draws it."""
         return self.template
 
 
@@ -249,10 +238,10 @@ class Sheet:
 
     Attributes:
         verdict: one sentence that answers the question.
-        first: what the first screen of a terminal shows beside it.
+        first: the rest of the first screen.
         tabs: all else; the origins go to the tab "overview".
         origins: figures, and how each was obtained.
-        name: of the step; like the next three for the head of a page.
+        name: of the step.
         kind: of the result.
         tone: whether the verdict is good news.
         feeds: shape by argument.
@@ -269,7 +258,6 @@ class Sheet:
 
     @property
     def blocks(self) -> list[Block]:
-        """The blocks of all tabs."""
         return [block for tab in self.tabs for block in tab.blocks]
 
     def text(self, *parts: Part) -> str:
@@ -293,15 +281,14 @@ class Printed(Result):
 
     __slots__ = ()
 
-    @abstractmethod
     def _sheet(self) -> Sheet:
-        """Return what it says."""
+        raise NotImplementedError
 
     def text(self, *parts: Part) -> str:
         """Return the text that `print` shows, with more parts of the result.
 
         Args:
-            parts: "layers" for the table of layers, "chart" for memory over the step, where the result has them; "all" for every section
+            parts: "layers" for the table of layers, "chart" for memory over the step, if the result has them; "all" for every section
                 and the origin of each figure.
 
         >>> import tensorflow as tf, graphwright as gw
@@ -333,19 +320,13 @@ def signed(form: Callable[[Any], str]) -> Callable[[Any], str]:
 
 
 def format_ratio(ratio: float) -> str:
-    """Write a quotient with three digits."""
     return f"{ratio:.3g}"
 
 
 def ratio(above: float, below: float) -> float:
-    """Return a quotient; nan for a division by 0."""
+    """Divide; return nan for a division by 0."""
     return above / below if below else math.nan
 
 
 def layer_href(layer: str) -> str:
-    """Return the address of a layer on a page.
-
-    >>> layer_href("model/conv 1")
-    '#layers/model%2Fconv%201'
-    """
     return f"#layers/{quote(layer, safe='')}"

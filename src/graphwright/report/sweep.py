@@ -1,4 +1,4 @@
-"""What `sweep` gives: the peak of a step against the batch size."""
+"""The result of `sweep`: the peak of a step against the batch size."""
 
 from __future__ import annotations
 
@@ -33,10 +33,9 @@ class SweepResult(OnPage, Printed):
 
     Attributes:
         points: by batch size.
-        budget_bytes: what the peaks are compared with; 0 without a budget.
+        budget_bytes: 0 without a budget.
         largest_batch: the largest batch size that fits the budget, or None.
-        how: how the peaks were obtained.
-        name: of the step.
+        how: the origin of the peaks.
         others: sweeps of other steps that are shown beside this one, see `beside`.
     """
 
@@ -48,9 +47,7 @@ class SweepResult(OnPage, Printed):
     others: Mapping[str, SweepResult] = field(default_factory=dict[str, "SweepResult"])
 
     def beside(self, **others: SweepResult) -> SweepResult:
-        """This sweep with others that its table, charts and pages show beside it: the same model without batch norm, for example.
-
-        What the others have beside them comes along.
+        """Return this sweep with others, and theirs, for its table, charts and pages.
 
         >>> plain = SweepResult((SweepPoint(1, 300, 100, 0, False),), 0, None, "")
         >>> leaner = SweepResult((SweepPoint(1, 200, 100, 0, False),), 0, None, "")
@@ -66,15 +63,11 @@ class SweepResult(OnPage, Printed):
 
     @property
     def all(self) -> Mapping[str, SweepResult]:
-        """This sweep and the others, by what they are called."""
+        """This sweep and the others by name."""
         return {self.name or "this": self, **self.others}
 
     def origins(self, labels: Mapping[str, str] | None = None) -> list[tuple[str, str]]:
-        """Whose peaks, and how they were obtained.
-
-        Args:
-            labels: what the sweeps are called, by name; by default their names.
-        """
+        """Return the origins of the peaks, by the names or by the given labels of the sweeps."""
         labelled: dict[str, list[str]] = {}
         for name, sweep in self.all.items():
             labelled.setdefault(sweep.how, []).append(labels[name] if labels else name)
@@ -87,7 +80,7 @@ class SweepResult(OnPage, Printed):
 
     @property
     def verdict(self) -> str:
-        """One sentence: what fits, or from what to what the peak goes."""
+        """One sentence: the largest batch size that fits, and the range of the peaks."""
         if not self.points:
             return "No batch size was looked at."
         first, last = self.points[0], self.points[-1]
@@ -117,7 +110,6 @@ class SweepResult(OnPage, Printed):
         return Table(rows, columns, "table-sweep", caption, limit=None, title=title, part="always")
 
     def to_json(self) -> dict[str, object]:
-        """Plain numbers and text, as docs/json.md lists them."""
         return fields_json(self)
 
     @property
@@ -167,7 +159,6 @@ _Row = tuple[int, Mapping[str, SweepPoint]]
 
 
 def _rows(sweep: SweepResult) -> list[_Row]:
-    """The table of a sweep and of those beside it."""
     points: dict[int, dict[str, SweepPoint]] = {}
     for name, other in sweep.all.items():
         for point in other.points:
@@ -176,11 +167,7 @@ def _rows(sweep: SweepResult) -> list[_Row]:
 
 
 def _columns(sweep: SweepResult, headings: Mapping[str, str]) -> list[Column[_Row]]:
-    """Peaks with as many digits as it takes to tell them from the budget; what is resident, of the sweep itself.
-
-    Args:
-        headings: by name of a sweep, what its peaks are called.
-    """
+    """Return peaks with as many digits as it takes to tell them from the budget, and the resident bytes of the first sweep."""
     own, budget = sweep.name or "this", sweep.budget_bytes
 
     def peak(nbytes: float) -> str:
@@ -206,13 +193,13 @@ def _columns(sweep: SweepResult, headings: Mapping[str, str]) -> list[Column[_Ro
 
 
 def _bar(share: float) -> str:
-    """Draw a bar of full blocks and one of eighths, so that a small step of the peak is seen."""
+    """Draw a bar in eighths of a cell."""
     eighths = max(1, round(8 * _BAR_CELLS * share))
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
 
 def _listed(points: Sequence[tuple[float, float]]) -> str:
-    """Peaks in words; of many, those at the ends and in between."""
+    """Write peaks in words; of many, the first, the last and some in between."""
     step = -(-(len(points) - 1) // (_SAID - 1)) if len(points) > _SAID else 1
     said = list(dict.fromkeys([*points[::step], *points[-1:]]))
     return ", ".join(f"{format_bytes(y)} at {x:g}" for x, y in said)

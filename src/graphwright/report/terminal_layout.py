@@ -1,6 +1,6 @@
 """Lines of plain text for a terminal: paragraphs, facts and tables that fit a width.
 
-Names that are too long lose their middle. No text holds a character that a terminal would obey.
+Long names lose their middle. No text holds a control character.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def continued(command: str, width: int) -> str:
 
 
 def fact_lines(rows: Sequence[tuple[str, str, str]], width: int) -> list[str]:
-    """Lay out labels, figures at the right of their column, and notes in the remaining width."""
+    """Lay out labels, figures and notes in columns."""
     labels = [shorten_middle(printable(label), _LABEL_WIDTH) for label, _, _ in rows]
     figures = [printable(figure) for _, figure, _ in rows]
     label_width, figure_width = max(map(cell_len, labels)), max(map(cell_len, figures))
@@ -82,9 +82,9 @@ def table_lines(headings: Sequence[str], rows: Sequence[Sequence[str]], at_right
     Args:
         headings: of the columns.
         rows: cells.
-        at_right: by column, whether its cells stand at the right.
-        width: of the whole; names in the first column are shortened for it.
-        fixed: keep all columns; otherwise the last ones that do not fit are left out.
+        at_right: by column, whether its cells are aligned at the right.
+        width: of the whole; it shortens names in the first column.
+        fixed: keep all columns; otherwise leave out the last ones that do not fit.
     """
     widths = [max(map(cell_len, column)) for column in zip(headings, *rows, strict=True)]
     taken, count = min(widths[0], _NAME_WIDTH), 1

@@ -55,11 +55,7 @@ class LiveBuffer:
 
     @property
     def words(self) -> str:
-        """Its name as the user knows it, behind its layer; `name` is that of the trace.
-
-        >>> LiveBuffer("net_1/conv_1/Conv2D:0", "Conv2D", "conv", "residuals", 4).words
-        'conv/Conv2D:0'
-        """
+        """Its name behind its layer, as the user knows it."""
         return in_layer(self.layer, self.name)
 
 
@@ -95,11 +91,9 @@ class Timeline(Printed):
     layers: tuple[str, ...] = ()
 
     def words(self, step: int) -> str:
-        """Return the operation of a step, as the user knows it."""
         return in_layer(self.layers[step], self.labels[step]) if self.layers else self.labels[step]
 
     def phase(self, step: int) -> Phase:
-        """Return the purpose of a step."""
         if self.is_recomputation[step]:
             return "recomputation"
         if self.is_optimizer and self.is_optimizer[step]:
@@ -122,9 +116,8 @@ class Track:
 
     Attributes:
         times_s: when it changed, rising.
-        bytes_in_use: from then on.
-        spans: from when to when a phase takes most of the time of operations.
-        note: what is counted.
+        bytes_in_use: from these times on.
+        spans: begin, end and number of the phase that takes most of the time of operations.
     """
 
     id: str
@@ -141,7 +134,6 @@ class Track:
 
     @property
     def summary(self) -> str:
-        """The chart in words."""
         at = self.times_s[self.bytes_in_use.index(self.peak_bytes)]
         return f"{format_bytes(self.peak_bytes)} at most, {format_time(at)} after the step began. {self.note}"
 
@@ -151,9 +143,8 @@ class MemoryCharts(Block):
     """Memory over steps, predicted and measured, at one scale.
 
     Attributes:
-        timelines: each with its id on the page and its title; "" for none.
+        timelines: each with its id on the page and its title.
         top_bytes: the height of the charts.
-        tracks: measured memory.
         time_of: by label, the measured seconds of operations.
     """
 
@@ -169,7 +160,6 @@ class MemoryCharts(Block):
         return [(identity, title, timeline_summary(timeline), bool(timeline.total_bytes)) for identity, title, timeline in self.timelines]
 
     def lines(self, width: int) -> list[str]:
-        """Return the timelines in block characters."""
         lines: list[str] = []
         for _, title, timeline in self.timelines:
             lines += [f"{title}:"] if title else []
@@ -239,7 +229,6 @@ def timeline_summary(timeline: Timeline) -> str:
 
 
 def peak_note(timeline: Timeline) -> str:
-    """Say where the peak is."""
     if not timeline.labels:
         return ""
     place = f"at op {format_count(timeline.peak_step + 1)} of {format_count(len(timeline.labels))}"
@@ -264,7 +253,6 @@ def phase_spans(timeline: Timeline) -> list[tuple[int, int, Phase]]:
 
 
 def role_flow(amounts: Mapping[Role, int]) -> Flow:
-    """Bytes by role, the largest first."""
     rows = sorted(amounts.items(), key=lambda row: -row[1])
     return Flow([f"{ROLE_WORDS[role]} {format_bytes(nbytes)}" for role, nbytes in rows if nbytes])
 
@@ -280,7 +268,6 @@ class LiveGroup:
 
 
 def live_groups(buffers: Iterable[LiveBuffer]) -> list[LiveGroup]:
-    """Group live buffers by layer and role, the largest group first."""
     groups: dict[tuple[str, Role], list[int]] = {}
     for buffer in buffers:
         groups.setdefault((buffer.layer, buffer.role), []).append(buffer.nbytes)
@@ -311,7 +298,6 @@ def live_group_table(
 
 
 def live_table(identity: str, title: str, timeline: Timeline) -> Table[LiveBuffer]:
-    """The buffers that are live at the peak, for a page."""
     live, peak = timeline.live_at_peak, timeline.peak_bytes
     columns: list[Column[LiveBuffer]] = [
         Column("value", lambda b: b.words, kind="name"),
