@@ -52,6 +52,7 @@ class Suggestion:
         return {**self.__dict__, "make": None}  # it holds the step
 
     def to_json(self) -> dict[str, object]:
+        """Return its fields as plain numbers and text."""
         return fields_json(self, "make")
 
 
