@@ -11,11 +11,14 @@ from typing import Any
 
 import pytest
 
+from graphwright.ir.graph import DTYPES, Graph
 from graphwright.report.comparison import FIGURES, Comparison, LayerFigures, LayerPair, StepCosts
+from graphwright.report.drawing import draw
 from graphwright.report.page import page_of
 from graphwright.report.profile_report import profile_sheet
 from graphwright.report.sweep import SweepPoint, SweepResult
 from tests.programs import CHROMIUM, needs_chromium
+from tests.report.page_parser import PAGES
 from tests.report.profiles import small_profile
 from tests.report.samples import full_inspection, sample_advice, sample_inspection, sample_plan
 
@@ -107,12 +110,6 @@ def column(page: Any, table: str, label: str) -> list[float]:
         }""",
         [table, label],
     )
-
-
-def test_only_tabs_with_data_are_shown(page: Any, folder: Path) -> None:
-    assert page.locator('[role="tab"]').all_inner_texts() == ["Overview", "Layers", "At the peak", "Timeline", "Roofline", "Graph"]
-    show(page, folder, "plain")
-    assert page.locator('[role="tab"]').all_inner_texts() == ["Overview", "Layers", "At the peak"]
 
 
 def test_tabs_by_keyboard_and_the_back_button(page: Any) -> None:
@@ -465,22 +462,6 @@ def test_what_a_table_is_sorted_by_is_seen_on_a_narrow_screen(page: Any, folder:
     page.locator(".scroll:has(#table-decisions) th", has_text="layer").wait_for(state="hidden")
 
 
-def test_what_is_resident_is_told_from_the_rest_in_the_dark(browser: Any, folder: Path) -> None:
-    page = browser.new_page(color_scheme="dark")
-    show(page, folder, "full")
-    shades = page.evaluate(
-        """() => {
-          const [bar, resident] = [".bar.measured", ".bar.resident"].map((name) => getComputedStyle(document.querySelector(name)));
-          const channels = (color) => color.match(/[0-9]+/g).slice(0, 3).map(Number);
-          const page = channels(getComputedStyle(document.body).backgroundColor);
-          const seen = channels(bar.backgroundColor).map((c, k) => c * bar.opacity + page[k] * (1 - bar.opacity));
-          return seen.map((c, k) => Math.abs(c - channels(resident.backgroundColor)[k]));
-        }"""
-    )
-    page.close()
-    assert min(shades) > 20
-
-
 def test_a_sweep_shows_both_lines_and_the_budget(page: Any, folder: Path) -> None:
     show(page, folder, "sweep")
     assert page.locator("#sweep .curve").count() == 4
@@ -521,6 +502,32 @@ def test_advice_is_the_first_tab_and_its_bars_end_where_the_figures_say(page: An
     assert shares == pytest.approx([1.0, 0.4, 0.6, 0.8], abs=0.01)
     page.locator("#tab-overview").click()
     assert page.locator("#measured .chart text.note").count() == 2, "the peak and the memory there is"
+
+
+@pytest.mark.parametrize("case", PAGES)
+def test_every_kind_of_page_opens_without_errors(page: Any, tmp_path: Path, case: str) -> None:
+    (tmp_path / "page.html").write_text(PAGES[case](), encoding="utf-8")
+    show(page, tmp_path, "page")
+    assert page.evaluate("window.pwned === undefined")
+
+
+def test_a_picture_opens_scopes_and_breaks_wide_layers(page: Any, tmp_path: Path) -> None:
+    graph = Graph("wide")
+    float32 = [(DTYPES["float32"], (None, 3))]
+    for k in range(140):  # a scope of one node would be drawn as that node
+        weight = graph.add_node("Const", f"layer_{k}/weight", output_types=float32).outputs[0]
+        graph.add_node("Relu", f"layer_{k}/relu", inputs=[weight], output_types=float32)
+    graph.add_node("AddN", "sum", inputs=[node.outputs[0] for node in graph.nodes if node.op_type == "Relu"], output_types=float32)
+    page.goto(draw(graph, tmp_path / "graph.html").as_uri())
+    boxes = page.locator(".box")
+    assert boxes.count() == 141
+    size = "(id) => document.getElementById(id).getBoundingClientRect().width"
+    assert page.evaluate(size, "world") <= page.evaluate(size, "picture")
+    page.locator(".box.scope").first.dispatch_event("dblclick")
+    assert boxes.count() == 143
+    page.locator("#query").fill("layer_7/weight")
+    page.keyboard.press("Enter")
+    assert page.locator("#details h2").inner_text() == "layer_7/weight"
 
 
 def _until(page: Any, condition: str, argument: Any = None) -> None:

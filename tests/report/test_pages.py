@@ -6,8 +6,6 @@ import copy
 import math
 import pickle
 import re
-import stat
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,58 +17,18 @@ import tensorflow as tf
 import graphwright as gw
 from graphwright.analyze.step_profile import OpRun, StepProfile
 from graphwright.analyze.time_model import Roofs
-from graphwright.errors import ArgumentError, printable
+from graphwright.errors import printable
 from graphwright.ir.graph import DTYPES, Graph
 from graphwright.report.comparison import FIGURES, Comparison, LayerFigures, LayerPair, StepCosts
 from graphwright.report.cost_rows import LayerCost, NodeCost
 from graphwright.report.inspection import Inspection
-from graphwright.report.memory_plan import MemoryPlan
 from graphwright.report.page import ROW_LIMIT, page_of
 from graphwright.report.profile_report import RUN_LIMIT, profile_sheet
 from graphwright.report.roofline import make_roofline
-from graphwright.report.timeline import ROLES, BufferLifetime, LiveBuffer, Timeline
 from graphwright.report.units import format_bytes, format_percent
-from tests.programs import needs_chromium
-from tests.report.browser import data_of, open_in_browser
-from tests.report.page_parser import EVIL, Page, page
+from tests.report.page_parser import EVIL, PAGES, Page, data_of, evil_plan, page
 from tests.report.profiles import MIB, small_profile
 from tests.report.samples import full_inspection, long_timeline, sample_advice, sample_inspection, sample_plan
-
-EMPTY = Timeline((), dict.fromkeys(ROLES, ()), (), (), (), 0, 0, ())
-
-
-def _evil_plan() -> MemoryPlan:
-    base = sample_plan()
-
-    def renamed(timeline: Timeline) -> Timeline:
-        buffer = LiveBuffer(EVIL, EVIL, EVIL, "residuals", timeline.peak_bytes)
-        lifetimes = (BufferLifetime(buffer, 0, len(timeline.labels) - 1),)
-        return replace(timeline, labels=(EVIL,) * len(timeline.labels), live_at_peak=(buffer,), lifetimes=lifetimes)
-
-    return replace(
-        base,
-        name=EVIL,
-        layers=tuple(replace(layer, layer=EVIL) for layer in base.layers),
-        decisions=tuple(replace(row, name=EVIL, layer=EVIL, op_type=EVIL) for row in base.decisions),
-        how={EVIL: EVIL},
-        feeds={EVIL: (1, 2)},
-        lower_bound_reason=EVIL,
-        verification=EVIL,
-        timeline_before=renamed(base.timeline_before),
-        timeline_after=renamed(base.timeline_after),
-    )
-
-
-PAGES: dict[str, Callable[[], str]] = {
-    "inspection": lambda: page(sample_inspection()),
-    "inspection, measured": lambda: page(sample_inspection(measured=True)),
-    "inspection, empty": lambda: page(replace(sample_inspection(), timeline=EMPTY, layers=(), peak_bytes=0, how={}, feeds={})),
-    "plan": lambda: page(sample_plan()),
-    "plan, not measured, no curve": lambda: page(sample_plan(measured=False, curve=False)),
-    "plan, infeasible": lambda: page(sample_plan(budget_share=0.3)),
-    "plan, unchanged": lambda: page(replace(sample_plan(), status="unchanged", budget_bytes=2**40)),
-    "plan, evil names": lambda: page(_evil_plan()),
-}
 
 
 @pytest.mark.parametrize("case", PAGES)
@@ -99,7 +57,7 @@ def test_a_page_is_well_formed_and_refers_to_nothing(case: str) -> None:
 
 
 def test_names_are_text_wherever_they_are_shown() -> None:
-    text = page(_evil_plan())
+    text = page(evil_plan())
     parsed = Page(text)
     assert "window.pwned" in parsed.visible
     assert not any("window.pwned" in script for script in parsed.all("script") if not script.startswith("{"))
@@ -180,97 +138,6 @@ def test_long_tables_say_what_they_leave_out() -> None:
     assert f"value_{ROW_LIMIT - 1}:0" in text
     assert f"value_{ROW_LIMIT}:0" not in text
     assert f"The first {ROW_LIMIT} of 1,234 rows." in text
-
-
-def test_writing_replaces_the_file_and_leaves_nothing_else(tmp_path: Path) -> None:
-    target = tmp_path / "report.html"
-    target.write_text("old")
-    assert sample_inspection().write_html(target) == target
-    assert target.read_text(encoding="utf-8").startswith("<!doctype html>")
-    assert sample_plan().write_html(str(target)) == target
-    assert "memory plan" in target.read_text(encoding="utf-8")
-    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
-    plain = tmp_path / "plain"
-    plain.touch()
-    assert stat.S_IMODE(target.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
-
-
-def test_writing_to_no_place_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="is a folder"):
-        sample_inspection().write_html(tmp_path)
-    with pytest.raises(ArgumentError, match="there is no folder"):
-        sample_inspection().write_html(tmp_path / "missing" / "report.html")
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.slow
-@needs_chromium
-def test_a_browser_draws_the_charts(tmp_path: Path) -> None:
-    plan = sample_plan()
-    dom, seen = open_in_browser(
-        page(plan),
-        tmp_path,
-        """
-        for (const tab of ["price", "overview"]) document.querySelector(`#tab-${tab}`).click();
-        const panel = document.querySelector("#after .at-step");
-        const atPeak = panel.textContent;
-        const slider = document.querySelector("#after input");
-        slider.value = "5";
-        slider.dispatchEvent(new Event("input"));
-        const atFifth = panel.textContent;
-        const area = document.querySelector("#after .chart").getBoundingClientRect();
-        const where = {bubbles: true, clientX: area.left + area.width / 2, clientY: area.top + area.height / 2};
-        document.querySelector("#after .chart").dispatchEvent(new PointerEvent("pointermove", where));
-        const table = document.querySelector("#layers table.sortable");
-        const column = () => [...table.tBodies[0].rows].map((row) => Number(row.cells[4].dataset.value));
-        const button = table.tHead.rows[0].cells[4].querySelector("button");
-        button.click();
-        const falling = column();
-        button.click();
-        return {
-          atPeak, atFifth, atMiddle: panel.textContent, falling, rising: column(),
-          sort: table.tHead.rows[0].cells[4].getAttribute("aria-sort"),
-          areas: document.querySelectorAll("#before .area").length,
-          width: document.documentElement.scrollWidth - document.documentElement.clientWidth,
-        };
-        """,
-    )
-    assert seen["errors"] == []
-    assert seen["refused"] == []
-    assert dom.count('class="chart"') == 3
-    assert int(str(seen["areas"])) > 50, "an area per tensor"
-    assert f"peak {format_bytes(plan.peak_bytes)}" in dom
-    assert f"budget {format_bytes(plan.budget_bytes)}" in dom
-    assert str(seen["atPeak"]).startswith(format_bytes(plan.peak_bytes))
-    for buffer in plan.timeline_after.live_at_peak[:8]:
-        assert f"{buffer.words} {buffer.op_type}" in str(seen["atPeak"])
-    assert f"operation 6 of {len(plan.timeline_after.labels)}" in str(seen["atFifth"])
-    assert plan.timeline_after.labels[5] in str(seen["atFifth"])
-    assert seen["atMiddle"] != seen["atFifth"], "pointing at the chart moves the panel"
-    falling, rising = seen["falling"], seen["rising"]
-    assert isinstance(falling, list)
-    assert falling == sorted(falling, reverse=True)
-    assert rising == sorted(falling)
-    assert seen["sort"] == "ascending"
-    assert seen["width"] == 0, "the page scrolls sideways"
-
-
-@pytest.mark.slow
-@needs_chromium
-def test_a_browser_shows_evil_names_as_text(tmp_path: Path) -> None:
-    _, seen = open_in_browser(page(_evil_plan()), tmp_path, "return {pwned: window.pwned === true, title: document.title};")
-    assert seen["pwned"] is False
-    assert seen["errors"] == []
-    assert seen["refused"] == []
-    assert str(seen["title"]).startswith("</script><script>")
-
-
-@pytest.mark.slow
-@needs_chromium
-@pytest.mark.parametrize("case", ["inspection, empty", "plan, infeasible", "plan, unchanged", "plan, not measured, no curve"])
-def test_a_browser_opens_every_kind_of_page_without_errors(case: str, tmp_path: Path) -> None:
-    _, seen = open_in_browser(PAGES[case](), tmp_path, "return {drawn: document.documentElement.dataset.drawn};")
-    assert seen == {"errors": [], "refused": [], "drawn": "true"}
 
 
 def _chain(count: int, scopes: int = 50) -> Inspection:

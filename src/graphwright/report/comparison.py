@@ -13,7 +13,7 @@ from typing import Literal
 from graphwright.plain import fields_json, number
 from graphwright.report.page import OnPage
 from graphwright.report.sheet import Block, Cell, Column, Drawing, Fact, Facts, Paragraph, Printed, Sheet, Tab, Table, signed
-from graphwright.report.timeline import RESIDUALS_ARE, ROLES, MemoryCharts, Role, Timeline, live_groups
+from graphwright.report.timeline import RESIDUALS_ARE, MemoryCharts, Timeline
 from graphwright.report.units import feeds_text, format_bytes, format_bytes_apart, format_count, format_flops, format_percent
 
 Unit = Literal["bytes", "FLOPs", "count"]
@@ -254,16 +254,13 @@ class Comparison(OnPage, Printed):
         if not timelines:
             return missing
         sizes = {letter: timeline.at_peak() for letter, timeline in timelines.items()}
-        held = [_Held("", role, {letter: roles[role] for letter, roles in sizes.items() if role in roles}) for role in ROLES]
-        held = [row for row in held if row.sizes]
         peaks = [(letter, timeline.peak_bytes, sizes[letter]) for letter, timeline in timelines.items()]
         names = {pair.a.layer: pair.name for pair in self.layers if pair.a is not None}
         bars = Drawing("stacked_bars", {"peaks": peaks}, data=lambda: {"rows": {"timeline-a": names}}, title="Peak memory by role")
         charts = [(f"timeline-{letter.lower()}", f"{letter}: {step.name}", timelines[letter])
                   for letter, step in (("A", self.a), ("B", self.b)) if letter in timelines]  # fmt: skip
         top_bytes = max(timeline.peak_bytes for timeline in timelines.values())
-        roles = Table(held, _held_columns(timelines), "table-roles", "What is live at the peak of each step", on="page")
-        return [bars, roles, *missing, MemoryCharts(charts, top_bytes, title="Memory over the step", on="page")]
+        return [bars, *missing, MemoryCharts(charts, top_bytes, title="Memory over the step", on="page")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,37 +414,29 @@ def _figure_columns(comparison: Comparison) -> list[Column[str]]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """Bytes of one role at the peaks, in one layer or in all, by letter of the step."""
-
-    layer: str
-    role: Role
-    sizes: dict[str, int]
-
-
-def _held_columns(letters: Iterable[str]) -> list[Column[_Held]]:
-    columns: list[Column[_Held]] = [Column("role", lambda held: held.role, kind="role")]
-    columns += [Column[_Held](letter, lambda held, letter=letter: held.sizes.get(letter, 0), format_bytes) for letter in letters]
-    if len(columns) > 2:
-        columns.append(Column("B - A", lambda held: held.sizes.get("B", 0) - held.sizes.get("A", 0), signed(format_bytes), wide=True))
-    return columns
+_Held = tuple[tuple[str, str], Counter[str]]
+"""Layer and role, and the bytes at the peaks by letter of the step."""
 
 
 def _live_table(pairs: Sequence[LayerPair], timelines: Mapping[str, Timeline]) -> Table[_Held]:
-    names = {pair.a.layer: pair.name for pair in pairs if pair.a is not None}
-    groups: dict[tuple[str, Role], _Held] = {}
+    """The live buffers of both peaks by layer and role; layers of A under their names in B."""
+    names = {"A": {pair.a.layer: pair.name for pair in pairs if pair.a is not None}}
+    sizes: dict[tuple[str, str], Counter[str]] = {}
     for letter, timeline in timelines.items():
-        for group in live_groups(timeline.live_at_peak):
-            layer = names.get(group.layer, group.layer) if letter == "A" else group.layer
-            if group.role:
-                sizes = groups.setdefault((layer, group.role), _Held(layer, group.role, {})).sizes
-                sizes[letter] = sizes.get(letter, 0) + group.nbytes
-    rows = sorted(groups.values(), key=lambda held: (-max(held.sizes.values()), held.layer, held.role))
-    columns = [Column[_Held]("layer", lambda held: held.layer, kind="layer"), *_held_columns(timelines)]
+        for buffer in timeline.live_at_peak:
+            layer = names.get(letter, {}).get(buffer.layer, buffer.layer)
+            sizes.setdefault((layer, buffer.role), Counter())[letter] += buffer.nbytes
+    rows = sorted(sizes.items(), key=lambda row: (-max(row[1].values()), row[0]))
+    columns = [
+        Column[_Held]("layer", lambda row: row[0][0], kind="layer"),
+        Column[_Held]("role", lambda row: row[0][1], kind="role"),
+        *(Column[_Held](letter, lambda row, letter=letter: row[1][letter], format_bytes) for letter in timelines),
+    ]
+    if len(timelines) > 1:
+        columns.append(Column("B - A", lambda row: row[1]["B"] - row[1]["A"], signed(format_bytes), wide=True))
     caption = f"{format_count(len(rows))} groups of buffers that are live at the peak of a step"
     return Table(
-        rows, columns, "table-live-groups", caption, lambda held: held.layer, limit=8, empty="Not itemized.",
+        rows, columns, "table-live-groups", caption, lambda row: row[0][0], limit=8, empty="Not itemized.",
         title="Live at the peak, by layer and role", hint=RESIDUALS_ARE,
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ attributes, and corresponding inputs or readers. Such a pair is *renamed*; all o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby, zip_longest
 from typing import Any
 
@@ -19,7 +19,7 @@ from graphwright.ir.walk import order_of
 from graphwright.plain import Result
 from graphwright.report.attribute_text import attribute_text
 from graphwright.report.terminal_layout import PLAIN_WIDTH, wrapped
-from graphwright.report.units import format_count, shorten_middle
+from graphwright.report.units import format_count
 
 _IGNORED_ATTRIBUTES = frozenset({"_output_shapes", "_class"})
 
@@ -99,7 +99,7 @@ class GraphDiff(Result):
             "Changed": self.changed,
             "Rewired": self.rewired,
         }
-        nodes = {title: {(d.function, d.name if isinstance(d, Change) else d) for d in found} for title, found in sections.items()}
+        nodes = {title: {(d.function, d.name if isinstance(d, Change) else d) for d in rows_of} for title, rows_of in sections.items()}
         counts = [f"{format_count(len(names))} {title.lower()}" for title, names in list(nodes.items())[1:] if names]
         counts += [f"{format_count(len(self.interface))} at inputs, outputs and signatures"] if self.interface else []
         sizes = f"{format_count(self.node_count_before)} nodes before, {format_count(self.node_count_after)} after"
@@ -107,9 +107,11 @@ class GraphDiff(Result):
         for title, differences in sections.items():
             lines += ["", title] if differences else []
             for function, group in groupby(differences[:rows], key=lambda difference: difference.function):
-                lines += [_fitted(f"  in function {function}", PLAIN_WIDTH)] if function else []
+                lines += [f"  {line}" for line in wrapped(f"in function {function}", PLAIN_WIDTH - 2)] if function else []
                 indent = "    " if function else "  "
-                lines += [indent + line for difference in group for line in _lines(difference, PLAIN_WIDTH - len(indent))]
+                for difference in group:
+                    first, *others = wrapped(str(difference), PLAIN_WIDTH - len(indent) - 2)
+                    lines += [indent + first, *(f"{indent}  {line}" for line in others)]
             if len(differences) > rows:
                 lines.append(f"  and {format_count(len(differences) - rows)} more")
         return "\n".join(lines)
@@ -206,7 +208,7 @@ class _Bodies:
         From the inputs forward, the key of a node is its type, attributes and the partners of its inputs; from the outputs backward, its
         readers. A key with the same number of nodes on both sides makes pairs, in their order.
         """
-        found: dict[Node, Node] = {}
+        renamed: dict[Node, Node] = {}
         partner: dict[Node, Node] = dict(pairs)
         for by_inputs in (True, False, True):
             left = [n for n in self._before.nodes if n not in partner]
@@ -215,15 +217,14 @@ class _Bodies:
             if not left or not right:
                 break
             back = {new: old for old, new in partner.items()}
-            key_of = _keys_by_inputs if by_inputs else _keys_by_readers
-            ours = key_of(left, {node: node for node in partner})
-            theirs = key_of(right, back)
+            ours = _keys(left, {node: node for node in partner}, by_inputs=by_inputs)
+            theirs = _keys(right, back, by_inputs=by_inputs)
             for key, nodes in ours.items():
                 others = theirs.get(key, [])
                 if len(nodes) == len(others):
                     for old, new in zip(nodes, others, strict=True):
-                        found[old] = partner[old] = new
-        return found
+                        renamed[old] = partner[old] = new
+        return renamed
 
     def _compare_nodes(self, old: Node, new: Node) -> None:
         def note(changes: list[Change], what: str, before: str, after: str) -> None:
@@ -246,29 +247,21 @@ class _Bodies:
             note(self.rewired, "control inputs", ", ".join(waits), ", ".join(waits_after))
 
 
-def _keys_by_inputs(nodes: Sequence[Node], known: Mapping[Node, Node]) -> dict[object, list[Node]]:
+def _keys(nodes: Sequence[Node], known: Mapping[Node, Node], *, by_inputs: bool) -> dict[object, list[Node]]:
+    """Return nodes by a hash of their type, attributes, and inputs or readers; known nodes count by the names of their partners."""
     keys: dict[Node, object] = {}
     table: dict[object, list[Node]] = {}
-    for node in order_of(nodes):
-        sources = tuple((_stands_for(v.producer, known, keys), v.index) for v in node.inputs)
-        keys[node] = hash((_features(node), sources))
+
+    def key_of(node: Node) -> object:
+        return known[node].name if node in known else keys.get(node, "?")
+
+    order = order_of(nodes)
+    for node in order if by_inputs else reversed(order):
+        inputs = [(key_of(v.producer), v.index) for v in node.inputs]
+        readers = frozenset((key_of(use.node), use.index, v.index) for v in node.outputs for use in v.uses)
+        keys[node] = hash((_features(node), tuple(inputs) if by_inputs else readers))
+    for node in order:
         table.setdefault(keys[node], []).append(node)
-    return table
-
-
-def _stands_for(node: Node, known: Mapping[Node, Node], keys: Mapping[Node, object]) -> object:
-    return known[node].name if node in known else keys.get(node, "?")
-
-
-def _keys_by_readers(nodes: Sequence[Node], known: Mapping[Node, Node]) -> dict[object, list[Node]]:
-    keys: dict[Node, object] = {}
-    table: dict[object, list[Node]] = {}
-    for node in reversed(order_of(nodes)):
-        readers = frozenset((_stands_for(use.node, known, keys), use.index, v.index) for v in node.outputs for use in v.uses)
-        keys[node] = hash((_features(node), readers))
-        table.setdefault(keys[node], []).append(node)
-    for same in table.values():
-        same.reverse()
     return table
 
 
@@ -299,23 +292,3 @@ def _signatures(before: Graph, after: Graph, names: Mapping[str, str]) -> list[C
                 texts = ["none" if v is None else _described(v, {}) for v in (first, second)]
                 changes.append(Change(name, f"{kind} {key}", *texts))
     return changes
-
-
-def _lines(difference: _Difference, width: int) -> list[str]:
-    """Return one line, or three for a long change at an end of the graph, which may differ in the middle of a word."""
-    text = str(difference)
-    if len(text) <= width or not isinstance(difference, Change) or " " not in difference.before + difference.after:
-        return [_fitted(text, width)]
-    head = replace(difference, before="", after="")
-    sides = (f"  {difference.before}", f"  → {difference.after}")
-    return [_fitted(str(head).removesuffix("→ ").rstrip(), width), *(_fitted(side, width) for side in sides)]
-
-
-def _fitted(text: str, width: int) -> str:
-    """Fit a text into one line; the longest words lose their middles first."""
-    words = printable(text).split(" ")
-    longest = max(map(len, words))
-    while len(" ".join(words)) > width and longest > 12:
-        longest -= 1
-        words = [shorten_middle(word, longest) for word in words]
-    return shorten_middle(" ".join(words), width)

@@ -32,23 +32,16 @@ class Part:
 
     def all_parts(self) -> list[Part]:
         """Return this part and all below it, each after its parent."""
-        found: list[Part] = [self]
-        for part in found:  # grows while it is walked
-            found += part.parts
-        return found
+        parts: list[Part] = [self]
+        for part in parts:  # grows while it is walked
+            parts += part.parts
+        return parts
 
 
 def served_tree(graph: Graph, picture: ServedPicture) -> tuple[Part, dict[Node, Part]]:
     """Return the tree of a picture by layers, like `scope_tree`; a layer of one operation is one box."""
-    root = Part(graph.name or "graph", "")
-    scopes: dict[str, Part] = {"": root}
-    leaves: dict[Node, Part] = {}
-    for node, place in picture.place.items():
-        parent = _scope(scopes, root, "", place)
-        leaves[node] = Part(picture.names[node].rpartition("/")[2], picture.names[node], node, parent)
-        parent.parts.append(leaves[node])
-    _unwrap(root, lambda scope, _: scope.label)
-    return _finished(root), leaves
+    places = ((node, place, picture.names[node].rpartition("/")[2], picture.names[node]) for node, place in picture.place.items())
+    return _tree(Part(graph.name or "graph", ""), places, lambda scope, _: scope.label)
 
 
 def scope_tree(graph: Graph, *, scope: str = "") -> tuple[Part, dict[Node, Part]]:
@@ -61,21 +54,39 @@ def scope_tree(graph: Graph, *, scope: str = "") -> tuple[Part, dict[Node, Part]
     >>> [(part.label, part.node_count) for part in root.parts]
     [('block', 2), ('c', 1)]
     """
-    root = Part(graph.name or "graph", scope)
-    scopes: dict[str, Part] = {scope: root}
-    leaves: dict[Node, Part] = {}
     prefix = f"{scope}/" if scope else ""
-    for node in topological_order(graph):
-        name = node.name
-        if not name.startswith(prefix):
-            continue
-        place, _, label = name.removeprefix(prefix).rpartition("/")
-        parent = _scope(scopes, root, prefix, place)
-        leaf = Part(label, name, node, parent)
-        parent.parts.append(leaf)
-        leaves[node] = leaf
-    _unwrap(root, lambda part, only: f"{part.label}/{only.label}")
+    nodes = (node for node in topological_order(graph) if node.name.startswith(prefix))
+    parts = ((node, *node.name.removeprefix(prefix).rpartition("/")[::2], node.name) for node in nodes)
+    return _tree(Part(graph.name or "graph", scope), parts, lambda part, only: f"{part.label}/{only.label}")
+
+
+def _tree(root: Part, nodes: Iterable[tuple[Node, str, str, str]], joined: Callable[[Part, Part], str]) -> tuple[Part, dict[Node, Part]]:
+    """Fill a tree.
+
+    Args:
+        root: the empty tree.
+        nodes: each with its scope, its label and its path.
+        joined: labels a scope that holds only a node.
+    """
+    scopes: dict[str, Part] = {root.path: root}
+    leaves: dict[Node, Part] = {}
+    for node, place, label, path in nodes:
+        parent = _scope(scopes, root, place)
+        leaves[node] = Part(label, path, node, parent)
+        parent.parts.append(leaves[node])
+    _unwrap(root, joined)
     return _finished(root), leaves
+
+
+def _scope(scopes: dict[str, Part], root: Part, place: str) -> Part:
+    part, path = root, root.path
+    for label in place.split("/") if place else ():
+        path = f"{path}/{label}" if path else label
+        if path not in scopes:
+            scopes[path] = Part(label, path, None, part)
+            part.parts.append(scopes[path])
+        part = scopes[path]
+    return part
 
 
 def _unwrap(root: Part, label: Callable[[Part, Part], str]) -> None:
@@ -96,23 +107,6 @@ def _finished(root: Part) -> Part:
     for part in reversed(root.all_parts()):
         part.node_count = 1 if part.node is not None else sum(child.node_count for child in part.parts)
     return root
-
-
-def _scope(scopes: dict[str, Part], root: Part, prefix: str, place: str) -> Part:
-    path = f"{prefix}{place}" if place else root.path
-    if path in scopes:
-        return scopes[path]
-    missing: list[str] = []
-    while path not in scopes:
-        missing.append(path)
-        head, slash, _ = path.rpartition("/")
-        path = head if slash and len(head) >= len(root.path) else root.path
-    parent = scopes[path]
-    for path in reversed(missing):
-        made = Part(path.rpartition("/")[2], path, None, parent)
-        parent.parts.append(made)
-        scopes[path] = parent = made
-    return parent
 
 
 def _gather_series(part: Part) -> None:
