@@ -106,9 +106,9 @@ class Advice(Printed):
 
     def _sheet(self) -> Sheet:
         blocks: list[Block] = [
-            *([Paragraph(feeds_text(self.feeds), title="Inputs")] if self.feeds else []),
+            Paragraph(feeds_text(self.feeds), title="Inputs"),
             *suggestion_blocks(self),
-            *([Paragraph("; ".join(map(str, self.lint)), title="Likely mistakes")] if self.lint else []),
+            Paragraph("; ".join(map(str, self.lint)), title="Likely mistakes"),
             Facts(pairs(self.left_out.items()), title="Left out"),
         ]
         verdict = f"{printable(self.name)}: {self.verdict}"

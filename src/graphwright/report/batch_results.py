@@ -66,8 +66,8 @@ class MaxBatch(Printed):
 
     def _sheet(self) -> Sheet:
         rows = [] if self.batch is None else [_row(self, batch) for batch in self.predicted]
-        table = [Table(rows, _COLUMNS)] if rows else []
-        return Sheet(_verdict(self), [Paragraph(f"Inputs: {feeds_text(self.feeds)}"), *table], (), list(self.how.items()))
+        first = [Paragraph(f"Inputs: {feeds_text(self.feeds)}"), Table(rows, _COLUMNS)]
+        return Sheet(_verdict(self), first, (), list(self.how.items()))
 
 
 _Row = tuple[int, str, str, str, bool]

@@ -237,9 +237,7 @@ class Comparison(OnPage, Printed):
             Drawing("steps", {"steps": steps}, title="Steps"),
             Table(list(FIGURES), _figure_columns(self), "table-figures", "A difference is B minus A", title="Figures"),
         ]
-        for letter, step in steps:
-            if step.unknown_flop_ops:
-                overview.append(Paragraph(", ".join(step.unknown_flop_ops), title=f"Without FLOPs in {letter}"))
+        overview += [Paragraph(", ".join(step.unknown_flop_ops), title=f"Without FLOPs in {letter}") for letter, step in steps]
         tabs = [Tab("overview", "Overview", [*overview, *self._memory_blocks(timelines)])]
         if timelines:
             tabs.append(Tab("memory", "At the peak", [_live_table(self.layers, timelines)]))

@@ -187,9 +187,9 @@ def largest_layers(
     amounts: Sequence[tuple[float, str]], form: Callable[[Any], str], *, of_layers: bool = True
 ) -> list[tuple[str, str, str, float]]:
     """Return name, address, figure and share of the whole of the six largest positive amounts."""
-    known = sorted(((amount, name) for amount, name in amounts if amount > 0), reverse=True)
-    total = sum(amount for amount, _ in known)
-    return [(name or NO_LAYER, layer_href(name) if of_layers else "", form(amount), amount / total) for amount, name in known[:6]]
+    positive = sorted(((amount, name) for amount, name in amounts if amount > 0), reverse=True)
+    total = sum(amount for amount, _ in positive)
+    return [(name or NO_LAYER, layer_href(name) if of_layers else "", form(amount), amount / total) for amount, name in positive[:6]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,34 +271,34 @@ def _largest(rows: Sequence[LayerRow]) -> list[LayerRow]:
     sums = {name: getattr(_total(rows), name) for name in _WEIGHED}
     layers = [k for k, row in enumerate(rows) if row.path[0] != NO_LAYER]
     smaller = set(sorted(layers, key=lambda k: -share(rows[k]))[_FEW // 2 :])
-    found: list[LayerRow] = []
+    kept_rows: list[LayerRow] = []
     for is_smaller, group in groupby(range(len(rows)), key=smaller.__contains__):
         between = [rows[k] for k in group]
         count = sum(row.count for row in between)
-        found += [LayerRow((f"{count} layers",), between[-1].shape, _total(between))] if is_smaller and count > 1 else between
-    return found
+        kept_rows += [LayerRow((f"{count} layers",), between[-1].shape, _total(between))] if is_smaller and count > 1 else between
+    return kept_rows
 
 
 def _folded(rows: Sequence[LayerRow]) -> list[LayerRow]:
     """Let a block share the row of the block before it if they differ only in the numbers of their names."""
-    found: list[LayerRow] = []
-    before: tuple[tuple[str, ...], list[object]] | None = None  # of the block before its place, and what it is made of
+    folded: list[LayerRow] = []
+    previous: tuple[tuple[str, ...], list[object]] | None = None  # the place and the contents of the block before
     k = 0
     while k < len(rows):
         row = rows[k]
         end = next((n for n in range(k + 1, len(rows)) if rows[n].depth <= row.depth), len(rows))
         inner = _folded(rows[k + 1 : end])
-        made_of: list[object] = [
+        contents: list[object] = [
             (re.sub(r"\d+", "", part.path[-1]), part.depth, len(part.alike), part.shape, *(getattr(part.cost, name) for name in _ALIKE))
             for part in (row, *inner)
         ]
-        if inner and before == (row.path[:-1], made_of):
-            first = next(n for n in range(len(found) - 1, -1, -1) if found[n].depth == row.depth)
-            found[first] = replace(found[first], alike=(*(found[first].alike or (found[first].path[-1],)), row.path[-1]))
+        if inner and previous == (row.path[:-1], contents):
+            first = next(n for n in range(len(folded) - 1, -1, -1) if folded[n].depth == row.depth)
+            folded[first] = replace(folded[first], alike=(*(folded[first].alike or (folded[first].path[-1],)), row.path[-1]))
         else:
-            found += [row, *inner]
-        before, k = (row.path[:-1], made_of), end
-    return found
+            folded += [row, *inner]
+        previous, k = (row.path[:-1], contents), end
+    return folded
 
 
 def _total(rows: Sequence[LayerRow]) -> LayerCost:
@@ -311,8 +311,8 @@ def _total(rows: Sequence[LayerRow]) -> LayerCost:
 
 def _sum(a: LayerCost, b: LayerCost) -> LayerCost:
     def both(name: str) -> float:
-        known = [x for x in (getattr(a, name), getattr(b, name)) if math.isfinite(x)]
-        return sum(known) if known else math.nan
+        figures = [x for x in (getattr(a, name), getattr(b, name)) if math.isfinite(x)]
+        return sum(figures) if figures else math.nan
 
     return replace(a, **{name: both(name) for name in _SUMMED})
 
@@ -325,21 +325,21 @@ def layer_tree(
 ) -> Table[LayerRow]:
     """The tree of layers as a table with its sum."""
     rows = layer_rows(layers, output_shapes, table.depth if table else None)
-    asked = table.columns if table else None
-    known = _columns(layers)
+    names = table.columns if table else None
+    figures = _columns(layers)
     columns: list[Column[LayerRow]] = [Column("layer", lambda row: "  " * (row.depth - 1) + row.label, kind="name")]
-    for name in asked or _SHOWN:
+    for name in names or _SHOWN:
         if name in ("class", "source"):
             at = ("class", "source").index(name)
             columns.append(Column(name, lambda row, at=at: origins.get(row.cost.layer, ("", ""))[at], kind="text"))
         elif name == "shape":
             columns.append(Column("output shape", lambda row: "" if row.shape is None else _shape(row.shape), kind="text"))
         else:
-            own = known[name]
+            own = figures[name]
             columns.append(Column(own.label, lambda row, own=own: own.of(row.cost), nothing_of_zero(own.form)))
     total = [LayerRow(("total",), None, _total(rows))] if len(rows) > 1 else []
     return Table(
-        [*rows, *total], columns, limit=None, fixed=asked is not None, empty="no layers are known", title="Layers", part="layers", on="text"
+        [*rows, *total], columns, limit=None, fixed=names is not None, empty="no layers are known", title="Layers", part="layers", on="text"
     )
 
 

@@ -55,8 +55,9 @@ def scope_tree(graph: Graph, *, scope: str = "") -> tuple[Part, dict[Node, Part]
     [('block', 2), ('c', 1)]
     """
     prefix = f"{scope}/" if scope else ""
-    nodes = (node for node in topological_order(graph) if node.name.startswith(prefix))
-    parts = ((node, *node.name.removeprefix(prefix).rpartition("/")[::2], node.name) for node in nodes)
+    nodes = [node for node in topological_order(graph) if node.name.startswith(prefix)]
+    names = [node.name.removeprefix(prefix).rpartition("/") for node in nodes]
+    parts = [(node, place, label, node.name) for node, (place, _, label) in zip(nodes, names, strict=True)]
     return _tree(Part(graph.name or "graph", scope), parts, lambda part, only: f"{part.label}/{only.label}")
 
 
@@ -157,9 +158,9 @@ def opened(root: Part, wanted: Iterable[str] = ()) -> set[Part]:
 
 def visible(part: Part, open_parts: set[Part]) -> Part:
     """Return the box that shows a part: itself, or the outermost closed scope around it."""
-    shown, above = part, part.parent
+    box, above = part, part.parent
     while above is not None:
         if above not in open_parts:
-            shown = above
+            box = above
         above = above.parent
-    return shown
+    return box

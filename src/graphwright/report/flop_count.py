@@ -153,7 +153,7 @@ class FlopCount(_Work, Printed):
         branches = [(name, f"{' or '.join(map(format_flops, costs))}; the largest is counted") for name, costs in self.branches.items()]
         blocks: list[Block] = [
             Facts(_facts(self), part="always"),
-            *([Table(list(self.unknown.items()), _UNKNOWN, title="Not counted")] if self.unknown else []),
+            Table(list(self.unknown.items()), _UNKNOWN, title="Not counted"),
             _rows_table("op type", self.per_op_type),
             _rows_table("layer", self.per_layer),
             Facts(pairs(self.loops.items()), title="Loops"),

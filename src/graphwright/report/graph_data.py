@@ -164,14 +164,14 @@ def _tree_data(root: Part, numbers: Mapping[Part, int], wanted: set[Part]) -> li
     for part in order:
         if part not in numbers:
             order += part.parts
-    made: dict[Part, Any] = {}
+    data: dict[Part, Any] = {}
     for part in reversed(order):
         if part in numbers:
             named = part.node is not None and part.path.rpartition("/")[2] != part.label
-            made[part] = [part.label, numbers[part]] if named else numbers[part]
+            data[part] = [part.label, numbers[part]] if named else numbers[part]
         else:
-            made[part] = [part.label, int(part in wanted), [made[child] for child in part.parts], part.path]
-    return made[root]
+            data[part] = [part.label, int(part in wanted), [data[child] for child in part.parts], part.path]
+    return data[root]
 
 
 def _line_of(graph: Graph) -> Callable[[Node], dict[str, str]]:

@@ -154,9 +154,9 @@ def _functions(functions: Sequence[FunctionLine], rows: int) -> list[str]:
     for function in sorted(functions, key=lambda f: -f.node_count):
         name = short[function.name] if taken[short[function.name]] == 1 else function.name.removeprefix("__inference_")
         results = ", ".join(v.type for v in function.results[:2]) + (", ..." if len(function.results) > 2 else "")
-        given = [v.type for v in function.arguments if v.dtype != "resource"]
-        held = len(function.arguments) - len(given)
-        arguments = [*given[:2], *(["..."] if len(given) > 2 else []), *([counted(held, "variable")] if held else [])]
+        types = [v.type for v in function.arguments if v.dtype != "resource"]
+        variables = len(function.arguments) - len(types)
+        arguments = [*types[:2], *(["..."] if len(types) > 2 else []), *([counted(variables, "variable")] if variables else [])]
         lines.append(f"  {function.node_count:>7,}  {shorten_middle(printable(name), 32)}({', '.join(arguments)}) -> ({results})")
     return _cut(lines, rows)
 

@@ -62,9 +62,9 @@ class CopyEngine:
 
     def __post_init__(self) -> None:
         for name in ("write_bytes_per_s", "read_bytes_per_s", "latency_s"):
-            given = getattr(self, name)
-            if not (0 <= given < math.inf) or (given == 0 and name != "latency_s"):
-                raise ArgumentError(f"{name}={given!r} was given", argument=name, remedy="give a positive number")
+            speed = getattr(self, name)
+            if not (0 <= speed < math.inf) or (speed == 0 and name != "latency_s"):
+                raise ArgumentError(f"{name}={speed!r} was given", argument=name, remedy="give a positive number")
 
     def write_s(self, nbytes: int) -> float:
         """Return the seconds for writing these bytes."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from graphwright.plain import fields_json
 from graphwright.report.advice import Advice, suggestion_blocks
 from graphwright.report.peak_prediction import PeakPrediction
-from graphwright.report.sheet import Block, Facts, Printed, Sheet, Tab, pairs
+from graphwright.report.sheet import Block, Paragraph, Printed, Sheet, Tab
 from graphwright.report.timeline import live_group_table
 from graphwright.report.units import format_bytes
 
@@ -56,6 +56,5 @@ class OutOfMemory(Printed):
             blocks.append(replace(live_group_table(self.peak.live, self.peak.peak_bytes, "Live at the peak"), part="always"))
         if self.advice is not None:
             blocks += [replace(block, part="always") for block in suggestion_blocks(self.advice)]
-        if self.left_out:
-            blocks.append(Facts(pairs([("the step", self.left_out)]), title="Not known", part="always"))
+        blocks.append(Paragraph(self.left_out, title="Not known", part="always"))
         return Sheet(self.verdict, (), [Tab("overview", "Overview", blocks)])

@@ -180,21 +180,17 @@ class ParameterTable(Printed):
         verdict = (
             f"{printable(self.name)}: {format_count(self.total)} parameters, {format_bytes(self.total_bytes)} with all state{unknown}."
         )
+        more = "more scopes; a smaller depth adds them up"
         blocks: list[Block] = [
             Facts(_facts(self.sums), part="always"),
             *(Paragraph(f"{warning}.", title="Warning", part="always") for warning in self.warnings),
+            Table(_scopes(self), _sum_columns("scope"), title="By scope", limit=40, more=more, part="always"),
+            Table(list(self.by_dtype.items()), _sum_columns("dtype"), title="By dtype", part="always"),
+            Table(self.tables, _TABLES, title="Lookup tables", part="always"),
+            Facts(pairs((key, _described(c)) for key, c in self.collections.items()), title="Collections", part="always"),
+            Paragraph(_step_words(self), title="The step", part="always"),
+            Table(self.side_effects, _SIDE_EFFECTS, title="Side effects", part="always"),
         ]
-        if self.parameters:
-            more = "more scopes; a smaller depth adds them up"
-            blocks.append(Table(_scopes(self), _sum_columns("scope"), title="By scope", limit=40, more=more, part="always"))
-            blocks.append(Table(list(self.by_dtype.items()), _sum_columns("dtype"), title="By dtype", part="always"))
-        if self.tables:
-            blocks.append(Table(self.tables, _TABLES, title="Lookup tables", part="always"))
-        blocks.append(Facts(pairs((key, _described(c)) for key, c in self.collections.items()), title="Collections", part="always"))
-        if self.step:
-            blocks.append(Paragraph(_step_words(self), title="The step", part="always"))
-        if self.side_effects:
-            blocks.append(Table(self.side_effects, _SIDE_EFFECTS, title="Side effects", part="always"))
         return Sheet(verdict, (), [Tab("overview", "Overview", blocks)], list(self.how.items()))
 
 
@@ -280,6 +276,8 @@ def _described(collection: CollectionSummary) -> str:
 
 
 def _step_words(table: ParameterTable) -> str:
+    if not table.step:
+        return ""
     text = f"{table.step}: reads {format_count(len(table.reads))} variables, writes {format_count(len(table.writes))}"
     counts = Counter(effect.effect for effect in table.side_effects)
     if counts:

@@ -56,9 +56,8 @@ def profile_sheet(profile: StepProfile, feeds: Mapping[str, tuple[int, ...]], ho
         "Layers": largest_layers([(row.time_s, name) for name, row in layers.items()], format_time),
         "Op types": largest_layers([(row.time_s, name) for name, row in op_types.items()], format_time, of_layers=False),
     }
-    tracks = profile_tracks(profile)
     overview: list[Block] = [
-        *([MemoryCharts((), 1, tracks=tracks, title="Memory over time", on="page")] if tracks else []),
+        MemoryCharts((), 1, tracks=profile_tracks(profile), title="Memory over time", on="page"),
         Facts(facts, title="The step"),
         *([Drawing("top_lists", {"tops": tops}, title="Where the time goes")] if profile.runs else []),
     ]

@@ -69,35 +69,37 @@ def served_picture(graph: Graph) -> ServedPicture | None:
     if any(is_call(node, graph) for node in graph.nodes):
         graph = copy_graph(graph).graph
     name = "serving_default" if "serving_default" in graph.signatures else next(iter(graph.signatures), None)
-    given: dict[str, Value] = {}
-    wanted: dict[str, Value] = {}
+    inputs_by_key: dict[str, Value] = {}
+    outputs_by_key: dict[str, Value] = {}
     if name is not None:
-        given, wanted = dict(graph.signatures[name].inputs), dict(graph.signatures[name].outputs)
-    given = given or {value.producer.name: value for value in graph.inputs or _placeholders(graph) if not _is_variable(value.producer)}
-    fed = [value.producer for value in given.values()]
+        inputs_by_key, outputs_by_key = dict(graph.signatures[name].inputs), dict(graph.signatures[name].outputs)
+    if not inputs_by_key:
+        fed_values = [value for value in graph.inputs or _placeholders(graph) if not _is_variable(value.producer)]
+        inputs_by_key = {value.producer.name: value for value in fed_values}
+    fed = [value.producer for value in inputs_by_key.values()]
     trains = any(in_gradient_scope(node.name) for node in graph.nodes)  # it may return metrics, which lead to nothing that is fed
-    wanted = wanted or {value.name: value for value in (not trains and graph.outputs) or _ends(fed)}
+    outputs_by_key = outputs_by_key or {value.name: value for value in (not trains and graph.outputs) or _ends(fed)}
     try:
-        wanted, own = _inlined(graph, wanted)
+        outputs_by_key, traced_names = _inlined(graph, outputs_by_key)
     except GraphwrightError:  # a function that is missing, or calls itself: the whole graph is drawn as it is
         return None
-    below, needed = _reached(fed, forward=True), _reached([value.producer for value in wanted.values()], forward=False)
+    below, needed = _reached(fed, forward=True), _reached([value.producer for value in outputs_by_key.values()], forward=False)
     body = [node for node in topological_order(graph) if node in below and node in needed]
-    ends = frozenset(value.producer for value in wanted.values()).intersection(body)
+    ends = frozenset(value.producer for value in outputs_by_key.values()).intersection(body)
     drawn = [node for node in body if node.op_type not in SAME_VALUE or node in ends]
     if not ends or len(drawn) == len(set(fed).intersection(drawn)):
         return None
-    shown = set(drawn)
-    inputs = {node: [source for value in node.inputs if (source := _seen_through(value, shown)).producer in shown] for node in drawn}
+    boxes = set(drawn)
+    inputs = {node: [source for value in node.inputs if (source := _seen_through(value, boxes)).producer in boxes] for node in drawn}
     read = {node: [value for value in node.inputs if value.producer not in below] for node in drawn}
     called = _variable_names(source for values in read.values() for source in _reached([v.producer for v in values], forward=False))
     weights = {node: [text for value in values for text in _weights(value, called)] for node, values in read.items()}
-    labels = {value.producer: key for key, value in given.items()}
-    labels |= {value.producer: key for key, value in wanted.items() if value.producer.op_type in SAME_VALUE}
-    own = {node: own.get(node, node.name) for node in drawn}
-    layers = _layers(graph, own)
-    names = {node: labels.get(node) or layers.words(name) for node, name in own.items()}
-    return ServedPicture(inputs, weights, _places(layers, own, labels), labels, names, ends)
+    labels = {value.producer: key for key, value in inputs_by_key.items()}
+    labels |= {value.producer: key for key, value in outputs_by_key.items() if value.producer.op_type in SAME_VALUE}
+    traced_names = {node: traced_names.get(node, node.name) for node in drawn}
+    layers = _layers(graph, traced_names)
+    names = {node: labels.get(node) or layers.words(name) for node, name in traced_names.items()}
+    return ServedPicture(inputs, weights, _places(layers, traced_names, labels), labels, names, ends)
 
 
 def _placeholders(graph: Graph) -> list[Value]:
@@ -119,45 +121,45 @@ def _ends(fed: Sequence[Node]) -> list[Value]:
         return in_gradient_scope(node.name)
 
     forward = _reached(fed, forward=True, unless=is_gradient)
-    made = {node: None for node in forward if node.outputs}  # what is assigned is no output
-    readers = {node: [n for v in node.outputs for n in v.consumers] for node in made if node.inputs}
-    ends = [node for node, by in readers.items() if not any(n in made for n in by)]
-    found = {node for node in ends if not readers[node] or any(n.outputs for n in readers[node])}
+    computed = {node: None for node in forward if node.outputs}  # what is assigned is no output
+    readers = {node: [n for v in node.outputs for n in v.consumers] for node in computed if node.inputs}
+    ends = [node for node, by in readers.items() if not any(n in computed for n in by)]
+    results = {node for node in ends if not readers[node] or any(n.outputs for n in readers[node])}
     for node in fed:
         reached = _reached([node], forward=True, unless=is_gradient)
-        found.update(() if any(end in reached for end in found) else (end for end in ends if end in reached))
-    return [node.outputs[0] for node in ends if node in found]
+        results.update(() if any(end in reached for end in results) else (end for end in ends if end in reached))
+    return [node.outputs[0] for node in ends if node in results]
 
 
 def _reached(nodes: Iterable[Node], *, forward: bool, unless: Callable[[Node], bool] = lambda _: False) -> dict[Node, None]:
     """Return these nodes and all nodes after or before them, along paths on which `unless` is false."""
-    found = dict.fromkeys(nodes)
-    waiting = list(found)
+    reached = dict.fromkeys(nodes)
+    waiting = list(reached)
     for node in waiting:  # grows while it is walked
         near = [n for v in node.outputs for n in v.consumers] if forward else [v.producer for v in node.inputs]
         for other in near:
-            if other not in found and not unless(other):
-                found[other] = None
+            if other not in reached and not unless(other):
+                reached[other] = None
                 waiting.append(other)
-    return found
+    return reached
 
 
-def _inlined(graph: Graph, wanted: Mapping[str, Value]) -> tuple[dict[str, Value], dict[Node, str]]:
+def _inlined(graph: Graph, outputs: Mapping[str, Value]) -> tuple[dict[str, Value], dict[Node, str]]:
     """Inline the calls that the outputs need; return the outputs, and the names of the copied nodes without the names of the calls."""
-    own: dict[Node, str] = {}
+    names: dict[Node, str] = {}
     if not any(is_call(node, graph) for node in graph.nodes):
-        return dict(wanted), own
-    graph.outputs = list(wanted.values())
+        return dict(outputs), names
+    graph.outputs = list(outputs.values())
     purity = Purity(graph, {})
     for _ in range(100):
         calls = [n for n in _reached([v.producer for v in graph.outputs], forward=False) if is_call(n, graph)]
         if not calls:
             break
         for call in calls:
-            scope = own.get(call, call.name).rpartition("/")[0]
+            scope = names.get(call, call.name).rpartition("/")[0]
             copies = inline(call, purity=purity, strict=False).node_of
-            own.update((copy, f"{scope}/{node.name}" if scope else node.name) for node, copy in copies.items())
-    return dict(zip(wanted, graph.outputs, strict=True)), own
+            names.update((copy, f"{scope}/{node.name}" if scope else node.name) for node, copy in copies.items())
+    return dict(zip(outputs, graph.outputs, strict=True)), names
 
 
 def _seen_through(value: Value, shown: set[Node]) -> Value:
@@ -178,12 +180,12 @@ def _weights(value: Value, called: Mapping[Node, str]) -> list[str]:
     """Name the variables that a value is computed from, or its constants if it depends on no variable."""
     sources = list(_reached([value.producer], forward=False))
     variables = [node for node in sources if _is_variable(node)]
-    found: list[str] = []
+    words: list[str] = []
     for node in variables or [node for node in sources if not node.inputs]:
         read = next((v for n in [node, *node.outputs[0].consumers] for v in n.outputs if v.dtype.name != "resource"), None)
-        shown = value if read is None or (variables and len(variables) == 1) else read
-        found.append(f"{called.get(node) or node.name} {shown.dtype}{format_shape(shown.shape)}")
-    return found
+        typed = value if read is None or (variables and len(variables) == 1) else read
+        words.append(f"{called.get(node) or node.name} {typed.dtype}{format_shape(typed.shape)}")
+    return words
 
 
 def _name(node: Node) -> str:

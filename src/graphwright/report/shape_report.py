@@ -80,26 +80,26 @@ class ShapeReport(Printed):
         Raises:
             ArgumentError: no value has this name.
         """
-        wanted = name if ":" in name else f"{name}:0"
-        found = next((value for value in self.values if value.name == wanted), None)
-        if found is None:
+        value_name = name if ":" in name else f"{name}:0"
+        shape = next((value for value in self.values if value.name == value_name), None)
+        if shape is None:
             raise ArgumentError(f"there is no value {name!r}", where=f"shapes of {self.name!r}", remedy="see .values")
-        return found
+        return shape
 
     @property
     def counts(self) -> dict[str, int]:
         """Number of values by kind: static, dynamic, unknown."""
-        found = Counter(value.kind for value in self.values)
-        return {kind: found[kind] for kind in ("static", "dynamic", "unknown")}
+        kinds = Counter(value.kind for value in self.values)
+        return {kind: kinds[kind] for kind in ("static", "dynamic", "unknown")}
 
     @property
     def expressions(self) -> dict[str, tuple[ValueShape, ...]]:
         """By expression of free dimensions, the values with such a dimension; the most frequent first."""
-        found: dict[str, list[ValueShape]] = {}
+        groups: dict[str, list[ValueShape]] = {}
         for value in self.values:
             for expression in dict.fromkeys(d for d in value.dims or () if isinstance(d, str)):
-                found.setdefault(expression, []).append(value)
-        return {key: tuple(values) for key, values in sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))}
+                groups.setdefault(expression, []).append(value)
+        return {key: tuple(values) for key, values in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))}
 
     def to_json(self) -> dict[str, object]:
         """Return text and plain numbers; null for an unknown dimension or shape."""
@@ -117,16 +117,13 @@ class ShapeReport(Printed):
             causes.append(("", f"and {len(self.causes) - _ROWS} other nodes: see .causes"))
         free = [(symbol, f"the size of {', '.join(places)}") for symbol, places in self.free.items()]
         other, outputs = "other expressions: see .expressions", [(value.name, value) for value in self.outputs]
+        expressions = list(self.expressions.items())
         blocks: list[Block] = [
-            *([_shapes("argument", list(self.inputs.items()), "Inputs")] if self.inputs else []),
+            _shapes("argument", list(self.inputs.items()), "Inputs"),
             Facts(pairs(free), title="Free dimensions", part="always"),
-            *(
-                [Table(found, _EXPRESSIONS, title="What depends on them", more=other, part="always")]
-                if (found := [*self.expressions.items()])
-                else []
-            ),
+            Table(expressions, _EXPRESSIONS, title="What depends on them", more=other, part="always"),
             Facts(pairs(causes), title="Not known before the step runs", part="always"),
-            *([_shapes("value", outputs, "Outputs")] if outputs else []),
+            _shapes("value", outputs, "Outputs"),
         ]
         return Sheet(_verdict(self), (), [Tab("overview", "Overview", blocks)], list(self.how.items()))
 

@@ -101,6 +101,11 @@ class Block:
         """The macro of `templates/blocks.html` that draws it on a page."""
         return type(self).__name__.lower()
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has nothing to show, so that its title is left out, too."""
+        return False
+
     def lines(self, width: int) -> list[str]:
         """Return its lines for a terminal, without the title."""
         raise NotImplementedError(f"{type(self).__name__} of {width} columns")
@@ -112,6 +117,10 @@ class Paragraph(Block):
 
     text: str
     code: Sequence[str] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.text
 
     def lines(self, width: int) -> list[str]:
         code = [line for text in self.code if text for line in continued(printable(text), width).splitlines()]
@@ -150,8 +159,12 @@ class Facts(Block):
 
     rows: Sequence[Fact]
 
+    @property
+    def is_empty(self) -> bool:
+        return not self.rows
+
     def lines(self, width: int) -> list[str]:
-        return fact_lines([(fact.label, fact.value, fact.note) for fact in self.rows], width) if self.rows else []
+        return fact_lines([(fact.label, fact.value, fact.note) for fact in self.rows], width)
 
 
 @dataclass(frozen=True)
@@ -163,7 +176,7 @@ class Table(Block, Generic[Item]):
         key: names a row in links.
         limit: rows in a terminal; None for all.
         more: names the rows beyond the limit.
-        empty: replaces a table without rows.
+        empty: replaces a table without rows; "" leaves out the block.
         fixed: whether a terminal shows all columns, however wide they are.
     """
 
@@ -174,16 +187,20 @@ class Table(Block, Generic[Item]):
     key: Callable[[Item], str] | None = None
     limit: int | None = 12
     more: str = "more"
-    empty: str = "none"
+    empty: str = ""
     fixed: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.items and not self.empty
 
     def filled(self, limit: int | None, *, optional: bool = True) -> tuple[list[Column[Item]], list[list[Cell]]]:
         """Return the columns that hold something, and the cells of the first rows."""
         items = self.items[:limit]
-        known = [column for column in self.columns if optional or not column.optional]
-        by_column = [[column.cell(item) for item in items] for column in known]
-        shown = [k for k, cells in enumerate(by_column) if k == 0 or not items or any(cell.text for cell in cells)]
-        return [known[k] for k in shown], [[by_column[k][row] for k in shown] for row in range(len(items))]
+        columns = [column for column in self.columns if optional or not column.optional]
+        by_column = [[column.cell(item) for item in items] for column in columns]
+        indices = [k for k, cells in enumerate(by_column) if k == 0 or not items or any(cell.text for cell in cells)]
+        return [columns[k] for k in indices], [[by_column[k][row] for k in indices] for row in range(len(items))]
 
     def lines(self, width: int) -> list[str]:
         if not self.items:
@@ -265,14 +282,13 @@ class Sheet:
         whole = "all" in parts
         lines = wrapped(self.verdict, PLAIN_WIDTH)
         for block in self.first:
-            if not (whole and block.part == "first"):
+            if not (block.is_empty or (whole and block.part == "first")):
                 lines += block.lines(PLAIN_WIDTH)
-        shown = [b for b in self.blocks if b.on != "page" and (whole or b.part == "always" or b.part in parts)]
-        if whole:
+        shown = [b for b in self.blocks if b.on != "page" and not b.is_empty and (whole or b.part == "always" or b.part in parts)]
+        if whole and self.origins:
             shown.append(Facts(pairs(self.origins), title="How each figure was obtained"))
         for block in shown:
-            if body := block.lines(PLAIN_WIDTH - 2):
-                lines += ["", *wrapped(block.title, PLAIN_WIDTH), *(f"  {line}" for line in body)]
+            lines += ["", *wrapped(block.title, PLAIN_WIDTH), *(f"  {line}" for line in block.lines(PLAIN_WIDTH - 2))]
         return "\n".join(line.rstrip() for line in lines)
 
 

@@ -55,8 +55,8 @@ class SweepResult(OnPage, Printed):
         Peak against batch size. this: 300 B at 1. without batch norm: 200 B at 1.
         """
         named: dict[str, SweepResult] = {}
-        for given, other in others.items():
-            name = given.replace("_", " ")
+        for key, other in others.items():
+            name = key.replace("_", " ")
             named[name] = replace(other, others={})
             named |= {f"{name}, {inner}": further for inner, further in other.others.items()}
         return replace(self, others={**self.others, **named})
@@ -201,5 +201,5 @@ def _bar(share: float) -> str:
 def _listed(points: Sequence[tuple[float, float]]) -> str:
     """Write peaks in words; of many, the first, the last and some in between."""
     step = -(-(len(points) - 1) // (_SAID - 1)) if len(points) > _SAID else 1
-    said = list(dict.fromkeys([*points[::step], *points[-1:]]))
-    return ", ".join(f"{format_bytes(y)} at {x:g}" for x, y in said)
+    labelled = list(dict.fromkeys([*points[::step], *points[-1:]]))
+    return ", ".join(f"{format_bytes(y)} at {x:g}" for x, y in labelled)

@@ -155,6 +155,10 @@ class MemoryCharts(Block):
     time_of: Mapping[str, float] = field(default_factory=dict[str, float])
 
     @property
+    def is_empty(self) -> bool:
+        return not (self.timelines or self.tracks)
+
+    @property
     def words(self) -> list[tuple[str, str, str, bool]]:
         """Of each timeline its id, its title, its summary, and whether it has steps."""
         return [(identity, title, timeline_summary(timeline), bool(timeline.total_bytes)) for identity, title, timeline in self.timelines]
