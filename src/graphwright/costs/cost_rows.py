@@ -14,7 +14,7 @@ from graphwright.analyze.time_model import estimated_time_s
 from graphwright.analyze.traffic import bytes_moved
 from graphwright.ir.traits.values import COMPUTES_NOTHING
 from graphwright.ir.traits.variables import VARIABLES, WHOLE_READS
-from graphwright.report.results import LayerCost, NodeCost, OpTypeCost
+from graphwright.report.cost_rows import LayerCost, NodeCost, OpTypeCost
 
 _FREE = COMPUTES_NOTHING | VARIABLES | WHOLE_READS
 

@@ -8,7 +8,7 @@ from graphwright.analyze.device_models import DeviceModel
 from graphwright.analyze.layers import Layers, layers_by_names
 from graphwright.analyze.xla_program import XlaMemory
 from graphwright.report.peak_prediction import PeakPrediction
-from graphwright.report.results import ROLES, LiveBuffer, Role
+from graphwright.report.timeline import ROLES, LiveBuffer, Role
 from graphwright.report.units import format_time
 from graphwright.run.traced_step import TracedStep
 from graphwright.run.xla_memory import xla_memory

@@ -20,8 +20,8 @@ from graphwright.plan.model import CostGraph, LowerBound, Schedule, Solution, Wa
 from graphwright.plan.relaxed_order import relax
 from graphwright.plan.solve import solve
 from graphwright.plan.time_bound import least_time
+from graphwright.report.memory_plan import MemoryPlan
 from graphwright.report.progress import Progress
-from graphwright.report.results import MemoryPlan
 from graphwright.report.units import format_bytes
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.concrete_function import to_concrete_function

@@ -14,7 +14,7 @@ from graphwright.ir.graph import Node
 from graphwright.ir.traits.control_flow import FORWARDS_IN_TF1
 from graphwright.ir.traits.values import GIVEN
 from graphwright.ir.traits.views import is_view
-from graphwright.report.results import ROLES, BufferLifetime, LiveBuffer, Role, Timeline
+from graphwright.report.timeline import ROLES, BufferLifetime, LiveBuffer, Role, Timeline
 from graphwright.source.tracebacks import scopes
 from graphwright.step.summary import Roles, live_buffer, resident_buffers
 

@@ -29,7 +29,9 @@ from graphwright.ir.traits.variables import variable_key
 from graphwright.ir.walk import topological_order
 from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import Versions, executed, live_at, simulate_unchecked, versions
-from graphwright.report.results import ROLES, BufferDecision, BufferLifetime, LayerCost, LiveBuffer, Role, Timeline
+from graphwright.report.cost_rows import LayerCost
+from graphwright.report.memory_plan import BufferDecision
+from graphwright.report.timeline import ROLES, BufferLifetime, LiveBuffer, Role, Timeline
 from graphwright.source.attributes import constant_array
 from graphwright.source.import_graph import infer_body_shapes
 
