@@ -18,8 +18,7 @@ from graphwright.commands.inputs import (
 from graphwright.commands.output import print_error
 from graphwright.errors import ArgumentError, ErrorCode
 from graphwright.plain import plain
-from graphwright.report.plan_file import load_plan
-from graphwright.report.results import CurvePoint
+from graphwright.report.memory_plan import CurvePoint, load_plan
 
 
 @pytest.fixture

@@ -150,14 +150,17 @@ def test_quantized_weights_are_told():
     assert table.by_dtype["int8"].total_bytes == 24
 
 
-def test_embeddings_are_listed_apart():
+def test_embeddings_and_tables_are_listed_apart():
     made = keras.Sequential([keras.Input((5,), dtype="int32"), layers.Embedding(100, 8), layers.Flatten(), layers.Dense(4)])
     assert [p.elements for p in gw.count_parameters(made).embeddings] == [800]
     with tf.Graph().as_default() as graph:
         vectors = v1.get_variable("vectors", [100, 8], partitioner=v1.fixed_size_partitioner(4), use_resource=True)
         tf.nn.embedding_lookup(list(vectors), tf.constant([1, 2]))
+        pairs = tf.lookup.KeyValueTensorInitializer(tf.constant(["a", "b"]), tf.constant([1, 2], tf.int64))
+        tf.lookup.StaticHashTable(pairs, -1).lookup(tf.constant(["a"]))
     table = gw.count_parameters(graph)
     assert [(p.elements, p.part_of) for p in table.embeddings] == [(200, "vectors")] * 4
+    assert [(t.key_dtype, t.value_dtype, t.entries) for t in table.tables] == [("string", "int64", 2)]
     assert table.trainable == 800
 
 
@@ -290,11 +293,15 @@ def test_update_ops_that_the_train_op_does_not_run(resource):
 
 
 @pytest.mark.parametrize("resource", [True, False], ids=["resource", "reference"])
-def test_kinds_of_variables_of_a_tf1_graph(resource):
+def test_kinds_and_collections_of_a_tf1_graph(resource):
     graph, train, _ = graph_of_tf1(resource=resource, run_updates=True)
     table = gw.count_parameters(graph, outputs=train)
     assert (table.trainable, table.non_trainable) == (116, 8)
     assert (table.optimizer_state, table.other_state) == (2 * 116 + 2, 3)  # two powers of beta; the step, total and count of the metric
+    assert table.collections["mine"].items == ("net/kernel",)
+    assert "user's own" in table.collections["mine"].meaning
+    assert table.collections["update_ops"].meaning.startswith("UPDATE_OPS")
+    assert len(table.collections["trainable_variables"].items) == 3
 
 
 def test_a_saved_model_of_tf1(tmp_path):
@@ -406,7 +413,7 @@ def test_no_shapes_are_inferred_for_what_says_its_own(frozen, monkeypatch):
     def refuse(*_):
         raise AssertionError("shapes were inferred")
 
-    monkeypatch.setattr("graphwright.ir.shapes.Shapes._ask", refuse)
+    monkeypatch.setattr("graphwright.ir.outputs.settle", refuse)
     assert gw.count_parameters(read, outputs=["y"]).total == 32
 
 

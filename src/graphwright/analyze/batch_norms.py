@@ -14,7 +14,7 @@ from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import ADDITIONS, SCALES, SUMS_AND_DIFFERENCES, is_batch_norm
 from graphwright.ir.traits.control_flow import called_functions
-from graphwright.ir.traits.values import RECOMPUTED_FROM, SAME_BUT_FOR_TYPE, hands_on_several, input_behind, origin
+from graphwright.ir.traits.values import RECOMPUTED_FROM, SAME_BUT_FOR_TYPE, forwards_several, input_behind, origin
 from graphwright.ir.traits.variables import assigns, is_read
 
 _ARITHMETIC = SAME_BUT_FOR_TYPE | SUMS_AND_DIFFERENCES | SCALES
@@ -85,7 +85,7 @@ def _is_kept(statistic: Value, results: frozenset[Value]) -> bool:
         for consumer in value.consumers:
             if assigns(consumer) or called_functions(consumer):
                 return True
-            handed_on = [v for v in consumer.outputs if not hands_on_several(consumer) or input_behind(v) is value]
+            handed_on = [v for v in consumer.outputs if not forwards_several(consumer) or input_behind(v) is value]
             for after in handed_on if consumer.op_type in _ARITHMETIC else ():
                 if after not in seen and (size is None or consumer.op_type in SAME_BUT_FOR_TYPE or _size(after.shape) == size):
                     seen.add(after)

@@ -14,7 +14,7 @@ from graphwright.ir.dtypes import DType, element_count
 from graphwright.ir.edit.library import bodies, reached_functions
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import COMBINES_TWO, LOOKUPS, is_batch_norm
-from graphwright.ir.traits.values import hands_on_several, is_constant
+from graphwright.ir.traits.values import forwards_several, is_constant
 
 EVERY = -1
 _SLOTS: Mapping[str, tuple[int, ...]] = {
@@ -101,7 +101,7 @@ def weight_use(value: Value, graph: Graph, elements: int | None = None) -> str |
             elif node.op_type in _HANDS_ON and (use.index == 0 or node.op_type in ("IdentityN", "Pack", "ConcatV2")):
                 if node.op_type in _PACKED:
                     notes["packed"] = None
-                stack += node.outputs[use.index : use.index + 1] if hands_on_several(node) else node.outputs
+                stack += node.outputs[use.index : use.index + 1] if forwards_several(node) else node.outputs
             elif node.op_type in COMBINES_TWO and is_many:  # with another constant: what a fold has left
                 stack += node.outputs
     if not found:

@@ -12,7 +12,7 @@ from graphwright.analyze.flops import flop_rule, node_flops
 from graphwright.analyze.traffic import bytes_moved
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.control_flow import called_functions, is_call, is_control_flow
-from graphwright.ir.traits.values import STANDS_FOR_SOMETHING
+from graphwright.ir.traits.values import COMPUTES_NOTHING
 
 _KINDS: tuple[Direction | Literal["undivided"], ...] = ("forward", "backward", "optimizer", "undivided")
 UNKNOWN_DIRECTIONS = "not known: operations are called like gradients, and dataflow does not say whether they are; the total stands"
@@ -70,9 +70,9 @@ def tally(graph: Graph, execution: Execution, layer_of: Callable[[str], str], kn
     counts: dict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0])
     directions = _Directions(graph, known)
     for outer, runs in execution.times.items():
-        layer = per_layer[layer_of(outer.name)] if outer.op_type not in STANDS_FOR_SOMETHING else None
+        layer = per_layer[layer_of(outer.name)] if outer.op_type not in COMPUTES_NOTHING else None
         for node, times in runs.items():
-            if node.op_type in STANDS_FOR_SOMETHING or not times:
+            if node.op_type in COMPUTES_NOTHING or not times:
                 continue
             groups = [whole, per_op_type[node.op_type], *([layer] if layer is not None else [])]
             flops, moved = node_flops(node), bytes_moved(node)

@@ -20,7 +20,7 @@ from graphwright.plain import plain
 from graphwright.report.progress import hide, tell
 from graphwright.report.safe_console import SafeConsole
 from graphwright.report.terminal_layout import PLAIN_WIDTH, continued
-from graphwright.source.tensorflow_import import missing_is_told
+from graphwright.source.tensorflow_import import explaining_missing_tensorflow
 from graphwright.source.tracebacks import raised_by_user, users_traceback
 
 _REMEDIES = {
@@ -99,7 +99,7 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            with missing_is_told():
+            with explaining_missing_tensorflow():
                 return self.run(ctx)
         except GraphwrightError as error:
             print_error(error, self.get_command(ctx, ctx.invoked_subcommand or "") or self)

@@ -128,7 +128,6 @@ def _figures(
     run = (roles.layers.of(node.name) for task in tasks.costs.order for node in tasks.nodes[task])
     order = dict.fromkeys([*run, *(roles.layers.of(node.name) for node in graph.nodes), *rows])
     layers = _with_variables([_layer(layer, rows[layer], counted) for layer in order if layer in rows])
-    low_bytes = peak_bytes if prediction is None else prediction.low_bytes
     unknown = tuple(sorted(counted.unknown_reason))
     drawn = shown if prediction is None else timeline
     how = dict(_HOW)
@@ -137,7 +136,7 @@ def _figures(
     if growing is not None:
         error = unknown_rounds(growing)
         how["peak"], layers, drawn = f"not known, since {error.what}: {error.remedy}", [], None
-    return StepCosts(name, feeds, figures, tuple(layers), unknown, how, low_bytes, drawn)
+    return StepCosts(name, feeds, figures, tuple(layers), unknown, how, drawn)
 
 
 def _layer(name: str, row: Any, counted: Tally) -> LayerFigures:

@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from graphwright.analyze.collections import summarize_collections
+from graphwright.analyze.lookup_tables import find_tables
 from graphwright.analyze.parameters import Parameter
 from graphwright.analyze.update_checks import Finding, check_step, frozen_but_moving, update_ops_of
 from graphwright.analyze.variable_access import Access
@@ -133,7 +135,14 @@ def _of_graph(name: str, graph: Graph, outputs: Any, depth: int | None, captured
     description, values, nodes = choose_step(graph, outputs)
     step = look_at_step(graph, keys, description, values, nodes) if description and stored else None
     roles = graph_parameters(graph, stored, keys, step, [v for v in captured if v not in keys])
-    table = ParameterTable(name, (*roles.parameters.values(), *roles.constants), depth, roles.how)
+    table = ParameterTable(
+        name,
+        (*roles.parameters.values(), *roles.constants),
+        depth,
+        roles.how,
+        tables=find_tables(graph),
+        collections=summarize_collections(graph),
+    )
     if step is None:
         return table
     return _with_step(table, roles.parameters, step, graph, read=roles.read)
@@ -154,7 +163,7 @@ def _of_model(model: Any, traced: Any, depth: int | None) -> ParameterTable:
     if strange:  # variables of TensorFlow that no layer tracks
         others = graph_parameters(graph, strange, keys, step)
         parameters.update(others.parameters)
-    table = ParameterTable(str(model.name), tuple(parameters.values()), depth, variables.how)
+    table = ParameterTable(str(model.name), tuple(parameters.values()), depth, variables.how, tables=find_tables(graph))
     return _with_step(table, parameters, step, graph, told=True)
 
 
