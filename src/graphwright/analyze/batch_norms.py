@@ -39,18 +39,18 @@ def unkept_batch_norms(body: Graph, nodes: Iterable[Node]) -> list[Node]:
     [<Node bn = FusedBatchNormV3(p0:0, p1:0, p2:0, p3:0, p4:0)>]
     """
     results = frozenset(body.outputs)
-    found: list[Node] = []
+    unkept: list[Node] = []
     for node in nodes:
         if RECOMPUTED_FROM in node.attrs:
             continue
         if is_batch_norm(node):
             if node.attrs.get("is_training", True) is True and not any(_is_kept(v, results) for v in node.outputs[1:3]):
-                found.append(node)
+                unkept.append(node)
         elif node.op_type == "Rsqrt":
             variance = _batch_variance(node)
             if variance is not None and not _is_kept(variance, results):
-                found.append(node)
-    return found
+                unkept.append(node)
+    return unkept
 
 
 def _batch_variance(root: Node) -> Value | None:

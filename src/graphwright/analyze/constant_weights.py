@@ -82,7 +82,7 @@ def weight_use(value: Value, graph: Graph, elements: int | None = None) -> str |
     stack, seen = [value], 0
     is_many = (elements or 0) > 1
     notes: dict[str, None] = {}
-    found = False
+    is_weight = False
     while stack and seen < _LIMIT:
         current = stack.pop()
         for use in current.uses:
@@ -93,7 +93,7 @@ def weight_use(value: Value, graph: Graph, elements: int | None = None) -> str |
                 if function is not None and position < len(function.body.inputs):
                     stack.append(function.body.inputs[position])
             if _takes_weight(node, use.index, value.dtype, is_many=is_many):
-                found = True
+                is_weight = True
                 if node.op_type in LOOKUPS:
                     notes["embedding"] = None
                 elif is_batch_norm(node) and use.index in (3, 4):
@@ -104,7 +104,7 @@ def weight_use(value: Value, graph: Graph, elements: int | None = None) -> str |
                 stack += node.outputs[use.index : use.index + 1] if forwards_several(node) else node.outputs
             elif node.op_type in COMBINES_TWO and is_many:  # with another constant: what a fold has left
                 stack += node.outputs
-    if not found:
+    if not is_weight:
         return None
     if not value.dtype.name.startswith(("float", "bfloat", "complex")):
         notes["quantized"] = None

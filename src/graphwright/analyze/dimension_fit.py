@@ -57,11 +57,11 @@ def fit_dimension(figures: Sequence[int | None], bindings: Bindings) -> Dimensio
     if len(changing) == 1:
         symbol = changing[0]
         points = dict(zip(bindings.sizes[symbol], by_symbol[symbol], strict=True)) | {bindings.checked[symbol]: check}
-        found = _of_one(symbol, points)
+        expression = _of_one(symbol, points)
     else:
         ways = (_product, _sum, _product_with_one_other)
-        found = next((text for way in ways if (text := way(changing, by_symbol, bindings, check))), "")
-    return found or f"f({', '.join(changing or bindings.symbols)})"
+        expression = next((text for way in ways if (text := way(changing, by_symbol, bindings, check))), "")
+    return expression or f"f({', '.join(changing or bindings.symbols)})"
 
 
 def _of_one(symbol: str, points: Mapping[int, int]) -> str:

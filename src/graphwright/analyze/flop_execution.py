@@ -102,8 +102,8 @@ class _Follower(Executor):
             else:
                 outputs = self.execute(node, arguments, inner)
             states.update((v, self.with_sizes(v, state)) for v, state in zip(node.outputs, outputs, strict=False))
-            done[node] = found = defaultdict[Node, float](float)
-            _add(found, inner, 1)
+            done[node] = ran_by_node = defaultdict[Node, float](float)
+            _add(ran_by_node, inner, 1)
         if counts is None:
             return done
         for node, often in counts.times.items():

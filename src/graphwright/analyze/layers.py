@@ -250,11 +250,11 @@ def blocks(layers: Sequence[str]) -> dict[str, str]:
     >>> blocks(["stem", "block_1_conv", "block_1_norm", "block_1_relu", "block_2_conv", "fc1"])
     {'block_1_conv': 'block_1', 'block_1_norm': 'block_1', 'block_1_relu': 'block_1'}
     """
-    found = {layer: match[0] for layer in layers if (match := re.match(r"\D*\d+[a-z]?(?=_)|\D*\d+[a-z]?$", layer))}
-    sizes = Counter(found.values())
-    found = {layer: block for layer, block in found.items() if sizes[block] > 2 and not _DIMENSIONS.search(block)}
-    turns = Counter(block for block, _ in groupby(found.values()))
-    return {layer: block for layer, block in found.items() if turns[block] < 2}
+    block_of = {layer: match[0] for layer in layers if (match := re.match(r"\D*\d+[a-z]?(?=_)|\D*\d+[a-z]?$", layer))}
+    sizes = Counter(block_of.values())
+    block_of = {layer: block for layer, block in block_of.items() if sizes[block] > 2 and not _DIMENSIONS.search(block)}
+    turns = Counter(block for block, _ in groupby(block_of.values()))
+    return {layer: block for layer, block in block_of.items() if turns[block] < 2}
 
 
 def several(names: Sequence[str]) -> str:

@@ -38,14 +38,14 @@ class PrivateFiles:
 def private_files(nodes: Sequence[Node]) -> PrivateFiles:
     runs = set(nodes)
     draws = [node for node in nodes if draws_from_system(node) and _draws_enough(node)]
-    likely = [found for draw in draws if (found := _of_draw(draw, runs)) is not None]
+    likely = [files for draw in draws if (files := _of_draw(draw, runs)) is not None]
     ordered = paths_among(pair for _, pairs in likely for pair in pairs)
     written: dict[Value, Value] = {}
     carrying: set[Node] = set()
-    for found, pairs in likely:
+    for files, pairs in likely:
         if ordered.issuperset(pairs):
-            written |= found.written
-            carrying |= found.nodes
+            written |= files.written
+            carrying |= files.nodes
     return PrivateFiles(written, frozenset(carrying))
 
 
@@ -84,12 +84,12 @@ def _of_draw(draw: Node, runs: set[Node]) -> tuple[PrivateFiles, _Pairs] | None:
     if not set(users) <= {v for v, _ in names.values()} | set(packed.values()):
         return None
     for name, folder in names.values():
-        found = _of_file(users.get(name, []), users.get(packed.get(name, name), []) if name in packed else [], folder)
-        if found is None:
+        file = _of_file(users.get(name, []), users.get(packed.get(name, name), []) if name in packed else [], folder)
+        if file is None:
             return None
-        written |= found[0].written
-        carrying |= found[0].nodes
-        pairs += found[1]
+        written |= file[0].written
+        carrying |= file[0].nodes
+        pairs += file[1]
     return PrivateFiles(written, frozenset(carrying)), pairs
 
 
@@ -111,8 +111,8 @@ def _of_file(users: Sequence[Node], movers: Sequence[Node], folder: str) -> tupl
         inside = len(target) == 1 and target[0].startswith(folder) and target[0][len(folder) :].isalpha()
         if not inside or mover.attrs.get("delete_old_dirs") is not False:
             return None
-    found = PrivateFiles({reader.outputs[0]: tensor for reader in readers}, frozenset([writer, *readers, *movers]))
-    return found, [*((writer, reader) for reader in readers), *((node, mover) for mover in movers for node in readers or [writer])]
+    file = PrivateFiles({reader.outputs[0]: tensor for reader in readers}, frozenset([writer, *readers, *movers]))
+    return file, [*((writer, reader) for reader in readers), *((node, mover) for mover in movers for node in readers or [writer])]
 
 
 def _is_whole(node: Node) -> bool:

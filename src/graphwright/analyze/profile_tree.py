@@ -135,10 +135,10 @@ def grow_tree(profile: StepProfile, options: TreeOptions) -> TreeNode:
         root = {"scope": _by_scope, "graph": _by_graph, "op": _by_op, "code": _by_code}[options.by](profile, leaves)
         starts = _matcher("start", options.start)
         if not starts(root.name):
-            found = _uppermost(root, starts)
-            if not found:
+            uppermost = _uppermost(root, starts)
+            if not uppermost:
                 raise ArgumentError(f"nothing matches start={list(options.start)}", argument="start", remedy='give e.g. (".*conv.*",)')
-            root = _Draft(_ROOT, children=found)
+            root = _Draft(_ROOT, children=uppermost)
         order = _preorder(root)
         for draft in reversed(order):
             draft.add_up(draft.children)
@@ -281,15 +281,15 @@ def _preorder(root: _Draft) -> list[_Draft]:
 
 
 def _uppermost(root: _Draft, matches: Callable[[str], bool]) -> list[_Draft]:
-    found: list[_Draft] = []
+    matching: list[_Draft] = []
     stack = list(reversed(root.children))
     while stack:
         draft = stack.pop()
         if matches(draft.name):
-            found.append(draft)
+            matching.append(draft)
         else:
             stack.extend(reversed(draft.children))
-    return found
+    return matching
 
 
 def _choose(order: Sequence[_Draft], options: TreeOptions) -> None:
@@ -328,27 +328,27 @@ def _frozen(root: _Draft, order: Sequence[_Draft], options: TreeOptions, whole_n
     for draft in order:
         if draft in visible:
             visible.update(draft.shown)
-    made: dict[_Draft, TreeNode] = {}
+    nodes: dict[_Draft, TreeNode] = {}
     for draft in reversed(order):
         if draft not in visible:
             continue
-        children = sorted((made[child] for child in draft.shown), key=lambda node: node.name)
+        children = sorted((nodes[child] for child in draft.shown), key=lambda node: node.name)
         if options.order_by != "name":
             children.sort(key=lambda node: -column_value(node.total, options.order_by))
         own, total = (figures.row(draft.name, whole_ns) for figures in (draft.figures, draft.total))
-        made[draft] = TreeNode(draft.name, draft.op_type, own, total, tuple(children))
-    return made[root]
+        nodes[draft] = TreeNode(draft.name, draft.op_type, own, total, tuple(children))
+    return nodes[root]
 
 
 def _matcher(argument: str, patterns: Iterable[str]) -> Callable[[str], bool]:
     """Return a test whether one of the patterns matches a whole name. Each name is tested once."""
     if isinstance(patterns, str):
         raise ArgumentError(f"{argument}={patterns!r} was given", argument=argument, remedy="give several: a tuple or a list")
-    given = tuple(patterns)
-    if _ANY in given:
+    expressions = tuple(patterns)
+    if _ANY in expressions:
         return lambda _: True
     try:
-        compiled = [re.compile(pattern) for pattern in given]
+        compiled = [re.compile(pattern) for pattern in expressions]
     except re.error as error:
         raise ArgumentError(
             f"{error.pattern!r} is not a regular expression: {error}", argument=argument, remedy="escape special characters"

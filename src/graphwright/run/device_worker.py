@@ -24,13 +24,13 @@ _KINDS = {"i": "int", "si": "int", "ui": "uint", "f": "float", "bf": "bfloat"}
 
 def versions() -> dict[str, str]:
     """Return the versions of the packages that decide the result; "" for a missing one."""
-    found: dict[str, str] = {}
+    by_package: dict[str, str] = {}
     for name in PACKAGES:
         try:
-            found[name] = version(name)
+            by_package[name] = version(name)
         except PackageNotFoundError:
-            found[name] = ""
-    return found
+            by_package[name] = ""
+    return by_package
 
 
 def readable(module: str) -> str:
@@ -39,12 +39,12 @@ def readable(module: str) -> str:
     return re.sub(r'dense<"0x([0-9A-F]+)"> : tensor<((?:\d+x)+)i1>', _bytes_for_bits, module)
 
 
-def _bytes_for_bits(found: re.Match[str]) -> str:
-    bits, count = bytes.fromhex(found[1]), 1
-    for size in found[2].split("x")[:-1]:
+def _bytes_for_bits(match: re.Match[str]) -> str:
+    bits, count = bytes.fromhex(match[1]), 1
+    for size in match[2].split("x")[:-1]:
         count *= int(size)
     text = "".join("01" if bits[k // 8] >> k % 8 & 1 else "00" for k in range(count))
-    return f'dense<"0x{text}"> : tensor<{found[2]}i1>'
+    return f'dense<"0x{text}"> : tensor<{match[2]}i1>'
 
 
 def dtype_name(element: str) -> str:
@@ -121,8 +121,8 @@ def compile_module(module: str, target: str) -> dict[str, Any]:
     topologies: Any = importlib.import_module("jax.experimental.topologies")
     topology = topologies.get_topology_desc(platform="cuda", target_config=target, topology="1x1x1")
     sharding = jax.sharding.SingleDeviceSharding(topology.devices[0])
-    call, given, donated = read_module(module, "cuda")
-    places = [jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding) for aval in given]
+    call, avals, donated = read_module(module, "cuda")
+    places = [jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding) for aval in avals]
     compiled = jax.jit(call, donate_argnums=donated).lower(*places).compile()
     memory = compiled.memory_analysis()
     return {

@@ -58,8 +58,8 @@ class TracedStep:
 
     @property
     def numbers(self) -> dict[int, float]:
-        given = enumerate(self.arguments if self.is_runnable else ())
-        return {**self.fed, **{k: number for k, tensor in given if (number := number_of_tensor(tensor)) is not None}}
+        tensors = enumerate(self.arguments if self.is_runnable else ())
+        return {**self.fed, **{k: number for k, tensor in tensors if (number := number_of_tensor(tensor)) is not None}}
 
     def run(self) -> Any:
         with user_code(f"running {self.name!r}"):
@@ -192,8 +192,8 @@ def resolve(function: Any, inputs: Any) -> TracedStep:
 
 def trace_call(function: Any, positional: Sequence[Any], keyword: Mapping[str, Any]) -> Any:
     check_step(function, "step")
-    given = tf.nest.flatten([positional, dict(keyword)])  # a model has a dtype, and no shape
-    leaves = [f"{tf.as_dtype(x.dtype).name} {tf.TensorShape(x.shape)}" for x in given if hasattr(x, "dtype") and hasattr(x, "shape")]
+    arguments = tf.nest.flatten([positional, dict(keyword)])  # a model has a dtype, and no shape
+    leaves = [f"{tf.as_dtype(x.dtype).name} {tf.TensorShape(x.shape)}" for x in arguments if hasattr(x, "dtype") and hasattr(x, "shape")]
     with user_code(
         f"tracing {name_of(function)!r}",
         "the step cannot be traced with these inputs",

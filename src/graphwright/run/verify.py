@@ -138,8 +138,8 @@ def verify(
         difference = _Difference(rtol, atol, bitwise, free or _Free())
         own, before = (handles, start) if rerun is left else (theirs, their_start)
         _restore(own, _nudged(before, nudged) if nudged else before)
-        for number, (ours, found) in enumerate(zip(outputs, run(rerun), strict=True), start=1):
-            difference.add_structure(f"(step {number})", ours, _in_order(ours, found) if apart else found)
+        for number, (ours, others) in enumerate(zip(outputs, run(rerun), strict=True), start=1):
+            difference.add_structure(f"(step {number})", ours, _in_order(ours, others) if apart else others)
         for name, after in _read_all(own).items():
             if own is handles or (name in handles and _changed(start[name], end[name], before[name], after)):
                 difference.add(f"variable {name}", end[name], after)

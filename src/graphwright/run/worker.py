@@ -66,7 +66,7 @@ def _count(steps: Mapping[str, StoredStep], request: Mapping[str, Any]) -> dict[
     check_counting()
     with _kept_graphs(request):
         first = count_allocations(run)
-    kept = kept_bytes(first, count_allocations(run))
+    pool_bytes = kept_bytes(first, count_allocations(run))
     for _ in range(request["warmup"]):
         run()
     counted = [count_allocations(run) for _ in range(request["steps"])]
@@ -74,7 +74,7 @@ def _count(steps: Mapping[str, StoredStep], request: Mapping[str, Any]) -> dict[
     changes = counted[-1].changes
     kept_changes = [changes[k] for k in envelope([nbytes for _, nbytes in changes], _CURVE_POINTS)]
     most = {"tensors": [c.tensors_bytes for c in counted], "all": [c.all_bytes for c in counted]}
-    return {**most, "outside": outside, "kept": kept, "changes": kept_changes}
+    return {**most, "outside": outside, "kept": pool_bytes, "changes": kept_changes}
 
 
 def _time(steps: Mapping[str, StoredStep], request: Mapping[str, Any]) -> dict[str, Any]:

@@ -99,9 +99,9 @@ def _live_at_peak(program: Any) -> tuple[str, tuple[XlaBuffer, ...]]:
     by_name = {i.name: i for i in instructions.values()}
     buffers = {buffer.id: buffer for buffer in program.buffer_assignment.logical_buffers}
     peaks = [_peak_of(trace, buffers) for trace in program.buffer_assignment.heap_simulator_traces]
-    _, peak_op, found = max(peaks, default=(0, "", dict[int, int]()), key=lambda peak: peak[0])
+    _, peak_op, live_sizes = max(peaks, default=(0, "", dict[int, int]()), key=lambda peak: peak[0])
     named: list[XlaBuffer] = []
-    for number, size in found.items():
+    for number, size in live_sizes.items():
         instruction = instructions.get(buffers[number].defined_at.instruction_id)
         if instruction is not None and size:
             named.append(XlaBuffer(_name_of(instruction), instruction.opcode, size))

@@ -40,12 +40,12 @@ def compile_for(module: str, device: DeviceModel, *, memory_bytes: int | None = 
     path = cache_directory() / f"compiled-{key}.json"
     with contextlib.suppress(OSError, ValueError, TypeError):
         return from_plain(XlaMemory, json.loads(path.read_text(encoding="utf-8")), "answer")
-    found = _read(_ask(python, {"module": module, "target": target}, f"for {device.full_name}"), device, versions)
+    memory = _read(_ask(python, {"module": module, "target": target}, f"for {device.full_name}"), device, versions)
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with replaced_file(path) as stream:
-            json.dump(plain(found, whole=True), stream)
-    return found
+            json.dump(plain(memory, whole=True), stream)
+    return memory
 
 
 def _read(answer: Mapping[str, Any], device: DeviceModel, versions: Mapping[str, str]) -> XlaMemory:
@@ -90,9 +90,9 @@ def _ask(python: str, request: Mapping[str, Any], what: str) -> dict[str, Any]:
     with contextlib.suppress(ValueError):
         if done.returncode == 0:
             return json.loads(done.stdout)
-    told = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
     raise UnsupportedError(
-        f"XLA's compiler gave no answer ({what}): {told[-1] if told else 'it said nothing'}",
+        f"XLA's compiler gave no answer ({what}): {lines[-1] if lines else 'it said nothing'}",
         where=f"{python}, status {done.returncode}",
         cause="the process was killed, by a lack of memory for example"
         if done.returncode < 0

@@ -88,8 +88,8 @@ def _log2(count: int) -> float:
 
 def _top_k(node: Node) -> float:
     """Count n log2 k comparisons a row for a heap of the k largest; n log2 n if all are sorted."""
-    rows, kept = dims_of(node, 0, 1), output_dims(node, 0, 1)[-1]
-    return math.prod(rows) * max(_log2(kept), 1.0)
+    rows, largest = dims_of(node, 0, 1), output_dims(node, 0, 1)[-1]
+    return math.prod(rows) * max(_log2(largest), 1.0)
 
 
 def _binary_search(node: Node) -> float:

@@ -51,8 +51,8 @@ def einsum(node: Node) -> float:
     for pair in _path(operands, result, sizes):
         chosen = [operands[k] for k in pair]
         operands = [labels for k, labels in enumerate(operands) if k not in pair]
-        kept = set(result).union(*operands)
-        product, count = _contract(chosen, kept, sizes, multiply_add(node))
+        remaining = set(result).union(*operands)
+        product, count = _contract(chosen, remaining, sizes, multiply_add(node))
         flops += count
         operands.append(product)
     return flops
@@ -100,22 +100,22 @@ def _path(operands: Sequence[Labels], result: Labels, sizes: dict[str, int]) -> 
     terms = ["".join(letters[label] for label in labels) for labels in (*operands, result)]
     zero = np.zeros(())
     arrays = [np.broadcast_to(zero, [sizes[label] for label in labels]) for labels in operands]
-    found, _ = np.einsum_path(",".join(terms[:-1]) + "->" + terms[-1], *arrays, optimize="optimal" if len(operands) < 8 else "greedy")
-    return [tuple(step) for step in found[1:]]
+    steps, _ = np.einsum_path(",".join(terms[:-1]) + "->" + terms[-1], *arrays, optimize="optimal" if len(operands) < 8 else "greedy")
+    return [tuple(step) for step in steps[1:]]
 
 
-def _contract(operands: Sequence[Labels], kept: set[str], sizes: dict[str, int], factor: float) -> tuple[Labels, float]:
+def _contract(operands: Sequence[Labels], remaining: set[str], sizes: dict[str, int], factor: float) -> tuple[Labels, float]:
     """Return the labels and the FLOPs of one contraction."""
     flops = 0.0
     reduced: list[Labels] = []
     for k, labels in enumerate(operands):
         once = tuple(dict.fromkeys(labels))  # a repeated label takes the diagonal, which is not an arithmetic
-        others = kept.union(*(other for j, other in enumerate(operands) if j != k))
+        others = remaining.union(*(other for j, other in enumerate(operands) if j != k))
         left = tuple(label for label in once if label in others)
         flops += math.prod(sizes[label] for label in once) - math.prod(sizes[label] for label in left)
         reduced.append(left)
     every = tuple(dict.fromkeys(label for labels in reduced for label in labels))
-    product = tuple(label for label in every if label in kept)
+    product = tuple(label for label in every if label in remaining)
     if len(reduced) > 1:
         work = math.prod(sizes[label] for label in every)
         flops += work * (factor if len(product) < len(every) else factor - 1 if factor == 2 else 6) * (len(reduced) - 1)

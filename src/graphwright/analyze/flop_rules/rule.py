@@ -49,10 +49,10 @@ def dims_of(node: Node, index: int, least_rank: int = 0) -> tuple[int, ...]:
 
 
 def ranked(node: Node, index: int, rank: int) -> tuple[int, ...]:
-    found = dims_of(node, index, rank)
-    if len(found) != rank:
+    shape = dims_of(node, index, rank)
+    if len(shape) != rank:
         raise UnknownSizeError
-    return found
+    return shape
 
 
 def size(value: Value) -> int:
