@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 from typing import Any
 
 import numpy as np
@@ -12,13 +11,7 @@ import tensorflow as tf
 
 import graphwright as gw
 from bench import zoo
-from bench.accuracy import fixed_order, step_of
-from graphwright.memory.planning import map_tasks
 from graphwright.report.units import format_bytes
-from graphwright.run.executed_graph import read_executed_graph
-from graphwright.step.executor_peak import executor_peak
-from graphwright.step.flatten import flat_step
-from graphwright.step.targets import trace
 
 MIB = 2**20
 
@@ -131,24 +124,6 @@ def test_wrong_options_are_refused(step: Any, options: dict[str, Any]) -> None:
         gw.predict_peak(step, feeds={"x": (8, 256)}, **options)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["resnet50", pytest.param("mlp1000", marks=pytest.mark.thorough)])
-def test_predictions_are_within_three_percent_of_measured_peaks(name: str) -> None:
-    function, inputs = step_of(zoo.make(name, size="small"), "train")
-    traced = trace(function, inputs=inputs)
-    flat = flat_step(traced)
-    ratios: list[float] = []
-    for _ in range(3):  # TensorFlow draws another order in each process, and pages are counted in one, allocations in another: the median
-        graphs: list[bytes] = []
-        measured = gw.measure(function, inputs, time=False, inter_op_threads=1, graphs=graphs)
-        ran = read_executed_graph(graphs, like=flat.graph)
-        predicted = executor_peak(traced, flat.graph, map_tasks(flat), threads=1, graph=ran, as_listed=True)
-        ratios.append(predicted.peak_bytes / measured.peak_bytes)
-    assert statistics.median(ratios) == pytest.approx(1, rel=0.03), ratios
-    ordered = gw.measure(fixed_order(traced), inputs, time=False, grappler=False)
-    assert gw.predict_peak(function, inputs=inputs, order="traced").peak_bytes == pytest.approx(ordered.peak_bytes, rel=0.03)
-
-
 def lookup_then_product() -> tuple[Any, Any]:
     table, weights = tf.Variable(tf.random.normal([16384, 128])), tf.Variable(tf.random.normal([128, 16]))
     step = tf.function(lambda ids: tf.reduce_sum(tf.gather(table, ids)) + tf.reduce_sum(tf.matmul(table, weights)))
@@ -162,14 +137,10 @@ def embedding_that_is_trained() -> tuple[Any, Any]:
     return model, (np.zeros([64, 8], np.int32), np.zeros([64, 1], np.float32))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("make", [lookup_then_product, embedding_that_is_trained])
-def test_a_copied_table_is_predicted_as_it_is_measured(make: Any) -> None:
+def test_a_copied_table_counts_twice(make: Any) -> None:
     function, inputs = make()
-    predicted = gw.predict_peak(function, inputs=inputs, order="executor")
-    measured = gw.measure(function, inputs, time=False)
-    assert predicted.peak_bytes == pytest.approx(measured.peak_bytes, rel=0.03)
-    assert predicted.peak_bytes > 2 * 16384 * 128 * 4
+    assert gw.predict_peak(function, inputs=inputs).peak_bytes > 2 * 16384 * 128 * 4
 
 
 def test_the_traced_order_of_a_step_with_a_loop_is_simulated_on_the_step_that_holds_it() -> None:
