@@ -49,7 +49,7 @@ _VERBS: Mapping[SuggestionKind, tuple[tuple[Verb, ...], str]] = {
 _WORTH = 0.02  # of the peak: what saves less than this is not worth saying, and an optimizer that keeps less is left as it is
 _CHEAP = 0.1  # extra time as a share: a plan that takes no more needs no other verb and no change of the training
 _NEEDLESS = ("plan, all verbs", "bfloat16", "optimizer")
-"""What is not looked at beside a cheap plan with the same results."""
+"""Left out beside a cheap plan with the same results."""
 _SIZES, _NEAR = 4, 0.98  # batch sizes to look at, and the share of the memory from which on a batch is large enough
 
 

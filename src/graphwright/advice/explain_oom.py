@@ -31,7 +31,7 @@ keras: Any = importlib.import_module("keras")
 _ASKED = re.compile(r"OOM when allocating tensor with shape\[([\d,]*)\] and type (\w+) on (\S+) by allocator (\S+)")
 _NODE = re.compile(r"\{\{node (\S+?)\}\}")
 _ROOM_BYTES = 2**28
-"""What it takes to look at a step; with less, TensorFlow ends the process where it cannot start a thread."""
+"""Memory needed to look at a step; with less, TensorFlow may fail to start a thread, and end the process."""
 _DTYPES = {"float": "float32", "double": "float64", "half": "float16"}
 
 

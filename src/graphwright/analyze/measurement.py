@@ -1,4 +1,4 @@
-"""What a measurement gives: a value, with the way it was obtained."""
+"""The result of a measurement, with the way it was obtained."""
 
 from __future__ import annotations
 

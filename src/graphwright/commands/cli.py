@@ -142,7 +142,7 @@ def inspect(
     html: Html = None,
     as_json: AsJson = False,
 ) -> None:
-    """What a step costs: peak memory and whose it is, parameters, FLOPs."""
+    """Show the costs of a step: peak memory by role, parameters, FLOPs."""
     shown = None if columns is None else tuple(name.strip() for name in columns.split(","))
     table = LayerTable(depth, cast("tuple[LayerColumn, ...] | None", shown))
     feeds, fetched = parse_feeds(feed), names_in(outputs)

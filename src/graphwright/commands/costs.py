@@ -53,7 +53,7 @@ def add_to(app: typer.Typer, panel: str) -> None:
         app.command(command.__name__.replace("_", "-"), rich_help_panel=panel)(command)
 
 
-# What is read from the graph
+# Read from the graph
 
 
 def _print_rules(wanted: bool) -> None:
@@ -99,7 +99,7 @@ def params(
     feed: OpenFeeds = None,
     outputs: Outputs = None,
     mode: ModeOption = "auto",
-    depth: Annotated[int, typer.Option(min=1, help="How many parts of a name layers are told apart by.")] = 2,
+    depth: Annotated[int, typer.Option(min=1, help="The number of parts of a name that make a layer.")] = 2,
     as_json: AsJson = False,
 ) -> None:
     """Parameters: trainable or not, optimizer state, by layer and dtype; what a step does with them.
@@ -205,7 +205,7 @@ def max_batch(
         raise typer.Exit(EXIT_INFEASIBLE)
 
 
-# What a run shows
+# Measured by a run
 
 
 def profile(
@@ -235,7 +235,7 @@ def profile(
 ) -> None:
     """Run a step, and say where its time and memory went.
 
-    It runs on made-up inputs, in a process of its own. Without options of the tree, tables by op type and by layer are shown. REGEX
+    It runs on made-up inputs, in a separate process. Without options of the tree, tables by op type and by layer are shown. REGEX
     is a regular expression that matches a whole name, as often as wanted.
     """
     feeds, fetched = parse_feeds(feed), names_in(outputs)
@@ -282,7 +282,7 @@ def _tree_words(
 
 def compare(
     a: Annotated[str, typer.Argument(metavar="A", help="What inspect takes as TARGET, or a baseline: a .json file.", show_default=False)],
-    b: Annotated[str, typer.Argument(metavar="B", help="What is held against it.", show_default=False)],
+    b: Annotated[str, typer.Argument(metavar="B", help="The target to compare with A.", show_default=False)],
     batch: Batch = None,
     feed: Feeds = None,
     outputs: Outputs = None,
@@ -365,7 +365,7 @@ def check(
     print_result(result, as_json=form == "json", then=f"advise --memory {max_peak}" if max_peak and over and form == "text" else "")
     if form == "github":
         for line in result.annotations():
-            echo(printable(line))  # a name with a line end would be an annotation of its own
+            echo(printable(line))  # a name with a line end would be a separate annotation
     if not result.passed:
         raise typer.Exit(EXIT_CHECK_FAILED)
 

@@ -111,7 +111,7 @@ class Installation(Result):
 
 
 def diagnose() -> Installation:
-    """Look at what is installed, and try what TensorFlow and the kernel offer, each in a process of its own."""
+    """Look at what is installed, and try what TensorFlow and the kernel offer, each in a separate process."""
     tell("starting TensorFlow")
     tensorflow = _tensorflow()
     tell("measuring a known amount of memory")
@@ -182,7 +182,7 @@ def _kept_plans() -> Finding:
 
 
 def _asked(function: str, environment: Mapping[str, str]) -> tuple[dict[str, Any] | None, str]:
-    """Return the JSON that a function of this file prints in a process of its own; None and the reason where that fails."""
+    """Return the JSON that a function of this file prints in a separate process; None and the reason where that fails."""
     code = f"import sys; sys.path[:] = {sys.path!r}; from graphwright.commands import doctor; doctor.{function}()"
     command = bound([sys.executable, "-P", "-c", code])
     try:
@@ -197,7 +197,7 @@ def _asked(function: str, environment: Mapping[str, str]) -> tuple[dict[str, Any
     return json.loads(done.stdout.splitlines()[-1]), ""
 
 
-def _show_tensorflow() -> None:  # pyright: ignore[reportUnusedFunction] - called in a process of its own
+def _show_tensorflow() -> None:  # pyright: ignore[reportUnusedFunction] - called in a separate process
     from graphwright.run.allocations import check_counting
     from graphwright.run.measure import surroundings
     from graphwright.source.tensorflow_import import import_keras, import_tensorflow
@@ -228,7 +228,7 @@ def _show_tensorflow() -> None:  # pyright: ignore[reportUnusedFunction] - calle
     )
 
 
-def _show_meter() -> None:  # pyright: ignore[reportUnusedFunction] - called in a process of its own
+def _show_meter() -> None:  # pyright: ignore[reportUnusedFunction] - called in a separate process
     from graphwright.run import meter
 
     error = ""

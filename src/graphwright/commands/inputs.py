@@ -96,7 +96,7 @@ Outputs = Annotated[
     list[str] | None,
     unset("Of a graph: what is fetched, by name; once per name, or with commas.", "--outputs"),
 ]
-OrderOption = Annotated[Order, typer.Option("--order", help="Of operations: that of TensorFlow's executor, or the traced one.")]
+OrderOption = Annotated[Order, typer.Option("--order", help="The order of operations: TensorFlow's executor's, or the traced one.")]
 Device = Annotated[
     str,
     typer.Option(
@@ -114,7 +114,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing els
 _running: ContextVar[typer.Context | None] = ContextVar("command", default=None)
 _WHOLE = Annotated[bool, typer.Option("--all", help="Print every section, and how each figure was obtained.")]
 _ON_ALL = {
-    "trust": Annotated[bool, typer.Option("--trust", help="What the files hold may run: Lambda layers, and the model where it is run.")],
+    "trust": Annotated[bool, typer.Option("--trust", help="Code in the files may run: Lambda layers, and the model itself.")],
     "imports": Annotated[list[str] | None, unset("A module, or file.py, that registers custom layers.", "--import", metavar="MODULE")],
     "quiet": Annotated[bool, typer.Option("--quiet", "-q", help="Do not show what is being done.")],
     "verbose": Annotated[bool, typer.Option("--verbose", "-v", help="Keep a line for each thing that is done, with the seconds.")],

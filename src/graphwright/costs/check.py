@@ -48,7 +48,7 @@ def check(
 ) -> CheckResult:
     """Hold the costs of a step against limits, and against a stored baseline.
 
-    The figures are predicted from the graph, and no step runs. The peak is that of the step as TensorFlow runs it.
+    The figures are predicted from the graph, and no step runs. The peak is the one of TensorFlow's executor.
 
     Args:
         target: see `step_costs`.
@@ -97,7 +97,7 @@ def check(
             findings.append(Finding(name, costs.figures[name], math.floor(was * (1 + shares[name])), was))
     unknown = [f"{name}: {costs.how[name]}" for name in ("peak", "FLOPs") if math.isnan(costs.figures[_SHORT[name.lower()]])]
     if unknown and write_baseline is not None:
-        remedy = "give example inputs, of which it is known"
+        remedy = "give example inputs, for which it is known"
         raise ArgumentError(f"a figure is not known and cannot be kept: {unknown[0]}", argument="write_baseline", remedy=remedy)
     written = None if write_baseline is None else write_costs(costs, write_baseline)
     path = Path(baseline) if isinstance(baseline, str | Path) else None

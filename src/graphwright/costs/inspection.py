@@ -90,7 +90,7 @@ def inspect(
     made_up = measure and not traced.is_runnable
     if measure:
         traced = runnable(traced)
-        tell("measuring the step in processes of its own")
+        tell("measuring the step in separate processes")
     inspection = _inspect(traced, order, measured=measure_step(traced, None) if measure else None)
     if made_up:
         inspection = replace(inspection, how={**inspection.how, "inputs": MADE_UP})

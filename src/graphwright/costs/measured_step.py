@@ -102,7 +102,7 @@ def _parts(traced: TracedStep, executed: Graph, names: Mapping[str, str]) -> tup
     """Return the direction by name of each node that ran, elements of weights by the node that reads them first, and layers."""
     try:
         flat, _ = counted_graph(traced)
-    except GraphwrightError:  # what cannot be flattened can be measured: its parts are told from the graph that ran
+    except GraphwrightError:  # a step that cannot be flattened can be measured: its parts follow from the graph that ran
         return {names[node.name]: direction for node, direction in find_directions(executed).items()}, {}, find_layers(executed)
     of_node = find_directions(flat)
     known: dict[str, Direction] = {node.name: direction for node, direction in of_node.items()}

@@ -164,7 +164,7 @@ def _of_model(model: Any, traced: Any, depth: int | None) -> ParameterTable:
         others = graph_parameters(graph, strange, keys, step)
         parameters.update(others.parameters)
     table = ParameterTable(str(model.name), tuple(parameters.values()), depth, variables.how, tables=find_tables(graph))
-    return _with_step(table, parameters, step, graph, told=True)
+    return _with_step(table, parameters, step, graph, from_model=True)
 
 
 def _with_step(
@@ -173,13 +173,13 @@ def _with_step(
     step: StepVariables,
     graph: Graph,
     *,
-    told: bool = False,
+    from_model: bool = False,
     read: AbstractSet[str] = frozenset(),
 ) -> ParameterTable:
     """Return the table with the uses of its parameters in the step.
 
     Args:
-        told: whether the kinds of the parameters come from the model itself.
+        from_model: whether the kinds of the parameters come from the model itself.
         read: keys that the graph reads, in this step or not.
     """
     names = {key: parameter.name for key, parameter in parameters.items()}
@@ -217,10 +217,10 @@ def _with_step(
         moving = frozen_but_moving(layers, {name for name, effect, _ in effects if effect == "moving average"}, set(writes))
         warnings += [moving] if moving.names else []
     how = dict(_HOW_STEP)
-    if told:
+    if from_model:
         del how["optimizer state"]
     elif (step.backward or writes) and not step.graph.outputs:
-        how["optimizer state"] += "; fetch the loss beside the train op (outputs=[train_op, loss]), and gradients are told exactly"
+        how["optimizer state"] += "; fetch the loss beside the train op (outputs=[train_op, loss]), and gradients are found exactly"
     return replace(
         table,
         step=step.description,
@@ -228,7 +228,7 @@ def _with_step(
         writes={name: tuple(nodes) for name, nodes in writes.items()},
         side_effects=tuple(SideEffect(*effect) for effect in effects),
         warnings=tuple(warnings),
-        how={**how, **table.how} if told else {**table.how, **how},
+        how={**how, **table.how} if from_model else {**table.how, **how},
     )
 
 

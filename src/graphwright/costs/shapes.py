@@ -30,7 +30,7 @@ _BATCH_SIZES = (3, 5, 8, 7)
 # Of other dimensions: large enough for windows to fit. Odd ones tell how strides round; some models take multiples only, and some short
 # sequences only.
 _OTHER_SIZES = ((64, 75, 97, 130), (64, 96, 160, 224), (128, 256, 512, 384), (8, 11, 14, 10))
-# Of the names of inputs, what those have in common of which an axis may have one size: nothing, the first word, everything.
+# Inputs whose axes may share a size, by a part of their names: none, the same first word, all.
 _TOGETHER: tuple[Callable[[str], str], ...] = (str, lambda name: re.split(r"[\W_]", name)[0], lambda _: "")
 _Shapes = Mapping[str, Shape]
 
@@ -192,7 +192,7 @@ def _free(shapes: _Shapes) -> list[dict[str, tuple[str, ...]]]:
 
 
 def _bindings(symbols: tuple[str, ...], other: tuple[int, int, int, int]) -> Bindings:
-    # Symbols get sizes that differ from each other, so that a product is told from a square.
+    # Symbols get sizes that differ from each other, which tells a product from a square.
     step = 32 if min(other) >= 64 else 1
     sizes = {symbol: _BATCH_SIZES if symbol == BATCH else tuple(size + step * k for size in other) for k, symbol in enumerate(symbols)}
     return Bindings(symbols, {s: (a, b, c) for s, (a, b, c, _) in sizes.items()}, {s: d for s, (*_, d) in sizes.items()})

@@ -21,7 +21,7 @@ _HOW_ROLES = (
     "weights are all variables, the optimizer's too; all but these and arguments counts as temporaries: XLA does not tell residuals and "
     "gradients apart"
 )
-_BY_OPERATION = "of the graph, operation by operation; XLA, which compiles the step, fuses operations and has an order of its own"
+_BY_OPERATION = "of the graph, operation by operation; XLA, which compiles the step, fuses operations and chooses their order"
 
 
 def xla_peak(traced: TracedStep, *, threads: int) -> PeakPrediction:

@@ -78,7 +78,7 @@ def check_recordable(step: TracedStep) -> None:
     """Raise if a session cannot run the step, or records no single operations."""
     if is_jit_compiled(step.function):
         raise UnsupportedError(
-            "the step is compiled by XLA, which runs it as one kernel: its operations have no times of their own",
+            "the step is compiled by XLA, which runs it as one kernel: its operations have no separate times",
             where=f"step {step.name!r}",
             remedy="profile it without jit_compile",
         )

@@ -194,7 +194,7 @@ def _track(
     # Each op says what its allocator had given out when it ended, all the rest of the process included. oneDNN's allocator leaves out
     # small blocks, of which there are few at first.
     first = sorted(in_use)[:_FIRST_TOLD]
-    before = [told - (levels[k - 1] if k else 0) for time, told in first for k in (bisect_right(times, time),)]
+    before = [total - (levels[k - 1] if k else 0) for time, total in first for k in (bisect_right(times, time),)]
     resident = max(median_low(before), 0) if before else 0
     return MemoryTrack(
         device, allocator, resident, tuple(max(time - start_ns, 0) for time in times), tuple(max(resident + level, 0) for level in levels)

@@ -1,4 +1,4 @@
-"""What a user hands in as a step, brought to one form: a concrete function and the tensors to call it with."""
+"""A user's step in one form: a concrete function and the tensors to call it with."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def _time(steps: Mapping[str, StoredStep], request: Mapping[str, Any]) -> dict[s
 def _profile(steps: dict[str, StoredStep], request: Mapping[str, Any]) -> dict[str, Any]:
     name, stored = steps.popitem()
     session = open_session(TracedStep.called(name, stored.concrete, stored.arguments), request["options"][name], request)
-    del stored  # with its variables, of which the session has copies
+    del stored  # with its variables, which the session has copied
     gc.collect()
     return record_here(session, request, request["directory"])
 
