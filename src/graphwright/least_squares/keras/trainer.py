@@ -327,7 +327,7 @@ def _judge(cost_of: Callable[[Any], Any], before: _Before, point: Any) -> tuple[
 class _Attempts(NamedTuple):
     """Steps tried so far on one batch: the end (n,), its loss, and the predicted reduction of the first step. Tensors.
 
-    `damping` is that of an accepted step, otherwise for the next one; `growth` is the factor of the next refusal.
+    `damping` belongs to an accepted step, otherwise to the next one; `growth` is the factor of the next refusal.
     """
 
     point: Any
