@@ -84,7 +84,7 @@ class Traced:
     pack: Callable[[Sequence[Any]], Any]
 
     def second_gradients(self, arguments: Sequence[Any], incoming: Sequence[Any], upstream: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Return the gradients of the gradients, by the sources and by `incoming`; None where there is none."""
+        """Return the gradients of the gradients, by the sources and by `incoming`; None if there is no gradient."""
         if self._not_repeatable is not None:
             raise UnsupportedError(
                 "gradients of the gradients of a checkpointed function were asked for",
@@ -398,7 +398,7 @@ def _dense(gradient: Any) -> Any:
 
 
 def _watched(variables: Sequence[Any]) -> list[Any]:
-    """Return the variables that a tape was told to watch."""
+    """Return the variables that a tape watches explicitly."""
     return [variable for variable in variables if is_watched([variable.handle])]
 
 

@@ -103,7 +103,7 @@ class Descent:
         return state._replace(status=tf.where(state.status == 0, Status.MAX_ITERATIONS.code, state.status))
 
     def free(self, state: State) -> Any:
-        """Return 1 for parameters that may move, 0 for those that the gradient pushes against their bound: (n,)."""
+        """Return 1 for parameters that may move, 0 for parameters that the gradient pushes against their bound: (n,)."""
         if self.bounds is None:
             return tf.ones_like(state.x)
         lower, upper = self.bounds

@@ -114,7 +114,7 @@ class LeastSquaresResult(Result):
         if self.factor is None:
             if self.method in ("qr", "cholesky"):
                 return f"{self.layout.size} parameters are too many for a covariance"
-            return f"the method {self.method} does not form what the covariance is computed from"
+            return f"the method {self.method} forms no matrix from which a covariance could be computed"
         if self.degrees_of_freedom <= 0:
             return f"{self.residuals.shape[0]} residuals leave no degree of freedom for {int(self.free.sum())} parameters"
         assert self._unscaled is not None

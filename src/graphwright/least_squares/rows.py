@@ -60,6 +60,7 @@ class Rows:
         chunk_size: samples (with data) or residuals (without) at a time; None for all at once.
         jacobian: replaces differentiation: a matrix (m, n), or a structure like the parameters whose tensors have the shape of the
             residuals followed by the shape of the parameter.
+        cost: `cost(params, *data)`, a sum over samples, which replaces half the sum of squares.
         count: number of residuals, if known; otherwise the residuals are traced for it.
 
     Example:
@@ -81,9 +82,11 @@ class Rows:
         loss: RobustLoss | None = None,
         mode: JacobianMode = "auto",
         jacobian: Callable[..., Any] | None = None,
+        cost: Callable[..., Any] | None = None,
         count: int | None = None,
     ) -> None:
         self._residuals = residuals
+        self._cost = cost
         self.layout = layout
         self._data = tuple(data)
         self.loss = loss or RobustLoss()
@@ -224,6 +227,8 @@ class Rows:
         return _over_chunks(of_slice, initial, self.samples, self.chunk_size)
 
     def _cost_of(self, leaves: list[Any], data: Sequence[Any]) -> Any:
+        if self._cost is not None:
+            return self._cost(self.layout.pack(leaves), *data)
         return self.loss.cost(self._evaluate(leaves, data))
 
     def _evaluate(self, leaves: list[Any], data: Sequence[Any]) -> Any:

@@ -1,6 +1,6 @@
 """Batch normalization by TensorFlow's fused kernel."""
 
-# What a Keras layer inherits has no types.
+# Attributes inherited from Keras layers have no types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Part(Protocol):
 
 @dataclass(frozen=True)
 class _Record:
-    """What the backward pass needs to repeat one call of the forward pass."""
+    """The data with which the backward pass repeats one call of the forward pass."""
 
     states: dict[int, Any]
     loss_count: int
@@ -95,7 +95,7 @@ class ForwardRun(InverseRun):
 class BackwardRun:
     """Repeats the calls in reverse order, with their states, and adds up the gradients of the weights.
 
-    `variables` are those that functions read and that no Keras layer owns.
+    `variables` are variables that functions read and no Keras layer owns.
     """
 
     def __init__(self, forward: ForwardRun, loss_gradients: Sequence[Any], variables: Sequence[Any]) -> None:

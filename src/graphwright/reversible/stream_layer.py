@@ -1,6 +1,6 @@
 """`StreamLayer`, the base of reversible Keras layers: the split into streams, the call, the inverse."""
 
-# What a Keras layer inherits has no types.
+# Attributes inherited from Keras layers have no types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 from __future__ import annotations

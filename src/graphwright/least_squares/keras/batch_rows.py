@@ -5,6 +5,7 @@ The residuals of `graphwright.least_squares.rows` are the roots of the losses. T
 
 import importlib
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 from graphwright.least_squares.keras.compiled_losses import CompiledLosses
@@ -27,66 +28,46 @@ class Batch(NamedTuple):
     streams: Any
 
 
-class BatchRows(Rows):
-    """Residuals and Jacobian of a model's losses on the batch of one device."""
+def batch_rows(
+    function: ModelFunction,
+    losses: CompiledLosses,
+    batch: Batch,
+    factors: Sequence[Any],
+    state: Sequence[Any],
+    decisions: Decisions,
+) -> Rows:
+    """Return residuals and Jacobian of a model's losses on the batch of one device."""
+    coupled, dtype = function.couples_samples, function.layout.dtype
+    by_patches = decisions.jacobian_mode == "per_sample" and decisions.method != "cg"
 
-    def __init__(
-        self,
-        function: ModelFunction,
-        losses: CompiledLosses,
-        batch: Batch,
-        factors: Sequence[Any],
-        state: Sequence[Any],
-        decisions: Decisions,
-    ) -> None:
-        dtype = function.layout.dtype
-        self._function, self._batch, self._state = function, batch, list(state)
-        self.method = decisions.method
-
-        def roots(leaves: Sequence[Any], x: Any, targets: Any, weights: Any, streams: Any) -> Any:
+    def roots(leaves: Sequence[Any], *samples: Any) -> Any:
+        x, targets, weights, streams = samples or batch
+        with convolutions_by_patches(function.model) if by_patches else nullcontext():
             outputs, _ = function.outputs(leaves, state, x, streams)
-            return losses.roots(targets, outputs, weights, factors, dtype)
+        return losses.roots(targets, outputs, weights, factors, dtype)
 
-        # Not a method: the object would refer to itself, and all tensors of the trace would live until garbage is collected.
-        def roots_of_all(leaves: Sequence[Any]) -> Any:
-            return roots(leaves, *batch)
+    def total(leaves: Sequence[Any], *samples: Any) -> Any:
+        x, targets, weights, streams = samples or batch
+        outputs, _ = function.outputs(leaves, state, x, streams)
+        return losses.total(targets, outputs, weights, factors, dtype)
 
-        def total(leaves: Sequence[Any], x: Any, targets: Any, weights: Any, streams: Any) -> Any:
-            outputs, _ = function.outputs(leaves, state, x, streams)
-            return losses.total(targets, outputs, weights, factors, dtype)
-
-        self._total = total
-        super().__init__(
-            roots_of_all if function.couples_samples else roots,
-            function.layout,
-            data=() if function.couples_samples else tuple(batch),
-            chunk_size=decisions.chunk_size,
-            mode=decisions.jacobian_mode,
-            count=decisions.residuals,
-        )
-
-    def forward(self, point: Any) -> tuple[Any, list[Any]]:
-        """Return all outputs (flat), and the state variables after the forward pass."""
-        return self._function.outputs(self.layout.split(point), self._state, self._batch.x)
-
-    def _cost_of(self, leaves: list[Any], data: Sequence[Any]) -> Any:
-        return self._total(leaves, *(data or self._batch))
-
-    def _linearize(self, leaves: list[Any], data: Sequence[Any]) -> tuple[Any, Any]:
-        if self.mode != "per_sample":
-            return super()._linearize(leaves, data)
-        with convolutions_by_patches(self._function.model):
-            return super()._linearize(leaves, data)
+    return Rows(
+        roots,
+        function.layout,
+        data=() if coupled else tuple(batch),
+        chunk_size=decisions.chunk_size,
+        mode=decisions.jacobian_mode,
+        cost=total,
+        count=decisions.residuals,
+    )
 
 
-def local_rows(
-    function: ModelFunction, losses: CompiledLosses, data: Any, state: Sequence[Any], decide: Callable[[int], Decisions]
-) -> BatchRows:
-    """Return the rows of a batch (inputs, targets, sample weights) on one device; `decide` maps the number of samples to decisions."""
+def local_rows(function: ModelFunction, losses: CompiledLosses, data: Any, state: Sequence[Any], decisions: Decisions) -> Rows:
+    """Return the rows of a batch (inputs, targets, sample weights) on one device."""
     samples, dtype = sample_count(data[0]), function.layout.dtype
     factors = losses.factors(losses.denominators(losses.sample_weights(data[2]), samples, dtype))
     batch = batch_of(losses, data, dtype, streams=tf.range(samples) if function.is_random else ())
-    return BatchRows(function, losses, batch, factors, state, decide(samples))
+    return batch_rows(function, losses, batch, factors, state, decisions)
 
 
 class ReplicatedRows:
@@ -109,9 +90,8 @@ class ReplicatedRows:
         self.layout = function.layout
         self._strategy, self._function, self._losses, self._data, self._state = strategy, function, losses, data, state
         self._decide, self._jit_compile = decide, jit_compile
-        largest = decide(max(sample_count(x) for x in strategy.experimental_local_results(data[0])))
-        self.method = largest.method
-        self._most = largest.residuals
+        self.decisions = decide(max(sample_count(x) for x in strategy.experimental_local_results(data[0])))
+        self._most = self.decisions.residuals  # of the replica with most samples
         dtype = self.layout.dtype
 
         def denominators(data: Any) -> Any:
@@ -160,7 +140,7 @@ class ReplicatedRows:
         batch = batch_of(self._losses, data, dtype, streams=streams)
         if samples == 0:  # the last batch may leave a replica without samples: add one of weight zero
             batch = tf.nest.map_structure(_one_of_zeros, batch)._replace(weights=[tf.zeros([1], dtype)] * len(self._losses.names))
-        return BatchRows(function, self._losses, batch, self._factors, self._state, self._decide(sample_count(batch.x)))
+        return batch_rows(function, self._losses, batch, self._factors, self._state, self._decide(sample_count(batch.x)))
 
     def _sum(self, function: Callable[[Rows], Any]) -> Any:
         def sums(data: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Convolutions whose kernel gradients are products of patches, so that those of many samples are one product of batches of matrices.
+"""Convolutions whose kernel gradients are products of patches: one batched product for many samples.
 
 TensorFlow vectorizes the kernel gradient of a convolution over samples by a loop over them. The gradient is also the product of the input's
 patches, transposed, with the output's gradient (K. Chellapilla, S. Puri, P. Simard: High performance convolutional neural networks for

@@ -251,17 +251,22 @@ class LevenbergMarquardt(tf.Module):
         point, state = function.point(), function.state()
         rows: Any
         if self._replicas == 1:
-            rows = local_rows(function, self._losses, one_replica(self._strategy, data), state, self._decide)
+            data = one_replica(self._strategy, data)
+            decisions = self._decide(sample_count(data[0]))
+            rows = local_rows(function, self._losses, data, state, decisions)
             # In three places of the step, but once in the graph.
             cost_of = tf.function(rows.cost, autograph=False, experimental_attributes={"_noinline": True})
         else:
             rows = ReplicatedRows(self._strategy, function, self._losses, data, state, self._decide, jit_compile=self._jit_compile)
-            cost_of = rows.cost
-        system = linear_system(rows.method, rows, **self._krylov)
+            cost_of, decisions = rows.cost, rows.decisions
+        system = linear_system(decisions.method, rows, **self._krylov)
         before = _Before(*(tf.convert_to_tensor(variable) for variable in self.step_variables))
         point, cost, damping = _judge(cost_of, before, point)
         at = system.linearize(point)
-        outputs, state_after = rows.forward(point)
+        if self._replicas == 1:
+            outputs, state_after = function.outputs(function.layout.split(point), state, data[0])
+        else:
+            outputs, state_after = rows.forward(point)
         scale = first_scale(tf.maximum(SCALE_FADES_BY * before.scale, at.column_norms))
         # Parameters without influence, such as a bias before batch normalization, must not move without limit.
         scale = tf.maximum(scale, _SMALLEST_SCALE * tf.sqrt(tf.reduce_mean(tf.square(at.column_norms))))
@@ -322,7 +327,7 @@ def _judge(cost_of: Callable[[Any], Any], before: _Before, point: Any) -> tuple[
 class _Attempts(NamedTuple):
     """Steps tried so far on one batch: the end (n,), its loss, and the predicted reduction of the first step. Tensors.
 
-    `damping` is that of an accepted step, otherwise for the next one; `growth` is the factor of the next refusal.
+    `damping` belongs to an accepted step, otherwise to the next one; `growth` is the factor of the next refusal.
     """
 
     point: Any
