@@ -22,9 +22,7 @@ from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Value
 from graphwright.plain import plain
 from graphwright.report.diff import diff as diff_of
-from graphwright.report.diff import print_diff
 from graphwright.report.progress import tell
-from graphwright.report.terminal_layout import Page
 from graphwright.report.units import counted, printable
 from graphwright.source.model_folder import check_target
 
@@ -306,7 +304,7 @@ def diff(
     if as_json:
         echo_json(plain(result))
     else:
-        print_diff(result, Page(), rows=rows)
+        echo(result.text(rows))
     if result:
         raise typer.Exit(1)
 

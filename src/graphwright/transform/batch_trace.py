@@ -33,7 +33,7 @@ from graphwright.ir.traits.arithmetic import SCALES, TAKES_OUT_OF_LIST
 from graphwright.ir.traits.control_flow import (
     BRANCHES,
     CALL_TYPES,
-    HANDS_ON_IN_TF1,
+    FORWARDS_IN_TF1,
     LOOPS,
     MERGES,
     SWITCHES,
@@ -50,7 +50,7 @@ from graphwright.transform.interface import output_values
 RATIO = 13
 """How many times as large the other batch is: a prime, so that few other sizes are multiples of it by chance."""
 INT = DTYPES["int32"]
-FORWARDS = HANDS_ON_IN_TF1 | IDENTITIES
+FORWARDS = FORWARDS_IN_TF1 | IDENTITIES
 GRADIENT_OF_FUNCTION = "SymbolicGradient"
 RUNS_FUNCTIONS = BRANCHES | LOOPS | CALL_TYPES | {GRADIENT_OF_FUNCTION}
 LABELS = {**RULES, "CropAndResize": rows("---- n- n - -> n---")}

@@ -24,7 +24,7 @@ from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import COMMUTES, commutes
 from graphwright.ir.traits.control_flow import CONTROL_FLOW_OF_TF1, ENTERS
 from graphwright.ir.traits.effects import Purity
-from graphwright.ir.traits.values import ARGUMENTS, EXECUTION, MAY_BE_FED, RECOMPUTED_FROM, STANDS_FOR_SOMETHING, is_constant
+from graphwright.ir.traits.values import ARGUMENTS, COMPUTES_NOTHING, EXECUTION, MAY_BE_FED, RECOMPUTED_FROM, is_constant
 from graphwright.ir.traits.variables import MAKES_BY_REFERENCE, READS_OF_VALUES, reads_resource, written_resources
 from graphwright.ir.walk import backward_reachable, fetched_values, order_of
 from graphwright.transform.body_numbers import BodyNumbers
@@ -91,7 +91,7 @@ def _may_merge(node: Node, purity: Purity) -> bool:
         return False
     if is_constant(node):
         return True
-    if node.op_type in STANDS_FOR_SOMETHING or "Random" in node.op_type or not node.inputs or not purity.is_pure(node):
+    if node.op_type in COMPUTES_NOTHING or "Random" in node.op_type or not node.inputs or not purity.is_pure(node):
         return False
     values = (*node.inputs, *node.outputs)
     return all(v.dtype.name not in _OPAQUE and v.producer.op_type not in MAKES_BY_REFERENCE for v in values)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from graphwright.ir.constants import add_constant, constant_array, told_shapes
+from graphwright.ir.constants import add_constant, constant_array, shape_query_results
 from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.edit.reroute import reroute_control
 from graphwright.ir.graph import Graph, Node, Value
@@ -117,5 +117,5 @@ def fold_shapes(graph: Graph) -> int:
     >>> fold_shapes(g), g.outputs[0].producer.op_type, len(x.uses)
     (1, 'Const', 0)
     """
-    arrays = {node: array for node in graph.nodes if (array := told_shapes(node)) is not None}
+    arrays = {node: array for node in graph.nodes if (array := shape_query_results(node)) is not None}
     return replace_by_constants(graph, arrays)
