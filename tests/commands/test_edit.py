@@ -187,17 +187,6 @@ def test_a_part_of_a_model_and_both_parts_merged(old_model, tmp_path):
     np.testing.assert_allclose(served(tmp_path / "merged", image=X)["y"], expected, rtol=1e-5)
 
 
-def test_an_op_type_replaced(keras_model, tmp_path):
-    run("edit", keras_model, tmp_path / "out", "replace-op", "Relu", "Elu")
-    [key] = feeds_of(keras_model)
-    assert not np.allclose(first(served(tmp_path / "out", **{key: X})), first(served(keras_model, **{key: X})))
-
-
-def test_pictures(keras_model, tmp_path):
-    assert "picture written" in run("draw", keras_model, tmp_path / "model.html")
-    assert (tmp_path / "model.html").read_text().startswith("<!doctype html>")
-
-
 def test_where_no_picture_can_be_written_is_said_before_the_model_is_loaded(keras_model, tmp_path, monkeypatch):
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError
