@@ -48,7 +48,16 @@ class TreeWords(TypedDict, total=False):
     columns: Sequence[Column]
     order_by: Order
     depth: int | None
-    least: Mapping[Order, float]
+    min_time_s: float
+    min_host_time_s: float
+    min_accelerator_time_s: float
+    min_bytes: int
+    min_peak_bytes: int
+    min_residual_bytes: int
+    min_output_bytes: int
+    min_parameters: int
+    min_flops: float
+    min_occurrences: int
     account: Sequence[str]
     start: Sequence[str]
     trim: Sequence[str]
@@ -59,7 +68,7 @@ class TreeWords(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class TreeOptions:
-    """What to count, and what to show.
+    """What to count, and what to show. A node is shown when its totals reach every `min_*`.
 
     Attributes:
         by: "scope": name scopes; "graph": each node above the nodes whose values it reads; "op": op types above their nodes;
@@ -67,7 +76,6 @@ class TreeOptions:
         columns: of the table.
         order_by: the column that sorts siblings, the largest first (names alphabetically).
         depth: levels to show; None for 3 scopes, 10 levels of the graph or of the code, op types without their nodes.
-        least: the smallest totals of a shown node, by column; times in seconds.
         account: regular expressions of op types and devices; other runs count nothing. Parameters have the type "_trainable_variables" too.
         start: the tree begins at the uppermost matching names.
         trim: names below which nothing is shown.
@@ -80,7 +88,16 @@ class TreeOptions:
     columns: Sequence[Column] = ("time", "share", "bytes", "peak_bytes", "occurrences")
     order_by: Order = "time"
     depth: int | None = None
-    least: Mapping[Order, float] = field(default_factory=dict[Order, float])
+    min_time_s: float = 0.0
+    min_host_time_s: float = 0.0
+    min_accelerator_time_s: float = 0.0
+    min_bytes: int = 0
+    min_peak_bytes: int = 0
+    min_residual_bytes: int = 0
+    min_output_bytes: int = 0
+    min_parameters: int = 0
+    min_flops: float = 0.0
+    min_occurrences: int = 0
     account: Sequence[str] = (_ANY,)
     start: Sequence[str] = (_ANY,)
     trim: Sequence[str] = ()
@@ -91,8 +108,6 @@ class TreeOptions:
     def __post_init__(self) -> None:
         _check_word("by", self.by, get_args(View))
         _check_word("order_by", self.order_by, get_args(Order))
-        for column in self.least:
-            _check_word("least", column, get_args(Order)[1:])
         for column in self.columns:
             _check_word("columns", column, get_args(Column))
         if self.depth is not None and self.depth < 0:
@@ -297,13 +312,6 @@ def _choose(order: Sequence[_Draft], options: TreeOptions) -> None:
     depth = _DEPTH[options.by] if options.depth is None else options.depth
     shows, hides, trims = (_matcher(name, getattr(options, name)) for name in ("show", "hide", "trim"))
     root = order[0]
-
-    def is_shown(draft: _Draft) -> bool:
-        if draft.depth > depth or not shows(draft.name) or hides(draft.name):
-            return False
-        row = draft.total.row(draft.name, 0) if options.least else None
-        return row is None or all(column_value(row, column) >= amount for column, amount in options.least.items())
-
     emitted: dict[_Draft, list[_Draft]] = {}
     for draft in reversed(order):
         below: list[_Draft] = []
@@ -314,13 +322,28 @@ def _choose(order: Sequence[_Draft], options: TreeOptions) -> None:
             below.extend(handed)
         if trims(draft.name) and draft is not root:
             below = []
-        if draft is root or is_shown(draft):
+        if draft is root or (draft.depth <= depth and _reaches(draft.total, options) and shows(draft.name) and not hides(draft.name)):
             draft.shown = below
             emitted[draft] = [draft]
             if options.displayed_only:
                 draft.add_up(below)
         else:
             emitted[draft] = below
+
+
+def _reaches(total: Figures, options: TreeOptions) -> bool:
+    return (
+        total.time_ns >= options.min_time_s * 1e9
+        and total.time_ns - total.accelerator_ns >= options.min_host_time_s * 1e9
+        and total.accelerator_ns >= options.min_accelerator_time_s * 1e9
+        and total.allocated_bytes >= options.min_bytes
+        and total.peak_bytes >= options.min_peak_bytes
+        and total.residual_bytes >= options.min_residual_bytes
+        and total.output_bytes >= options.min_output_bytes
+        and total.parameters >= options.min_parameters
+        and total.flops >= options.min_flops
+        and total.occurrences >= options.min_occurrences
+    )
 
 
 def _frozen(root: _Draft, order: Sequence[_Draft], options: TreeOptions, whole_ns: int) -> TreeNode:

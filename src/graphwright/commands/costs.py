@@ -262,17 +262,23 @@ def _tree_words(
     **expressions: list[str] | None,
 ) -> dict[str, Any]:
     """Return the given options of a tree, as `Profile.tree` takes them; checked before the step runs."""
-    from graphwright.analyze.profile_tree import TreeOptions
+    from graphwright.analyze.profile_tree import TreeOptions, TreeWords
 
     words: dict[str, Any] = {key: patterns for key, patterns in expressions.items() if patterns}
     options = {"by": by, "columns": columns and [name.strip() for name in columns.split(",")], "order_by": sort, "depth": depth}
     words |= {key: value for key, value in options.items() if value is not None}
     for text in least or ():
-        name, _, amount = text.partition("=")
+        name, equals, amount = text.partition("=")
+        key = next((key for key in TreeWords.__annotations__ if key in (f"min_{name}", f"min_{name}_s")), "")
         try:
-            words.setdefault("least", {})[name] = float(amount)
+            words[key] = float(amount)
         except ValueError:
-            raise ArgumentError(f"{text!r} is not an amount of a column", where="option --min", remedy="write COLUMN=NUMBER") from None
+            key = ""
+        if not key or not equals:
+            known = ", ".join(key.removeprefix("min_").removesuffix("_s") for key in TreeWords.__annotations__ if key.startswith("min_"))
+            raise ArgumentError(
+                f"{text!r} is not an amount of a column", where="option --min", remedy=f"write COLUMN=NUMBER, with one of {known}"
+            )
     TreeOptions(**words)
     return words
 

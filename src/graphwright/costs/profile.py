@@ -79,8 +79,8 @@ class Profile(OnPage, Printed):
         """Return the step as a tree: by name scope, by dataflow, by op type, or by line of code.
 
         Args:
-            options: the fields of `graphwright.analyze.profile_tree.TreeOptions`: by, columns, order_by, depth, least, and the regular
-                expressions account, start, trim, show, hide.
+            options: the fields of `graphwright.analyze.profile_tree.TreeOptions`: by, columns, order_by, depth, the thresholds
+                min_time_s, min_bytes, ..., and the regular expressions account, start, trim, show, hide.
 
         Raises:
             ArgumentError: an option has an invalid value, or nothing matches `start`.
