@@ -10,7 +10,7 @@ view
     it, its *root*.
 group
     Nodes that kernels fuse past control edges (Pad with Conv2D with BiasAdd, and each Conv2DBackpropFilter with one BiasAddGrad, by
-    TensorFlow's oneDNN pass), and a loop with the node that made a list whose elements it returns. A group is one task.
+    TensorFlow's oneDNN pass). A group is one task.
 
 Counted are dense tensors by dtype and shape, lists of tensors by their elements, and as resident bytes variables, inputs, constants and
 values that the runtime computes of constants (`analyze.runtime_constants`). TensorFlow copies a variable that is written while somebody
@@ -250,8 +250,8 @@ class _Builder:
         return (self.kernel_workspace_of(node) if known is None else known) + copied
 
     def _find_groups(self) -> dict[Node, Node]:
-        """Return the leader of the group of each fused node, and of partners of loops."""
-        leader: dict[Node, Node] = dict(self.loops.partners)
+        """Return the leader of the group of each fused node."""
+        leader: dict[Node, Node] = {}
         outputs = {self.roots[v] for v in self.graph.outputs}
         for node in (node for node in self.order if node.inputs):
             index, partners = merge_partners(node)
@@ -386,7 +386,6 @@ class _Builder:
         buffer_of: dict[Value, int] = {}
         kept = {self.roots[v] for v in self.graph.outputs}
         kept |= {held for value in tuple(kept) for held in self.loops.holds.get(value, ())}
-        needed_outside = kept | {value for values in self.loops.holds.values() for value in values}
         for value, (writer, behind) in writes.items():
             buffer_of[value] = len(buffers)
             values.append(value)
@@ -402,7 +401,7 @@ class _Builder:
             inside = set(nodes)
             for node in nodes:
                 for value in node.outputs:
-                    if value.uses and all(use.node in inside for use in value.uses) and len(nodes) > 1 and value not in needed_outside:
+                    if value.uses and all(use.node in inside for use in value.uses) and len(nodes) > 1 and value not in kept:
                         continue  # fused away inside the group
                     buffer_of[value] = len(buffers)
                     values.append(value)
@@ -463,13 +462,10 @@ class _Builder:
             yield from self.loops.holds.get(root, ())
 
     def _loop_pairs(self, node: Node, buffer_of: Mapping[Value, int], buffers: list[Buffer], task: int) -> list[tuple[int, int]]:
-        """Return the states that a loop replaces, and tensors that are freed before the loop behind them starts."""
-        candidates = [(node.inputs[i], node.outputs[o]) for i, o in self.loops.in_place.get(node, ())]
-        if node in self.loops.partners:
-            candidates.append((node.inputs[0], node.outputs[0]))
+        """Return the states that a loop replaces."""
         pairs: list[tuple[int, int]] = []
-        for value, output in candidates:
-            source, target = buffer_of.get(self.roots[value]), buffer_of.get(output)
+        for i, o in self.loops.in_place.get(node, ()):
+            source, target = buffer_of.get(self.roots[node.inputs[i]]), buffer_of.get(node.outputs[o])
             if source is None or target is None or buffers[source].producer in (None, task):
                 continue
             if buffers[source].nbytes >= buffers[target].nbytes:
