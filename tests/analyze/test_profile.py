@@ -7,7 +7,7 @@ import pytest
 from graphwright.analyze.profile_tree import NO_LINE, TreeOptions, grow_tree
 from graphwright.analyze.step_profile import Figures, OpRun, SourceLine, StepProfile, by_layer, by_op_type, whole
 from graphwright.errors import ArgumentError
-from graphwright.report.terminal_profile import ProfileTree
+from graphwright.report.profile_report import ProfileTree
 from tests.report import profiles
 
 

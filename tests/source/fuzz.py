@@ -29,7 +29,7 @@ from graphwright.costs.baseline import read_costs, write_costs
 from graphwright.errors import GraphwrightError
 from graphwright.plan.files import read_cost_graph
 from graphwright.report.comparison import FIGURES, LayerFigures, StepCosts
-from graphwright.report.plan_file import load_plan
+from graphwright.report.memory_plan import load_plan
 from graphwright.reuse.feature_store import FeatureFolder
 from graphwright.source.join_checkpoints import stored_values
 from graphwright.source.load import load

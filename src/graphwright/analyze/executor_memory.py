@@ -33,8 +33,8 @@ from graphwright.analyze.workspace import HOW_COMPILED, hidden_output_bytes
 from graphwright.ir.dtypes import byte_count, format_shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import in_place_pairs
-from graphwright.ir.traits.control_flow import CALL_TYPES, HANDS_ON_IN_TF1, MERGES, SWITCHES, is_compiled_call, is_control_flow
-from graphwright.ir.traits.values import GIVEN, SAME_BUT_FOR_TYPE, hands_on_several, index_behind
+from graphwright.ir.traits.control_flow import CALL_TYPES, FORWARDS_IN_TF1, MERGES, SWITCHES, is_compiled_call, is_control_flow
+from graphwright.ir.traits.values import GIVEN, SAME_BUT_FOR_TYPE, forwards_several, index_behind
 from graphwright.ir.traits.variables import ASSIGNS_WHOLE_VALUE, is_read, updates_whole_value, written_references, written_resources
 from graphwright.ir.traits.views import is_view
 
@@ -252,7 +252,7 @@ class Memory:
         op = node.op_type
         if op in GIVEN or node in self.computed_once:
             return [self._constant(value) for value in node.outputs]
-        if op in HANDS_ON_IN_TF1:
+        if op in FORWARDS_IN_TF1:
             return self._control_flow(node, inputs)
         first = inputs[0] if inputs else None
         if is_read(node) and first is not None and first in self.handles:
@@ -273,7 +273,7 @@ class Memory:
             self.notes[HOW_COMPILED] = None
         elif op in CALL_TYPES or is_control_flow(node):
             self.notes[f"{node.name!r} calls a function that TensorFlow does not inline; what it needs inside is not counted"] = None
-        if hands_on_several(node):
+        if forwards_several(node):
             return [None if b is None else self._held(b) for b in inputs]
         if node not in self.views:
             self.views[node] = is_view(node)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from graphwright.analyze.flops import node_flops
 from graphwright.ir.dtypes import element_count
 from graphwright.ir.graph import Node
-from graphwright.ir.traits.arithmetic import CHOOSES_ELEMENTS, COMBINES_TWO, GOES_BY_ELEMENTS, takes_transposed
+from graphwright.ir.traits.arithmetic import CHOOSES_ELEMENTS, COMBINES_TWO, ELEMENTWISE, takes_transposed
 
 _PRODUCT_FLOPS_PER_S = 1.0e11
 _OTHER_FLOPS_PER_S = 1.0e10
@@ -70,7 +70,7 @@ _NARROW_PRODUCT_FLOPS_PER_S = 2.5e11
 _WIDENING, _WIDENED_BYTES_PER_S = 4, 5e9
 """Arithmetic on 16 bits, done in 32: how many times slower a byte is where a kernel does more than move it, and the most there is."""
 _WIDENS = (
-    GOES_BY_ELEMENTS - CHOOSES_ELEMENTS
+    ELEMENTWISE - CHOOSES_ELEMENTS
     | {"StatelessRandomUniformV2", "StatelessRandomNormalV2", "StatelessTruncatedNormalV2", "BiasAddGrad"}
     | {"Equal", "NotEqual", "Greater", "GreaterEqual", "Less", "LessEqual"}
 )

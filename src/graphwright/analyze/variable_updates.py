@@ -16,7 +16,7 @@ from typing import NamedTuple
 from graphwright.analyze.variable_access import Access
 from graphwright.ir.graph import Node, Value
 from graphwright.ir.traits.arithmetic import ASKS_FOR_SHAPE, CHOOSES_ELEMENTS, SCALES, SUMS_AND_DIFFERENCES
-from graphwright.ir.traits.values import SAME_BUT_FOR_TYPE, hands_on_several, input_behind
+from graphwright.ir.traits.values import SAME_BUT_FOR_TYPE, forwards_several, input_behind
 from graphwright.ir.traits.variables import ASSIGNS_WHOLE_VALUE, DRAWS_FROM_VARIABLE, REFERENCE_VARIABLES, assigns, is_read, resource_of
 
 _ADDS = SUMS_AND_DIFFERENCES | SAME_BUT_FOR_TYPE | CHOOSES_ELEMENTS | {"FloorMod", "Mod", "BroadcastTo"}
@@ -102,7 +102,7 @@ def _terms(value: Value, own: Value) -> _Terms:
         if node is own.producer if is_reference else is_read(node) and resource_of(node.inputs[0]) is own:
             scaled, plain = scaled or is_scaled, plain or not is_scaled
         elif seen < _LIMIT and (node.op_type in _ADDS or node.op_type in SCALES) and node.inputs:
-            inputs = (input_behind(value),) if hands_on_several(node) else node.inputs
+            inputs = (input_behind(value),) if forwards_several(node) else node.inputs
             stack += [(v, is_scaled or node.op_type in SCALES) for v in inputs]
         elif is_read(node) or is_reference:
             variables = True

@@ -56,8 +56,8 @@ from graphwright.commands.interrupts import ends_when_interrupted
 from graphwright.commands.measured_plan import measured_plan
 from graphwright.commands.output import Commands, echo, echo_json, print_result, write_html
 from graphwright.errors import ArgumentError, printable
+from graphwright.report.cost_rows import LayerColumn, LayerTable
 from graphwright.report.progress import hide, lines_of_progress, note, shown, tell
-from graphwright.report.results import LayerColumn, LayerTable
 from graphwright.report.safe_console import SafeConsole
 from graphwright.source.tensorflow_import import start_quietly
 
@@ -340,17 +340,20 @@ def plan(
     if as_json:
         echo_json(solution_to_json(solution))
     else:
-        from graphwright.report.terminal_layout import Page
+        from graphwright.report.sheet import Paragraph, Sheet
         from graphwright.report.units import format_bytes, format_percent, format_time
 
-        page, bound = Page(), solution.lower_bound
+        bound = solution.lower_bound
         peak, given, whole = map(format_bytes, (solution.peak_bytes, solution.budget_bytes, unmodified.peak_bytes))
         least = least_time(costs, solution.budget_bytes) / sum(task.time for task in costs.tasks) - 1 if solution.overhead > 0 else 0.0
-        page.headline(f"{costs.name or graph.stem}: {len(costs.tasks)} tasks, {solution.status} in {format_time(solution.planning_time_s)}")
-        page.paragraph(f"Planned peak {peak} of {given}, unmodified {whole}.")
+        verdict = f"{costs.name or graph.stem}: {len(costs.tasks)} tasks, {solution.status} in {format_time(solution.planning_time_s)}"
         proved = f"; no schedule takes less than {format_percent(least)}" if least > 0 else ""
-        page.paragraph(f"Extra time {format_percent(solution.overhead)}{proved}.")
-        page.paragraph(f"No schedule needs less than {format_bytes(bound.nbytes)}: {bound.reason}.")
+        lines = (
+            f"Planned peak {peak} of {given}, unmodified {whole}.",
+            f"Extra time {format_percent(solution.overhead)}{proved}.",
+            f"No schedule needs less than {format_bytes(bound.nbytes)}: {bound.reason}.",
+        )
+        echo(Sheet(verdict, [Paragraph(line) for line in lines]).text())
     if solution.status == "infeasible":
         if not as_json:
             SafeConsole(stderr=True).print(Panel(escape(solution.reason), title="no plan fits the budget", border_style="red"))
@@ -379,14 +382,10 @@ def verify(
     if as_json:
         echo_json(found.to_json())
     else:
-        from graphwright.report.terminal_layout import Page, rendered
+        from graphwright.report.sheet import Sheet
 
-        def page(verdict: str, how: str, page: Page) -> None:
-            page.headline(f"{changed}, held against {original}: {verdict}.")
-            page.origins([("compared", how)])
-
-        verdict, _, how = str(found).partition("; ")
-        echo(rendered(page, verdict, how))
+        verdict = str(found).partition("; ")[0]
+        echo(Sheet(f"{changed}, held against {original}: {verdict}.").text())
     if not found:
         raise typer.Exit(1)
 

@@ -20,8 +20,7 @@ from graphwright.errors import GraphwrightError
 from graphwright.files import cache_directory
 from graphwright.plain import Result, fields_json
 from graphwright.report.progress import tell
-from graphwright.report.summary import Fact
-from graphwright.report.terminal_layout import Page, rendered
+from graphwright.report.sheet import Fact, Facts, Sheet, Tab, pairs
 from graphwright.report.units import counted, format_bytes
 from graphwright.run.meter import COUNTING_ENVIRONMENT, MEMORY_ENVIRONMENT
 
@@ -101,7 +100,14 @@ class Installation(Result):
         return {"schema": "graphwright.doctor/2", "healthy": self.is_healthy, "verdict": self.verdict, **own, "environment": environment}
 
     def __str__(self) -> str:
-        return rendered(_print, self)
+        remedies = [(f.name, f.remedy) for f in self.findings if f.remedy]
+        variables = [(name, f"{value!r}: changes {VARIABLES[name]}") for name, value in self.environment.items()]
+        blocks = [
+            Facts([Fact(f.name, f"{_MARKS[f.status]}{f.found}", f.note) for f in self.findings], part="always"),
+            Facts(pairs(remedies), title="What to do", part="always"),
+            Facts(pairs(variables), title="Set in the environment", part="always"),
+        ]
+        return Sheet(self.verdict, (), [Tab("overview", "Overview", blocks)]).text()
 
 
 def diagnose() -> Installation:
@@ -123,7 +129,6 @@ def diagnose() -> Installation:
 
 
 def _tensorflow() -> list[Finding]:
-    """What TensorFlow is and sees."""
     if importlib.util.find_spec("tensorflow") is None:
         note = "the planner and graphwright plan work without it, nothing else"
         return [Finding("TensorFlow", "broken", "not installed", note, _INSTALL)]
@@ -236,11 +241,3 @@ def _show_meter() -> None:  # pyright: ignore[reportUnusedFunction] - called in 
 
 def _say(answer: Mapping[str, Any]) -> None:
     sys.stdout.write(json.dumps(answer) + "\n")
-
-
-def _print(installation: Installation, page: Page) -> None:
-    findings, environment = installation.findings, installation.environment
-    page.headline(installation.verdict)
-    page.facts([Fact(f.name, f"{_MARKS[f.status]}{f.found}", f.note) for f in findings])
-    page.pairs("What to do", [(f.name, f.remedy) for f in findings if f.remedy])
-    page.pairs("Set in the environment", [(name, f"{value!r}: changes {VARIABLES[name]}") for name, value in environment.items()])

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import graphwright as gw
+from graphwright.report.memory_plan import MemoryPlan
 from graphwright.report.progress import tell
-from graphwright.report.results import MemoryPlan
 
 
 def measured_plan(plan: MemoryPlan, step: Any, optimized: Any, inputs: Any, *, steps: int = 3, rounds: int = 5) -> MemoryPlan:

@@ -21,7 +21,6 @@ _FLOATS = frozenset({"forward_flops", "backward_flops", "optimizer_flops", "undi
 
 
 def is_costs_file(target: Any) -> bool:
-    """Whether a target is the path of such a file, by its name."""
     return isinstance(target, str | Path) and Path(target).suffix == ".json"
 
 

@@ -218,15 +218,10 @@ def both_costs(
     Args:
         targets: each with its mode and batch size.
     """
-    questions = [partial(_asked, target, inputs, outputs, mode, batch, device, order) for target, mode, batch in targets]
-    found = ask_each(questions, feeds)
-    return [of_file(target, costs) for (target, _, _), costs in zip(targets, found, strict=True)]
-
-
-def _asked(
-    target: Any, inputs: Any, outputs: Any, mode: Mode, batch: int | None, device: str, order: Order, feeds: Mapping[str, Feed] | None
-) -> StepCosts:
-    return step_costs(target, feeds, inputs, outputs, mode=mode, batch=batch, device=device, order=order)
+    options = {"inputs": inputs, "outputs": outputs, "device": device, "order": order}
+    questions = [partial(step_costs, target, mode=mode, batch=batch, **options) for target, mode, batch in targets]
+    costs = ask_each(questions, feeds)
+    return [of_file(target, found) for (target, _, _), found in zip(targets, costs, strict=True)]
 
 
 def of_file(target: Any, costs: StepCosts) -> StepCosts:
@@ -281,7 +276,6 @@ def _in_order(a: Sequence[LayerFigures], b: Sequence[LayerFigures], partner: Map
 
 
 def _keys(layers: Sequence[LayerFigures]) -> list[str]:
-    """Return names without the scope of the model, if most layers lie in one."""
     scope = model_scope(layers)
     return ["." + layer.layer.removeprefix(scope) if scope and layer.layer.startswith(scope) else layer.layer for layer in layers]
 
@@ -291,7 +285,6 @@ def _base(key: str, layer: LayerFigures | None) -> tuple[str, int]:
 
 
 def _aligned(a: Sequence[tuple[str, int]], b: Sequence[tuple[str, int]]) -> list[tuple[int, int]]:
-    """Return places of equal entries, in the same order in both."""
     if len(a) + len(b) <= _ALIGNED:
         blocks = SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks()
         return [(block.a + k, block.b + k) for block in blocks for k in range(block.size)]

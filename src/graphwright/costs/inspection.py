@@ -17,11 +17,11 @@ from graphwright.ir.graph import Graph
 from graphwright.memory.planning import HOW_PEAK_TRACED, map_tasks, stated_bound
 from graphwright.plan.model import Schedule
 from graphwright.plan.solve import lower_bound
+from graphwright.report.inspection import Inspection
 from graphwright.report.obtained import Obtained
 from graphwright.report.parameter_table import short_count
 from graphwright.report.peak_prediction import Order
 from graphwright.report.progress import tell
-from graphwright.report.results import Inspection
 from graphwright.run.measure import measure as measure_step
 from graphwright.run.roofs import measure_roofs
 from graphwright.run.traced_step import TracedStep

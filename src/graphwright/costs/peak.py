@@ -129,7 +129,6 @@ def traced_how(reason: str) -> str:
 
 
 def check_order(order: str) -> None:
-    """Check an argument `order`."""
     if order not in ("traced", "executor"):
         raise ArgumentError(f"order={order!r} was given", argument="order", remedy="give 'executor' or 'traced'")
 

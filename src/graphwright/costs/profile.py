@@ -14,10 +14,9 @@ from graphwright.costs.measured_step import join_records
 from graphwright.errors import ArgumentError
 from graphwright.plain import fields_json, number, plain
 from graphwright.report.chrome_trace import write_chrome_trace
-from graphwright.report.draw import Printed
-from graphwright.report.page import write_page
-from graphwright.report.profile_page import profile_page
-from graphwright.report.terminal_profile import ProfileTree, profile_verdict
+from graphwright.report.page import OnPage
+from graphwright.report.profile_report import ProfileTree, profile_sheet, profile_verdict
+from graphwright.report.sheet import Printed, Sheet
 from graphwright.run.record_step import RecordedStep, record_step
 from graphwright.run.step_session import executed_graph_def
 from graphwright.run.step_stats import rename_as_written
@@ -39,7 +38,7 @@ _HOW = {
 
 
 @dataclass(frozen=True)
-class Profile(Printed):
+class Profile(OnPage, Printed):
     """One step, measured. Returned by `graphwright.profile`.
 
     Attributes:
@@ -92,13 +91,8 @@ class Profile(Printed):
             raise ArgumentError(str(error), where="Profile.tree", remedy=f"options are {', '.join(TreeWords.__annotations__)}") from error
         return ProfileTree(grow_tree(self.step, chosen), chosen)
 
-    def write_html(self, path: str | Path) -> Path:
-        """Write the report as one offline HTML file: memory over time, a timeline, times per layer and op type; return the path.
-
-        Raises:
-            ArgumentError: `path` is a folder, lies in no folder, or cannot be written.
-        """
-        return write_page(Path(path), profile_page(self.step, self.feeds, self.how))
+    def _sheet(self) -> Sheet:
+        return profile_sheet(self.step, self.feeds, self.how)
 
     def write_trace(self, path: str | Path, *, flows: bool = False) -> Path:
         """Write a Chrome trace, which Perfetto (ui.perfetto.dev) and chrome://tracing open.

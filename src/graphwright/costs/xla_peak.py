@@ -8,7 +8,7 @@ from graphwright.analyze.device_models import DeviceModel
 from graphwright.analyze.layers import Layers, layers_by_names
 from graphwright.analyze.xla_program import XlaMemory
 from graphwright.report.peak_prediction import PeakPrediction
-from graphwright.report.results import ROLES, LiveBuffer, Role
+from graphwright.report.timeline import ROLES, LiveBuffer, Role
 from graphwright.report.units import format_time
 from graphwright.run.traced_step import TracedStep
 from graphwright.run.xla_memory import xla_memory
@@ -59,7 +59,6 @@ def _how_of(memory: XlaMemory, device: DeviceModel | None) -> dict[str, str]:
 
 
 def _live(traced: TracedStep, memory: XlaMemory, layers: Layers, variables: Sequence[str]) -> tuple[LiveBuffer, ...]:
-    """Return arguments, variables, and XLA's other buffers at the peak."""
     function = traced.function
     live = [LiveBuffer(buffer.name, buffer.opcode, layers.of(buffer.name), "temporaries", buffer.nbytes) for buffer in memory.live]
     for name, shape, tensor in zip(traced.names, traced.shapes, function.inputs, strict=False):

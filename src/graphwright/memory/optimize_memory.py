@@ -11,8 +11,8 @@ from graphwright.errors import ArgumentError
 from graphwright.memory.optimized_step import OptimizedStep
 from graphwright.memory.request import TIME_LIMIT_S, OnFailure, Options, Verify, read_request
 from graphwright.memory.verbs import BIT_FOR_BIT, Allow
+from graphwright.report.memory_plan import CopyEngine, MemoryPlan
 from graphwright.report.progress import Progress, shown
-from graphwright.report.results import CopyEngine, MemoryPlan
 from graphwright.run.traced_step import Call, bind, check_step, first_batch, split_inputs
 from graphwright.source.load import made_by
 from graphwright.source.session_step import session_graph
@@ -206,7 +206,6 @@ def _optimize_function(step: Any, make: MakeStep, inputs: Any, shapes: dict[str,
 
 
 def _optimize_graph(target: Any, make: MakeStep, outputs: Any, shapes: dict[str, Any]) -> OptimizedStep:
-    """Add an optimized step to a graph."""
     check_trusted(target, "optimizing a graph")
     graph = session_graph(target)
     traced = trace(function_of_graph(graph, outputs, fed_names(shapes["feeds"]), runs=True), **shapes)

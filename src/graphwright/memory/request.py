@@ -14,9 +14,8 @@ from graphwright.memory.offload import offload_to as find_offload
 from graphwright.memory.plan_cache import PlanCache, plan_cache
 from graphwright.memory.verbs import BIT_FOR_BIT, Allow, Verb, read_allow, refuse_for_xla
 from graphwright.plan.budget import Budget
-from graphwright.report.plan_file import load_plan
+from graphwright.report.memory_plan import CopyEngine, MemoryPlan, load_plan
 from graphwright.report.progress import Progress
-from graphwright.report.results import CopyEngine, MemoryPlan
 from graphwright.step.targets import Feed
 
 Verify = Literal["structure", "run"] | bool
@@ -71,7 +70,6 @@ class Request:
 
     @property
     def budget_in_words(self) -> int | float | str:
-        """The budget as plan files hold it."""
         return "smallest" if self.budget is None else self.budget.plain
 
 
@@ -157,7 +155,6 @@ def read_request(
 
 
 def _read_budget(budget: int | float | str, max_overhead: float | None) -> tuple[Budget | None, float]:
-    """Return the budget, None for "smallest", and the extra time allowed as a share."""
     smallest = isinstance(budget, str) and budget.strip().lower() == "smallest"
     if max_overhead is None:
         max_overhead = _MAX_OVERHEAD

@@ -197,12 +197,7 @@ class _Problem:
             return concrete(*arguments)
 
     def packed(self, parts: Sequence[Any], connected: Sequence[Sequence[bool]]) -> Any:
-        """Return the Jacobian in the structure of outputs and sources.
-
-        Args:
-            parts: per source, a matrix (rows, elements of the source).
-            connected: per output and source, whether the output depends on the source.
-        """
+        """Return the Jacobian in the structure of outputs and sources, from a matrix per source; None for unconnected pairs."""
         first = 0
         blocks: list[Any] = []
         for spec, reaches in zip(tf.nest.flatten(self._outputs), connected, strict=True):

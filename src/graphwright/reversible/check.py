@@ -16,8 +16,7 @@ import numpy as np
 
 from graphwright.errors import ArgumentError
 from graphwright.plain import Result
-from graphwright.report.tables import Column
-from graphwright.report.terminal_layout import Page, rendered
+from graphwright.report.sheet import Block, Column, Paragraph, Sheet, Tab, Table
 from graphwright.reversible import engine
 from graphwright.reversible.stream_layer import LayerCall, StreamLayer, recorded_calls
 from graphwright.source.private_keras import all_layers
@@ -60,11 +59,7 @@ class InverseCheck(Result):
     rows: tuple[InverseRow, ...]
 
     def worst(self, dtype: str) -> InverseRow:
-        """Return the row of a dtype with the largest error.
-
-        Raises:
-            ArgumentError: the dtype was not checked.
-        """
+        """Return the row of a dtype with the largest error."""
         rows = [row for row in self.rows if row.dtype == dtype]
         if not rows:
             raise ArgumentError(f"dtype {dtype!r} was not checked", remedy=f"take one of {', '.join(self.dtypes)}")
@@ -76,21 +71,23 @@ class InverseCheck(Result):
         return tuple(dict.fromkeys(row.dtype for row in self.rows))
 
     def __str__(self) -> str:
-        return rendered(_print_check, self)
+        return _sheet(self).text()
 
 
-def _print_check(check: InverseCheck, page: Page) -> None:
+def _sheet(check: InverseCheck) -> Sheet:
     bad = [dtype for dtype in check.dtypes if not check.worst(dtype).relative_error < LARGE_ERROR]
     deepest = max(row.depth for row in check.rows)
     blocks = "1 block" if deepest == 1 else f"{deepest} blocks"
     verdict = f"{', '.join(bad)} drifts too far for gradients to be trusted." if bad else "every dtype stays close."
-    page.headline(f"{check.name}: rebuilt over {blocks}, {verdict}")
     errors = {(row.depth, row.dtype): row.relative_error for row in check.rows}
     depths = [k for k in sorted({row.depth for row in check.rows}) if k <= 4 or k % 4 == 0 or k == deepest]
     columns = [Column[int](dtype, lambda k, dtype=dtype: f"{errors[k, dtype]:.1e}") for dtype in check.dtypes]
-    page.table("Relative error of rebuilt streams", depths, [Column[int]("blocks back", lambda k: k, kind="name"), *columns])
+    columns = [Column[int]("blocks back", lambda k: k, kind="name"), *columns]
+    parts: list[Block] = [Table(depths, columns, limit=None, title="Relative error of rebuilt streams", part="always")]
     if bad:
-        page.paragraph("Streams in float32 (a mixed policy, or stream_dtype='float32') drift later; shorter sequences drift less.")
+        remedy = "Streams in float32 (a mixed policy, or stream_dtype='float32') drift later; shorter sequences drift less."
+        parts.append(Paragraph(remedy, part="always"))
+    return Sheet(f"{check.name}: rebuilt over {blocks}, {verdict}", tabs=[Tab("overview", "Overview", parts)])
 
 
 def check_inverse(target: Any, inputs: Any, *, dtypes: Sequence[str] = DTYPES, training: bool = False) -> InverseCheck:

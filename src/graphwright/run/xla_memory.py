@@ -27,10 +27,9 @@ _PATCHED_TERMS = 60  # the longest sums for which Eigen was seen to write patche
 def xla_memory(
     function: Any, shapes: Sequence[tuple[int, ...]], device: DeviceModel | None = None, *, memory_bytes: int | None = None
 ) -> XlaMemory:
-    """Compile a step with XLA, and read the memory of its program.
+    """Compile a `ConcreteFunction` with XLA, marked `jit_compile` or not, and read the memory of its program.
 
     Args:
-        function: a `ConcreteFunction`, marked `jit_compile` or not.
         shapes: shapes of its flat arguments, without captures.
         device: the GPU to compile for; None for this process's first device.
         memory_bytes: see `DeviceModel.description`.

@@ -30,7 +30,7 @@ from graphwright.ir.traits.effects import Purity
 from graphwright.report.obtained import Obtained
 from graphwright.report.peak_prediction import Order, PeakPrediction
 from graphwright.report.progress import tell
-from graphwright.report.results import ROLES, Timeline
+from graphwright.report.timeline import ROLES, Timeline
 from graphwright.run.executed_graph import executed_graph, read_executed_graph, recorded_graphs, refusal
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.attributes import constant_array

@@ -11,10 +11,10 @@ from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.executor_memory import Holding, PeakState
 from graphwright.analyze.storages import SMALL_BYTES
 from graphwright.ir.graph import Node
-from graphwright.ir.traits.control_flow import HANDS_ON_IN_TF1
+from graphwright.ir.traits.control_flow import FORWARDS_IN_TF1
 from graphwright.ir.traits.values import GIVEN
 from graphwright.ir.traits.views import is_view
-from graphwright.report.results import ROLES, BufferLifetime, LiveBuffer, Role, Timeline
+from graphwright.report.timeline import ROLES, BufferLifetime, LiveBuffer, Role, Timeline
 from graphwright.source.tracebacks import scopes
 from graphwright.step.summary import Roles, live_buffer, resident_buffers
 
@@ -77,7 +77,7 @@ def executor_timeline(state: PeakState, tasks: TaskMap, roles: Roles) -> Timelin
 
 
 def _makes_much(node: Node) -> bool:
-    if node.op_type in HANDS_ON_IN_TF1 or node.op_type in GIVEN or is_view(node):
+    if node.op_type in FORWARDS_IN_TF1 or node.op_type in GIVEN or is_view(node):
         return False
     touched = node.outputs or node.inputs  # an update of a variable has no outputs
     return any((value.nbytes or 0) >= SMALL_BYTES for value in touched)
