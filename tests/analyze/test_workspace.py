@@ -336,11 +336,12 @@ def test_broadcast_operands_are_copied_in_blocks(op_type: str, rows: int, second
 
 
 def test_the_scratch_of_a_broadcast_is_no_larger_than_its_output() -> None:
-    graph = from_text("""graph "g"
+    text = """graph "g"
         inputs %x:0, %s:0
         outputs %y:0
-        %x = Placeholder() : float32[8,48]
+        %x = Placeholder() : float32[{rows},48]
         %s = Placeholder() : float32[48]
-        %y = Mul(%x:0, %s:0) : float32[8,48]
-        """)
-    assert workspace_bytes(graph["y"]) == 8 * 48 * 4
+        %y = Mul(%x:0, %s:0) : float32[{rows},48]
+        """
+    assert workspace_bytes(from_text(text.format(rows=256))["y"]) == 256 * 48 * 4
+    assert workspace_bytes(from_text(text.format(rows=64))["y"]) == 0
