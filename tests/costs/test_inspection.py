@@ -11,6 +11,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 import graphwright as gw  # noqa: E402
 from graphwright.analyze import directions, flop_tally  # noqa: E402
+from graphwright.analyze.storages import SMALL_BYTES  # noqa: E402
 from graphwright.step import summary  # noqa: E402
 
 
