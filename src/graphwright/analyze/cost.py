@@ -309,25 +309,25 @@ class _Builder:
 
     def _small_dependencies(self, task_of: Mapping[Node, int]) -> dict[Node, frozenset[int]]:
         """Return, for each node that is not a task, the tasks that it waits for through other such nodes."""
-        found: dict[Node, frozenset[int]] = {}
+        dependencies: dict[Node, frozenset[int]] = {}
         for node in self.order:
             if node in task_of:
                 continue
-            sets = [frozenset((task_of[b],)) if b in task_of else found[b] for b in self._before(node)]
+            sets = [frozenset((task_of[b],)) if b in task_of else dependencies[b] for b in self._before(node)]
             sets = [s for s in sets if s]
-            found[node] = sets[0] if len(set(sets)) == 1 else frozenset[int]().union(*sets)
-        return found
+            dependencies[node] = sets[0] if len(set(sets)) == 1 else frozenset[int]().union(*sets)
+        return dependencies
 
     def _find_writes(self, task_of: Mapping[Node, int]) -> dict[Value, tuple[int, set[int]]]:
         """Return, for each read of a variable, the next writing task and the tasks that need the value after it."""
-        found: dict[Value, tuple[int, set[int]]] = {}
+        writes: dict[Value, tuple[int, set[int]]] = {}
         next_write: dict[Value, Node] = {}
         for node in reversed(self.order):
             if self._shares_variable(node) and (writer := next_write.get(self.roots[node.inputs[0]])) is not None and writer in task_of:
                 behind = {n for n in _readers(node.outputs[0]) if n in task_of and self.position[n] > self.position[writer]}
-                found[node.outputs[0]] = (task_of[writer], {task_of[n] for n in behind} - {task_of[writer]})
+                writes[node.outputs[0]] = (task_of[writer], {task_of[n] for n in behind} - {task_of[writer]})
             next_write.update(dict.fromkeys(self._certainly_written(node), node))
-        return found
+        return writes
 
     def _add_direct_reads(
         self, task_of: Mapping[Node, int], buffers: list[Buffer], values: list[Value]
