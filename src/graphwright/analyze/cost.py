@@ -250,7 +250,6 @@ class _Builder:
         return (self.kernel_workspace_of(node) if known is None else known) + copied
 
     def _find_groups(self) -> dict[Node, Node]:
-        """Return the leader of the group of each fused node."""
         leader: dict[Node, Node] = {}
         outputs = {self.roots[v] for v in self.graph.outputs}
         for node in (node for node in self.order if node.inputs):
@@ -359,7 +358,6 @@ class _Builder:
         return is_read(node) and node not in self.copying
 
     def _resources_read(self, node: Node) -> tuple[Value, ...]:
-        """Return the resources that a node without effects may read."""
         if node in self.loops.reads:
             return tuple(dict.fromkeys(self.loops.reads[node]))
         if not reads_resource(node) or not self.purity.is_pure(node):
@@ -462,7 +460,6 @@ class _Builder:
             yield from self.loops.holds.get(root, ())
 
     def _loop_pairs(self, node: Node, buffer_of: Mapping[Value, int], buffers: list[Buffer], task: int) -> list[tuple[int, int]]:
-        """Return the states that a loop replaces."""
         pairs: list[tuple[int, int]] = []
         for i, o in self.loops.in_place.get(node, ()):
             source, target = buffer_of.get(self.roots[node.inputs[i]]), buffer_of.get(node.outputs[o])
@@ -510,7 +507,6 @@ def _renumbered(tasks: list[Task], buffers: list[Buffer], new: Mapping[int, int]
 
 
 def _readers(value: Value) -> list[Node]:
-    """Return the nodes that read the value or a view of it."""
     readers: list[Node] = []
     stack = [value]
     while stack:
@@ -522,7 +518,6 @@ def _readers(value: Value) -> list[Node]:
 
 
 def _reaches(first: Node, last: Node, position: Mapping[Node, int]) -> bool:
-    """Return whether a path leads from `first` to `last`."""
     limit = position[last]
     between = reached([first], lambda node: (c for c in consumers_of(node) if position[c] < limit))
     return any(last in consumers_of(node) for node in between)

@@ -228,8 +228,6 @@ def _does(node: Node, index: int, value: Value, results: AbstractSet[Value], nee
 
 
 def _is_used(value: Value, results: AbstractSet[Value], needed: AbstractSet[Node]) -> bool:
-    """Return whether a running node computes with a value, or it is a result."""
-
     def handed_on(value: Value) -> Iterator[Value]:
         return (v for c in value.consumers if c in needed and c.op_type in IDENTITIES for v in c.outputs)
 
