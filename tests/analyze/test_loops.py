@@ -210,15 +210,15 @@ def test_a_scalar_in_a_list_takes_what_malloc_makes_of_it_and_a_place(function: 
     assert (lists * 500 - 2) * scalar <= total <= (lists * 500 + 20) * scalar + 500 * PLACE_BYTES
 
 
-def test_a_list_that_a_loop_hands_on_is_made_again_with_it() -> None:
-    step, x = lstm_step(16, 32, 6)
-    flat = Flat(step.get_concrete_function(x))
-    forward = [n for n in flat.loops() if any(v.dtype.name == "resource" for v in n.inputs)]
-    tasks = flat.tasks()
-    for made, loop in flat.costs.partners.items():
-        assert made.op_type == "TensorListFromTensor"
-        assert tasks.task_of[made] == tasks.task_of[loop]
-    assert set(flat.costs.partners.values()) <= set(forward)
+def test_a_list_whose_elements_a_loop_pushes_is_never_made_again(weight: Any) -> None:
+    def total(x: Any) -> Any:
+        rows = tf.TensorArray(tf.float32, STEPS).unstack(x)
+        body = lambda i, h: (i + 1, h + tf.tanh(rows.read(i) @ weight))  # noqa: E731
+        return tf.reduce_sum(tf.while_loop(lambda i, h: i < STEPS, body, (0, tf.zeros((BATCH, WIDTH))))[1])
+
+    flat = Flat(gradient_step(total, weight).get_concrete_function(tf.zeros((STEPS, BATCH, WIDTH))))
+    [made] = [n for n in flat.graph.nodes if n.op_type == "TensorListFromTensor" and n in flat.costs.kept]
+    assert not flat.tasks().costs.tasks[flat.tasks().task_of[made]].recomputable
 
 
 def test_a_loop_never_runs_again_behind_the_update_of_what_it_reads(weight: Any) -> None:
@@ -304,6 +304,4 @@ def test_two_layers_keep_the_predicted_peak(share: float) -> None:
         assert predicted <= share * peak
         assert repeated
     assert verify(step, rewritten, (x,)).equal
-    measured = measure(rewritten, (x,), time=False).peak_bytes
-    # A tensor of 128 KiB takes 33 pages, 3 % more than is planned with; what the runtime keeps of a loop's constants is not counted.
-    assert 0.95 * measured <= predicted <= 1.1 * measured
+    assert measure(rewritten, (x,), time=False).peak_bytes <= 1.05 * predicted  # constants that the runtime keeps are not counted

@@ -90,9 +90,7 @@ def filter_gradient(op_type: str, dtype: str, side: int, channels: int, depth: i
         ("float32", 7, 512, 512, 3, 13_458_000),  # the filter is large: what is added to it is there beside it
         ("float32", 14, 256, 256, 3, 17_439_000),  # cut by rows
         ("float32", 28, 128, 128, 3, 28_770_000),  # not cut
-        ("float32", 14, 1024, 256, 1, 10_680_000),
         ("float64", 7, 512, 512, 3, 22_969_000),
-        ("float64", 14, 256, 256, 3, 20_553_000),
         ("float16", 7, 512, 512, 3, 8_194_000),
     ],
 )
@@ -111,7 +109,6 @@ def test_a_filter_gradient_without_onednn_makes_columns(
     [
         (7, 576, 576, 5, 14_745_600),
         (14, 240, 240, 5, 6_144_000),
-        (14, 64, 128, 3, 589_824),
         (2, 64, 64, 3, 589_824),
         (7, 576, 576, 3, 20_736),
     ],
@@ -158,12 +155,8 @@ outputs %forward:0, %images:0, %filter:0
     ("dtype", "groups", "inputs", "outputs", "kernel", "images", "gradient"),  # measured, in MiB beyond the output
     [
         ("float32", 256, 1, 1, 3, 0.0, 0.03),
-        ("float32", 100, 1, 1, 5, 0.0, 2.33),
         ("float32", 128, 2, 2, 3, 1.1, 1.07),
-        ("float32", 48, 3, 3, 5, 1.06, 1.03),
         ("float32", 64, 4, 4, 7, 0.1, 3.02),
-        ("float32", 48, 12, 12, 5, 0.56, 1.0),
-        ("float32", 48, 8, 16, 5, 1.06, 1.12),
         ("float32", 48, 1, 16, 5, 1.06, 1.13),
         ("float32", 32, 32, 32, 3, 1.1, 1.1),
         ("float32", 1, 256, 256, 3, 2.2, 2.21),
@@ -181,19 +174,10 @@ def test_a_convolution_in_groups_has_blocks_for_each_group(
 
 
 @pytest.mark.parametrize(
-    (
-        "groups",
-        "inputs",
-        "outputs",
-        "kernel",
-        "images",
-        "gradient",
-    ),  # measured by pages on a processor with AVX2, which sees up to 0.25 less
+    ("groups", "inputs", "outputs", "kernel", "images", "gradient"),  # by pages, AVX2; up to 0.25 less than allocated
     [
         (100, 1, 1, 5, 0.0, 0.44),
-        (128, 2, 2, 3, 0.02, 0.16),
         (64, 4, 4, 7, 0.19, 0.54),
-        (48, 12, 12, 5, 0.65, 0.94),
         (32, 32, 32, 3, 0.94, 0.89),
     ],
 )
@@ -253,19 +237,14 @@ SIZES = dict(zip("abcdehinsu", (512, 8, 512, 32, 4, 128, 256, 4, 128, 128), stri
     ("equation", "counted"),  # KiB; high-water marks beyond the output lie within 256 KiB of them
     [
         ("th,ehi->eti", 512 + 4096),  # weights of each expert, and the product, which has the tokens first
-        ("eti,eih->eth", 0),
         ("eti,ehi->th", 4096 + 512),
         ("th,eti->ehi", 4096 + 512),
         ("eti,eih->eht", 2048),
         ("bshd,buhd->bhsu", 16384 + 16384),
         ("bsnd,bsh->hnd", 64),
-        ("bsh,hnd->bsnd", 0),
         ("...sh,hi->...si", 0),
         ("bac->bca", 0),
-        ("bac->ac", 8192),
         ("bac->b", 0),
-        ("cba->ab", 8192),
-        ("ac,bac->b", 0),
         ("bac,ac->bc", 8192 + 1024 + 16),
         ("ib,eib->i", 32 + 8 - 1),
     ],
@@ -336,11 +315,12 @@ def test_broadcast_operands_are_copied_in_blocks(op_type: str, rows: int, second
 
 
 def test_the_scratch_of_a_broadcast_is_no_larger_than_its_output() -> None:
-    graph = from_text("""graph "g"
+    text = """graph "g"
         inputs %x:0, %s:0
         outputs %y:0
-        %x = Placeholder() : float32[8,48]
+        %x = Placeholder() : float32[{rows},48]
         %s = Placeholder() : float32[48]
-        %y = Mul(%x:0, %s:0) : float32[8,48]
-        """)
-    assert workspace_bytes(graph["y"]) == 8 * 48 * 4
+        %y = Mul(%x:0, %s:0) : float32[{rows},48]
+        """
+    assert workspace_bytes(from_text(text.format(rows=256))["y"]) == 256 * 48 * 4
+    assert workspace_bytes(from_text(text.format(rows=64))["y"]) == 0

@@ -10,7 +10,7 @@ view
     it, its *root*.
 group
     Nodes that kernels fuse past control edges (Pad with Conv2D with BiasAdd, and each Conv2DBackpropFilter with one BiasAddGrad, by
-    TensorFlow's oneDNN pass), and a loop with the node that made a list whose elements it returns. A group is one task.
+    TensorFlow's oneDNN pass). A group is one task.
 
 Counted are dense tensors by dtype and shape, lists of tensors by their elements, and as resident bytes variables, inputs, constants and
 values that the runtime computes of constants (`analyze.runtime_constants`). TensorFlow copies a variable that is written while somebody
@@ -250,8 +250,7 @@ class _Builder:
         return (self.kernel_workspace_of(node) if known is None else known) + copied
 
     def _find_groups(self) -> dict[Node, Node]:
-        """Return the leader of the group of each fused node, and of partners of loops."""
-        leader: dict[Node, Node] = dict(self.loops.partners)
+        leader: dict[Node, Node] = {}
         outputs = {self.roots[v] for v in self.graph.outputs}
         for node in (node for node in self.order if node.inputs):
             index, partners = merge_partners(node)
@@ -309,25 +308,25 @@ class _Builder:
 
     def _small_dependencies(self, task_of: Mapping[Node, int]) -> dict[Node, frozenset[int]]:
         """Return, for each node that is not a task, the tasks that it waits for through other such nodes."""
-        found: dict[Node, frozenset[int]] = {}
+        dependencies: dict[Node, frozenset[int]] = {}
         for node in self.order:
             if node in task_of:
                 continue
-            sets = [frozenset((task_of[b],)) if b in task_of else found[b] for b in self._before(node)]
+            sets = [frozenset((task_of[b],)) if b in task_of else dependencies[b] for b in self._before(node)]
             sets = [s for s in sets if s]
-            found[node] = sets[0] if len(set(sets)) == 1 else frozenset[int]().union(*sets)
-        return found
+            dependencies[node] = sets[0] if len(set(sets)) == 1 else frozenset[int]().union(*sets)
+        return dependencies
 
     def _find_writes(self, task_of: Mapping[Node, int]) -> dict[Value, tuple[int, set[int]]]:
         """Return, for each read of a variable, the next writing task and the tasks that need the value after it."""
-        found: dict[Value, tuple[int, set[int]]] = {}
+        writes: dict[Value, tuple[int, set[int]]] = {}
         next_write: dict[Value, Node] = {}
         for node in reversed(self.order):
             if self._shares_variable(node) and (writer := next_write.get(self.roots[node.inputs[0]])) is not None and writer in task_of:
                 behind = {n for n in _readers(node.outputs[0]) if n in task_of and self.position[n] > self.position[writer]}
-                found[node.outputs[0]] = (task_of[writer], {task_of[n] for n in behind} - {task_of[writer]})
+                writes[node.outputs[0]] = (task_of[writer], {task_of[n] for n in behind} - {task_of[writer]})
             next_write.update(dict.fromkeys(self._certainly_written(node), node))
-        return found
+        return writes
 
     def _add_direct_reads(
         self, task_of: Mapping[Node, int], buffers: list[Buffer], values: list[Value]
@@ -359,7 +358,6 @@ class _Builder:
         return is_read(node) and node not in self.copying
 
     def _resources_read(self, node: Node) -> tuple[Value, ...]:
-        """Return the resources that a node without effects may read."""
         if node in self.loops.reads:
             return tuple(dict.fromkeys(self.loops.reads[node]))
         if not reads_resource(node) or not self.purity.is_pure(node):
@@ -386,7 +384,6 @@ class _Builder:
         buffer_of: dict[Value, int] = {}
         kept = {self.roots[v] for v in self.graph.outputs}
         kept |= {held for value in tuple(kept) for held in self.loops.holds.get(value, ())}
-        needed_outside = kept | {value for values in self.loops.holds.values() for value in values}
         for value, (writer, behind) in writes.items():
             buffer_of[value] = len(buffers)
             values.append(value)
@@ -402,7 +399,7 @@ class _Builder:
             inside = set(nodes)
             for node in nodes:
                 for value in node.outputs:
-                    if value.uses and all(use.node in inside for use in value.uses) and len(nodes) > 1 and value not in needed_outside:
+                    if value.uses and all(use.node in inside for use in value.uses) and len(nodes) > 1 and value not in kept:
                         continue  # fused away inside the group
                     buffer_of[value] = len(buffers)
                     values.append(value)
@@ -463,13 +460,9 @@ class _Builder:
             yield from self.loops.holds.get(root, ())
 
     def _loop_pairs(self, node: Node, buffer_of: Mapping[Value, int], buffers: list[Buffer], task: int) -> list[tuple[int, int]]:
-        """Return the states that a loop replaces, and tensors that are freed before the loop behind them starts."""
-        candidates = [(node.inputs[i], node.outputs[o]) for i, o in self.loops.in_place.get(node, ())]
-        if node in self.loops.partners:
-            candidates.append((node.inputs[0], node.outputs[0]))
         pairs: list[tuple[int, int]] = []
-        for value, output in candidates:
-            source, target = buffer_of.get(self.roots[value]), buffer_of.get(output)
+        for i, o in self.loops.in_place.get(node, ()):
+            source, target = buffer_of.get(self.roots[node.inputs[i]]), buffer_of.get(node.outputs[o])
             if source is None or target is None or buffers[source].producer in (None, task):
                 continue
             if buffers[source].nbytes >= buffers[target].nbytes:
@@ -514,7 +507,6 @@ def _renumbered(tasks: list[Task], buffers: list[Buffer], new: Mapping[int, int]
 
 
 def _readers(value: Value) -> list[Node]:
-    """Return the nodes that read the value or a view of it."""
     readers: list[Node] = []
     stack = [value]
     while stack:
@@ -526,7 +518,6 @@ def _readers(value: Value) -> list[Node]:
 
 
 def _reaches(first: Node, last: Node, position: Mapping[Node, int]) -> bool:
-    """Return whether a path leads from `first` to `last`."""
     limit = position[last]
     between = reached([first], lambda node: (c for c in consumers_of(node) if position[c] < limit))
     return any(last in consumers_of(node) for node in between)

@@ -169,7 +169,6 @@ class EffectOrder:
         return _ANYWHERE if is_made_of_handles or self._purity.is_pure(node) else f"what {value.name} is"
 
     def _stays(self, loop: Node, k: int) -> bool:
-        """Return whether the body of a loop returns an argument unchanged."""
         function = function_at(loop, "body", self._graph)
         return function is not None and origin(function.body.outputs[k]) is function.body.inputs[k]
 

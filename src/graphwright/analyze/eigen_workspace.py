@@ -19,6 +19,7 @@ from graphwright.ir.traits.arithmetic import COMBINES_TWO
 _COLUMNS_BYTES = 30 << 20  # of im2col that a gradient makes at once
 _PANEL, _PANELS = 320, 2  # terms of the sums that are packed together; such slices that exist at once
 _PACKED_BY_THREAD = 3 << 20  # bytes, the most that was measured
+_BROADCAST_FROM_BYTES = 32 << 10  # smaller outputs are not worth counting
 _BLOCK_BYTES, _BLOCK_ELEMENTS = 108 << 10, 1 << 17  # of an operand that a thread broadcasts at once; elements that one more thread takes
 _LARGE_PRODUCT = 128 * 128 * 512  # from there on the threads share each matrix of a batch
 
@@ -129,7 +130,8 @@ def _einsum(node: Node) -> int:
 def _broadcast(node: Node) -> int:
     """Return the blocks into which the threads broadcast operands: two for each thread of a selection, one of another operation."""
     output, is_selection = node.outputs[0], len(node.inputs) > 2
-    if not is_selection and all(value.shape in (output.shape, ()) for value in node.inputs):
+    is_small = (output.nbytes or 0) < _BROADCAST_FROM_BYTES
+    if is_small or (not is_selection and all(value.shape in (output.shape, ()) for value in node.inputs)):
         return 0
     threads = min(_threads(), max(_elements(output) // _BLOCK_ELEMENTS, 1))
     return min((1 + is_selection) * threads * _BLOCK_BYTES, output.nbytes or 0)

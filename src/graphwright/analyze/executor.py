@@ -299,7 +299,7 @@ class _Frames:
         return count == 0, iteration.dead.get(k, 0) > 0
 
     def _arrives_at_merge(self, iteration: _Iteration, k: int, buffer: Buffer | None) -> tuple[bool, bool, bool]:
-        """Ready, dead, and whether the tensor is taken: the first live one is. The lowest bit of `pending` says that none came."""
+        """Return ready, dead, and whether the tensor is taken; the lowest bit of `pending` says that no live one came."""
         count = self._pending(iteration, k)
         if buffer is not None:
             iteration.pending[k] = count & ~1
@@ -338,7 +338,7 @@ class _Frames:
             self._activate(k, frame, frame.latest, [invariant], invariant is None, ready)
 
     def _clean_up(self, frame: _Frame, at: int, ready: list[Token]) -> None:
-        """Forget iterations that are over; start a deferred one; end a frame that is over."""
+        """Drop finished iterations, start a deferred one, and end a finished frame."""
         while frame.parent is not None and (iteration := frame.iterations.get(at)) is not None:
             waits = frame.missing_inputs if at == 0 else at - 1 in frame.iterations
             if iteration.running or iteration.inner_frames or waits:

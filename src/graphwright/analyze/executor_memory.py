@@ -423,8 +423,8 @@ class Memory:
     def _add(self, lists: Sequence[Buffer], node: Node) -> Buffer:
         items: list[Buffer | None] = []
         for row in zip_longest(*(b.items or () for b in lists)):
-            there = [b for b in row if b is not None]
-            items.append(self._new(node.outputs[0], there[0].nbytes) if len(there) > 1 else self._held(there[0]) if there else None)
+            present = [b for b in row if b is not None]
+            items.append(self._new(node.outputs[0], present[0].nbytes) if len(present) > 1 else self._held(present[0]) if present else None)
         return self._list(items)
 
     def _count(self, buffer: Buffer | None, node: Node) -> int:

@@ -183,7 +183,6 @@ class _Pool(Generic[Token]):
         heapq.heappush(self.events, (time, self.count, thread))
 
     def _advance(self, k: int, now: float) -> None:
-        """Start the next kernel of an idle thread."""
         thread = self.threads[k]
         token = self._next(thread, now)
         if token is None:

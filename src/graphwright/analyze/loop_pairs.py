@@ -215,7 +215,6 @@ def readers_of(value: Value) -> Iterator[Node]:
 
 
 def _takers(handle: Value) -> Iterator[Node]:
-    """Yield the nodes that take a variable's handle, through loops that return it."""
     for use in handle.uses:
         yield use.node
         for value in use.node.outputs:

@@ -12,9 +12,9 @@ storage
 owner
     The value of the outer graph that a storage is counted with: the first that holds it. Other values *hold* that owner: while they
     live, so do its bytes.
-partner
-    A node whose output's storages end up in the outputs of a loop (TensorListFromTensor, whose elements a loop pushes onto a list). It must
-    be recomputed together with the loop, or the loop's output would hold the former version. Elsewhere the bytes are counted twice.
+kept
+    A node whose storages end up in the outputs of a loop (TensorListFromTensor, whose elements a loop pushes onto a list). It is never
+    recomputed, or the loop's output would hold the former version.
 
 Lists, trip counts of counted loops and FLOPs are exact. The memory inside one iteration is the worst of any order of its nodes.
 Iterations are taken one at a time, which holds for `parallel_iterations=1` (`transform.loop_order` sets it); with more, temporaries of
@@ -23,7 +23,7 @@ well. Else one call's numbers are used (`Graph.example`); without them, memory i
 or Case counts as its largest branch; a branch in a fixed order (`transform.order_updates`) as that order needs.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import isnan
@@ -42,7 +42,7 @@ from graphwright.ir.traits.control_flow import LOOPS, is_control_flow, runs_over
 from graphwright.ir.traits.values import is_constant
 from graphwright.ir.traits.variables import is_read, resource_of
 from graphwright.ir.traits.views import is_view
-from graphwright.ir.walk import consumers_of, reached, topological_order
+from graphwright.ir.walk import topological_order
 
 _MEASURED = "those that depend on data are as in the example inputs, and other data may need more"
 _BOUNDED = "those that depend on data are upper bounds, with as many rows as there can be"
@@ -60,7 +60,6 @@ class LoopCosts:
         trip_counts: by loop, also inside functions.
         inside: the nodes that a control-flow node executes, and how often.
         holds: by value, the other values whose bytes it keeps alive.
-        partners: nodes that must run again whenever the loop runs again.
         kept: nodes that never run again, because another list holds elements of theirs.
         in_place: by loop, pairs (input, output) of a state that the loop replaces.
         reads, writes: by control-flow node, the variables (resource values of the graph) that it reads and writes.
@@ -76,7 +75,6 @@ class LoopCosts:
     trip_counts: Mapping[Node, TripCount] = field(default_factory=dict[Node, TripCount])
     inside: Mapping[Node, tuple[tuple[Node, float], ...]] = field(default_factory=dict[Node, tuple[tuple[Node, float], ...]])
     holds: Mapping[Value, tuple[Value, ...]] = field(default_factory=dict[Value, tuple[Value, ...]])
-    partners: Mapping[Node, Node] = field(default_factory=dict[Node, Node])
     kept: frozenset[Node] = frozenset()
     in_place: Mapping[Node, tuple[tuple[int, int], ...]] = field(default_factory=dict[Node, tuple[tuple[int, int], ...]])
     reads: Mapping[Node, tuple[Value, ...]] = field(default_factory=dict[Node, tuple[Value, ...]])
@@ -165,12 +163,10 @@ class _Accounts(Executor):
             self._execute_outer(node, node in inputs)
         counted = [v for node in order if _is_special(node) for v in node.outputs]
         self._assign_owners(counted)
-        holders = self._holders(counted)
-        partners = self._find_partners(counted, holders)
         own: dict[Value, int] = {}
         holds: dict[Value, tuple[Value, ...]] = {}
         for value in counted:
-            own[value], holds[value] = self._share(value, partners)
+            own[value], holds[value] = self._share(value)
         reads, writes = self._effects(order)
         return LoopCosts(
             variant_bytes=own,
@@ -179,7 +175,6 @@ class _Accounts(Executor):
             trip_counts=self.trips,
             inside=self.inside,
             holds={v: held for v, held in holds.items() if held},
-            partners=partners,
             kept=frozenset(self.kept | {n for n, items in self.inside.items() if any(isnan(times) for _, times in items)}),
             in_place={n: pairs for n in order if n.op_type in LOOPS and (pairs := self._in_place(n, own))},
             reads=reads,
@@ -226,34 +221,13 @@ class _Accounts(Executor):
                         if storage.owner is None and not storage.resident:
                             storage.owner = value
 
-    def _holders(self, counted: Iterable[Value]) -> dict[Node, set[Node]]:
-        """Return, by node that made storages, the other nodes whose read outputs hold them, except lists that only one loop changes."""
-        holders: dict[Node, set[Node]] = {}
-        for value in counted:
-            if not value.uses and value not in self.graph.outputs:
-                continue
-            for storage in storages_of([self.states[value]]) - self._handed_on(value):
-                if storage.owner is not None and storage.owner.producer is not value.producer:
-                    holders.setdefault(storage.owner.producer, set()).add(value.producer)
-        return holders
-
     def _handed_on(self, value: Value) -> set[Storage]:
         """Return the former storages of a list that only one loop reads and changes."""
         if value.producer.op_type not in LOOPS or len((before := value.producer.inputs[value.index]).uses) > 1:
             return set()
         return storages_of([self.states[before]])
 
-    def _find_partners(self, counted: Iterable[Value], holders: Mapping[Node, set[Node]]) -> dict[Node, Node]:
-        partners: dict[Node, Node] = {}
-        for node in dict.fromkeys(v.producer for v in counted):
-            holding = holders.get(node, set())
-            if node.op_type == "TensorListFromTensor" and len(holding) == 1:
-                loop = next(iter(holding))
-                if loop.op_type in LOOPS and _all_paths_end(node, loop):
-                    partners[node] = loop
-        return partners
-
-    def _share(self, value: Value, partners: Mapping[Node, Node]) -> tuple[int, tuple[Value, ...]]:
+    def _share(self, value: Value) -> tuple[int, tuple[Value, ...]]:
         """Return the bytes counted with the value, and the owners of its other bytes."""
         own = 0
         held: dict[Value, None] = {}
@@ -264,7 +238,7 @@ class _Accounts(Executor):
             owner = storage.owner
             if owner is value or owner is None:
                 own += storage.nbytes
-            elif owner.producer is value.producer or partners.get(owner.producer) is value.producer:
+            elif owner.producer is value.producer:
                 held[owner] = None
             elif is_read and owner.dtype.name == "variant" and not is_control_flow(owner.producer) and storage not in handed_on:
                 held[owner] = None
@@ -308,14 +282,3 @@ def _is_special(node: Node) -> bool:
     if is_view(node):
         return False
     return is_control_flow(node) or any(v.dtype.name == "variant" for v in node.outputs) or node.op_type in TAKES_OUT_OF_LIST
-
-
-def _all_paths_end(first: Node, loop: Node) -> bool:
-    """Return whether `first` reaches `loop` by its own outputs only, so that grouping them makes no cycle."""
-    position = {node: k for k, node in enumerate(topological_order(first.graph))}
-    limit = position[loop]
-
-    def after(node: Node) -> Iterator[Node]:
-        return (c for c in consumers_of(node) if position[c] < limit)
-
-    return not any(loop in consumers_of(node) for node in reached(after(first), after))

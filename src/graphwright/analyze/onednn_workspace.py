@@ -79,8 +79,6 @@ def onednn_workspace_bytes(node: Node, *, avx512: bool = True) -> int:
 
 
 class _Groups(NamedTuple):
-    """The groups of a convolution's filter."""
-
     size: int  # height x width
     groups: int
     inputs: int  # channels of a group

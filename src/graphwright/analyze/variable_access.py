@@ -117,13 +117,13 @@ class _Reader:
         self, body: Graph, seeds: Mapping[Value, str | int], needed: AbstractSet[Node]
     ) -> tuple[list[tuple[Node, _Found]], dict[Value, str | int]]:
         """Return the accesses in a body, each with the node of the body that leads to it, and all values that are a variable."""
-        found: list[tuple[Node, _Found]] = []
+        accesses: list[tuple[Node, _Found]] = []
         of: dict[Value, str | int] = {}
         stack = list(seeds.items())
         results = frozenset(body.outputs)
         for node in needed if self._graph.functions else ():
             for name in dict.fromkeys(called_functions(node)):  # variables that functions make themselves
-                found += [(node, _below(node, inner, inner.of)) for inner in self._summary(name).found if isinstance(inner.of, str)]
+                accesses += [(node, _below(node, inner, inner.of)) for inner in self._summary(name).found if isinstance(inner.of, str)]
         while stack:
             value, key = stack.pop()
             if value in of:
@@ -141,14 +141,14 @@ class _Reader:
                 arguments = list(function_arguments(node, use.index, self._graph))
                 for name, position in arguments:
                     summary = self._summary(name)
-                    found += [(node, _below(node, inner, key)) for inner in summary.found if inner.of == position]
+                    accesses += [(node, _below(node, inner, key)) for inner in summary.found if inner.of == position]
                     stack += [(node.outputs[k], key) for k in summary.results.get(position, ()) if k < len(node.outputs)]
                 if arguments:
                     continue
                 reads, writes = _does(node, use.index, value, results, needed)
                 if reads or writes:
-                    found.append((node, _Found(key, node, node.name, reads, writes)))
-        return found, of
+                    accesses.append((node, _Found(key, node, node.name, reads, writes)))
+        return accesses, of
 
     def _summary(self, name: str) -> _Summary:
         if name in self._summaries:
@@ -228,8 +228,6 @@ def _does(node: Node, index: int, value: Value, results: AbstractSet[Value], nee
 
 
 def _is_used(value: Value, results: AbstractSet[Value], needed: AbstractSet[Node]) -> bool:
-    """Return whether a running node computes with a value, or it is a result."""
-
     def handed_on(value: Value) -> Iterator[Value]:
         return (v for c in value.consumers if c in needed and c.op_type in IDENTITIES for v in c.outputs)
 

@@ -226,7 +226,6 @@ def _dtype_of(one: Instruction, known: Mapping[str, Instruction]) -> str:
 
 
 def _flops(one: Instruction, known: Mapping[str, Instruction]) -> float:
-    """Return FLOPs of a product or a convolution, else 0."""
     shapes = [known[name].shapes[0][1] for name in one.operands[:2] if name in known and known[name].shapes]
     if len(shapes) < 2:
         return 0.0

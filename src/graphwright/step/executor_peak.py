@@ -20,8 +20,7 @@ from graphwright.analyze.executor_memory import PeakState
 from graphwright.analyze.executor_order import number_nodes
 from graphwright.analyze.frames import has_frames
 from graphwright.analyze.runtime_constants import runtime_constants
-from graphwright.analyze.time_model import ASSUMED_ROOFS, EXECUTION_S, estimated_time_s
-from graphwright.analyze.traffic import bytes_moved
+from graphwright.analyze.time_model import estimated_time_s
 from graphwright.analyze.workspace import onednn_enabled, workspace_bytes
 from graphwright.errors import GraphwrightError, first_line, in_words
 from graphwright.ir.garbage_collection import garbage_collection_paused
@@ -47,7 +46,6 @@ Found = TypeVar("Found")
 _MOST_NODES = 20_000
 ACCURACY = 0.05
 """Share of the peak by which a measured peak may differ from the simulated one."""
-_TRANSPOSED_BYTES_PER_S = 1.5e9  # read off profiles, as the rates of `analyze.time_model`
 _ONEDNN = " and oneDNN's rewrites" if onednn_enabled() else ""
 HOW_EXECUTOR = (
     f"TensorFlow's executor simulated on the graph that it runs (after Grappler{_ONEDNN}; nothing was run): depth first on "
@@ -215,16 +213,4 @@ def _workspace_bytes(node: Node) -> int:
 
 
 def _time_of(node: Node) -> float:
-    """Return the estimated seconds of a kernel, corrected where durations decide what another thread finds.
-
-    A node that forwards a reference moves nothing. A product whose second operand is transposed copies it first, which takes longer than a
-    product with few rows, as in the backward pass of a recurrent layer. A slice reads no more than it returns.
-    """
-    if bytes_moved(node) == 0:
-        return EXECUTION_S
-    seconds = estimated_time_s((node,))
-    if node.attrs.get("transpose_b") is True:
-        seconds += (node.inputs[1].nbytes or 0) / _TRANSPOSED_BYTES_PER_S
-    elif node.op_type in ("Slice", "StridedSlice"):
-        seconds -= ((node.inputs[0].nbytes or 0) - (node.outputs[0].nbytes or 0)) / ASSUMED_ROOFS.bytes_per_s
-    return max(seconds, 0.0)
+    return estimated_time_s((node,))
