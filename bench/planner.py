@@ -3,6 +3,7 @@
     python -m bench.planner                 # the published graphs at falling budgets
     python -m bench.planner FOLDER          # other graphs in the exchange format
     python -m bench.planner --scale         # planning time against the size of the graph
+    python -m bench.planner --without eviction    # without one solver: what does it add?
 
 The first table gives the overhead (extra time as a share of running every task once), next to
 the best overheads known from a greedy and from a mixed-integer program. The second plans
@@ -25,13 +26,31 @@ from graphwright.plan.files import read_cost_graph
 from graphwright.plan.model import CostGraph, Schedule
 from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import lower_bound, solve
+from graphwright.plan.solvers import portfolio
 
 DATA = Path(__file__).parent / "data" / "planner_graphs"
 BUDGETS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
 # Overheads in % that a 60-line greedy and, after a minute, a mixed-integer program reached.
 GREEDY = {("vgg19", 0.8): 2.86, ("random_n100", 0.9): 1.07, ("random_n100", 0.8): 3.66}
 GREEDY |= {("resnet50", 0.9): 0.17, ("resnet50", 0.8): 0.32, ("resnet50", 0.5): 1.78}
+# By solver: the name by which the portfolio calls it, and the answer of a solver that finds nothing.
+SOLVERS: dict[str, tuple[str, object]] = {
+    "cuts": ("minimum_cuts", ()),
+    "nested": ("nested_cuts", ()),
+    "segments": ("segment_levels", ()),
+    "eviction": ("run_under_cap", None),
+}
 PROGRAM = {("vgg19", 0.8): 2.76, ("random_n100", 0.9): 0.79}
+
+
+def leave_out(solver: str) -> None:
+    """Let the portfolio call a solver that finds nothing instead of this one."""
+    name, nothing = SOLVERS[solver]
+
+    def solve_nothing(*_: object) -> object:
+        return iter(()) if solver == "segments" else nothing
+
+    setattr(portfolio, name, solve_nothing)
 
 
 def single_task_bytes(graph: CostGraph) -> int:
@@ -108,7 +127,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--sizes", type=int, nargs="+", default=[1_000, 10_000, 100_000], help="tasks, for --scale")
     parser.add_argument("--scale-limit", type=float, default=600.0, help="seconds for each size, for --scale")
     parser.add_argument("--strict", action="store_true", help="fail when a row misses its bar")
+    parser.add_argument("--without", choices=sorted(SOLVERS), help="leave one solver out")
     given = parser.parse_args(arguments)
+    if given.without:
+        leave_out(given.without)
     console = Console(width=None if sys.stdout.isatty() else 140)
     if given.scale:
         scale(given.sizes, given.scale_limit, console)

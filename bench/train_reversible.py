@@ -104,7 +104,7 @@ def _recomputed(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def deep(units: int, *, quick: bool) -> Any:
-    from graphwright.reversible.revnet import revnet
+    from examples.reversible_networks import revnet
 
     side = 16 if quick else 32
     return revnet([units] * 3, [64, 128, 256], bottleneck=True, input_shape=(side, side, 3))
@@ -224,11 +224,11 @@ def drift(results: dict[str, Any], *, quick: bool, batch: int) -> None:
     import keras
 
     import graphwright as gw
-    from graphwright import train
+    from examples.reversible_networks import revnet
 
     keras.utils.set_random_seed(0)
     side = 16 if quick else 32
-    one_stage = train.revnet([27], [16], input_shape=(side, side, 3), name="27 units of 16 channels")
+    one_stage = revnet([27], [16], input_shape=(side, side, 3), name="27 units of 16 channels")
     for model in (one_stage, named("revnet110", quick=quick)):
         check = gw.check_inverse(model, Subject(model, batch).inputs[0], training=True)
         print(check)

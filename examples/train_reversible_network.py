@@ -18,11 +18,9 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from reversible_networks import paper_network, resnet
+from reversible_networks import paper_network, resnet, revnet
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
-
-from graphwright import train
 
 SHARDS = 4
 SIDE = 16  # pixels; the scans have 8, each becomes a square of four
@@ -80,7 +78,7 @@ def networks(size: str) -> dict[str, Any]:
     if size == "paper":
         return {"RevNet-38": paper_network("revnet38", (SIDE, SIDE, 1)), "ResNet-32": paper_network("resnet32", (SIDE, SIDE, 1))}
     return {
-        "RevNet": train.revnet([2, 2, 2], [8, 16, 32], input_shape=(SIDE, SIDE, 1), stem=16),
+        "RevNet": revnet([2, 2, 2], [8, 16, 32], input_shape=(SIDE, SIDE, 1), stem=16),
         "ResNet": resnet([4, 4, 4], [8, 16, 32], input_shape=(SIDE, SIDE, 1), stem=8),
     }
 

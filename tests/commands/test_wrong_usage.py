@@ -51,6 +51,8 @@ USAGES = {
     "peak steps:step --device tpu": ("option --device", "there are cpu, h100"),
     "check steps:step --baseline missing.json": ("missing.json", "--write-baseline"),
     "check steps:step --baseline steps.py": ("the file is not JSON", "steps.py, line 1"),
+    "optimize steps:step --budget 50% --save nowhere/plan.json": ("option --save", "nowhere"),
+    "flops json:nothing:x": ("json:nothing:x",),
     "optimize steps:step --plan missing.json": ("cannot be read", "missing.json"),
     "optimize steps:step --budget smallest --max-overhead -1": ("--max-overhead",),
 }

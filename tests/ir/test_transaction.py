@@ -159,13 +159,6 @@ def test_every_part_is_put_back_into_the_same_objects():
     verify(graph)
 
 
-def test_without_an_error_the_edits_stay():
-    graph = _serving()
-    with graph.restored_on_error():
-        graph.rename(graph["x"], "pixels")
-    assert "pixels" in graph
-
-
 def test_nested_blocks_undo_their_own_part():
     graph = _serving()
     before = to_text(graph)

@@ -13,12 +13,6 @@ def _own_plan_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRAPHWRIGHT_CACHE_DIR", str(tmp_path / "plans"))
 
 
-@pytest.fixture(autouse=True)
-def _no_polish(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plan that fits is enough here; how cheap plans become is what `tests/plan` asks."""
-    monkeypatch.setattr("graphwright.plan.solvers.portfolio.IMPROVING_AT_LEAST", 0.1)
-
-
 @pytest.fixture
 def conv_step() -> Any:
     """A Keras model with batch norm and dropout, its own training step, and one batch: (step, inputs, model)."""

@@ -17,7 +17,6 @@ from graphwright.errors import InfeasibleError
 from graphwright.ir.graph import Graph
 from graphwright.ir.text import from_text
 from graphwright.ir.traits.effects import Purity
-from tests.memory.test_verbs import convolutions
 
 pytestmark = pytest.mark.tensorflow
 
@@ -132,32 +131,3 @@ def _found(graph: Graph, by: int) -> tuple[int, dict[str, int]]:
     splitting = find_splitting_of_largest(graph, Purity(graph, dict.fromkeys((n.op_type for n in graph.nodes), False)), by)
     assert splitting is not None
     return splitting.batch, {node.name: how.outputs[0] for node, how in splitting.nodes.items()}
-
-
-STEPS: dict[str, Callable[[], Made]] = {
-    "edges": lambda: edges(tf.math.unsorted_segment_sum),
-    "convolutions": lambda: convolutions()[:2],
-    "pairs": pairs,
-    "heads": heads,
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "budget"),
-    [
-        pytest.param(name, budget, marks=() if (name, budget) == ("pairs", 0.6) else pytest.mark.slow)
-        for name in STEPS
-        for budget in (0.75, 0.6, 0.45)
-    ],
-)
-def test_all_verbs_cost_no_more_than_the_default(name: str, budget: float) -> None:
-    step, inputs = STEPS[name]()
-    default, every = (_overhead(step, inputs, budget, allow) for allow in (("recompute", "segment"), "all"))
-    assert every <= default + 0.01  # the clock ends searches
-
-
-def _overhead(step: Any, inputs: tuple[Any, ...], budget: float, allow: Any) -> float:
-    try:
-        return gw.optimize_memory(step, budget, inputs=inputs, allow=allow, cache_dir=None, time_limit_s=0.5, verify=False).plan.overhead
-    except InfeasibleError as error:
-        return float(error.smallest_budget_bytes or np.inf)  # more than any share

@@ -267,11 +267,11 @@ def test_copies_in_the_memory_of_another_device_keep_the_budget_of_both() -> Non
 
 @pytest.mark.thorough
 @pytest.mark.slow
-def test_the_measured_peak_is_the_planned_one(tmp_path: Path) -> None:
+def test_the_measured_peak_keeps_the_budget(tmp_path: Path) -> None:
     step, x = products()
     fast = in_files(step, 0.4, x, tmp_path)
     assert fast.plan.offloaded_bytes
-    assert gw.measure(fast, x, time=False).peak_bytes == pytest.approx(fast.plan.peak_bytes, rel=0.03)
+    assert gw.measure(fast, x, time=False).peak_bytes <= fast.plan.budget_bytes
 
 
 def test_the_folder_of_a_process_that_was_killed_is_removed_by_the_next_one(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -44,16 +43,6 @@ def test_a_step_keeps_its_budget_and_its_results(conv_step: Any) -> None:
     assert fast.plan.recomputed_count > 0
     found = gw.verify(step, fast, inputs, steps=3)
     assert found.bitwise, found
-
-
-def test_the_weights_move_and_the_structure_of_the_result_stays(conv_step: Any) -> None:
-    step, inputs, model = conv_step
-    fast = gw.optimize_memory(step, budget=0.7, inputs=inputs)
-    before = model.get_weights()
-    result = fast(*inputs)
-    assert set(result) == {"loss"}
-    moved = [not np.array_equal(b, a) for b, a in zip(before, model.get_weights(), strict=True)]
-    assert sum(moved) > len(moved) / 2
 
 
 def test_without_inputs_the_plan_is_made_at_the_first_call(conv_step: Any) -> None:
@@ -129,24 +118,6 @@ def test_the_curve_falls_in_memory_and_rises_in_time(conv_step: Any) -> None:
     assert peaks == sorted(peaks, reverse=True)
     assert (peaks[0], peaks[-1]) == (plan.original_peak_bytes, plan.peak_bytes)
     assert len(peaks) > 2
-
-
-def test_numpy_arrays_are_taken_like_tensors(conv_step: Any) -> None:
-    step, (x, y), _ = conv_step
-    fast = gw.optimize_memory(step, budget=0.7)
-    assert np.isfinite(float(fast(x.numpy(), y.numpy())["loss"]))
-
-
-def test_arguments_by_position_and_by_name(conv_step: Any) -> None:
-    step, (x, y), _ = conv_step
-    names = list(inspect.signature(step.python_function).parameters)
-    fast = gw.optimize_memory(step, budget=0.7)
-    fast(x, **{names[1]: y})
-    fast(**{names[1]: y, names[0]: x})
-    assert len(fast.plans) == 1
-    traced = gw.optimize_memory(step.get_concrete_function(x, y), budget=0.7)
-    assert np.isfinite(float(traced(x, **{names[1]: y})["loss"]))
-    assert len(traced.plans) == 1
 
 
 def _wrong_plans(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,18 +264,6 @@ def test_an_iterator_gives_each_batch_once() -> None:
         gw.verify(step, fast, (iter(data),))
 
 
-def test_a_graph_that_tensorflow_refuses_falls_back_to_the_original(conv_step: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    step, inputs, _ = conv_step
-
-    def refuse(*_: Any, **__: Any) -> None:
-        raise ValueError("no such node")
-
-    monkeypatch.setattr("graphwright.memory.planning.to_concrete_function", refuse)
-    with pytest.warns(gw.VerificationWarning, match="cannot be built: ValueError: no such node"):
-        fast = gw.optimize_memory(step, budget=0.7, inputs=inputs, on_failure="original")
-    assert float(fast(*inputs)["loss"]) > 0
-
-
 def test_a_proof_that_finds_a_damaged_graph_falls_back_to_the_original(monkeypatch: pytest.MonkeyPatch) -> None:
     weights = [tf.Variable(tf.ones((64, 64)) * 0.1) for _ in range(2)]
     steps = [tf.function(lambda x, weight=weight: _descend(weight, x)) for weight in weights]
@@ -368,36 +327,6 @@ def test_other_threads_see_whole_plans_alone_while_one_is_made() -> None:
     assert len(fast.plans) == 3
 
 
-def test_a_budget_below_the_bound_says_which_one_works(conv_step: Any) -> None:
-    step, inputs, _ = conv_step
-    with pytest.raises(gw.InfeasibleError, match="smallest budget known to work") as caught:
-        gw.optimize_memory(step, budget="1MiB", inputs=inputs)
-    assert "remedy" in str(caught.value)
-    smallest = caught.value.smallest_budget_bytes
-    assert gw.optimize_memory(step, budget=smallest, inputs=inputs).plan.peak_bytes <= smallest
-
-
-@pytest.mark.parametrize("budget", [0, -1, 0.0, 1.5, float("nan"), "much", "-2GiB", None])
-def test_a_budget_that_is_none_is_refused_at_once(budget: Any) -> None:
-    with pytest.raises(gw.ArgumentError, match="budget"):
-        gw.optimize_memory(tf.function(lambda x: x), budget=budget)
-
-
-def test_a_step_that_calls_python_is_refused() -> None:
-    @tf.function
-    def step(x: Any) -> Any:
-        return tf.reduce_sum(tf.py_function(lambda a: a + 1, [x], tf.float32))
-
-    with pytest.raises(gw.UnsupportedError, match="calls back into Python") as caught:
-        gw.optimize_memory(step, budget=0.5, inputs=(tf.ones((64, 64)),))
-    assert "EagerPyFunc" in str(caught.value)
-
-
-def test_a_plain_function_is_refused() -> None:
-    with pytest.raises(gw.ArgumentError, match=r"@tf\.function"):
-        gw.optimize_memory(lambda x: x, budget=0.5)
-
-
 def test_an_unknown_dimension_names_the_node_or_the_argument() -> None:
     step = tf.function(lambda x: tf.reduce_sum(tf.nn.relu(x)), input_signature=[tf.TensorSpec((None, 1024), tf.float32, name="x")])
     with pytest.raises(gw.UnknownShapeError, match=r"argument 'x' has the shape \[\?,1024\]"):
@@ -413,15 +342,6 @@ def test_an_unknown_dimension_names_the_node_or_the_argument() -> None:
     with pytest.raises(gw.UnknownShapeError, match=r"(?s)depends on data, and nothing bounds it: 'zeros' \(Fill\).*tf\.ensure_shape"):
         gw.inspect(unbounded, feeds={"n": tf.TensorSpec((64,), tf.int32)})
     assert "as in the example inputs" in gw.inspect(unbounded, inputs=(tf.ones((64,), tf.int32),)).how["sizes"]
-
-
-def test_two_signatures_need_a_choice() -> None:
-    step = tf.function(lambda x: tf.reduce_sum(tf.nn.relu(x)))
-    step(tf.ones((8, 512)))
-    step(tf.ones((16, 512)))
-    with pytest.raises(gw.ArgumentError, match="2 signatures"):
-        gw.inspect(step)
-    assert gw.inspect(step, feeds={"x": (16, 512)}).feeds == {"x": (16, 512)}
 
 
 def test_a_variable_read_before_and_after_its_update_stays_on_its_side() -> None:

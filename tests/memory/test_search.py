@@ -101,19 +101,6 @@ def test_loops_run_in_segments_where_recomputing_costs_time(monkeypatch: pytest.
     assert bool(asked) == tried
 
 
-def test_shares_keep_the_limit_whatever_the_clock_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    for each in (0.0, 0.5, 30.0):  # seconds that pass between two searches
-        clock = [0.0]
-        monkeypatch.setattr(search, "now", lambda clock=clock: clock[0])
-        time = search._Shares(10.0, 4.0)
-        taken = [4.0]
-        for left in range(6, 0, -1):
-            taken.append(time.take(1 / left))
-            clock[0] += each
-        assert min(taken) > 0
-        assert sum(taken) <= 10.0 + 1e-9
-
-
 def test_a_dear_budget_says_what_parts_of_the_batch_would_take() -> None:
     step, inputs, _ = convolutions(batch=96)
     dear = gw.optimize_memory(step, 0.45, inputs=inputs, cache_dir=None, time_limit_s=0.5, verify=False).plan

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import graphwright as gw
-from examples.reversible_networks import irevnet, reversible_transformer
+from examples.reversible_networks import irevnet, reversible_transformer, revnet
 from graphwright import train
 from graphwright.run.xla_memory import xla_memory
 from graphwright.source.concrete_function import from_concrete_function
@@ -133,7 +133,7 @@ def step_of(model, *, jit_compile=False):
     return step
 
 
-def revnet_gradients(kept, remembering, *, build=train.revnet, plain=False, jit_compile=False, **options):
+def revnet_gradients(kept, remembering, *, build=revnet, plain=False, jit_compile=False, **options):
     keras.utils.set_random_seed(0)
     model = build([1, 2], [4, 8], input_shape=(8, 8, 2), classes=3, **options)
     trunk = model.get_layer("trunk")
@@ -148,12 +148,12 @@ EVERY_WAY = ((0, 0), (1, None), (1, 2), (0, 9))
 @pytest.mark.parametrize(
     ("options", "ways"),
     [
-        ({"stem": 8}, EVERY_WAY[2:3]),
+        ({"build": train.revnet}, EVERY_WAY[2:3]),
         pytest.param({"stem": 8}, EVERY_WAY, marks=pytest.mark.slow),
         pytest.param({"stem": 8, "bottleneck": True}, EVERY_WAY, marks=pytest.mark.slow),
         pytest.param({"build": irevnet}, EVERY_WAY, marks=pytest.mark.slow),
     ],
-    ids=["one way", "basic", "bottleneck", "invertible"],
+    ids=["of the library", "basic", "bottleneck", "invertible"],
 )
 def test_units_that_keep_inputs_or_remember_or_are_computed_again(float64, options, ways):
     expected = revnet_gradients(0, 0, plain=True, **options)
@@ -170,7 +170,7 @@ def test_xla_and_what_functions_remember(float64):
 @pytest.mark.slow
 def test_xla_rebuilds_one_unit_after_the_other():
     """XLA drops control dependencies, and merges what is computed again with the forward pass unless it is kept from it."""
-    model = train.revnet([6], [8], input_shape=(16, 16, 3), classes=3, stem=8)
+    model = revnet([6], [8], input_shape=(16, 16, 3), classes=3, stem=8)
     trunk, x = model.get_layer("trunk"), tf.zeros((32, 16, 16, 3))
     trunk.kept_blocks = trunk.remembering_blocks = 0
 
@@ -186,7 +186,7 @@ def test_activations_take_the_same_at_every_depth():
     """As built, with some tensors stored to save time. Only the weights and their gradients grow with the depth."""
     activations = []
     for units in (2, 6, 9):
-        model = train.revnet([units] * 3, [16, 32, 64], bottleneck=True, input_shape=(16, 16, 3), classes=3)
+        model = revnet([units] * 3, [16, 32, 64], bottleneck=True, input_shape=(16, 16, 3), classes=3)
         assert model.get_layer("trunk").remembering_blocks
         peak = gw.predict_peak(step_of(model), inputs=(tf.zeros((8, 16, 16, 3)),))
         gradients = sum(4 * v.value.shape.num_elements() for v in model.trainable_variables)
@@ -195,7 +195,7 @@ def test_activations_take_the_same_at_every_depth():
 
 
 def test_no_convolution_runs_again_where_all_is_kept():
-    model = train.revnet([1, 2], [4, 8], input_shape=(8, 8, 2), classes=3, stem=8)
+    model = revnet([1, 2], [4, 8], input_shape=(8, 8, 2), classes=3, stem=8)
     trunk, x = model.get_layer("trunk"), tf.zeros((4, 8, 8, 2))
 
     def convolutions(kept, remembering):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +22,7 @@ from graphwright.errors import ArgumentError, GraphwrightError, UnsupportedError
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.memory.optimize_memory import optimize_memory
 from graphwright.memory.plan_cache import PlanCache, plan_cache
-from graphwright.memory.plan_step import Planned, Unplanned, plan_step, unplanned
+from graphwright.memory.plan_step import Unplanned, plan_step, unplanned
 from graphwright.memory.planning import HOW_TIME
 from graphwright.memory.request import Request
 from graphwright.memory.verbs import BIT_FOR_BIT, Verb, read_allow
@@ -110,10 +110,10 @@ def advise(
         before = unplanned(traced)
         own = _Own(traced, before, _peak_of(traced, before), budget, _arguments_text(traced, feeds, batch), names)
         note(f"the step as it is: {format_bytes(own.peak.found)}")
-        found: list[Suggestion] = []
+        suggestions: list[Suggestion] = []
         left_out: dict[str, str] = {}
         asked: list[tuple[str, Callable[[], list[Suggestion]]]] = [
-            *((kind, partial(_plans, own, kind, time_limit_s, cache, cache_dir, found)) for kind in _VERBS),
+            *((kind, partial(_plans, own, kind, time_limit_s, cache, cache_dir, suggestions)) for kind in _VERBS),
             ("batch size", lambda: _other_batch(own, target, feeds)),
         ]
         if is_keras_model(traced.owner):
@@ -121,21 +121,21 @@ def advise(
         else:
             left_out["bfloat16, optimizer"] = "offered for Keras models only"
         for name, ask in asked:
-            cheap = next((s for s in found if s.fits and s.kind == "plan" and s.time - 1 <= _CHEAP), None)
+            cheap = next((s for s in suggestions if s.fits and s.kind == "plan" and s.time - 1 <= _CHEAP), None)
             if cheap is not None and name in _NEEDLESS:
                 extra = format_percent(cheap.time - 1)
                 left_out[name] = f"not looked at, since a plan with the same results fits for {extra} more time"
                 continue
             try:
-                suggestions = ask()
+                answers = ask()
             except GraphwrightError as error:
                 left_out[name] = first_line(error)
                 note(f"{name}: {left_out[name]}")
                 continue
-            for suggestion in suggestions:
+            for suggestion in answers:
                 note(f"{suggestion.what}: {format_bytes(suggestion.peak_bytes)}{', which fits' if suggestion.fits else ''}")
                 if own.is_worth(suggestion):
-                    found.append(suggestion)
+                    suggestions.append(suggestion)
                 else:
                     left_out[suggestion.kind] = f"{suggestion.what}: {format_bytes(suggestion.peak_bytes)}, about as much as it is now"
         tell("looking for likely mistakes", 1.0)
@@ -145,7 +145,7 @@ def advise(
         feeds=traced.feeds,
         memory_bytes=own.memory_bytes,
         peak_bytes=own.peak.found,
-        suggestions=ranked(found),
+        suggestions=ranked(suggestions),
         lint=mistakes,
         left_out=left_out,
         how={
@@ -159,8 +159,6 @@ def advise(
 
 @dataclass(frozen=True)
 class _Own:
-    """The step as it is, and the memory for it."""
-
     traced: TracedStep
     before: Unplanned
     peak: Obtained[int]
@@ -170,12 +168,7 @@ class _Own:
 
     @property
     def fetched(self) -> str:
-        """The option of a command for the fetches of a graph."""
         return f" --outputs {','.join(self.outputs)}" * bool(self.outputs)
-
-    @property
-    def compiled(self) -> bool:
-        return self.traced.is_compiled
 
     @property
     def device(self) -> str:
@@ -187,7 +180,6 @@ class _Own:
 
     @property
     def batch(self) -> int:
-        """The first dimension of the inputs."""
         first = {shape[0] for shape in self.traced.shapes if shape}
         if len(first) != 1:
             raise ArgumentError("the inputs have no first dimension in common, so which one is the batch is not known")
@@ -205,18 +197,6 @@ class _Own:
         """Whether a suggestion fits when the step itself does not, takes less than it, or is another batch that fits."""
         helps = suggestion.fits and (suggestion.kind == "batch" or self.peak.found > self.memory_bytes)
         return helps or suggestion.peak_bytes < (1 - _WORTH) * self.peak.found
-
-    def suggest(
-        self,
-        kind: SuggestionKind,
-        what: str,
-        peak_bytes: int,
-        time: float,
-        results: str,
-        call: str,
-        command: str = "",
-    ) -> Suggestion:
-        return Suggestion(kind, what, peak_bytes, time, peak_bytes <= self.memory_bytes, results, call, command)
 
 
 def _seconds(tasks: TaskMap) -> float:
@@ -252,15 +232,22 @@ def _feeds_text(traced: TracedStep, batch: int | None = None) -> str:
 
 
 def _plans(
-    own: _Own, kind: SuggestionKind, time_limit_s: float, cache: PlanCache | None, cache_dir: Any, found: Sequence[Suggestion]
+    own: _Own, kind: SuggestionKind, time_limit_s: float, cache: PlanCache | None, cache_dir: Any, earlier: Sequence[Suggestion]
 ) -> list[Suggestion]:
     """Return the plan of a kind that keeps the memory, unless an earlier one takes no more time."""
     verbs, results = _VERBS[kind]
-    least = min((s.time for s in found), default=math.inf)
     tell(f"planning: {kind}")
-    plan = _planned(own, own.budget, verbs, time_limit_s, cache).plan
-    if 1 + plan.overhead > least - _WORTH:
+    request = Request(own.budget, time_limit_s=time_limit_s, cache=cache, allow=frozenset(verbs), prove=False)
+    compiled = own.traced.is_compiled
+    plan = (plan_xla_step(own.traced, request) if compiled else plan_step(own.traced, request, before=own.before)).plan
+    if 1 + plan.overhead > min((s.time for s in earlier), default=math.inf) - _WORTH:
         return []
+
+    def make() -> tuple[Any, Any]:
+        inputs = example_inputs(own.traced)
+        options: dict[str, Any] = {"allow": tuple(verbs), "time_limit_s": time_limit_s, "cache_dir": cache_dir, "device": own.device}
+        return optimize_memory(own.traced.function, own.budget.given, inputs=inputs, **options), inputs
+
     subject = "model" if is_keras_model(own.traced.owner) else "step"
     allow, option = (', allow="all"', " --allow all") if "split" in verbs else ("", "")
     what = f"run it with a plan: {plan.rewritten}" if plan.rewritten else "run it with a plan that fixes the order"
@@ -270,43 +257,28 @@ def _plans(
     fetched = f", outputs={own.outputs}" * bool(own.outputs)
     call = f"gw.optimize_memory({subject}, {json.dumps(own.budget.given)}{fetched}{allow})"
     command = f"graphwright optimize TARGET{own.fetched}{own.arguments} --budget {own.budget.given}{option}"
-    suggestion = own.suggest(kind, what, plan.peak_bytes, 1 + plan.overhead, results, call, command)
-    return [replace(suggestion, make=_optimized(own, verbs, time_limit_s, cache_dir))]
-
-
-def _planned(own: _Own, budget: Budget, verbs: Collection[Verb], time_limit_s: float, cache: PlanCache | None) -> Planned:
-    request = Request(budget, time_limit_s=time_limit_s, cache=cache, allow=frozenset(verbs), prove=False)
-    return plan_xla_step(own.traced, request) if own.compiled else plan_step(own.traced, request, before=own.before)
-
-
-def _optimized(own: _Own, verbs: Collection[Verb], time_limit_s: float, cache_dir: Any) -> Callable[[], tuple[Any, Any]]:
-    def make() -> tuple[Any, Any]:
-        inputs = example_inputs(own.traced)
-        options: dict[str, Any] = {"allow": tuple(verbs), "time_limit_s": time_limit_s, "cache_dir": cache_dir, "device": own.device}
-        return optimize_memory(own.traced.function, own.budget.given, inputs=inputs, **options), inputs
-
-    return make
+    fits = plan.peak_bytes <= own.memory_bytes
+    return [Suggestion(kind, what, plan.peak_bytes, 1 + plan.overhead, fits, results, call, command, make)]
 
 
 def _other_batch(own: _Own, target: Any, feeds: Mapping[str, Feed] | None) -> list[Suggestion]:
-    """Return the largest batch that was found to fit."""
     tell("looking for the largest batch")
     keras = is_keras_model(own.traced.owner)
     sized = SizedStep(own.traced.owner if keras else target, feeds or _feeds_of(own.traced), "auto", device=own.device)
     step, tasks = own.before.tasks, dict[int, TaskMap]()
-    kept = sum(nbytes for value, nbytes in step.resident.items() if value in step.graph.variables)  # whatever the batch is
-    peaks = {0: kept, own.batch: own.peak.found}
+    variable_bytes = sum(nbytes for value, nbytes in step.resident.items() if value in step.graph.variables)
+    peaks = {0: variable_bytes, own.batch: own.peak.found}
 
     def peak_at(size: int) -> int:
         if size not in peaks:
             tell(f"a batch of {size}")
             traced = sized.traced(size)
-            found = unplanned(traced)
-            tasks[size], peaks[size] = found.tasks, _peak_of(traced, found).found
+            other = unplanned(traced)
+            tasks[size], peaks[size] = other.tasks, _peak_of(traced, other).found
         return peaks[size]
 
-    if kept <= own.memory_bytes:
-        size_near_budget(peak_at, own.batch, own.memory_bytes, base_bytes=kept, tries=_SIZES, enough=_NEAR)
+    if variable_bytes <= own.memory_bytes:
+        size_near_budget(peak_at, own.batch, own.memory_bytes, base_bytes=variable_bytes, tries=_SIZES, enough=_NEAR)
     size = max((size for size, peak in peaks.items() if peak <= own.memory_bytes), default=0)
     if size in (0, own.batch):
         raise UnsupportedError(f"no {'other ' if size else ''}batch size fits")
@@ -318,8 +290,8 @@ def _other_batch(own: _Own, target: Any, feeds: Mapping[str, Feed] | None) -> li
     device = "" if own.device == HERE else f" --device {own.device}"
     given = own.fetched + ("" if own.arguments.startswith(" --batch") else _feeds_text(own.traced, own.batch))
     command = f"graphwright max-batch TARGET{given} --budget {own.budget.given if not own.budget.is_share else own.memory_bytes}{device}"
-    made = own.suggest("batch", f"a batch of {size} instead of {own.batch}", peaks[size], time, words, call, command)
-    return [replace(made, make=_as_traced(sized.traced(size)))]
+    what = f"a batch of {size} instead of {own.batch}"
+    return [Suggestion("batch", what, peaks[size], time, True, words, call, command, _as_traced(sized.traced(size)))]
 
 
 def _feeds_of(traced: TracedStep) -> Mapping[str, Feed]:
@@ -333,60 +305,48 @@ def _as_traced(traced: TracedStep) -> Callable[[], tuple[Any, Any]]:
 
 
 def _bfloat16(own: _Own) -> list[Suggestion]:
-    """Return the step with layers in bfloat16 and variables as they are."""
-    found = _variant(own, mixed_precision(own.traced.owner), "bfloat16")
     return [
-        replace(
-            own.suggest(
-                "bfloat16",
-                "compute in bfloat16, with variables in float32",
-                found.peak_bytes,
-                math.nan,
-                "how long it takes depends on the processor's kernels for bfloat16; activations are rounded to 8 significant bits",
-                f'keras.config.set_dtype_policy("{BFLOAT16}")  # before the model is made',
-            ),
-            make=found.make,
+        _variant(
+            own,
+            mixed_precision(own.traced.owner),
+            "bfloat16",
+            "compute in bfloat16, with variables in float32",
+            "how long it takes depends on the processor's kernels for bfloat16; activations are rounded to 8 significant bits",
+            f'keras.config.set_dtype_policy("{BFLOAT16}")  # before the model is made',
         )
     ]
 
 
 def _optimizers(own: _Own) -> list[Suggestion]:
-    """Return steps with optimizers that keep less of each weight."""
     roles, tasks = find_roles(own.before.tasks), own.before.tasks
-    kept = sum(nbytes for value, nbytes in tasks.resident.items() if roles.resident[value] == "optimizer state")
-    if kept < _WORTH * own.peak.found:
-        raise UnsupportedError(f"the optimizer keeps {format_bytes(kept)}, which is a small part of the peak")
-    found: list[Suggestion] = []
-    for text, optimizer in leaner_optimizers(own.traced.owner):
-        variant = _variant(own, other_optimizer(own.traced.owner, optimizer), f"the optimizer {text}", optimizer)
-        made = own.suggest(
+    state_bytes = sum(nbytes for value, nbytes in tasks.resident.items() if roles.resident[value] == "optimizer state")
+    if state_bytes < _WORTH * own.peak.found:
+        raise UnsupportedError(f"the optimizer keeps {format_bytes(state_bytes)}, which is a small part of the peak")
+    return [
+        _variant(
+            own,
+            other_optimizer(own.traced.owner, optimizer),
             "optimizer",
             f"train with {text} instead of {type(own.traced.owner.optimizer).__name__}",
-            variant.peak_bytes,
-            own.time_of(variant.tasks),
             "it trains differently: retune the learning rate",
             f"model.compile(keras.optimizers.{text}, loss=...)",
+            optimizer,
         )
-        found.append(replace(made, make=variant.make))
-    return found
+        for text, optimizer in leaner_optimizers(own.traced.owner)
+    ]
 
 
-@dataclass(frozen=True)
-class _Variant:
-    peak_bytes: int
-    tasks: TaskMap
-    make: Callable[[], tuple[Any, Any]]
-
-
-def _variant(own: _Own, changed: Any, words: str, *held: Any) -> _Variant:
-    """Return the step of a changed model; the model is restored.
+def _variant(own: _Own, changed: Any, kind: SuggestionKind, what: str, results: str, call: str, *held: Any) -> Suggestion:
+    """Suggest the step of a changed model, which is restored.
 
     Args:
         held: objects that the changed step needs and the model does not keep alive.
     """
-    tell(words)
+    tell(what)
     with changed:
         traced = trace(own.traced.owner, feeds=_feeds_of(own.traced), device=own.device)
         traced = replace(traced, owner=(traced.owner, *held))
     before = unplanned(traced)
-    return _Variant(_peak_of(traced, before).found, before.tasks, _as_traced(traced))
+    peak_bytes = _peak_of(traced, before).found
+    time = math.nan if kind == "bfloat16" else own.time_of(before.tasks)
+    return Suggestion(kind, what, peak_bytes, time, peak_bytes <= own.memory_bytes, results, call, make=_as_traced(traced))

@@ -114,7 +114,6 @@ class explain_oom(keras.callbacks.Callback):  # noqa: N801 - it is called like a
                 return replace(found, left_out=first_line(trouble))
 
     def _looked_at(self, found: OutOfMemory, calls: Sequence[FrameType]) -> OutOfMemory:
-        """Add the peak of the step, and what would fit."""
         training = training_in(calls)
         call = call_in(calls) if training is None else None
         if training is not None:

@@ -14,7 +14,7 @@ from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import ADDITIONS, SCALES, SUMS_AND_DIFFERENCES, is_batch_norm
 from graphwright.ir.traits.control_flow import called_functions
-from graphwright.ir.traits.values import RECOMPUTED_FROM, SAME_BUT_FOR_TYPE, hands_on_several, input_behind, origin
+from graphwright.ir.traits.values import RECOMPUTED_FROM, SAME_BUT_FOR_TYPE, forwards_several, input_behind, origin
 from graphwright.ir.traits.variables import assigns, is_read
 
 _ARITHMETIC = SAME_BUT_FOR_TYPE | SUMS_AND_DIFFERENCES | SCALES
@@ -54,7 +54,6 @@ def unkept_batch_norms(body: Graph, nodes: Iterable[Node]) -> list[Node]:
 
 
 def _batch_variance(root: Node) -> Value | None:
-    """Return the variance of the batch by which a batch norm written in arithmetic divides."""
     total = root.inputs[0].producer
     if total.op_type not in ADDITIONS or len(total.inputs) != 2:
         return None
@@ -86,7 +85,7 @@ def _is_kept(statistic: Value, results: frozenset[Value]) -> bool:
         for consumer in value.consumers:
             if assigns(consumer) or called_functions(consumer):
                 return True
-            handed_on = [v for v in consumer.outputs if not hands_on_several(consumer) or input_behind(v) is value]
+            handed_on = [v for v in consumer.outputs if not forwards_several(consumer) or input_behind(v) is value]
             for after in handed_on if consumer.op_type in _ARITHMETIC else ():
                 if after not in seen and (size is None or consumer.op_type in SAME_BUT_FOR_TYPE or _size(after.shape) == size):
                     seen.add(after)
@@ -95,7 +94,6 @@ def _is_kept(statistic: Value, results: frozenset[Value]) -> bool:
 
 
 def _size(shape: Shape) -> Shape:
-    """The dimensions other than one."""
     return None if shape is None else tuple(d for d in shape if d != 1)
 
 

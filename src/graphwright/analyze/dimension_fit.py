@@ -18,12 +18,7 @@ _POWERS = (1, 2, 3)
 
 @dataclass(frozen=True, slots=True)
 class Bindings:
-    """Sizes of the symbols at which dimensions are looked at.
-
-    Attributes:
-        sizes: per symbol, its size at the base and at two more bindings.
-        checked: sizes at the checking binding.
-    """
+    """Sizes of the symbols at which dimensions are looked at: per symbol the base and two more, and those of the checking binding."""
 
     symbols: tuple[str, ...]
     sizes: Mapping[str, tuple[int, int, int]]

@@ -1,4 +1,4 @@
-"""Fewer points for a chart, without losing what the chart is looked at for: the highs and the lows."""
+"""Fewer points for a chart that keep its highs and lows."""
 
 from __future__ import annotations
 
@@ -7,19 +7,14 @@ from collections.abc import Sequence
 
 
 def envelope(values: Sequence[int], limit: int, keep: Sequence[int] = ()) -> list[int]:
-    """Positions that draw `values` in about `limit` points: of each run its highest and its lowest.
+    """Return positions that draw `values` in about `limit` points: of each run its highest and its lowest.
 
-    The global maximum and minimum, the first and the last position are always among them, so
-    a peak of one step in a hundred thousand is still drawn. (Picking every k-th would lose it, and
-    averages would shrink it.) Where `values` has at most `limit` entries, all positions are returned.
+    The global maximum and minimum and both ends are included, so a peak of one step in a hundred thousand is drawn. With at most `limit`
+    values all positions are returned.
 
     Args:
-        values: one figure per step.
         limit: about how many positions to return, at least 4.
-        keep: positions to return besides, for example a step that is marked.
-
-    Returns:
-        Positions, rising, without repeats.
+        keep: further positions to return, such as a marked step.
 
     >>> envelope([0, 1, 9, 1, 0, 0, 0, 5], 4)
     [0, 2, 4, 7]
@@ -39,42 +34,38 @@ def envelope(values: Sequence[int], limit: int, keep: Sequence[int] = ()) -> lis
 
 
 def runs(flags: Sequence[bool], merge_gap: int = 0) -> list[tuple[int, int]]:
-    """Where `flags` is true, as pairs of first and last position; gaps of at most `merge_gap` are closed.
+    """Return (first, last) positions of runs of true `flags`; gaps of at most `merge_gap` are closed.
 
     >>> runs([True, True, False, True, False, False, True])
     [(0, 1), (3, 3), (6, 6)]
     >>> runs([True, True, False, True, False, False, True], merge_gap=1)
     [(0, 3), (6, 6)]
     """
-    found: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     for position, flag in enumerate(flags):
         if not flag:
             continue
-        if found and position - found[-1][1] <= merge_gap + 1:
-            found[-1] = (found[-1][0], position)
+        if spans and position - spans[-1][1] <= merge_gap + 1:
+            spans[-1] = (spans[-1][0], position)
         else:
-            found.append((position, position))
-    return found
+            spans.append((position, position))
+    return spans
 
 
 def mostly(kinds: Sequence[int | None], reach: int) -> list[int]:
-    """Of each position the kind that is most frequent among its neighbors, so that a few strangers make no run of their own.
-
-    Args:
-        kinds: None for what counts for nothing.
-        reach: how many positions before and behind are asked.
+    """Return for each position the most frequent kind within `reach` neighbors; None does not count.
 
     >>> mostly([0, 0, 1, 0, None, 0, 1, 1, 0, 1], 2)
     [0, 0, 0, 0, 0, 0, 1, 1, 1, 1]
     """
     counts = Counter[int | None](kinds[:reach])
-    found: list[int] = []
+    kept_kinds: list[int] = []
     for position in range(len(kinds)):
         counts.update(kinds[position + reach : position + reach + 1])
         if position > reach:
             counts[kinds[position - reach - 1]] -= 1
         known = {kind: count for kind, count in counts.items() if kind is not None and count}
-        own, last = kinds[position], found[-1] if found else 0
+        own, last = kinds[position], kept_kinds[-1] if kept_kinds else 0
         # Of kinds that are as frequent the position's own one, then that of the position before.
-        found.append(max(known, key=lambda kind: (known[kind], kind == own, kind == last)) if known else last)
-    return found
+        kept_kinds.append(max(known, key=lambda kind: (known[kind], kind == own, kind == last)) if known else last)
+    return kept_kinds

@@ -37,10 +37,9 @@ _LONGEST_LIST = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """The nodes that one execution of a graph runs.
+    """The nodes that one execution of a graph runs, and how often, by node of the graph: itself, or nodes of its functions.
 
     Attributes:
-        times: by node of the graph, the nodes that it runs (itself, or nodes of its functions) and how often.
         trips: trip counts by name of the loop.
         branches: FLOPs of each branch, by name of the node or of the predicate.
         per_round: FLOPs of one round, by name of a loop with an unknown trip count.
@@ -54,10 +53,6 @@ class Execution:
 
 def execute(graph: Graph, constant: Constant, *, infer_body: InferBody | None = None) -> Execution:
     """Follow one execution of all nodes of the graph.
-
-    Args:
-        constant: returns the array of a value whose producer is a `Const`, or None.
-        infer_body: sets the shapes in a function's body, as for `loop_costs`.
 
     >>> from graphwright.ir.text import from_text
     >>> g = from_text('graph "g"\\n%x = Const() : float32[4]\\n%y = Relu(%x:0) : float32[4]')

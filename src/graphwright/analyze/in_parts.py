@@ -1,6 +1,6 @@
-"""How one node runs in parts of the batch: what each part reads of its inputs, and what its outputs are of those of the whole.
+"""How one node runs in parts of the batch: what each part reads of its inputs and makes of its outputs.
 
-Terms are those of `splitting.py`. A node's *kind* of an output is the axis along which it is split, or one of the constants here.
+Terms are those of `splitting.py`. The *kind* of an output is the axis along which it is split, or one of the constants here.
 """
 
 from __future__ import annotations
@@ -32,14 +32,13 @@ class InParts:
     """How a node runs in parts.
 
     Attributes:
-        inputs: per input, the axis along which a part reads a slice of it; `TERM` where it reads a term of it, which happens inside loops
-            alone; None where it reads all of it.
+        inputs: per input, the axis of the slice that a part reads; `TERM` for a term (only inside loops); None for all of it.
         outputs: per output, the axis along which it is split, or `TERM`, `SAME` or `UNREAD`.
         sizes: the elements of constant inputs that are sizes along the split dimensions, as (input, element).
         op_type: of the parts.
-        divisor: by what the sum of all parts is divided.
-        drawn: how many numbers are drawn per step of the counter at input 2; 0 for what draws none.
-        body: of a loop, how the nodes of its body run, by their names.
+        divisor: divides the sum of all parts.
+        drawn: numbers drawn per step of the counter at input 2; 0 if none.
+        body: of a loop, how the nodes of its body run, by name.
     """
 
     inputs: tuple[int | None, ...]
@@ -51,24 +50,21 @@ class InParts:
     body: Mapping[str, InParts] = field(default_factory=dict[str, "InParts"])
 
     def kind(self, value: Value) -> int:
-        """What a part makes of an output."""
         return self.outputs[value.index]
 
     @property
     def makes_terms(self) -> bool:
-        """Whether a part of a node with one result makes a term of it."""
         return self.outputs[0] == TERM
 
 
 def in_parts(node: Node, split: Sequence[int | None], wanted: int | None, batch: int) -> InParts | None:
-    """How a node runs in parts when some inputs are split; None where it has to run whole. Of loops, see `splitting.py`.
+    """Return how a node runs in parts if some inputs are split; None if it must run whole. For loops see `splitting.py`.
 
-    Where inputs are split along dimensions that do not go together, as in the scores of each example by each other one, the one is chosen
-    with which least is gathered.
+    If inputs are split along incompatible dimensions, as in attention scores, the one that gathers the fewest bytes is chosen.
 
     Args:
-        split: per input, the axis along which it is split already, or `TERM`.
-        wanted: the axis along which the result is to be split, for a node of which no input is.
+        split: per input, the axis along which it is split, or `TERM`.
+        wanted: the axis along which the result is split, for a node without split inputs.
 
     >>> from graphwright.ir.graph import DTYPES, Graph
     >>> f32 = DTYPES["float32"]
@@ -99,7 +95,7 @@ def in_parts(node: Node, split: Sequence[int | None], wanted: int | None, batch:
 
 
 def _of_terms(node: Node, split: Sequence[int | None]) -> InParts | None:
-    """What is linear makes a term of terms: f(a + b) = f(a) + f(b)."""
+    """Return how a linear operation makes a term of terms: f(a + b) = f(a) + f(b)."""
     sums = [k for k, kind in enumerate(split) if kind is not None]
     values = [*(node.inputs[k] for k in sums), *node.outputs]
     if any(value.dtype.name not in _REAL for value in values) or any(split[k] != TERM for k in sums):
@@ -111,13 +107,11 @@ def _of_terms(node: Node, split: Sequence[int | None]) -> InParts | None:
 
 
 def _gathered_bytes(node: Node, split: Sequence[int | None], how: InParts) -> int:
-    """What exists whole where a node runs in this way: inputs that are split along other axes, and sums."""
     gathered = {value for value, has, asks in zip(node.inputs, split, how.inputs, strict=True) if has is not None and has != asks}
     return sum(value.nbytes or 0 for value in (*gathered, *(node.outputs if how.makes_terms else ())))
 
 
 def _along(node: Node, known: Dimensions, label: object, batch: int) -> InParts | None:
-    """The node in parts along one label, where all sizes allow it."""
     inputs = tuple(labels.index(label) if label in labels else None for labels in known.inputs)
     output = known.output.index(label) if label in known.output else None
     if output is None and not (known.sums or known.same):
@@ -147,12 +141,12 @@ def _along(node: Node, known: Dimensions, label: object, batch: int) -> InParts 
 
 
 def size_along(value: Value, axis: int, batch: int) -> int:
-    """The size of a dimension; of a list, whose elements are what is cut, the units of the batch."""
+    """Return the size of a dimension; of a list, the units of the batch."""
     return batch if is_list(value) else dims(value)[axis]
 
 
 def part_of_size(array: Array, element: int, start: int, stop: int, batch: int) -> Array:
-    """Sizes for the examples from `start` to `stop`, of sizes for the whole batch; -1, which stands for the rest, stays."""
+    """Return sizes for the examples from `start` to `stop`, given sizes for the whole batch; -1 stays."""
     changed = array.copy()
     if changed[element] != -1:
         changed[element] = int(changed[element]) * (stop - start) // batch

@@ -110,7 +110,6 @@ def find_layers(graph: Graph) -> Layers:
 
 
 def layers_by_names(names: Iterable[str], variables: Sequence[str], weights: Sequence[str] = ()) -> Layers:
-    """Find layers by the names of nodes, of all variables, and of trained variables."""
     paths = [_scopes(name) for name in names]
     nodes = {"/".join(path) for path in paths}
     scopes = {tuple(path[:end]) for path in paths for end in range(1, len(path))}
@@ -213,7 +212,6 @@ def _numbered(scopes: Iterable[tuple[str, ...]], known: set[str]) -> bool:
 
 
 def _outermost(scope: tuple[str, ...], operators: set[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the scope without operators at its end."""
     while scope and scope in operators:
         scope = scope[:-1]
     return scope

@@ -1,25 +1,28 @@
-"""What a graph means: numbers for its values, what it does once, and in which order. Nothing runs; the time is linear in the graph.
+"""The meaning of a graph: value numbers, effects and their order. Nothing runs; the time is linear in the graph.
 
-Value numbering (Alpern, Wegman and Zadeck, "Detecting Equality of Variables in Programs", POPL 1988): values that are made by the same
-operation, with the same attributes, of values with the same numbers have the same number, whatever their nodes are called and how often
-they are computed. A read of a variable is numbered by the writes that come before it.
+Value numbering (Alpern, Wegman and Zadeck, "Detecting Equality of Variables in Programs", POPL 1988): values made by the same operation,
+with the same attributes, of values with the same numbers have the same number, whatever their names and however often they are computed. A
+read of a variable is numbered by the writes before it.
 
 Terms
 -----
 effect
-    A node that is not pure: it writes a place (`effect_order.py`), prints, or draws by a hidden counter. It runs exactly once and is known
-    by its name. The name is a witness and no proof: what the node of that name does is compared.
+    A node that is not pure: it writes a place (`effect_order.py`), prints, or draws by a hidden counter. It runs exactly once and is
+        identified by
+    its name; what it does is compared.
 racing read
-    A read with a write of the same place that may come before or behind it. It is kept as an effect is: once, under its name.
+    A read that may come before or after a write of the same place. It is kept like an effect.
 condition
-    On which sides of which TF1 switches a node runs. Behind a dead input, a control input too, it does not.
+    On which sides of which TF1 switches a node runs. It does not run after a dead input, control inputs included.
 
-Used: identities hand on what they get, and so do reshapes that lead back to a shape, and files that nobody else can know
-(`private_files.py`). n (n + 1) is even, which is the condition of gates that XLA does not look through (`source/opaque_gate.py`); a choice
-by what is always true is its first branch; and a sum of many terms is the sums of two in which its kernel adds them.
+Known equalities: identities forward their input, and so do reshapes that lead back to a shape and private files (`private_files.py`). n (n
+    + 1) is
+even, which is the condition of gates that XLA does not see through (`source/opaque_gate.py`); a choice by a true condition is its first
+branch; a sum of many terms is the sums of two in which its kernel adds them.
 
-Gaps: loops of TF1, variables without handles, and operations that write into a tensor are refused. Devices, and attributes that begin
-with "_", say where and how, not what, and are not compared.
+Gaps: loops of TF1, variables without handles, and operations that write into a tensor are refused. Devices, and attributes that begin with
+    "_", are
+not compared.
 """
 
 import hashlib
@@ -76,7 +79,7 @@ _REBUILT = re.compile(r"(__graphwright_\d+)+$")  # what `source/rebuild.py` puts
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a node does that runs once.
+    """A node that runs once.
 
     Attributes:
         number: of op type, attributes and inputs.
@@ -93,11 +96,11 @@ class Meaning:
     """What a graph makes and does.
 
     Attributes:
-        outputs: number per output, and the condition on which it is there.
+        outputs: number per output, and its condition.
         effects: by name of the node.
         touched: the places that are read or written, and whether they are written.
-        numbers: of what each node does, by name, in an order in which they can run; to say where two graphs part.
-        sums: how many sums of three and more terms there are, those in functions included.
+        numbers: of each node, by name in topological order, to find the first difference.
+        sums: number of sums of three and more terms, also in functions.
     """
 
     outputs: tuple[tuple[Number, Condition], ...]
@@ -108,11 +111,11 @@ class Meaning:
 
 
 class Numbering:
-    """Numbers that mean the same in all graphs that are given to it: first the original, then what may replace it.
+    """Numbers that mean the same in all graphs read: first the original, then its replacement.
 
     Args:
-        defaults: the attributes of an op type that nodes may leave out, with the values that they have then.
-        parts: whether what runs in parts of the batch, and is put together again, may stand for the whole (`part_numbers.py`).
+        defaults: default attributes of an op type.
+        parts: whether a value made in parts of the batch may stand for the whole (`part_numbers.py`).
     """
 
     def __init__(self, defaults: Defaults = lambda _: {}, *, parts: bool = False) -> None:
@@ -126,26 +129,23 @@ class Numbering:
         self.knows_original = False
 
     def number(self, key: object) -> int:
-        """The number of what a key describes."""
         return self._numbers.setdefault(key, len(self._numbers))
 
     def original(self, function: str = "", same: Same = ()) -> Known | None:
-        """What the original has in a function, of which parts may be made; None where nothing is known of it."""
+        """Return the original of a function, of which parts may be made; None if unknown."""
         return self.parts.known.get((function, same)) if self.parts is not None else None
 
     def bit(self, writer: str) -> int:
-        """The bit that stands for a write in an `Order`."""
         return self._bits.setdefault(writer, len(self._bits))
 
     def meaning(self, graph: Graph, purity: Purity) -> Meaning:
-        """What a graph means.
+        """Return the meaning of a graph.
+
+        Raises `UnsupportedError` if it holds a loop of TF1, variables without handles, or operations that write into a tensor, `GraphError`
+        if nodes wait for each other.
 
         Args:
             purity: tells which of its nodes, and of those of its functions, have effects.
-
-        Raises:
-            UnsupportedError: it holds a loop of TF1, variables without handles, or operations that write into a tensor.
-            GraphError: nodes wait for each other.
 
         >>> from graphwright.ir.graph import DTYPES
         >>> f32 = [(DTYPES["float32"], (2,))]
@@ -164,7 +164,7 @@ class Numbering:
         return meaning
 
     def function(self, name: str, meaning: Meaning) -> int:
-        """The number of a function: that of an equal one of its original name, or of an original that it can stand for, else a new one."""
+        """Return the number of a function: that of an equal function, or of an original that it can replace, else a new one."""
         known = self._functions.setdefault(original_name(name), [])
         fitting = [(number, other) for number, other in known if not first_difference(other, meaning)]
         equal = [(number, other) for number, other in fitting if not first_difference(meaning, other)]
@@ -176,7 +176,7 @@ class Numbering:
 
 
 def original_name(function: str) -> str:
-    """The name that a function had before it was rebuilt.
+    """Return the name that a function had before it was rebuilt.
 
     >>> original_name("body_7__graphwright_12")
     'body_7'
@@ -185,10 +185,9 @@ def original_name(function: str) -> str:
 
 
 def first_difference(original: Meaning, other: Meaning) -> str:
-    """What keeps a graph from standing for the original, in words that name a node; "" where nothing does.
+    """Return why a graph cannot replace the original, naming a node; "" if it can.
 
-    It must make the same outputs and have the same effects. What the original puts in order must be in that order; what it leaves open
-    may be in any.
+    It must make the same outputs and have the same effects, in an order that the original allows.
     """
     for name, effect in original.effects.items():
         found = other.effects.get(name)
@@ -215,7 +214,7 @@ def first_difference(original: Meaning, other: Meaning) -> str:
 
 
 def _origin(original: Meaning, other: Meaning, but: str = "") -> str:
-    """The first node under whose name something else is computed, as a part of a sentence."""
+    """Return the first node that computes something else under the same name, as a phrase."""
     known = original.numbers
     name = next((name for name, number in other.numbers.items() if name != but and known.get(name, number) != number), "")
     return f", from {name!r} on" if name else ""
@@ -229,12 +228,11 @@ class _Reader:
         self._functions: dict[tuple[str, Same], tuple[Meaning, int] | None] = {}
 
     def read(self, body: Graph, function: str = "", same: Same = ()) -> Meaning:
-        """The meaning of the graph, or of the body of a function."""
         name = original_name(function)
         return _Body(self, body, name, same, self.numbering.original(name, same) if not function else None).meaning()
 
     def function(self, name: str, same: Same = ()) -> tuple[Meaning, int] | None:
-        """A function's meaning and number where some arguments are the same; None where it is not in the library."""
+        """Return a function's meaning and number, given which arguments are equal; None if it is not in the library."""
         if (name, same) not in self._functions:
             self._functions[name, same] = None  # for one that calls itself
             function = self.graph.functions.get(name)
@@ -249,11 +247,11 @@ class _Reader:
 
 
 class _Body:
-    """A graph, or the body of a function, while it is read.
+    """A graph or function body while it is read.
 
     Args:
-        original: what it may do parts of; None for functions that stand for a whole one.
-        arguments: the numbers of its inputs; their own without it.
+        original: what it may do parts of.
+        arguments: the numbers of its inputs; by default their own.
     """
 
     def __init__(
@@ -275,7 +273,6 @@ class _Body:
         self.conditions: dict[Value | Node, Condition] = {}
 
     def meaning(self) -> Meaning:
-        """Number everything, each node after what it needs."""
         number = self.reader.numbering.number
         effects: dict[str, Effect] = {}
         by_name: dict[str, int] = {}
@@ -308,10 +305,7 @@ class _Body:
         return Meaning(outputs, effects, self.order.touched, by_name, self._sums())
 
     def _is_part(self, node: Node) -> bool:
-        """Number the outputs of a node that makes a part of a value, or puts parts together; whether it is one.
-
-        Graphs in which switches decide what runs have none.
-        """
+        """Number the outputs of a node that makes a part of a value, or joins parts; return whether it does."""
         parts = self.reader.numbering.parts
         if parts is None or self.has_switches or only_orders(node) or not self.purity.is_pure(node):
             return False
@@ -319,14 +313,14 @@ class _Body:
         if self._is_effect(node) if is_loop else reads_resource(node):
             return False
         versions = self._versions(node) if is_loop else ()
-        found = parts.numbers(node, self.numbers, self.original, versions, self._read_part)
-        self.numbers.update(zip(node.outputs, found or (), strict=found is not None))
-        return found is not None
+        numbers = parts.numbers(node, self.numbers, self.original, versions, self._read_part)
+        self.numbers.update(zip(node.outputs, numbers or (), strict=numbers is not None))
+        return numbers is not None
 
     def _read_part(
         self, copy: Node, loop: Node, attribute: str, arguments: Callable[[Known], Sequence[Number]]
     ) -> tuple[Known, list[Number]] | None:
-        """What a function of a loop has in the original, and the copy's results; None where that has effects, or one is not known."""
+        """Return the original of a loop's function and the copy's results; None if it has effects or is unknown."""
         same, name = self.order.same_arguments(copy), original_name(called_functions(loop, attribute)[0])
         known, function = self.reader.numbering.original(name, same), function_at(copy, attribute, self.reader.graph)
         if known is None or function is None or len(known.body.inputs) != len(function.body.inputs):
@@ -335,12 +329,11 @@ class _Body:
         return None if meaning.effects else (known, [number for number, _ in meaning.outputs])
 
     def _shape(self, value: Value) -> Shape:
-        """The shape that a value has in every run, or its like in the original; None where neither is known."""
         shape = exact_shape(value)
         return self.shapes.get(self.numbers[value]) if shape is None else shape
 
     def _versions(self, node: Node) -> tuple[tuple[Place, int], ...]:
-        """What was written before a node to the places that it reads."""
+        """Return the writes that precede a node to the places that it reads."""
         return tuple((place, order.before) for place, order in self.order.orders(node).items())
 
     def _is_effect(self, node: Node) -> bool:
@@ -357,7 +350,7 @@ class _Body:
     def _key(self, node: Node, is_effect: bool) -> object:
         inputs: list[object] = [self.numbers[value] for value in node.inputs]
         if node.op_type in MERGES:  # it hands on the input that is there
-            inputs = [(made, self._condition_of(value)) for made, value in zip(inputs, node.inputs, strict=True)]
+            inputs = [(number, self._condition_of(value)) for number, value in zip(inputs, node.inputs, strict=True)]
         if not inputs and node.op_type in PLACEHOLDERS:
             inputs = [node.name]
         attrs = {**self.reader.numbering.defaults(node.op_type), **node.attrs}
@@ -367,13 +360,12 @@ class _Body:
         return call, tuple(inputs), attributes, () if is_effect else self._versions(node)
 
     def _plain(self, attribute: Attribute, same: Same) -> object:
-        """An attribute as a part of a key: functions by their numbers, what is long by a digest."""
         if isinstance(attribute, tuple):
             return tuple(self._plain(item, same) for item in attribute)
         if isinstance(attribute, FunctionReference):
             known = self.reader.function(attribute.name, same)
-            given = tuple((field.number, field.content) for field in fields_of(attribute.serialized) if field.number != 1)  # not its name
-            return ("function", known[1], given) if known is not None else ("unknown function", attribute.name, given)
+            fields = tuple((field.number, field.content) for field in fields_of(attribute.serialized) if field.number != 1)  # not its name
+            return ("function", known[1], fields) if known is not None else ("unknown function", attribute.name, fields)
         if isinstance(attribute, SerializedAttribute):
             array = array_of(attribute)  # TensorFlow may write one tensor in several encodings
             if array is None:
@@ -391,7 +383,7 @@ class _Body:
     # What only hands on
 
     def _hands_on(self, node: Node) -> bool:
-        """Number the outputs of a node that only hands on inputs; whether it is one."""
+        """Number the outputs of a node that only forwards inputs; return whether it does."""
         # In bodies of functions shapes may be known in one of the graphs alone, which would number the same reshapes in two ways.
         if not self.function and node.op_type in RESHAPES:
             [value] = node.outputs
@@ -421,14 +413,13 @@ class _Body:
         return True
 
     def _results_of_first_branch(self, node: Node) -> Sequence[int | None]:
-        """The inputs that the first branch returns as it gets them; none where it does anything else."""
+        """Return the inputs that the first branch returns unchanged; () if it does anything else."""
         function = function_at(node, "then_branch", self.reader.graph)
         if function is None or not self.purity.is_pure(node):
             return ()
         return [None if k is None else 1 + k for k in returned_arguments(function.body)]
 
     def _is_always_true(self, value: Value) -> bool:
-        """Whether a condition is `n * (n + 1) & 1 == 0`."""
         if value.shape != ():
             return False
         parity, zero = _operands(value, "Equal")
@@ -455,7 +446,7 @@ class _Body:
                 self.conditions[value] = self.conditions[node] | {(self.numbers[node.inputs[1]], value.index)}
 
     def _either(self, conditions: Sequence[Condition]) -> Condition:
-        """When one of several is met: where two part by the sides of one switch only, what they have in common."""
+        """Return the condition when one of several holds: the common part if two differ by one switch only."""
         common = conditions[0].intersection(*conditions)
         rest = [sorted(condition - common) for condition in conditions]
         if len(rest) == 2 and all(len(one) == 1 for one in rest) and rest[0][0][0] == rest[1][0][0]:
@@ -464,12 +455,10 @@ class _Body:
 
 
 def _says_what(node: Node, name: str) -> bool:
-    """Whether an attribute says what a node computes: not where it runs, or which shapes its results have."""
     return name[0] != "_" and not (name == "output_shapes" and is_control_flow(node))
 
 
 def _operands(value: Value | None, op_type: str) -> tuple[Value, Value] | tuple[None, None]:
-    """The two operands of an operation of this type, or None twice."""
     node = origin(value).producer if value is not None else None
     return (node.inputs[0], node.inputs[1]) if node is not None and node.op_type == op_type else (None, None)
 

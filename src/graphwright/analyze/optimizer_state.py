@@ -1,11 +1,11 @@
-"""Which variables are the optimizer's own (momentum, second moments, counters, the learning rate), told by dataflow.
+"""Optimizer state (momentum, second moments, counters, learning rate), found by dataflow.
 
-A variable that is not trained and that the backward pass writes or reads is optimizer state, unless the forward pass computes with it.
-Arithmetic that leads to nothing but the backward pass and updates of weights is not a forward computation. An average of other
-variables is nothing that the optimizer works with.
+A non-trainable variable that the backward pass writes or reads is optimizer state, unless the forward pass computes with it. Arithmetic
+that leads only to the backward pass and to weight updates is not a forward computation. An average of other variables is no optimizer
+state.
 
 The optimizers of TF1 update each weight with one operation, `Apply*` or `ResourceApply*`: its first input is the weight, and the other
-variables that it writes are slots. That says what is trained where no gradient can be told.
+variables that it writes are slots. That tells which variables are trained if no gradient does.
 """
 
 from collections.abc import Iterable
@@ -29,12 +29,12 @@ _ARITHMETIC = frozenset(
 def find_optimizer_state(
     graph: Graph, accesses: Iterable[Access], trainable: AbstractSet[str], backward: AbstractSet[Node]
 ) -> frozenset[str]:
-    """The keys of the variables that belong to the optimizer.
+    """Return the keys of the variables that belong to the optimizer.
 
     Args:
-        graph: without calls of functions.
+        graph: without function calls.
         accesses: of its variables.
-        trainable: keys of the variables that are trained.
+        trainable: keys of the trained variables.
         backward: the nodes that depend on the gradient of the loss.
 
     >>> find_optimizer_state(Graph(), [], set(), set())
@@ -67,7 +67,7 @@ def find_optimizer_state(
 
 
 def _meets(access: Access, ends: AbstractSet[Node]) -> bool:
-    """Whether the backward pass or an update of a weight writes the variable, or computes with what is read of it, in the end."""
+    """Whether the backward pass or a weight update writes the variable, or uses its value."""
     behind = reached([access.top], lambda node: [c for v in node.outputs for c in v.consumers])
     return any(node in ends for node in islice(behind, _FAR))
 
@@ -77,7 +77,6 @@ _FAR = 64
 
 
 def _computes_forward(read: Access, found: Iterable[Access], ends: AbstractSet[Node]) -> bool:
-    """Whether something that is not an update computes with the value, other than an update of the variable itself."""
     if read.node is not read.top:
         return True
     own = {access.top for access in found if access.writes}

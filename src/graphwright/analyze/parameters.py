@@ -61,10 +61,7 @@ def make_parameter(
     part_of: str = "",
     aliases: tuple[str, ...] = (),
 ) -> Parameter:
-    """Return a parameter with its elements and bytes counted.
-
-    Args:
-        scope: the layer; by default the name without its last part.
+    """Return a parameter with its elements and bytes counted; its scope is by default the name without its last part.
 
     >>> from graphwright.ir.dtypes import DTYPES
     >>> kernel = make_parameter("conv/kernel", "trainable", DTYPES["float32"], (3, 3, 1, 64))
@@ -86,12 +83,7 @@ def scope_of(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ParameterSums:
-    """Elements and bytes by kind.
-
-    Attributes:
-        count: the number of variables and constants.
-        unknown: the number of them with an unknown shape, which are in no sum.
-    """
+    """Elements and bytes by kind; parameters with an unknown shape are in no sum."""
 
     elements: Mapping[ParameterKind, int]
     nbytes: Mapping[ParameterKind, int]
@@ -100,7 +92,6 @@ class ParameterSums:
 
     @property
     def weights(self) -> int:
-        """Elements of weights: trainable, non-trainable, constant."""
         return self.elements["trainable"] + self.elements["non-trainable"] + self.elements["constant"]
 
     @property
@@ -129,11 +120,7 @@ def sum_parameters(parameters: Iterable[Parameter]) -> ParameterSums:
 
 
 def group_by_scope(parameters: Iterable[Parameter], depth: int | None) -> dict[str, list[Parameter]]:
-    """Group parameters by the first parts of their scopes.
-
-    Args:
-        depth: the number of parts that count; None for all.
-    """
+    """Group parameters by the first `depth` parts of their scopes."""
     groups: dict[str, list[Parameter]] = {}
     for parameter in parameters:
         parts = parameter.scope.split("/") if parameter.scope else []

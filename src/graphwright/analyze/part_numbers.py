@@ -1,18 +1,17 @@
-"""Numbers for what runs in parts of the batch, by the algebra of slices and sums. Nothing runs, and nobody says what rewrote the graph.
+"""Value numbers for graphs that run in parts of the batch, by the algebra of slices and sums. Nothing runs.
 
-A copy says of which node of the original it is a part, and of which examples: that is a witness, which is checked. It must read, of each
-input of that node, the slice that the rule of the op type asks for, or all of it, and have the same attributes. Then its outputs are
-slices of the original's outputs, or a term of it, and
+A copy names the node of the original that it is a part of, and its examples; that claim is checked. The copy must read, of each input of
+that node, the slice that the rule of the op type asks for, or all of it, and have the same attributes. Then its outputs are slices of the
+original's outputs, or terms of them, and
 
-- a slice of a slice is a slice; slices that follow each other from the first to the last element, joined, are the value;
-- terms of examples a to b and of b to c are, added, the term of a to c; that of all examples is the value. That is the only place where
-  roundings come in: the numbers of the original are added in another order;
-- what is linear makes terms of terms;
-- a loop runs in parts by induction over its rounds. Before the first one each value of the copy is what the copy says it is of the
-  loop's: a slice, a term (0 is one of 0), or the same. If that holds before a round, it holds behind it, by the numbers of the two
-  bodies, and what decides whether there is another round is the same.
+- a slice of a slice is a slice; consecutive slices from the first to the last element, joined, are the value;
+- terms of examples a to b and of b to c add up to the term of a to c; the term of all examples is the value. Only here roundings differ;
+- a linear operation makes terms of terms;
+- a loop runs in parts by induction: if each value of the copy is a slice, a term, or the same before an iteration, it is so after it, by
+the
+  numbers of the two bodies, and the condition is the same.
 
-The rules (`split_rules/`) are facts about kernels, which tests hold against the kernels themselves.
+The rules (`split_rules/`) are facts about kernels, which tests check against the kernels.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class _Slice:
 
 @dataclass(frozen=True, slots=True)
 class _Term:
-    """What examples `start` to `stop`, of `batch`, add to a value, before that is divided."""
+    """The contribution of examples `start` to `stop`, of `batch`, to a value, before any division."""
 
     base: Number
     start: int
@@ -60,13 +59,12 @@ class _Term:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the original has in one graph, or in the body of a function.
+    """The original graph, or the body of one of its functions.
 
     Attributes:
         nodes: by name, those that copies may be parts of.
-        numbers: of its values.
-        versions: per loop that may read variables, what was written before.
-        shapes: by number, as far as they are known.
+        versions: per loop that may read variables, the earlier writes.
+        shapes: by number, if known.
     """
 
     body: Graph
@@ -78,7 +76,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """A node that says it does a part of what one of the original does."""
+    """A node that claims to do a part of a node of the original."""
 
     node: Node
     original: Node
@@ -91,7 +89,6 @@ class _Copy:
 
     @classmethod
     def read(cls, node: Node, numbers: Mapping[Value, Number], known: Known) -> _Copy | None:
-        """What a node says; None where that cannot be."""
         name, part = node.attrs[PART_OF], node.attrs.get(PART)
         original = known.nodes.get(name.decode()) if isinstance(name, bytes) else None
         if original is None or not isinstance(part, tuple) or len(original.inputs) != len(node.inputs):
@@ -103,20 +100,16 @@ class _Copy:
 
     @property
     def numbers_before(self) -> Mapping[Value, Number]:
-        """The numbers of the original's values."""
         return self.known.numbers
 
     def reads_whole(self, index: int) -> bool:
-        """Whether it reads all of an input."""
         return self.numbers[self.node.inputs[index]] == self.numbers_before[self.original.inputs[index]]
 
     def slice(self, base: Number, value: Value, axis: int) -> _Slice:
-        """Its part of a value."""
         size = size_along(value, axis, self.batch)
         return _Slice(base, axis, size * self.start // self.batch, size * self.stop // self.batch, size)
 
     def term(self, base: Number, divisor: int) -> _Term:
-        """Its term of a value."""
         return _Term(base, self.start, self.stop, self.batch, divisor)
 
 
@@ -130,12 +123,12 @@ class PartNumbers:
     """Numbers the copies in a rewritten graph.
 
     Args:
-        number: the number of what a key describes.
-        defaults: the attributes of an op type that nodes may leave out, with the values that they have then.
+        number: returns the number of a key.
+        defaults: default attributes of an op type.
 
     Attributes:
-        sums: the values that are added up part by part, in what was numbered last.
-        known: the original: its graph, and the bodies of its functions, under the keys of whoever numbers them.
+        sums: the values that are added up part by part.
+        known: the original: its graph, and the bodies of its functions.
     """
 
     number: Callable[[object], int]
@@ -149,12 +142,12 @@ class PartNumbers:
     def numbers(
         self, node: Node, numbers: Mapping[Value, Number], original: Known | None, version: object, read_part: ReadPart
     ) -> list[Number] | None:
-        """The numbers of a node's outputs, where it is a part of a node, or puts parts together; None where it is numbered as any other.
+        """Return the numbers of a node's outputs if it is a part of a node, or joins parts; else None.
 
         Args:
-            numbers: of what it reads.
-            original: what the graph it is in does, or does a part of; None for the original itself, and for functions of it as they were.
-            version: of a loop, what was written before to what it reads.
+            numbers: of its inputs.
+            original: the counterpart of the graph that holds it; None for the original itself.
+            version: of a loop, the earlier writes to what it reads.
         """
         if PART_OF in node.attrs and original is not None:
             copy = _Copy.read(node, numbers, original)
@@ -166,16 +159,16 @@ class PartNumbers:
                 return None
         rule = _BY_STRUCTURE.get(node.op_type)
         self._shapes = {} if original is None else original.shapes
-        found = rule(self, node, [numbers[value] for value in node.inputs]) if rule is not None else None
-        return None if found is None else [found]
+        number = rule(self, node, [numbers[value] for value in node.inputs]) if rule is not None else None
+        return None if number is None else [number]
 
     # Copies
 
     def _of_copy(self, copy: _Copy) -> list[Number] | None:
         node, original = copy.node, copy.original
-        found = [self._kind(copy, k) for k in range(len(node.inputs))]
-        is_made = all(kind is None for kind in found)
-        how = in_parts(original, found, copy.kinds[0] if is_made and copy.kinds[0] >= 0 else None, copy.batch)
+        kinds = [self._kind(copy, k) for k in range(len(node.inputs))]
+        is_made = all(kind is None for kind in kinds)
+        how = in_parts(original, kinds, copy.kinds[0] if is_made and copy.kinds[0] >= 0 else None, copy.batch)
         if how is None or how.outputs != copy.kinds or not self._has_attributes(node, original, how.op_type, ()):
             return None
         if not all(self._reads(copy, k, how) for k in range(len(node.inputs))):
@@ -212,7 +205,6 @@ class PartNumbers:
         return [self._part(copy, value, kind) for value, kind in zip(original.outputs, kinds, strict=True)]
 
     def _part(self, copy: _Copy, value: Value, kind: int, numbers: Mapping[Value, Number] | None = None) -> Number:
-        """The number of what a copy makes of a value of the original."""
         base = (copy.numbers_before if numbers is None else numbers)[value]
         if kind >= 0:
             return self._slice(copy.slice(base, value, kind))
@@ -221,36 +213,34 @@ class PartNumbers:
         return base if kind == SAME else (self.number(value), value.index)  # nobody reads it there, so nothing can stand for it
 
     def _kind(self, copy: _Copy, index: int) -> int | None:
-        """Along which axis a copy reads a part of an input of the original, or `TERM`; None where it reads anything else."""
+        """Return the axis along which a copy reads a part of an input, or `TERM`; None otherwise."""
         number, base = copy.numbers[copy.node.inputs[index]], copy.numbers_before[copy.original.inputs[index]]
-        found, term = self._slices.get(number), self._terms.get(number)
-        if found is not None and found.base == base:
-            return found.axis
+        piece, term = self._slices.get(number), self._terms.get(number)
+        if piece is not None and piece.base == base:
+            return piece.axis
         return TERM if term is not None and term.base == base else None
 
     def _is_part(self, copy: _Copy, index: int, kind: int) -> bool:
-        """Whether a copy reads the part of an input, along an axis, or a term of it."""
-        given, value = copy.node.inputs[index], copy.original.inputs[index]
+        read, value = copy.node.inputs[index], copy.original.inputs[index]
         base = copy.numbers_before[value]
         if kind == TERM:
-            return self._terms.get(copy.numbers[given]) == copy.term(base, 1)
+            return self._terms.get(copy.numbers[read]) == copy.term(base, 1)
         asked = copy.slice(base, value, kind)
-        if self._slices.get(copy.numbers[given]) == asked:
+        if self._slices.get(copy.numbers[read]) == asked:
             return True
-        return _same(given, _constant(value), lambda array: array[(slice(None),) * kind + (slice(asked.start, asked.stop),)])
+        return _same(read, _constant(value), lambda array: array[(slice(None),) * kind + (slice(asked.start, asked.stop),)])
 
     def _reads(self, copy: _Copy, index: int, how: InParts) -> bool:
-        """Whether a copy reads at one input what its part asks for."""
-        kind, given, value = how.inputs[index], copy.node.inputs[index], copy.original.inputs[index]
+        kind, read, value = how.inputs[index], copy.node.inputs[index], copy.original.inputs[index]
         if kind is not None:
             return self._is_part(copy, index, kind)
         sizes = [element for k, element in how.sizes if k == index]
         if sizes:
-            return _same(given, _constant(value), lambda array: _scaled(array, sizes, copy.start, copy.stop, copy.batch))
+            return _same(read, _constant(value), lambda array: _scaled(array, sizes, copy.start, copy.stop, copy.batch))
         if how.drawn and index == 2 and copy.start:
             shape = copy.original.outputs[0].shape or ()
             ahead = int(np.prod([size or 0 for size in shape])) * copy.start // (copy.batch * how.drawn)
-            moved = origin(given).producer
+            moved = origin(read).producer
             if moved.op_type not in ADDITIONS or copy.numbers[moved.inputs[0]] != copy.numbers_before[value]:
                 return False
             return _same(moved.inputs[1], np.array([ahead, 0], np.uint64), lambda array: array)
@@ -333,12 +323,11 @@ def _constant(value: Value) -> Array | None:
 
 
 def _same(given: Value, array: Array | None, change: Callable[[Array], Array]) -> bool:
-    """Whether a value is a constant, and the one that is made of another one."""
-    found = _constant(given)
-    if found is None or array is None:
+    array_read = _constant(given)
+    if array_read is None or array is None:
         return False
     expected = change(array)
-    return found.dtype == expected.dtype and found.shape == expected.shape and found.tobytes() == expected.tobytes()
+    return array_read.dtype == expected.dtype and array_read.shape == expected.shape and array_read.tobytes() == expected.tobytes()
 
 
 def _scaled(array: Array, elements: Sequence[int], start: int, stop: int, batch: int) -> Array:

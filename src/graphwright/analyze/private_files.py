@@ -29,19 +29,13 @@ _Pairs = list[tuple[Node, Node]]
 
 @dataclass(frozen=True)
 class PrivateFiles:
-    """The values read from private files, and all nodes that only carry them.
-
-    Attributes:
-        written: the written value, by the result of the read.
-        nodes: those that draw and make the names, write, read and rename.
-    """
+    """The values read from private files, by result of the read, and all nodes that draw and make the names, write, read and rename."""
 
     written: dict[Value, Value] = field(default_factory=dict[Value, Value])
     nodes: frozenset[Node] = frozenset()
 
 
 def private_files(nodes: Sequence[Node]) -> PrivateFiles:
-    """Return the private files of the nodes of one graph that run."""
     runs = set(nodes)
     draws = [node for node in nodes if draws_from_system(node) and _draws_enough(node)]
     likely = [found for draw in draws if (found := _of_draw(draw, runs)) is not None]
@@ -122,7 +116,6 @@ def _of_file(users: Sequence[Node], movers: Sequence[Node], folder: str) -> tupl
 
 
 def _is_whole(node: Node) -> bool:
-    """Whether it writes or reads one whole tensor under one name."""
     return len(text_of(node.inputs[1])) == 1 and text_of(node.inputs[2]) == ("",)
 
 

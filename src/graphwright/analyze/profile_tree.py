@@ -107,20 +107,12 @@ def _check_word(argument: str, word: str, known: Sequence[str]) -> None:
 
 
 def column_value(row: ProfileRow, column: Column | Order) -> float:
-    """Return the figure of a row in a column."""
     return float(getattr(row, _FIELD.get(column, column)))
 
 
 @dataclass(frozen=True, slots=True)
 class TreeNode:
-    """A shown node of the tree.
-
-    Attributes:
-        op_type: "" unless it is a node of the graph.
-        own: its own figures.
-        total: figures with all nodes below it.
-        children: the shown ones, in order.
-    """
+    """A shown node of the tree: its own figures, the total with all nodes below it, and its shown children in order."""
 
     name: str
     op_type: str
@@ -177,8 +169,6 @@ def _leaves(profile: StepProfile, options: TreeOptions) -> dict[str, _Draft]:
 
 @dataclass(eq=False, slots=True)
 class _Draft:
-    """A node of the whole tree."""
-
     name: str
     op_type: str = ""
     figures: Figures = field(default_factory=Figures)
@@ -188,7 +178,6 @@ class _Draft:
     shown: list[_Draft] = field(default_factory=list["_Draft"])
 
     def add_up(self, below: Iterable[_Draft]) -> None:
-        """Set `total` to its own figures and the totals of these."""
         self.total = Figures()
         for figures in (self.figures, *(draft.total for draft in below)):
             self.total.add(figures)
@@ -269,7 +258,6 @@ def _by_code(profile: StepProfile, leaves: Mapping[str, _Draft]) -> _Draft:
 
 
 def _agreement(traces: Sequence[Sequence[SourceLine]]) -> int:
-    """Return the number of first lines that all traces share."""
     shared = list(traces[0]) if traces else []
     for trace in traces:
         same = takewhile(lambda pair: pair[0] == pair[1], zip(shared, trace, strict=False))

@@ -3,27 +3,25 @@
 Terms
 -----
 unit of the batch
-    One example. A dimension with n elements is cut where the batch is: examples a to b of `batch` are its elements a n / batch to
-    b n / batch. So a dimension into which batch and time are merged can be cut, and n must be a multiple of the batch.
+    One example. A dimension with n elements is cut where the batch is: examples a to b of `batch` are its elements a n / batch to b n /
+    batch. So a dimension that merges batch and time can be cut, and n must be a multiple of the batch.
 split
     A value whose parts are slices along an axis, each made by a copy of its node.
 sum
-    A value of which each part makes a term; the terms are added up at once, and whoever reads it reads the sum.
+    A value of which each part makes a term; the terms are added up at once.
 whole
-    Any other value. A node with a whole result that reads what is split gathers the parts: that costs memory, never correctness.
+    Any other value. A node with a whole result that reads a split value gathers the parts: that costs memory, never correctness.
 phase
-    A node that reads a sum over all parts, or what was gathered of them, waits for them all: it, and what depends on it, belong to the
-    next phase. Batch normalization in training takes two per layer, one forward and one backward.
-
+    A node that reads a sum over all parts, or a gathered value, waits for all parts: it and its dependents belong to the next phase. Batch
+    normalization in training takes two per layer, one forward and one backward.
 loop
-    It runs in parts where its body does, round by round: a value of the loop that a round makes split, or as a sum, is that before the
-    first round, too. In a body nothing can be gathered, since the parts run one after another, each all its rounds; so sums stay terms
-    there, through whatever is linear (a weight's gradient that is added up round by round), and a loop of which anything else reads
-    what is split, or a sum, runs whole. So does one whose condition depends on examples. Lists of tensors are split as their elements
-    are, and can be neither sliced nor gathered: all who use one run in parts, or none.
+    It runs in parts if its body does, iteration by iteration: a loop value that an iteration makes split, or as a sum, is so before the
+    first one. A body cannot gather, since the parts run one after another, each all of its iterations; so sums stay terms there, through
+    linear operations, and a loop in which anything else reads a split value or a sum runs whole. So does a loop whose condition depends on
+    examples. Lists are split as their elements are, and can be neither sliced nor gathered.
 
-Nothing here knows what the dimensions mean. The batch is what the arguments that are split have in front; everything else follows from
-the rules of `split_rules/`, so a wrong guess of the batch is a plan that saves little, and no wrong result.
+The batch is the first dimension of the split arguments; everything else follows from the rules of `split_rules/`, so a wrong guess of the
+batch saves little, but gives no wrong result.
 """
 
 from __future__ import annotations
@@ -54,9 +52,9 @@ class Splitting:
     """What can be split.
 
     Attributes:
-        batch: how many examples the batch has.
-        arguments: the inputs of the graph that are split along their first axis.
-        nodes: the nodes that run in parts.
+        batch: number of examples.
+        arguments: the graph inputs that are split along their first axis.
+        nodes: how nodes run in parts.
         phases: the phase of each node.
     """
 
@@ -66,7 +64,6 @@ class Splitting:
     phases: Mapping[Node, int]
 
     def in_copy(self, copy: CloneResult) -> Splitting:
-        """The same of a copy of the whole graph."""
         return Splitting(
             self.batch,
             tuple(copy.value_of[value] for value in self.arguments),
@@ -76,7 +73,7 @@ class Splitting:
 
 
 def find_batch(arguments: Sequence[Value]) -> tuple[int, tuple[Value, ...]]:
-    """The size of the batch, and the arguments that have it in front: the most frequent first dimension, of several the first one's.
+    """Return the most frequent first dimension of the arguments, and the arguments that have it.
 
     >>> find_batch(())
     (1, ())
@@ -90,11 +87,11 @@ def find_batch(arguments: Sequence[Value]) -> tuple[int, tuple[Value, ...]]:
 
 
 def find_splitting(graph: Graph, purity: Purity, arguments: Sequence[Value]) -> Splitting | None:
-    """What of a flat graph can run in parts of the batch; None where nothing can, or where TF1's switches decide what runs.
+    """Return what of a flat graph can run in parts of the batch; None if nothing can, or if TF1 switches decide what runs.
 
     Args:
-        purity: which nodes have effects; they run once, whole.
-        arguments: the inputs of the graph among which the batch is looked for.
+        purity: tells which nodes have effects; they run once, whole.
+        arguments: the graph inputs among which the batch is searched.
 
     >>> from graphwright.ir.graph import DTYPES
     >>> f32 = DTYPES["float32"]
@@ -114,13 +111,12 @@ def find_splitting(graph: Graph, purity: Purity, arguments: Sequence[Value]) -> 
 
 
 def find_splitting_of_largest(graph: Graph, purity: Purity, by: int = LARGE) -> Splitting | None:
-    """What makes and reads the largest values of a flat graph, to run in parts alone: a language model's logits by rows.
+    """Return how to split only the operations around the largest values, such as a language model's logits by rows; None as above.
 
-    Of all axes of large values, that is taken along which most bytes are never made whole, sums that are added up instead taken off; its
-    elements are the units of the batch. None as for `find_splitting`.
+    The axis of a large value is chosen that avoids making the most bytes whole, less the sums that are added up.
 
     Args:
-        by: a value is large that takes the largest one's bytes by this.
+        by: how many times smaller than the largest value a large one may be.
 
     >>> from graphwright.ir.graph import DTYPES
     >>> f32 = DTYPES["float32"]
@@ -141,7 +137,7 @@ def find_splitting_of_largest(graph: Graph, purity: Purity, by: int = LARGE) -> 
     least = max(sizes.values(), default=0) / by
     large = {value for value, nbytes in sizes.items() if nbytes >= max(least, 1)}
     free = [node for node in free if not large.isdisjoint(node.outputs) or not large.isdisjoint(node.inputs)]
-    kept = set(graph.outputs)
+    outputs = set(graph.outputs)
     most, best = 0, None
     for axis, units in dict.fromkeys(pair for node in free for v in node.outputs if v in large for pair in enumerate(v.shape or ())):
         if units is None or units < 2:
@@ -150,10 +146,10 @@ def find_splitting_of_largest(graph: Graph, purity: Purity, by: int = LARGE) -> 
         spread = _Spread(graph, purity, units, free, dict.fromkeys(begins, axis))
         nodes = spread.of({})
         split = spread.kinds
-        made = sum(sizes[value] for value in split if value not in kept and _is_read_in_slices(value, split[value], nodes))
-        made -= sum(sizes[value] for node, how in nodes.items() for value in node.outputs if how.kind(value) == TERM)
-        if nodes and (best is None or made > most):
-            most, best = made, Splitting(units, (), nodes, _phases(order, nodes, purity))
+        split_bytes = sum(sizes[value] for value in split if value not in outputs and _is_read_in_slices(value, split[value], nodes))
+        split_bytes -= sum(sizes[value] for node, how in nodes.items() for value in node.outputs if how.kind(value) == TERM)
+        if nodes and (best is None or split_bytes > most):
+            most, best = split_bytes, Splitting(units, (), nodes, _phases(order, nodes, purity))
     return best
 
 
@@ -166,27 +162,25 @@ def _is_switched(graph: Graph) -> bool:
 
 
 def _free(graph: Graph, order: Sequence[Node], purity: Purity) -> list[Node]:
-    """The nodes that may run in parts."""
-    given = {value.producer for value in graph.inputs}
-    return [node for node in order if node not in given and (not keeps_control_inputs(node, purity) or _only_reads(node, purity))]
+    inputs = {value.producer for value in graph.inputs}
+    return [node for node in order if node not in inputs and (not keeps_control_inputs(node, purity) or _only_reads(node, purity))]
 
 
 def _only_reads(node: Node, purity: Purity) -> bool:
-    """Whether it is a loop that may read variables, and does nothing else to them."""
     return node.op_type in LOOPS and purity.is_pure(node)
 
 
 @dataclass
 class _Spread:
-    """How nodes run in parts that read what is split, and those that begin it; then, what is read in slices alone is made in slices.
+    """How nodes that read split values, or begin splits, run in parts; then, values that are read only in slices are made in slices.
 
     Args:
-        free: the nodes that may run in parts, in an order in which they can run.
-        begins: nodes that make their first output in parts where they read nothing that is split, and along which axis.
+        free: the nodes that may run in parts, in topological order.
+        begins: nodes that make their first output in parts without split inputs, with the axis.
         results: of a body, the kind of each result.
 
     Attributes:
-        kinds: of the values that are split, the axis; of sums in bodies, `TERM`.
+        kinds: of split values, the axis; of sums in bodies, `TERM`.
     """
 
     graph: Graph
@@ -198,7 +192,6 @@ class _Spread:
     kinds: dict[Value, int] = field(default_factory=dict[Value, int])
 
     def of(self, given: Mapping[Value, int]) -> dict[Node, InParts]:
-        """How the nodes run in parts when these values are split, or sums; who would slice or gather a list runs whole."""
         whole = set[Node]()
         while True:
             self.kinds = dict(given)
@@ -212,26 +205,26 @@ class _Spread:
             whole |= stuck
 
     def misread(self, nodes: Mapping[Node, InParts]) -> Iterator[tuple[Node, Value]]:
-        """Who reads a value in another way than it is made."""
+        """Return who reads a value in another way than it is made."""
         for node in self.graph.nodes:
             how = nodes.get(node)
             for k, value in enumerate(node.inputs):
                 asked = None if how is None else how.inputs[k]
-                made = self.kinds.get(value)
-                if asked != made and (made is not None or is_list(value)):
+                kind = self.kinds.get(value)
+                if asked != kind and (kind is not None or is_list(value)):
                     yield node, value
 
     def _nodes(self, whole: AbstractSet[Node]) -> dict[Node, InParts]:
         nodes: dict[Node, InParts] = {}
         for node in self.free:
-            found = [self.kinds.get(value) for value in node.inputs]
-            is_read = any(kind is not None for kind in found)
+            input_kinds = [self.kinds.get(value) for value in node.inputs]
+            is_read = any(kind is not None for kind in input_kinds)
             if node in whole or not (is_read or node in self.begins):
                 continue
             if node.op_type in LOOPS:
-                self._note(node, self._loop(node, found), nodes)
+                self._note(node, self._loop(node, input_kinds), nodes)
             else:
-                self._note(node, in_parts(node, found, None if is_read else self.begins[node], self.batch), nodes)
+                self._note(node, in_parts(node, input_kinds, None if is_read else self.begins[node], self.batch), nodes)
         results = dict(zip(self.graph.outputs, self.results or (None,) * len(self.graph.outputs), strict=True))
         arguments = set(self.graph.inputs)
         for node in reversed(self.free):
@@ -258,7 +251,7 @@ class _Spread:
             self.kinds.update((value, how.kind(value)) for value in node.outputs if how.kind(value) >= least)
 
     def _loop(self, loop: Node, given: Sequence[int | None]) -> InParts | None:
-        """How a loop runs in parts when some of its inputs are split, or sums; None where it has to run whole."""
+        """Return how a loop runs in parts; None if it must run whole."""
         condition, function = (function_at(loop, name, self.graph) for name in ("cond", "body"))
         if condition is None or function is None or all(kind is None for kind in given):
             return None
@@ -267,13 +260,13 @@ class _Spread:
         while True:
             spread = _Spread(body, self.purity, self.batch, free, results=kinds)
             nodes = spread.of({value: kind for value, kind in zip(body.inputs, kinds, strict=True) if kind != SAME})
-            made = [spread.kinds.get(value, SAME) for value in body.outputs]
-            made = [TERM if self._adds_up(loop, k, spread) else kind for k, kind in enumerate(made)]
-            changed = [new if old == SAME else old for old, new in zip(kinds, made, strict=True)]
+            result_kinds = [spread.kinds.get(value, SAME) for value in body.outputs]
+            result_kinds = [TERM if self._adds_up(loop, k, spread) else kind for k, kind in enumerate(result_kinds)]
+            changed = [new if old == SAME else old for old, new in zip(kinds, result_kinds, strict=True)]
             if changed == kinds:
                 break
             kinds = changed
-        for k, (asked, kind, value) in enumerate(zip(kinds, made, body.outputs, strict=True)):
+        for k, (asked, kind, value) in enumerate(zip(kinds, result_kinds, body.outputs, strict=True)):
             can_slice = kind == SAME and asked >= 0 and not is_list(value)
             is_number_before = asked != TERM or given[k] == TERM or is_zero(loop.inputs[k])
             if not (asked == kind or can_slice) or not is_number_before:
@@ -288,7 +281,7 @@ class _Spread:
         return InParts(tuple(inputs), tuple(kinds), loop.op_type, body={node.name: how for node, how in nodes.items()})
 
     def _adds_up(self, loop: Node, k: int, spread: _Spread) -> bool:
-        """Whether each round adds a sum over the batch to a value of a loop that is 0 before it."""
+        """Whether each iteration adds a sum over the batch to a loop value that starts as 0."""
         body = spread.graph
         argument, result = body.inputs[k], origin(body.outputs[k])
         if spread.kinds.get(argument) is not None or result.producer.op_type not in SUMS:
@@ -298,9 +291,7 @@ class _Spread:
 
 
 def keeps_control_inputs(node: Node, purity: Purity) -> bool:
-    """Whether it matters when the node runs. What only computes waits for its inputs: gradients have constants that wait for forward nodes
-    for no reason, and would let all parts meet there.
-    """
+    """Whether the node must wait for its control inputs. Constants of gradients wait for forward nodes without need."""
     return not purity.is_pure(node) or reads_resource(node) or only_orders(node)
 
 

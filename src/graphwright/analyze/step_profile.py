@@ -32,7 +32,7 @@ class OpRun:
     Attributes:
         name: as in the flat graph; nodes that TensorFlow adds for loops, copies and folding have their own names.
         device: for example "CPU:0".
-        thread: for example "thread 1"; on an accelerator the stream; "" if unknown.
+        thread: for example "lane 1", one of as many as ran side by side; on an accelerator the stream.
         start_ns, end_ns: from the start of the step.
         on_accelerator: whether it is a kernel or a copy on a device other than the host.
         kernel: name of the kernel, on an accelerator.
@@ -173,12 +173,7 @@ class Figures:
             setattr(self, name, max(mine, more) if name == "peak_bytes" else mine + more)
 
     def row(self, name: str, whole_ns: int) -> ProfileRow:
-        """Return a row of a table.
-
-        Args:
-            name: of the group.
-            whole_ns: time of all runs, for the share.
-        """
+        """Return a row of a table; `whole_ns` is the time of all runs, for the share."""
         return ProfileRow(
             name=name,
             time_s=self.time_ns * _NS,
@@ -248,11 +243,7 @@ class ProfileRow:
 
 
 def figures_by(profile: StepProfile, key: Callable[[str, str], str]) -> dict[str, Figures]:
-    """Add up the runs of a step in groups.
-
-    Args:
-        key: from the name and the op type of a node to its group.
-    """
+    """Add up the runs of a step in groups, by a function from the name and the op type of a node."""
     groups: dict[str, Figures] = {}
     key_of: dict[str, str] = {}
     for run in profile.runs:
@@ -282,7 +273,6 @@ def by_layer(profile: StepProfile) -> dict[str, ProfileRow]:
 
 
 def whole(profile: StepProfile) -> ProfileRow:
-    """Return the figures of the whole step."""
     total = Figures()
     for figures in figures_by(profile, lambda name, _: name).values():
         total.add(figures)

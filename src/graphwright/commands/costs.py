@@ -371,7 +371,6 @@ def check(
 
 
 def _shares(texts: Sequence[str] | None) -> float | str | dict[str, float | str]:
-    """Return tolerances: `2%` for all figures, or `peak=5%` for one."""
     named = [text.rpartition("=") for text in texts or ()]
     if len(named) == 1 and not named[0][1]:
         return named[0][2]

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from graphwright.errors import ArgumentError
 from graphwright.source.tensorflow_import import import_tensorflow
@@ -118,12 +119,11 @@ def make_demo(*, input_size: int, filters: int, batch: int) -> Demo:
     return Demo(train_step, (tf.constant(images), tf.constant(labels)), description)
 
 
-def _discs(batch: int, input_size: int, output_size: int) -> tuple[Any, Any]:
-    """Return images of one disc each, and the class of each pixel of their middle."""
+def _discs(batch: int, input_size: int, output_size: int) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
     rng = np.random.default_rng(0)
-    y, x = np.mgrid[:input_size, :input_size]
+    rows, columns = np.mgrid[:input_size, :input_size]
     centers = rng.integers(input_size // 4, 3 * input_size // 4, (batch, 2, 1, 1))
-    inside = np.asarray((y - centers[:, 0]) ** 2 + (x - centers[:, 1]) ** 2 < (input_size / 5) ** 2, np.float32)
-    images = inside + rng.normal(0.0, 0.5, inside.shape)
+    inside: NDArray[np.bool_] = (rows - centers[:, 0]) ** 2 + (columns - centers[:, 1]) ** 2 < (input_size / 5) ** 2
+    images = inside.astype(np.float32) + rng.normal(0.0, 0.5, inside.shape).astype(np.float32)
     middle = slice((input_size - output_size) // 2, (input_size + output_size) // 2)
-    return images[..., None].astype(np.float32), inside[:, middle, middle].astype(np.int32)
+    return images[..., None], inside[:, middle, middle].astype(np.int32)

@@ -129,7 +129,6 @@ def diagnose() -> Installation:
 
 
 def _tensorflow() -> list[Finding]:
-    """What TensorFlow is and sees."""
     if importlib.util.find_spec("tensorflow") is None:
         note = "the planner and graphwright plan work without it, nothing else"
         return [Finding("TensorFlow", "broken", "not installed", note, _INSTALL)]

@@ -9,8 +9,8 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from functools import wraps
 from pathlib import Path
@@ -31,6 +31,7 @@ from graphwright.source.tracebacks import user_code
 from graphwright.source.trust import check_trusted, trust
 
 _NAMED = 8
+_OPTIONAL = ("jax", "sklearn")
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _MOST_USER_BLOCK_BYTES = 1 << 17
 _PACE_S = 10.0  # between lines of progress in a log
@@ -46,7 +47,6 @@ _FEED_HELP = "Shape of one input: NAME=8,572,572,1 or, with a dtype, NAME=8:int3
 
 
 def unset(help: str, *names: str, **words: Any) -> Any:  # noqa: A002 - as typer calls it
-    """Return an option without a default."""
     return typer.Option(*names, help=help, show_default=False, **words)
 
 
@@ -147,7 +147,6 @@ def takes_trust(command: Callable[..., None], *, shows: bool) -> Callable[..., N
 
 
 def running() -> typer.Context | None:
-    """The running command, with its parameters."""
     return _running.get()
 
 
@@ -158,7 +157,6 @@ def shared_option(name: str) -> Any:
 
 
 def path_of(text: str | Path) -> Path:
-    """Return the path, trusted under `--trust`."""
     return trust(text) if shared_option("trust") else Path(text)
 
 
@@ -170,7 +168,9 @@ def load_target(text: str, *, runs: bool = False) -> Any:
     """
     path, module_name, attributes = _checked_target(text, runs=runs)
     tell("starting TensorFlow")
-    start_quietly()
+    of_user = not path.exists() or shared_option("imports")
+    with nullcontext() if of_user else _without_optional():
+        start_quietly()
     for name in shared_option("imports") or ():
         _imported(name, "option --import")
     if path.exists():
@@ -189,8 +189,23 @@ def load_target(text: str, *, runs: bool = False) -> Any:
     return made_by(found)
 
 
+@contextmanager
+def _without_optional() -> Generator[None]:
+    """Keep packages out that TensorFlow and Keras import only if they are installed: a third of the time of their import.
+
+    Not where a user's code runs, which may need TensorFlow's converter for jax, or Keras' wrappers for scikit-learn.
+    """
+    hidden = [name for name in _OPTIONAL if name not in sys.modules]
+    modules: dict[str, Any] = sys.modules
+    modules.update(dict.fromkeys(hidden))  # None makes their import fail
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del modules[name]
+
+
 def load_targets(*texts: str, runs: bool = False) -> list[Any]:
-    """Load several targets, after checking all of them."""
     for text in texts:
         _checked_target(text, runs=runs)
     return [load_target(text, runs=runs) for text in texts]
@@ -226,7 +241,6 @@ def _checked_target(text: str, *, runs: bool) -> tuple[Path, str, str]:
 
 
 def _is_hdf5(path: Path) -> bool:
-    """Whether a file has the signature of HDF5, which may follow a user block."""
     with path.open("rb") as file:
         head = file.read(_MOST_USER_BLOCK_BYTES)
     offsets = [0, *(512 << k for k in range(8))]
@@ -245,7 +259,6 @@ def _statements(text: str) -> list[ast.stmt] | None:
 
 
 def _imported(name: str, where: str) -> Any:
-    """Return the module of this name or Python file."""
     if "" not in sys.path:  # the installed command does not look into the current folder by itself; `python -m` does
         sys.path.insert(0, "")
     tell(f"importing {name}")
@@ -267,7 +280,6 @@ def _imported(name: str, where: str) -> Any:
 
 
 def _names(body: Sequence[ast.stmt]) -> list[str]:
-    """Return the functions and variables that a file defines."""
     names: list[str] = []
     for statement in body:
         if isinstance(statement, ast.FunctionDef):
@@ -421,7 +433,6 @@ def bytes_or_share(text: str, option: str = "budget") -> int | float | str:
 
 
 def names_in(texts: Sequence[str] | None) -> list[str] | None:
-    """Return names from texts of one or several names with commas."""
     names = [name.strip() for text in texts or () for name in text.split(",")]
     if not all(names):
         raise ArgumentError(f"{','.join(texts or ())!r} holds an empty name", where="option --outputs")
@@ -429,7 +440,6 @@ def names_in(texts: Sequence[str] | None) -> list[str] | None:
 
 
 def bytes_in(text: str, option: str = "budget") -> int:
-    """Return an amount of bytes."""
     try:
         return Budget.read(parse_amount(text, option)).nbytes
     except ArgumentError as error:

@@ -89,7 +89,6 @@ def _end_soon(reader: int) -> None:
 
 
 def _end() -> None:
-    """End the process without waiting for its threads."""
     sys.stderr.write("\ninterrupted\n")
     sys.stderr.flush()
     os._exit(EXIT_INTERRUPTED)

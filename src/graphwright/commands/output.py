@@ -20,7 +20,7 @@ from graphwright.plain import plain
 from graphwright.report.progress import hide, tell
 from graphwright.report.safe_console import SafeConsole
 from graphwright.report.terminal_layout import PLAIN_WIDTH, continued
-from graphwright.source.tensorflow_import import missing_is_told
+from graphwright.source.tensorflow_import import explaining_missing_tensorflow
 from graphwright.source.tracebacks import raised_by_user, users_traceback
 
 _REMEDIES = {
@@ -77,7 +77,6 @@ def echo(text: str) -> None:
 
 
 def echo_json(value: Any) -> None:
-    """Print a value as one line of JSON, in ASCII."""
     hide()
     typer.echo(json.dumps(value, allow_nan=False).replace("\x7f", "\\u007f"))  # the one control character that JSON leaves
 
@@ -96,13 +95,11 @@ class Commands(TyperGroup):
     """Commands whose errors are printed for a reader: no traceback, an exit code by kind of error."""
 
     def run(self, ctx: Any) -> Any:
-        """Run the named command."""
         return super().invoke(ctx)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the named command, and print the errors that it raises on purpose."""
         try:
-            with missing_is_told():
+            with explaining_missing_tensorflow():
                 return self.run(ctx)
         except GraphwrightError as error:
             print_error(error, self.get_command(ctx, ctx.invoked_subcommand or "") or self)

@@ -21,7 +21,6 @@ _FLOATS = frozenset({"forward_flops", "backward_flops", "optimizer_flops", "undi
 
 
 def is_costs_file(target: Any) -> bool:
-    """Whether a target is the path of such a file, by its name."""
     return isinstance(target, str | Path) and Path(target).suffix == ".json"
 
 
@@ -71,7 +70,6 @@ def read_costs(path: str | Path) -> StepCosts:
         layers=tuple(map(_layer, file.records("layers"))),
         unknown_flop_ops=tuple(map(str, file.items("unknown_flop_ops"))),
         how={key: str(text) for key, text in file.record("how").data.items()},
-        peak_low_bytes=file.integer("peak_low_bytes"),
     )
 
 

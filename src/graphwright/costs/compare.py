@@ -128,7 +128,6 @@ def _figures(
     run = (roles.layers.of(node.name) for task in tasks.costs.order for node in tasks.nodes[task])
     order = dict.fromkeys([*run, *(roles.layers.of(node.name) for node in graph.nodes), *rows])
     layers = _with_variables([_layer(layer, rows[layer], counted) for layer in order if layer in rows])
-    low_bytes = peak_bytes if prediction is None else prediction.low_bytes
     unknown = tuple(sorted(counted.unknown_reason))
     drawn = shown if prediction is None else timeline
     how = dict(_HOW)
@@ -137,7 +136,7 @@ def _figures(
     if growing is not None:
         error = unknown_rounds(growing)
         how["peak"], layers, drawn = f"not known, since {error.what}: {error.remedy}", [], None
-    return StepCosts(name, feeds, figures, tuple(layers), unknown, how, low_bytes, drawn)
+    return StepCosts(name, feeds, figures, tuple(layers), unknown, how, drawn)
 
 
 def _layer(name: str, row: Any, counted: Tally) -> LayerFigures:
@@ -219,15 +218,10 @@ def both_costs(
     Args:
         targets: each with its mode and batch size.
     """
-    questions = [partial(_asked, target, inputs, outputs, mode, batch, device, order) for target, mode, batch in targets]
-    found = ask_each(questions, feeds)
-    return [of_file(target, costs) for (target, _, _), costs in zip(targets, found, strict=True)]
-
-
-def _asked(
-    target: Any, inputs: Any, outputs: Any, mode: Mode, batch: int | None, device: str, order: Order, feeds: Mapping[str, Feed] | None
-) -> StepCosts:
-    return step_costs(target, feeds, inputs, outputs, mode=mode, batch=batch, device=device, order=order)
+    options = {"inputs": inputs, "outputs": outputs, "device": device, "order": order}
+    questions = [partial(step_costs, target, mode=mode, batch=batch, **options) for target, mode, batch in targets]
+    costs = ask_each(questions, feeds)
+    return [of_file(target, found) for (target, _, _), found in zip(targets, costs, strict=True)]
 
 
 def of_file(target: Any, costs: StepCosts) -> StepCosts:
@@ -282,7 +276,6 @@ def _in_order(a: Sequence[LayerFigures], b: Sequence[LayerFigures], partner: Map
 
 
 def _keys(layers: Sequence[LayerFigures]) -> list[str]:
-    """Return names without the scope of the model, if most layers lie in one."""
     scope = model_scope(layers)
     return ["." + layer.layer.removeprefix(scope) if scope and layer.layer.startswith(scope) else layer.layer for layer in layers]
 
@@ -292,7 +285,6 @@ def _base(key: str, layer: LayerFigures | None) -> tuple[str, int]:
 
 
 def _aligned(a: Sequence[tuple[str, int]], b: Sequence[tuple[str, int]]) -> list[tuple[int, int]]:
-    """Return places of equal entries, in the same order in both."""
     if len(a) + len(b) <= _ALIGNED:
         blocks = SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks()
         return [(block.a + k, block.b + k) for block in blocks for k in range(block.size)]

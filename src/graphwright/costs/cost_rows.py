@@ -12,11 +12,11 @@ from graphwright.analyze.flops import node_flops
 from graphwright.analyze.layers import Layers
 from graphwright.analyze.time_model import estimated_time_s
 from graphwright.analyze.traffic import bytes_moved
-from graphwright.ir.traits.values import STANDS_FOR_SOMETHING
+from graphwright.ir.traits.values import COMPUTES_NOTHING
 from graphwright.ir.traits.variables import VARIABLES, WHOLE_READS
 from graphwright.report.cost_rows import LayerCost, NodeCost, OpTypeCost
 
-_FREE = STANDS_FOR_SOMETHING | VARIABLES | WHOLE_READS
+_FREE = COMPUTES_NOTHING | VARIABLES | WHOLE_READS
 
 
 def node_costs(execution: Execution, layers: Layers) -> tuple[dict[str, NodeCost], dict[str, float]]:
@@ -37,7 +37,6 @@ def node_costs(execution: Execution, layers: Layers) -> tuple[dict[str, NodeCost
 
 
 def complete_layers(layers: Sequence[LayerCost], per_layer: Mapping[str, Sums], nodes: Mapping[str, NodeCost]) -> tuple[LayerCost, ...]:
-    """Add FLOPs of loops, bytes moved and estimated time to layers."""
     time_s: dict[str, float] = defaultdict(float)
     for node in nodes.values():
         time_s[node.layer] += node.estimated_time_s

@@ -19,14 +19,7 @@ _SECOND = 3  # the batch size at which an open dimension shows
 
 @dataclass(frozen=True, slots=True)
 class CountedGraph:
-    """A flat graph, and what is needed to run it.
-
-    Attributes:
-        graph: without calls, with static shapes.
-        feeds: shape by input.
-        binding: captures of the traced function, or None for a graph.
-        arguments: example values of the inputs, if known.
-    """
+    """A flat graph without calls, and what is needed to run it: captures, and example values of the inputs if known."""
 
     name: str
     graph: Graph
@@ -37,14 +30,7 @@ class CountedGraph:
 
 @dataclass(frozen=True, slots=True)
 class Countable:
-    """A target that can be flattened, at any batch size if that is open.
-
-    Attributes:
-        target, given, inputs, outputs, mode, batch: the arguments of the question.
-        is_open: whether the inputs leave the batch size open.
-        feeds: shape by input, None for the batch size.
-        read: graphs by batch size.
-    """
+    """A target that can be flattened, at any batch size if the inputs leave it open; `feeds` has None for the batch size then."""
 
     target: Any
     given: Mapping[str, Feed] | None
@@ -57,11 +43,7 @@ class Countable:
     read: Mapping[int, CountedGraph] = field(default_factory=dict[int, CountedGraph])
 
     def at(self, batch: int | None = None) -> CountedGraph:
-        """Return the flat graph, with this batch size if it is open.
-
-        Raises:
-            UnknownShapeError: a dimension is unknown.
-        """
+        """Return the flat graph, with this batch size if it is open."""
         if batch is not None and batch in self.read:
             return self.read[batch]
         traced = trace(self.target, feeds=self.given, inputs=self.inputs, mode=self.mode, batch=self.batch, open_batch=batch)

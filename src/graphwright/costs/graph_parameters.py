@@ -21,7 +21,6 @@ from graphwright.ir.traits.arithmetic import LOOKUPS
 from graphwright.ir.traits.values import is_constant
 from graphwright.ir.traits.variables import READS_OF_ROWS, SAVES, VARIABLES, WHOLE_READS, updated_weight, variable_key
 from graphwright.report.obtained import Obtained
-from graphwright.report.units import format_count
 from graphwright.source.meta_graph import SAVER
 from graphwright.source.stored_variables import StoredVariable
 
@@ -30,14 +29,7 @@ _NAMED = 2
 
 @dataclass(frozen=True, slots=True)
 class GraphParameters:
-    """Parameters of a graph.
-
-    Attributes:
-        parameters: by key, each variable once.
-        read: keys that the graph reads for anything but saving.
-        constants: weights that are constants.
-        how: by figure, how it was obtained.
-    """
+    """Parameters of a graph, each variable once by key; keys that the graph reads for anything but saving; constants that are weights."""
 
     parameters: Mapping[str, Parameter]
     read: AbstractSet[str]
@@ -93,19 +85,14 @@ def graph_parameters(
         parameters[key] = make_parameter(
             variable.name, kind, variable.dtype, variable.shape, scope=scope, use=use, part_of=part_of, aliases=names.get(key, ())
         )
-    constants = find_constant_weights(graph)
-    found = [*constants.weights, *_captured_weights(captured, graph)]
+    constants = [*find_constant_weights(graph), *_captured_weights(captured, graph)]
     how = {"trainable": trainable_how} if trainable_how else {}
     how["variables"] = "read from the graph, its object graph and its collections; nothing was traced or run"
     if stored and len(set(keys.values())) < len(keys):
         how["variables"] += "; several handles of one variable count once"
-    if found or not stored:
-        how["constant"] = (
-            "constants that get to a place where an operation takes a weight, as they are or cast, transposed, dequantized; "
-            f"{format_count(constants.others)} other constants with {format_count(constants.other_elements)} elements are axes, shapes "
-            "and factors, and are not counted"
-        )
-    return GraphParameters(parameters, {access.key for access in accesses if access.reads}, found, how)
+    if constants or not stored:
+        how["constant"] = "constants that reach the weight operand of an operation, maybe cast, transposed or dequantized"
+    return GraphParameters(parameters, {access.key for access in accesses if access.reads}, constants, how)
 
 
 def _uses(accesses: Iterable[Access], graph: Graph, elements: Mapping[str, int | None]) -> dict[str, str]:
@@ -167,7 +154,6 @@ def _keys_of(graph: Graph, name: str, keys: Mapping[Value, str]) -> set[str]:
 
 
 def _aliases(stored: Sequence[StoredVariable], keys: Mapping[Value, str]) -> dict[str, tuple[str, ...]]:
-    """Return the names of handles other than the variable's own, by key."""
     handles: dict[str, list[str]] = defaultdict(list)
     for value, key in keys.items():
         handles[key].append(value.producer.name)

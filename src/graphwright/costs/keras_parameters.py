@@ -19,13 +19,7 @@ _MOVING = ("moving_mean", "moving_variance")
 
 @dataclass(frozen=True, slots=True)
 class KerasParameters:
-    """Parameters of a model.
-
-    Attributes:
-        parameters: in the order of the model, then those of metrics and of the optimizer.
-        handles: index of the parameter, by `id` of a variable's handle.
-        how: by figure, how it was obtained.
-    """
+    """Parameters of a model, its metrics and its optimizer; the index of the parameter by `id` of a variable's handle."""
 
     parameters: list[Parameter] = field(default_factory=list[Parameter])
     handles: dict[int, int] = field(default_factory=dict[int, int])
@@ -98,7 +92,6 @@ def _scopes(model: Any) -> dict[int, str]:
 
 
 def _uses(model: Any) -> Mapping[int, str]:
-    """Return the uses of variables in their layers, by `id`."""
     keras: Any = import_keras()
     uses: dict[int, str] = {}
     for layer in all_layers(model):
@@ -145,7 +138,6 @@ def _predict(found: KerasParameters, optimizer: Any, variables: Iterable[Any]) -
 
 
 def _slots(keras: Any, optimizer: Any, variable: Any) -> list[tuple[str, str, tuple[int, ...]]]:
-    """Return name, dtype and shape of the state that a fresh optimizer makes for a variable."""
     copy: Any = optimizer.__class__.from_config(optimizer.get_config())
     before = {id(v) for v in copy.variables}
     stand_in = keras.Variable(keras.ops.zeros(variable.shape, variable.dtype), name=variable.name)

@@ -154,7 +154,7 @@ def largest(fits: Callable[[int], bool], start: int) -> int:
 def size_near_budget(
     peak_at: Callable[[int], int], size: int, budget_bytes: int, *, base_bytes: int, tries: int = _TRIES, enough: float = 1.0
 ) -> int:
-    """Return a size near the largest that fits.
+    """Return a size near the largest that fits; 0 if none does.
 
     The part of a peak above `base_bytes` is taken for a power of the size. The first power is 1; each next one is fitted to the last two
     sizes.
@@ -188,8 +188,8 @@ def size_near_budget(
         room = max(budget_bytes - base_bytes, 0) / added_bytes
         nearer = size * room ** (1 / max(power, _LEAST_POWER))
         earlier = size, added_bytes
-        size = min(max(int(min(nearer, _NO_LIMIT)), fitting, 1), too_large)
-        if size in (fitting, too_large):
+        size = min(max(round(min(nearer, _NO_LIMIT)), fitting, 1), too_large - 1)
+        if size == fitting:
             break
     return size
 

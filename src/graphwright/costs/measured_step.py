@@ -34,7 +34,7 @@ _MADE_BY_GRAPPLER = ("ConstantFolding/", "ArithmeticOptimizer/", "LayoutOptimize
 
 def join_records(traced: TracedStep, recorded: RecordedStep) -> StepProfile:
     stats = recorded.metadata.step_stats
-    runs = read_runs(stats, recorded.xspace)
+    runs = read_runs(stats)
     start_ns = min(run.start_ns for run in runs)
     executed = _executed(recorded, runs)
     names = {node.name: written_name(node.name) for node in executed.nodes}
@@ -141,7 +141,6 @@ def _spread(executed: Graph, names: Mapping[str, str], known: Mapping[str, Direc
 
 
 def _sources(function: Any, names: Mapping[str, str]) -> dict[str, tuple[SourceLine, ...]]:
-    """Return lines by node; a node in a called function or a loop has those of the call."""
     lines_of = creation_lines(function)
     result: dict[str, tuple[SourceLine, ...]] = {}
     for name, written in names.items():

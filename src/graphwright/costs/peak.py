@@ -41,19 +41,17 @@ def predict_peak(
     threads: int | None = None,
     mode: Mode = "auto",
     batch: int | None = None,
-    simulations: int | None = None,
     device: str = HERE,
 ) -> PeakPrediction:
     """Predict the peak memory of a step, without running it.
 
     TensorFlow's executor starts operations as they become ready, in an order that may change from process to process. The default is the
-    peak in that order. If TensorFlow cannot prepare the step, the peak is that of the traced order, and `how` says so. `optimize_memory`
-    starts from the traced order.
+    peak in that order, simulated, with a range. If TensorFlow cannot prepare the step, the peak is that of the traced order, and `how` says
+    so. `optimize_memory` starts from the traced order.
 
     Args:
         order: "executor" or "traced"; a step that XLA compiles (`jit_compile=True`) has its own order in either case.
         threads: inter-op threads of the executor; None for the setting of this process.
-        simulations: the number of simulations, each with other random draws; by default three, or one for a large graph.
 
     Returns:
         A `PeakPrediction`, which prints itself.
@@ -71,9 +69,8 @@ def predict_peak(
     (True, 'Cos')
     """
     check_order(order)
-    for name, count in (("threads", threads), ("simulations", simulations)):
-        if count is not None and count < 1:
-            raise ArgumentError(f"{name}={count} was given", argument=name, remedy="give 1 or more")
+    if threads is not None and threads < 1:
+        raise ArgumentError(f"threads={threads} was given", argument="threads", remedy="give 1 or more")
     traced = trace(target, feeds=feeds, inputs=inputs, outputs=outputs, mode=mode, batch=batch, device=device)
     if traced.is_compiled:
         found = xla_peak(traced, threads=inter_op_threads(threads))
@@ -83,12 +80,12 @@ def predict_peak(
     count, reason = inter_op_threads(threads), ""
     if order == "executor":
         try:
-            found = executor_peak(traced, flat.graph, tasks, threads=count, simulations=simulations)
+            found = executor_peak(traced, flat.graph, tasks, threads=count)
             return replace(found, how={**found.how, **flat.loops.sizes})
         except (UnsupportedError, GraphError) as error:  # TensorFlow cannot prepare the step here
             reason = f"not known: {first_line(error)}"
     elif flat.loops.trip_counts:
-        return traced_loops_peak(traced, threads=count, simulations=simulations)
+        return traced_loops_peak(traced, threads=count)
     timeline = make_timeline(tasks, Schedule(tasks.costs.order), find_roles(tasks))
     how = {"peak": traced_how(reason), **flat.how}
     return make_prediction(traced, timeline, order="traced", threads=count, tasks=tasks, how=how)
@@ -105,7 +102,7 @@ def _without_xla(traced: TracedStep) -> dict[str, str]:
     return {"without XLA": f"{format_bytes(peak)} by TensorFlow's own kernels, {_HOW_WITHOUT_XLA}"}
 
 
-def traced_loops_peak(traced: TracedStep, *, threads: int, simulations: int | None = None, records: Sequence[bytes] = ()) -> PeakPrediction:
+def traced_loops_peak(traced: TracedStep, *, threads: int, records: Sequence[bytes] = ()) -> PeakPrediction:
     """Predict the traced order of a step with loops: the step is rewritten to keep it, and the executor is simulated on that.
 
     Control edges order whole loops. The order inside a loop, and how long a loop keeps its arguments, stay the executor's choice.
@@ -118,7 +115,7 @@ def traced_loops_peak(traced: TracedStep, *, threads: int, simulations: int | No
     function = follow_schedule(flat, tasks, Schedule(tasks.costs.order))
     held = replace(traced, function=function, grappler_disabled=True)
     ran = read_executed_graph(records, like=flat.graph) if records else None
-    found = executor_peak(held, flat.graph, tasks, threads=threads, simulations=simulations, graph=ran, as_numbered=bool(records))
+    found = executor_peak(held, flat.graph, tasks, threads=threads, graph=ran, as_listed=bool(records))
     return replace(found, order="traced", how={**found.how, "peak": f"{_HOW_TRACED_LOOPS}; {HOW_EXECUTOR}", **flat.loops.sizes})
 
 
@@ -132,7 +129,6 @@ def traced_how(reason: str) -> str:
 
 
 def check_order(order: str) -> None:
-    """Check an argument `order`."""
     if order not in ("traced", "executor"):
         raise ArgumentError(f"order={order!r} was given", argument="order", remedy="give 'executor' or 'traced'")
 

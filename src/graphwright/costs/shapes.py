@@ -117,7 +117,6 @@ class _Bound:
                 )
 
     def at(self, shapes: _Shapes) -> tuple[Graph, dict[str, Shape]]:
-        """Return the flat graph with these shapes of the inputs, and the shapes of all its inputs."""
         if self.is_graph:
             graph = from_graph_def(self.graph_def, name=self.name)
             graph.outputs = [graph.value(name) for name in self.outputs]
@@ -248,7 +247,6 @@ def _dims(shapes: list[Shape], bindings: Bindings) -> tuple[Dimension, ...] | No
 
 
 def _inputs(graphs: list[tuple[Graph, dict[str, Shape]]], values: Mapping[str, ValueShape], bindings: Bindings) -> dict[str, ValueShape]:
-    """Return inputs by argument, unread ones included."""
     first = graphs[0][1]
     dtypes = {v.producer.name: str(v.dtype) for v in graphs[0][0].inputs}
     return {

@@ -69,7 +69,6 @@ class SizedStep:
 
     @property
     def first(self) -> TracedStep:
-        """The step at the size that was traced first."""
         return next(iter(self._traced.values()))
 
     @property
@@ -83,7 +82,6 @@ class SizedStep:
         return f"traced at batch sizes {', '.join(map(str, sorted(self._traced)))}{self.of_examples}"
 
     def traced(self, size: int) -> TracedStep:
-        """Return the step traced for a batch size."""
         if size not in self._traced:
             tell(f"the step at batch size {size}")
             with at_size(size):
@@ -96,7 +94,6 @@ class SizedStep:
         return self._traced[size]
 
     def tasks(self, size: int) -> TaskMap:
-        """Return the planning model at a batch size."""
         return self._flattened(size)[1]
 
     def _flattened(self, size: int) -> tuple[FlatStep, TaskMap]:

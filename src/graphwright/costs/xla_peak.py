@@ -43,7 +43,6 @@ def xla_peak(traced: TracedStep, *, threads: int) -> PeakPrediction:
         peak_bytes=memory.peak_bytes,
         low_bytes=memory.peak_bytes,
         high_bytes=memory.peak_bytes,
-        simulations=1,
         resident_bytes=memory.argument_bytes + memory.constant_bytes,
         peak_op=layers.words(memory.peak_op),
         live=live,
@@ -60,7 +59,6 @@ def _how_of(memory: XlaMemory, device: DeviceModel | None) -> dict[str, str]:
 
 
 def _live(traced: TracedStep, memory: XlaMemory, layers: Layers, variables: Sequence[str]) -> tuple[LiveBuffer, ...]:
-    """Return arguments, variables, and XLA's other buffers at the peak."""
     function = traced.function
     live = [LiveBuffer(buffer.name, buffer.opcode, layers.of(buffer.name), "temporaries", buffer.nbytes) for buffer in memory.live]
     for name, shape, tensor in zip(traced.names, traced.shapes, function.inputs, strict=False):

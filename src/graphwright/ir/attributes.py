@@ -37,7 +37,7 @@ class SerializedAttribute:
 Attribute = int | float | bool | bytes | DType | ShapeAttribute | FunctionReference | SerializedAttribute | tuple["Attribute", ...]
 
 
-def as_attribute(given: Any) -> Attribute:
+def as_attribute(value: Any) -> Attribute:
     """Convert a value of Python, NumPy or TensorFlow to an attribute; text stays text, also where it names a dtype.
 
     Raises:
@@ -46,22 +46,22 @@ def as_attribute(given: Any) -> Attribute:
     >>> as_attribute("SAME"), as_attribute([np.int64(1), 2]), as_attribute(np.float32).name
     (b'SAME', (1, 2), 'float32')
     """
-    match given:
+    match value:
         case bool() | int() | float() | bytes() | DType() | ShapeAttribute() | FunctionReference() | SerializedAttribute():
-            return given
+            return value
         case str():
-            return given.encode()
+            return value.encode()
         case np.bool_() | np.integer() | np.floating():
-            return cast("Attribute", given.item())
+            return cast("Attribute", value.item())
         case list() | tuple():
-            return tuple(as_attribute(item) for item in cast("list[Any]", given)) or SerializedAttribute(EMPTY_LIST)
-        case _ if hasattr(given, "as_list"):
-            return ShapeAttribute(as_shape(given))
-        case _ if isinstance(given, type | np.dtype) or hasattr(given, "as_datatype_enum"):
-            return as_dtype(given)
+            return tuple(as_attribute(item) for item in cast("list[Any]", value)) or SerializedAttribute(EMPTY_LIST)
+        case _ if hasattr(value, "as_list"):
+            return ShapeAttribute(as_shape(value))
+        case _ if isinstance(value, type | np.dtype) or hasattr(value, "as_datatype_enum"):
+            return as_dtype(value)
         case _:
             raise ArgumentError(
-                f"a {type(given).__name__} cannot be an attribute",
+                f"a {type(value).__name__} cannot be an attribute",
                 remedy="for a tensor give graphwright.ir.constants.tensor_attribute(array)",
             )
 

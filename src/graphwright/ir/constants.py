@@ -105,7 +105,6 @@ def is_zero(value: Value) -> bool:
 
 
 def is_filled(value: Value, number: int) -> bool:
-    """Return whether the graph shows that all elements are this number."""
     node = filler(value)
     if node.op_type in MAKES:
         return MAKES[node.op_type] == number and not is_list(node.outputs[0])
@@ -122,7 +121,7 @@ def filler(value: Value) -> Node:
 
 
 def add_constant(graph: Graph, name: str, array: Array, *, dtype: DType | None = None, device: str = "") -> Value:
-    """Add a `Const` node; its name gets a suffix where it is taken. `dtype` is that of `tensor_attribute`."""
+    """Add a `Const` node; its name gets a suffix where it is taken. `dtype` is an argument of `tensor_attribute`."""
     attribute = tensor_attribute(array, dtype)
     dtype = dtype or DTYPES[str(array.dtype)]
     attrs: dict[str, Attribute] = {"dtype": dtype, "value": attribute}
@@ -130,14 +129,14 @@ def add_constant(graph: Graph, name: str, array: Array, *, dtype: DType | None =
     return node.outputs[0]
 
 
-def told_shapes(node: Node) -> list[Array] | None:
+def shape_query_results(node: Node) -> list[Array] | None:
     """Return the results of a node that asks for shapes; None for other nodes and unknown shapes."""
     if node.op_type not in ASKS_FOR_SHAPE:
         return None
     variables = [node.graph.variables.get(resource_of(v)) for v in node.inputs]
     if reads_resource(node) and variables[0] is None:
         return None
-    at_most = node.graph.at_most  # a shape that may be smaller when the step runs is nothing that can be told
+    at_most = node.graph.at_most  # a shape that may be smaller at run time is unknown
     shapes = [variable.shape if variable else at_most.get(v, v.shape) for variable, v in zip(variables, node.inputs, strict=True)]
     if any(shape is None or None in shape for shape in shapes):
         return None
@@ -146,7 +145,7 @@ def told_shapes(node: Node) -> list[Array] | None:
 
 
 _TOLD: Mapping[str, Callable[[Any], Any]] = {"Size": math.prod, "Rank": len}
-"""What is told of a shape where it is not the shape itself."""
+"""Ops that return a number computed from a shape."""
 
 
 def _rounded_bits(array: Array) -> Array:
@@ -177,7 +176,7 @@ def _decode(data: bytes) -> Array | None:
         return None
     stored = np.dtype(np.uint16 if name == "bfloat16" else name)
     flat = np.frombuffer(content, stored) if content else _from_lists(items, stored, name)
-    if not content and flat.size < (count := int(np.prod(shape, dtype=np.int64))):  # the last item stands for all that follow
+    if not content and flat.size < (count := int(np.prod(shape, dtype=np.int64))):  # the last item is repeated
         last = flat[-1:] if flat.size else np.zeros(1, stored)
         missing = np.broadcast_to(last, (count - flat.size,))
         flat = missing if not flat.size else np.concatenate([flat, missing]) if flat.size > 1 else np.broadcast_to(last, (count,))

@@ -63,10 +63,10 @@ def dtype_from_number(number: int) -> DType:
 
 
 _PYTHON_NAMES: dict[Any, str] = {float: "float32", str: "string", bytes: "string", object: "string", "float": "float32", "str": "string"}
-"""What stands for another type than NumPy would take it for, as in TensorFlow."""
+"""Types and names that TensorFlow reads differently from NumPy."""
 
 
-def as_dtype(given: Any) -> DType:
+def as_dtype(dtype: Any) -> DType:
     """Convert a `DType`, a `tf.DType`, a name, a number of `tensorflow.DataType`, or a NumPy or Python type.
 
     Raises:
@@ -80,26 +80,26 @@ def as_dtype(given: Any) -> DType:
     graphwright.errors.ArgumentError: 'flaot32' is not a dtype
       remedy: did you mean float32?
     """
-    if isinstance(given, DType):
-        return given
-    number = getattr(given, "as_datatype_enum", given)  # a `tf.DType` has its number
+    if isinstance(dtype, DType):
+        return dtype
+    number = getattr(dtype, "as_datatype_enum", dtype)  # a `tf.DType` has its number
     if isinstance(number, int) and not isinstance(number, bool):
         if _BY_NUMBER.get(number - 100 if number > 100 else number) is not None:
             return dtype_from_number(number)
     else:
         try:
-            name = _PYTHON_NAMES.get(given, given)
+            name = _PYTHON_NAMES.get(dtype, dtype)
             name = name if isinstance(name, str) and name in DTYPES else np.dtype(name).name
         except TypeError:
             name = ""
         name = "string" if name.startswith(("str", "bytes", "object")) else name
-        if name in DTYPES and given is not None:
+        if name in DTYPES and dtype is not None:
             return DTYPES[name]
-    close = get_close_matches(str(given), DTYPES, 1)
-    raise ArgumentError(f"{given!r} is not a dtype", remedy=f"did you mean {close[0]}?" if close else "give a tf.DType or its name")
+    close = get_close_matches(str(dtype), DTYPES, 1)
+    raise ArgumentError(f"{dtype!r} is not a dtype", remedy=f"did you mean {close[0]}?" if close else "give a tf.DType or its name")
 
 
-def as_shape(given: Any) -> Shape:
+def as_shape(shape: Any) -> Shape:
     """Convert a `tf.TensorShape`, dimensions (None and -1 are unknown), or None (unknown rank).
 
     Raises:
@@ -108,17 +108,17 @@ def as_shape(given: Any) -> Shape:
     >>> as_shape([-1, np.int64(3)]), as_shape(()), as_shape(None)
     ((None, 3), (), None)
     """
-    if given.__class__ is tuple and all(d is None or (type(d) is int and d >= 0) for d in cast("tuple[Any, ...]", given)):
-        return cast("Shape", given)  # the common case
-    if given is None or getattr(given, "rank", ()) is None:
+    if shape.__class__ is tuple and all(d is None or (type(d) is int and d >= 0) for d in cast("tuple[Any, ...]", shape)):
+        return cast("Shape", shape)  # the common case
+    if shape is None or getattr(shape, "rank", ()) is None:
         return None
     try:
-        dimensions = [getattr(d, "value", d) for d in cast("Iterable[Any]", given)]
+        dimensions = [getattr(d, "value", d) for d in cast("Iterable[Any]", shape)]
         sizes = tuple(None if d is None or d == -1 else int(d.__index__()) for d in dimensions)
     except (AttributeError, TypeError, ValueError):
         sizes = (-2,)
     if any(d is not None and d < 0 for d in sizes):
-        raise ArgumentError(f"{given!r} is not a shape", remedy="give a tuple of sizes, None where one is unknown")
+        raise ArgumentError(f"{shape!r} is not a shape", remedy="give a tuple of sizes, None where one is unknown")
     return sizes
 
 
@@ -211,7 +211,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of a graph besides its shapes, where sizes depend on data.
+    """Facts about a graph besides its shapes, where sizes depend on data.
 
     Attributes:
         sizes: the output shapes of nodes by name.

@@ -23,7 +23,6 @@ _LIST = b"\x0a"  # how an AttrValue that is a list starts
 
 
 def functions_in(attribute: Attribute) -> Iterator[str]:
-    """Yield the names in an attribute, including those in the attributes of a reference."""
     if isinstance(attribute, FunctionReference):
         yield attribute.name
         if attribute.serialized:
@@ -37,21 +36,21 @@ def functions_in(attribute: Attribute) -> Iterator[str]:
 
 def functions_of_node(node: Node, library: Container[str]) -> dict[str, None]:
     """Return the functions of the library that a node names, as its op type or in its attributes; each once."""
-    found: dict[str, None] = {node.op_type: None} if node.op_type in library else {}
+    names: dict[str, None] = {node.op_type: None} if node.op_type in library else {}
     for attribute in node.attrs.values():
         if isinstance(attribute, FunctionReference | tuple | SerializedAttribute):
-            found.update((name, None) for name in functions_in(attribute) if name in library)
-    return found
+            names.update((name, None) for name in functions_in(attribute) if name in library)
+    return names
 
 
 def functions_of(function: Function, library: Container[str]) -> dict[str, None]:
     """Return the functions of the library that a function names, in its body and in its definition; each once."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for node in function.body:
-        found.update(functions_of_node(node, library))
+        names.update(functions_of_node(node, library))
     if function.definition:
-        found.update((name, None) for name in _names(function.definition, "FunctionDef") if name in library)
-    return found
+        names.update((name, None) for name in _names(function.definition, "FunctionDef") if name in library)
+    return names
 
 
 def with_functions(attribute: Attribute, new_of: Mapping[str, str]) -> Attribute:
@@ -83,14 +82,14 @@ def definition_with_functions(definition: bytes, new_of: Mapping[str, str]) -> b
 
 
 def _names(data: bytes, message: str) -> list[str]:
-    found: list[str] = []
+    names: list[str] = []
 
     def note(name: str) -> str:
-        found.append(name)
+        names.append(name)
         return name
 
     _replaced(data, message, note)
-    return found
+    return names
 
 
 def _renamed(data: bytes, message: str, new_of: Mapping[str, str]) -> bytes:

@@ -19,8 +19,8 @@ _ON_ALL = (
 _ON_NEW = "The new graph is written too where `out` is given, as `write` does (`overwrite`: over what is there)."
 
 
-def as_graph(given: Any) -> Graph:
-    return given if isinstance(given, Graph) else public_words().load(given)
+def as_graph(source: Any) -> Graph:
+    return source if isinstance(source, Graph) else public_words().load(source)
 
 
 def values_beside(graph: Graph) -> dict[str, Any]:

@@ -270,7 +270,7 @@ class Graph:
     def completed(
         self, op_type: str, name: str, inputs: Sequence[Value], attrs: Mapping[str, Any], output_types: Sequence[tuple[Any, Any]] | None
     ) -> tuple[dict[str, Attribute], OutputTypes]:
-        """Convert, complete and check the attributes and output types of a new node; the arguments and errors are those of `add_node`."""
+        """Convert, complete and check the attributes and output types of a new node; arguments and errors as in `add_node`."""
         types = None if output_types is None else [(as_dtype(dtype), as_shape(shape)) for dtype, shape in output_types]
         if self.op_rule is None:
             return {key: as_attribute(attribute) for key, attribute in attrs.items()}, types or ()

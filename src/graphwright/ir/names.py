@@ -45,7 +45,6 @@ class NameTable(dict[str, _T]):
             self._first_suffix[base] = min(self._first_suffix[base], int(suffix))
 
     def forget_suffixes(self) -> None:
-        """Search suffixes from 1 again, after the table was changed as a dictionary."""
         self._first_suffix.clear()
 
     def like(self, name: str) -> list[str]:

@@ -67,7 +67,7 @@ def check_nesting(graph: Graph) -> None:
 
 
 def _callees(body: Graph, library: Container[str]) -> Counter[str]:
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for node in body:
         for name in called_functions(node):
             if name not in library and name:
@@ -76,8 +76,8 @@ def _callees(body: Graph, library: Container[str]) -> Counter[str]:
                     where=f"node {node.name!r} of graph {body.name!r}",
                     cause="the file is damaged, or the function was removed by hand",
                 )
-            found[name] += bool(name)
+            counts[name] += bool(name)
         if node.op_type in library:
-            found[node.op_type] += 1
-    del found[""]
-    return found
+            counts[node.op_type] += 1
+    del counts[""]
+    return counts

@@ -206,7 +206,7 @@ class Library(WatchedDict[str, Function]):
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """What a resource input of a graph stands for."""
+    """The variable behind a resource input of a graph."""
 
     name: str
     dtype: DType

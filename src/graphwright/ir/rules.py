@@ -1,4 +1,4 @@
-"""What a graph asks about its ops and shapes. The answers need TensorFlow: `source.registry_rule` and `source.shape_inference`.
+"""Interfaces of the rules for ops and shapes, which need TensorFlow: `source.registry_rule` and `source.shape_inference`.
 
 A graph without rules takes whatever it is given, such as invented ops in tests and ops of a library that is not loaded.
 """
@@ -25,9 +25,7 @@ class OpRule(Protocol):
 
     def check_op(self, graph: Graph, op_type: str, name: str) -> None: ...
 
-    def attribute(self, graph: Graph, op_type: str, name: str, key: str, given: Any) -> Attribute:
-        """Convert an attribute of a node from any usual form."""
-        ...
+    def attribute(self, graph: Graph, op_type: str, name: str, key: str, value: Any) -> Attribute: ...
 
     def completed(
         self, graph: Graph, op_type: str, name: str, inputs: Sequence[Value], attrs: Mapping[str, Any], types: OutputTypes | None
@@ -60,9 +58,7 @@ class ShapeTracker(Protocol):
 
     def added(self, node: Node) -> None: ...
 
-    def edited(self, node: Node) -> None:
-        """Note a node with other inputs, attributes or outputs."""
-        ...
+    def edited(self, node: Node) -> None: ...
 
     def removed(self, node: Node) -> None: ...
 
@@ -86,17 +82,13 @@ class ShapeTracker(Protocol):
         """Bring all shapes up to date but those that were never read."""
         ...
 
-    def results_changed(self) -> None:
-        """Note that the outputs of the graph are others."""
-        ...
+    def results_changed(self) -> None: ...
 
     def check_calls(self) -> None:
         """Compare all calls with their functions when a shape is next read."""
         ...
 
-    def copied(self, graph: Graph, node_of: Mapping[Node, Node]) -> ShapeTracker:
-        """Return a tracker with the same rule and state for a graph with copies of these nodes."""
-        ...
+    def copied(self, graph: Graph, node_of: Mapping[Node, Node]) -> ShapeTracker: ...
 
     def copy_state(self, other: ShapeTracker, node_of: Mapping[Node, Node]) -> None:
         """Take over which nodes are stale or unasked, for copies of nodes of another graph."""

@@ -72,7 +72,7 @@ def walk_backward(
     stop_at: Iterable[Node | Value] = (),
     control: bool = False,
 ) -> list[Node]:
-    """Return the nodes that the seeds depend on; the arguments are those of `walk_forward`, but a value stands for its producer."""
+    """Return the nodes that the seeds depend on; arguments as in `walk_forward`, but a value means its producer."""
     start = dict.fromkeys(seed if isinstance(seed, Node) else seed.producer for seed in seeds)
     stop = frozenset(stop_at)
 
@@ -87,5 +87,5 @@ def _walk(
     first: dict[Node, None], near: Callable[[Node], Iterable[Node]], inclusive: bool, within: Where | None, stop: Container[Node | Value]
 ) -> list[Node]:
     inside = within if within is None or callable(within) else frozenset(within).__contains__
-    found = reached(first, lambda node: () if node in stop else near(node) if inside is None else filter(inside, near(node)))
-    return [node for node in found if inclusive or node not in first]
+    walk = reached(first, lambda node: () if node in stop else near(node) if inside is None else filter(inside, near(node)))
+    return [node for node in walk if inclusive or node not in first]

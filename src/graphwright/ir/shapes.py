@@ -4,7 +4,7 @@ Most edits change few shapes. So the rule is first asked about the edited nodes,
 Where an effect goes further, one question covers everything behind it in topological order: a rule with a high cost per call is called
 only a few times. Small integer tensors may hold dimensions, so their readers are asked again even if the tensor keeps its shape.
 
-The shapes of a call's results are those of the body of its function, which is edited as a graph of its own. `Library.edits` counts edits of
+The shapes of a call's results follow the body of its function, which is a separate graph. `Library.edits` counts edits of
 all graphs that share a library; when other graphs were edited, the calls are compared with the results of their functions.
 """
 
@@ -234,7 +234,6 @@ def _settle(rule: ShapeRule, pending: Iterable[Node], unasked: Mapping[Node, Non
 def _settle_wave(
     rule: ShapeRule, wave: Sequence[Node], before: dict[Value, tuple[Shape, Mapping[str, Attribute]]], *, widens: bool
 ) -> dict[Node, None]:
-    """Infer the shapes of nodes in topological order; return the readers that are to be asked again."""
     place = {node: k for k, node in enumerate(wave)}
     readers: dict[Node, None] = {}
     for node, shapes in zip(wave, _answers(rule, wave), strict=True):

@@ -78,7 +78,6 @@ class Collection(_Watched):
     items: list[Any] = field(default_factory=list[Any])
 
     def references(self) -> Iterator[Value | Node]:
-        """Yield each value and node that an item holds."""
         for item in self.items:
             yield from references_of(item)
 
@@ -90,7 +89,6 @@ def references_of(item: object) -> tuple[Value | Node, ...]:
 
 
 def node_of(reference: Value | Node) -> Node:
-    """Return the node itself, or the producer of the value."""
     return reference if isinstance(reference, Node) else reference.producer
 
 
@@ -115,7 +113,6 @@ class Holdings:
         return tuple(self._in_collections.get(node, ()))
 
     def replace_outputs(self, new_of: Mapping[Value, Value]) -> int:
-        """Replace outputs of the signatures; return the number of changes."""
         changed = 0
         for name in {name: None for old in new_of for name in self.signatures_of(old.producer)}:
             outputs = self._signatures[name].outputs
@@ -126,7 +123,6 @@ class Holdings:
         return changed
 
     def replace(self, old: Node, new: Node) -> None:
-        """Replace a node and its values in the collections."""
         self._refresh()
         counterpart: dict[object, Value | Node] = {old: new, **dict(zip(old.outputs, new.outputs, strict=False))}
         for name, messages in self._in_collections.get(old, {}).items():

@@ -127,12 +127,12 @@ def format_attribute(attribute: Attribute) -> str:
 
 def neighborhood(nodes: Iterable[Node], *, most: int = 12) -> str:
     """Return the lines of these nodes and of what they read, for messages."""
-    found: dict[Node, None] = {}
+    neighbors: dict[Node, None] = {}
     for node in nodes:
-        found.update(dict.fromkeys((*(v.producer for v in node.inputs), *node.control_inputs)))
-        found[node] = None
-    lines = [format_node(node, longest=60) for node in itertools.islice(found, most)]
-    return "\n".join(lines) + (f"\n... and {len(found) - most} more" if len(found) > most else "")
+        neighbors.update(dict.fromkeys((*(v.producer for v in node.inputs), *node.control_inputs)))
+        neighbors[node] = None
+    lines = [format_node(node, longest=60) for node in itertools.islice(neighbors, most)]
+    return "\n".join(lines) + (f"\n... and {len(neighbors) - most} more" if len(neighbors) > most else "")
 
 
 def _body_lines(graph: Graph) -> list[str]:

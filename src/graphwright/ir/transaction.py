@@ -25,7 +25,6 @@ class Record:
         self._noted: set[int] = set()  # what many graphs share, as the library, is noted once
 
     def note(self, *objects: object) -> None:
-        """Record the contents of dictionaries and lists, and the fields of other objects with the containers in them."""
         for noted in objects:
             if id(noted) in self._noted:
                 continue

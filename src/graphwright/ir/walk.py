@@ -31,17 +31,16 @@ def forward_reachable(seeds: Iterable[Node], *, control: bool = True) -> set[Nod
 
 
 def paths_among(pairs: Iterable[tuple[Node, Node]]) -> set[tuple[Node, Node]]:
-    """Return the pairs whose second node needs the first, through data and control edges, in one walk."""
     asked = set(pairs)
-    found = {(first, node) for first, node in asked if first in producers_of(node)}
-    asked -= found
+    joined = {(first, node) for first, node in asked if first in producers_of(node)}
+    asked -= joined
     bits = {first: 1 << k for k, first in enumerate({first for first, _ in asked})}
     needed: dict[Node, int] = {}  # per node, the bits of those that it needs
     for node in order_of(backward_reachable(node for _, node in asked)):
         needed[node] = 0
         for other in producers_of(node):
             needed[node] |= needed[other] | bits.get(other, 0)
-    return found | {(first, node) for first, node in asked if needed[node] & bits[first]}
+    return joined | {(first, node) for first, node in asked if needed[node] & bits[first]}
 
 
 def reached(seeds: Iterable[Item], following: Callable[[Item], Iterable[Item]]) -> Iterator[Item]:
@@ -50,23 +49,23 @@ def reached(seeds: Iterable[Item], following: Callable[[Item], Iterable[Item]]) 
     >>> list(reached([7], lambda number: [number // 2, number - 1] if number else []))
     [7, 3, 6, 1, 2, 5, 0, 4]
     """
-    found = list(dict.fromkeys(seeds))
-    seen = set(found)
-    for item in found:  # grows while it is walked
+    queue = list(dict.fromkeys(seeds))
+    seen = set(queue)
+    for item in queue:  # grows while it is walked
         yield item
         for other in following(item):
             if other not in seen:
                 seen.add(other)
-                found.append(other)
+                queue.append(other)
 
 
 def made_of(graph: Graph, op_types: AbstractSet[str]) -> set[Node]:
     """Return the nodes of these types, and nodes that read only values made from such nodes, directly or not."""
-    found: set[Node] = set()
+    members: set[Node] = set()
     for node in topological_order(graph):
-        if node.op_type in op_types or (node.inputs and all(value.producer in found for value in node.inputs)):
-            found.add(node)
-    return found
+        if node.op_type in op_types or (node.inputs and all(value.producer in members for value in node.inputs)):
+            members.add(node)
+    return members
 
 
 def producers_of(node: Node) -> dict[Node, None]:
@@ -79,10 +78,10 @@ def producers_of(node: Node) -> dict[Node, None]:
 
 def consumers_of(node: Node, *, control: bool = True) -> dict[Node, None]:
     """Return the nodes that need it directly, through data and control edges; back edges of loops are left out."""
-    found = {reader: None for value in node.outputs for reader in value.consumers if not is_back_edge(value, reader)}
+    consumers = {reader: None for value in node.outputs for reader in value.consumers if not is_back_edge(value, reader)}
     if control:
-        found.update(dict.fromkeys(node.control_consumers))
-    return found
+        consumers.update(dict.fromkeys(node.control_consumers))
+    return consumers
 
 
 def finished_before(node: Node) -> Sequence[Node]:
@@ -101,10 +100,10 @@ def order_of(nodes: Iterable[Node]) -> list[Node]:
     """Return the nodes in an order in which each follows the nodes of the set that it needs, as near as possible to the given order; in
     linear time. Raise `GraphError` where they wait for each other.
     """
-    given = dict.fromkeys(nodes)
-    order = in_order(given, producers_of)
-    if len(order) != len(given):
-        stuck = [node.name for node in given.keys() - set(order)]
+    members = dict.fromkeys(nodes)
+    order = in_order(members, producers_of)
+    if len(order) != len(members):
+        stuck = [node.name for node in members.keys() - set(order)]
         raise GraphError(f"{len(stuck)} nodes are in or behind a cycle", where=", ".join(sorted(stuck)[:5]))
     return order
 
@@ -147,12 +146,12 @@ def in_order(items: Iterable[Item], needs: Callable[[Item], Iterable[Item]]) -> 
     >>> in_order("abc", {"a": "c", "b": "", "c": "b"}.__getitem__), in_order("abc", {"a": "", "b": "c", "c": "b"}.__getitem__)
     (['b', 'c', 'a'], ['a'])
     """
-    given = list(dict.fromkeys(items))
-    place = {item: k for k, item in enumerate(given)}
-    before = [[place[other] for other in needs(item) if other in place] for item in given]
+    distinct = list(dict.fromkeys(items))
+    place = {item: k for k, item in enumerate(distinct)}
+    before = [[place[other] for other in needs(item) if other in place] for item in distinct]
     if all(not places or max(places) < k for k, places in enumerate(before)):
-        return given
-    readers: list[list[int]] = [[] for _ in given]
+        return distinct
+    readers: list[list[int]] = [[] for _ in distinct]
     for k, places in enumerate(before):
         for needed in places:
             readers[needed].append(k)
@@ -161,7 +160,7 @@ def in_order(items: Iterable[Item], needs: Callable[[Item], Iterable[Item]]) -> 
     order: list[Item] = []
     while ready:
         done = heapq.heappop(ready)
-        order.append(given[done])
+        order.append(distinct[done])
         for k in readers[done]:
             missing[k] -= 1
             if not missing[k]:
@@ -175,9 +174,9 @@ def cycle_among(items: Iterable[Item], needs: Callable[[Item], Iterable[Item]]) 
     >>> cycle_among("abc", {"a": "b", "b": "c", "c": "b"}.__getitem__)
     ['c', 'b']
     """
-    given = dict.fromkeys(items)
-    stuck = given.keys() - set(in_order(given, needs))
-    item = next((item for item in given if item in stuck), None)
+    distinct = dict.fromkeys(items)
+    stuck = distinct.keys() - set(in_order(distinct, needs))
+    item = next((item for item in distinct if item in stuck), None)
     path: dict[Item, None] = {}
     while item is not None and item not in path:  # what is stuck needs what is stuck
         path[item] = None

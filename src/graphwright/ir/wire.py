@@ -47,7 +47,6 @@ def fields_of(data: bytes) -> Iterator[Field]:
 
 
 def varints(data: bytes) -> Iterator[int]:
-    """Yield packed numbers; raise `ValueError` where the last one is cut off."""
     at = 0
     while at < len(data):
         number, at = _read_varint(data, at)

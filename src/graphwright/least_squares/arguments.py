@@ -107,7 +107,6 @@ def _like_parameters(side: Any, name: str, layout: ParameterLayout) -> list[Any]
 
 
 def check_start(start: Any, bounds: tuple[Any, Any] | None, layout: ParameterLayout) -> None:
-    """Raise if the start is not finite, or out of bounds."""
     values = start.numpy()
     if not np.isfinite(values).all():
         i = int(np.flatnonzero(~np.isfinite(values))[0])
@@ -150,7 +149,6 @@ def tracing_error(error: Exception, dtype: Any, other_dtypes: set[Any]) -> Argum
 
 
 def start_error(layout: ParameterLayout, residuals: Callable[..., Any], start: Any, data: tuple[Any, ...]) -> ArgumentError:
-    """Return an error that names the residuals that are not finite at the start."""
     values = np.concatenate([np.reshape(part, -1) for part in tf.nest.flatten(residuals(layout.pack(layout.split(start)), *data))])
     wrong = np.flatnonzero(~np.isfinite(values))
     largest = float(np.abs(values).max(initial=0.0))

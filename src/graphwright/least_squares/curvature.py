@@ -40,16 +40,14 @@ def no_curvature(x: Any) -> Curvature:
 
 
 def updated_curvature(known: Curvature, step: Any, gradient: Any, change: Any, half_square: Any, image: Any, reduction: Any) -> Curvature:
-    """Update the curvature after an accepted step.
+    """Update the curvature after an accepted step (n,).
 
     Args:
-        known: before the step.
-        step: (n,).
         gradient: of the cost at the start of the step (n,).
         change: of the gradient over the step (n,).
-        half_square: |J step|**2 / 2 at the start, a scalar.
+        half_square: |J step|**2 / 2 at the start.
         image: J'J step at the end (n,).
-        reduction: of the cost, a scalar.
+        reduction: of the cost.
 
     >>> half, step = tf.constant(0.5, tf.float64), tf.constant([1.0, 0.0], tf.float64)
     >>> known = updated_curvature(no_curvature(step), step, -4.0 * step, 4.0 * step, half, step, 2.0 * half)
@@ -74,19 +72,9 @@ def updated_curvature(known: Curvature, step: Any, gradient: Any, change: Any, h
 
 
 def curved_step(gram: Any, curvature: Any, gradient: Any, scale: Any, damping: Any, free: Any) -> tuple[Any, Any]:
-    """Return the damped step by the whole Hessian, and the triangle of its matrix.
+    """Solve (J'J + C + damping S'S) h = -gradient; return h (n,), and the upper triangle U (n, n) with U'U = the matrix.
 
-    Args:
-        gram: J'J (n, n).
-        curvature: C (n, n).
-        gradient: of the cost (n,).
-        scale: units (n,).
-        damping: a scalar.
-        free: 1 where a parameter may move, else 0 (n,).
-
-    Returns:
-        The step h (n,) that solves (J'J + C + damping S'S) h = -gradient, not finite where that matrix is not positive definite; and the
-        upper triangle U (n, n) with U'U = the matrix.
+    `free` is 1 where a parameter may move, else 0. The step is not finite if the matrix is not positive definite.
 
     >>> one = tf.constant([1.0], tf.float64)
     >>> [part.numpy().tolist() for part in curved_step(one[:, None], 3.0 * one[:, None], 8.0 * one, one, 0.0, one)]
@@ -105,16 +93,14 @@ def curved_step(gram: Any, curvature: Any, gradient: Any, scale: Any, damping: A
 def newton_offset(gradient_at: Callable[[Any], Any], x: Any, gradient: Any, column_norms: Any, residual_norm: Any, free: Any) -> Any:
     """Return the relative offset by the whole Hessian: the root of a Newton step's relative reduction of the cost, a scalar.
 
+    It is infinite if the Hessian is not positive definite beyond the error of the differences.
+
     Args:
         gradient_at: parameters (n,) -> the gradient of the cost (n,). Called 2 n times.
         x: the point (n,).
         gradient: at x (n,).
         column_norms: of the Jacobian (n,).
-        residual_norm: a scalar.
         free: 1 where a parameter may move, else 0 (n,).
-
-    Returns:
-        The offset; infinite if the Hessian is not positive definite beyond the error of the differences.
 
     >>> x, one = tf.constant([3.0], tf.float64), tf.constant([1.0], tf.float64)
     >>> round(float(newton_offset(lambda x: 4.0 * (x - 2.0), x, 4.0 * one, one, one[0], one)), 6)

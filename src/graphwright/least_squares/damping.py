@@ -1,21 +1,20 @@
 """The damping of steps, and the units in which they are measured.
 
 **Damping by gain ratio** (H. B. Nielsen: Damping parameter in Marquardt's method, 1999; K. Madsen, H. B. Nielsen, O. Tingleff: Methods
-for non-linear least squares problems, 2004). The gain is the actual reduction of the cost over the reduction that the linearized problem
-predicts. After a step that gains, the damping is multiplied by `max(1/3, 1 - (2 gain - 1)**3)`; after refused steps by 2, 4, 8, ...
+for non-linear least squares problems, 2004). The gain is the actual over the predicted reduction of the cost. After a step that gains, the
+damping is multiplied by `max(1/3, 1 - (2 gain - 1)**3)`; after refused steps by 2, 4, 8, ...
 
 **Scale** (D. W. Marquardt 1963; J. J. Moré 1978). Steps are measured in units of the Jacobian's column norms, which makes the method
 invariant to the units of the parameters. Moré takes the largest norm so far. Here that maximum fades, so that a start where a model
-overflows by many orders of magnitude does not cripple a parameter for good. While damping is light, steps follow the linear model, and the
-maximum fades by a factor per accepted step. Otherwise the residuals bend by more than the columns show, in proportion to their length, and
-the maximum fades only as they get shorter. Without this, a column that nearly vanishes while residuals stay large (Brown and Dennis,
-penalty 1 of Moré, Garbow and Hillstrom) would shrink its scale, and the damping of all other parameters would grow.
+overflows does not cripple a parameter for good: by a factor per accepted step while damping is light, and otherwise only as the residuals
+get shorter, since residuals that bend also shrink a column that must not lose its scale (Brown and Dennis; penalty 1).
 
-**Influence.** A step that lowers the cost may still lead to a plateau where a parameter no longer matters and from which no step leads
-back: the rate of `b1 * (1 - exp(-b2 * x))` grown too large. A step counts as too long if it cuts the length of a Jacobian column, relative
-to the residuals' length, to a hundredth. The measure is invariant to units, and grows wherever a fit gets better.
-The numbers below are this project's own, chosen on NIST's regression problems and the test problems of Moré, Garbow and Hillstrom; none is
-sensitive (0.5 to 0.7, 0.001 to 0.1, 0.001 to 0.1).
+**Influence.** A step that lowers the cost may lead to a plateau where a parameter no longer matters, such as the rate of
+`b1 * (1 - exp(-b2 * x))` grown too large. A step counts as too long if it cuts the length of a Jacobian column, relative to the residuals'
+length, to a hundredth. The measure is invariant to units, and grows wherever a fit gets better.
+
+The numbers below were chosen on NIST's regression problems and the test problems of Moré, Garbow and Hillstrom; none is sensitive (0.5 to
+0.7, 0.001 to 0.1, 0.001 to 0.1).
 """
 
 import importlib
@@ -29,12 +28,7 @@ LEAST_INFLUENCE = 0.01
 
 
 def updated_damping(damping: Any, growth: Any, gain: Any, accepted: Any) -> tuple[Any, Any]:
-    """Return the next damping, and the factor of the next refusal; all scalars.
-
-    Args:
-        damping: of the step just tried.
-        growth: factor of a refusal of this step; 2 at first.
-        gain: actual over predicted reduction of the cost.
+    """Return the next damping, and the factor of the next refusal; `growth` is the factor of a refusal of this step, 2 at first.
 
     >>> one = tf.constant(1.0, tf.float64)
     >>> [float(x) for x in updated_damping(one, 2.0 * one, one, True)]
@@ -47,11 +41,7 @@ def updated_damping(damping: Any, growth: Any, gain: Any, accepted: Any) -> tupl
 
 
 def eased_damping(damping: Any, gain: Any) -> Any:
-    """Return the damping after an accepted step, a scalar.
-
-    >>> float(eased_damping(tf.constant(3.0, tf.float64), tf.constant(0.5, tf.float64)))
-    3.0
-    """
+    """Return the damping after an accepted step, a scalar."""
     return damping * tf.maximum(tf.constant(1.0 / 3.0, damping.dtype), 1.0 - (2.0 * gain - 1.0) ** 3)
 
 
@@ -68,11 +58,7 @@ def first_scale(column_norms: Any) -> Any:
 def updated_scale(scale: Any, column_norms: Any, damping: Any, shortened: Any) -> Any:
     """Return the scale (n,) after an accepted step: the maximum of the faded scale and the new column norms.
 
-    Args:
-        scale: before the step (n,).
-        column_norms: after the step (n,).
-        damping: of the step, a scalar.
-        shortened: the residuals' length after the step over their length before, a scalar.
+    `shortened` is the residuals' length after the step over their length before.
 
     >>> scale, norms = tf.constant([1.0, 10.0]), tf.constant([2.0, 0.0])
     >>> [updated_scale(scale, norms, tf.constant(damping), tf.constant(0.9)).numpy().tolist() for damping in (1e-6, 1.0)]

@@ -37,12 +37,7 @@ def forward_jacobian(function: LeafFunction, leaves: Sequence[Any]) -> tuple[Any
 
 
 def reverse_jacobian(function: LeafFunction, leaves: Sequence[Any]) -> tuple[Any, Any]:
-    """Return the value (m,) and the Jacobian (m, n), from one cotangent per residual, all at once.
-
-    >>> x = tf.constant([1.0, 2.0], tf.float64)
-    >>> reverse_jacobian(lambda leaves: tf.stack([leaves[0][0] * leaves[0][1]]), [x])[1].numpy().tolist()
-    [[2.0, 1.0]]
-    """
+    """Return the value (m,) and the Jacobian (m, n), from one cotangent per residual, all at once."""
     with tf.GradientTape(watch_accessed_variables=False, persistent=True) as tape:
         tape.watch(list(leaves))
         residuals = function(list(leaves))
@@ -67,10 +62,7 @@ def rows_of_jacobian(function: LeafFunction, leaves: Sequence[Any], first: Any, 
 def per_sample_jacobian(function: Callable[[list[Any], Any], Any], leaves: Sequence[Any], data: Any) -> tuple[Any, Any]:
     """Return the value (m,) and the Jacobian (m, n) of a function whose residuals of a sample depend on that sample only.
 
-    Args:
-        function: parameter tensors and data of c samples -> c * k residuals, sample by sample.
-        leaves: the parameter tensors.
-        data: a structure of tensors whose first dimension counts the samples.
+    `function` maps parameter tensors and data of c samples to c * k residuals, sample by sample.
     """
 
     def of_sample(sample: Any) -> tuple[Any, list[Any]]:
@@ -88,9 +80,6 @@ def per_sample_jacobian(function: Callable[[list[Any], Any], Any], leaves: Seque
 
 class Linear:
     """A function linearized at a point: its value, and products with its Jacobian J (m, n), from one evaluation.
-
-    Args:
-        function: parameter tensors -> residuals (m,).
 
     >>> x = tf.constant([1.0, 2.0], tf.float64)
     >>> linear = Linear(lambda leaves: leaves[0] ** 2, [x])
@@ -117,9 +106,8 @@ class Linear:
     def push(self, tangents: Sequence[Any]) -> Any:
         """Return J times a vector, passed as tensors like the parameters: (m,).
 
-        `pull` is linear in its cotangent u, so its derivative in u, applied to a tangent, is J times that tangent (J. Townsend: A new
-        trick for calculating Jacobian vector products, 2017). It traces several times faster than a `tf.autodiff.ForwardAccumulator`,
-        which makes a function for each operation, and leaves much smaller graphs.
+        `pull` is linear in its cotangent u, so its derivative in u, applied to a tangent, is J times that tangent (J. Townsend, 2017). It
+        traces several times faster than a `tf.autodiff.ForwardAccumulator` and leaves smaller graphs.
         """
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             cotangent = tf.zeros_like(self.residuals)
@@ -132,7 +120,6 @@ def cheapest_mode(parameters: int, residuals: int, residuals_per_sample: int | N
     """Return the mode with the fewest passes through the function.
 
     Args:
-        parameters: elements of all parameter tensors.
         residuals: of all samples evaluated at once.
         residuals_per_sample: None if samples may depend on each other.
 
@@ -145,7 +132,6 @@ def cheapest_mode(parameters: int, residuals: int, residuals_per_sample: int | N
 
 
 def _side_by_side(parts: Sequence[Any], rows: int, leaves: Sequence[Any]) -> Any:
-    """Join the Jacobians of all tensors into one matrix."""
     return tf.concat([tf.reshape(part, [rows, math.prod(leaf.shape)]) for part, leaf in zip(parts, leaves, strict=True)], axis=1)
 
 

@@ -12,13 +12,8 @@ Product = Callable[[Any], Any]
 def conjugate_gradients(product: Product, right_side: Any, *, tolerance: float, max_iterations: int) -> Any:
     """Solve A x = b for a symmetric positive definite A, from zero; return x (n,).
 
-    M. R. Hestenes, E. Stiefel: Methods of conjugate gradients for solving linear systems (1952).
-
-    Args:
-        product: (n,) -> A times it.
-        right_side: b, (n,).
-        tolerance: largest length of the residual relative to b.
-        max_iterations: limit of products.
+    M. R. Hestenes, E. Stiefel: Methods of conjugate gradients for solving linear systems (1952). `tolerance` is the largest length of the
+    residual relative to b, `max_iterations` the limit of products.
 
     >>> matrix = tf.constant([[4.0, 1.0], [1.0, 3.0]], tf.float64)
     >>> right_side = tf.constant([1.0, 2.0], tf.float64)

@@ -84,7 +84,6 @@ class Descent:
     jit_steps: bool = False
 
     def minimize(self, start: Any) -> State:
-        """Make damped steps from `start` (n,) until a tolerance is met."""
         advance: Callable[[State], State] = self._iterate
         if self.jit_steps:
             advance = tf.function(advance, autograph=False, jit_compile=True)
@@ -143,7 +142,6 @@ class Descent:
         )
 
     def _iterate(self, state: State) -> State:
-        """Try one more step, and accept or refuse it."""
         free = self.free(state)
         step, solve = self._step(state, free)
         trial = self._try(state, step, solve, free)
@@ -205,7 +203,6 @@ class Descent:
         return half_square + state.curvature.half_form(step) if isinstance(state.curvature, Curvature) else half_square
 
     def _try(self, state: State, step: Any, solve: Any, free: Any) -> Trial:
-        """Bend the step, clip it to the bounds, and evaluate it."""
         steady = _all_finite(step)
         moved = step
         if self.geodesic:
@@ -284,7 +281,6 @@ def _offset(state: State, step: Any, free: Any) -> Any:
 
 
 def _relative(length: Any, size: Any) -> Any:
-    """Return the quotient, or infinity if it is not finite."""
     quotient = length / size
     return tf.where(tf.math.is_finite(quotient), quotient, tf.constant(np.inf, quotient.dtype))
 

@@ -51,12 +51,9 @@ class RobustLoss:
     """A loss and its scale: the cost of residuals, and the weights of a linearized problem.
 
     Args:
-        loss: `"linear"` (the square itself), `"huber"`, `"soft_l1"`, `"cauchy"`, `"arctan"`, or a function from `z = (f / scale)**2` to
-            the loss, its first and its second derivative, elementwise.
+        loss: `"linear"` (the square), `"huber"`, `"soft_l1"`, `"cauchy"`, `"arctan"`, or a function from `z = (f / scale)**2` to the loss,
+            its first and its second derivative, elementwise.
         scale: residuals below it count as inliers, in the unit of the residuals.
-
-    Raises:
-        ArgumentError: an unknown name, or a scale that is not positive.
 
     >>> loss = RobustLoss("soft_l1", scale=2.0)
     >>> round(float(loss.cost(tf.constant([0.0, 2.0], tf.float64))), 6)

@@ -1,9 +1,8 @@
 """Residuals and the rows of their Jacobian, chunk by chunk, weighted by a robust loss.
 
-Sums over rows (the cost, the gradient, the Gram matrix) and a triangular factor are folded over chunks in a TensorFlow loop. Only one chunk
-of the Jacobian exists at a time. A chunk is
+Sums over rows and a triangular factor are folded over chunks in a TensorFlow loop, with one chunk of the Jacobian at a time. A chunk is
 
-- with `data`: `chunk_size` samples, whose residuals must not depend on other samples. Only activations of a chunk exist, too;
+- with `data`: `chunk_size` samples, whose residuals must not depend on other samples;
 - without: `chunk_size` rows, computed from as many cotangents. All residuals are evaluated again for each chunk.
 """
 
@@ -30,12 +29,7 @@ tf: Any = importlib.import_module("tensorflow")
 
 
 class Chunk(Linear):
-    """The weighted residuals of some samples, linearized: products with their Jacobian.
-
-    Args:
-        evaluate: parameter tensors -> the residuals (c,).
-        first: the number of the first sample.
-    """
+    """The weighted residuals of some samples from number `first` on, linearized."""
 
     def __init__(self, evaluate: Callable[[list[Any]], Any], layout: ParameterLayout, loss: RobustLoss, x: Any, first: Any) -> None:
         super().__init__(evaluate, layout.split(x))
@@ -45,7 +39,6 @@ class Chunk(Linear):
         self.weighted_residuals = self.residuals if residual_weights is None else residual_weights * self.residuals
 
     def weighted(self, vector: Any) -> Any:
-        """Return a vector (c,) times the weights of the Jacobian's rows."""
         return vector if self._row_weights is None else self._row_weights * vector
 
     def along(self, direction: Any) -> Any:
@@ -65,10 +58,8 @@ class Rows:
         layout: of the parameters.
         data: tensors whose first dimension counts independent samples; empty if the residuals take none.
         chunk_size: samples (with data) or residuals (without) at a time; None for all at once.
-        loss: a robust loss.
-        mode: how the Jacobian is computed; `"auto"` selects the mode with fewest passes.
-        jacobian: `jacobian(params, *data)`, which replaces differentiation: a matrix (m, n), or a structure like the parameters whose
-            tensors have the shape of the residuals followed by the shape of the parameter.
+        jacobian: replaces differentiation: a matrix (m, n), or a structure like the parameters whose tensors have the shape of the
+            residuals followed by the shape of the parameter.
         count: number of residuals, if known; otherwise the residuals are traced for it.
 
     Example:
@@ -76,8 +67,7 @@ class Rows:
         >>> layout, x = flatten_parameters(tf.constant([2.0, 1.0], tf.float64))
         >>> t = tf.constant([0.0, 1.0, 2.0], tf.float64)
         >>> rows = Rows(lambda p, t: p[0] * t + p[1], layout, data=(t,), chunk_size=2)
-        >>> gradient = rows.fold(x, lambda total, f, J: total + tf.linalg.matvec(J, f, transpose_a=True), tf.zeros_like(x))
-        >>> rows.count, float(rows.cost(x)), gradient.numpy().tolist()
+        >>> rows.count, float(rows.cost(x)), rows.gradient_at(x).numpy().tolist()
         (3, 17.5, [13.0, 9.0])
     """
 
@@ -120,7 +110,6 @@ class Rows:
             )
 
     def residuals(self, x: Any) -> Any:
-        """Return all residuals (m,), not weighted."""
         leaves = self.layout.split(x)
         if self.samples is None or not self.is_chunked:
             return self._evaluate(leaves, self._data)
@@ -133,7 +122,6 @@ class Rows:
         return tf.reshape(self._over_samples(put, tf.zeros([self.samples, per_sample], x.dtype)), [-1])
 
     def cost(self, x: Any) -> Any:
-        """Return half the sum of squares, or of the loss: a scalar."""
         leaves = self.layout.split(x)
         if self.samples is None or not self.is_chunked:
             return self._cost_of(leaves, self._data)
@@ -188,15 +176,10 @@ class Rows:
         return self._over_linear(x, lambda total, chunk: total + tf.reduce_sum(tf.square(chunk.along(vector))), tf.zeros([], x.dtype))
 
     def random_column_products(self, x: Any, seed: Any, *, first: Any = 0, total: int | None = None) -> Any:
-        """Return the transposed weighted Jacobian times random signs (n,): its square estimates the squared column norms without bias.
+        """Return the transposed weighted Jacobian times random signs (n,): its square estimates the squared column norms.
 
-        Each row has its own sign, whatever the chunks. The estimator is due to C. Bekas, E. Kokiopoulou, Y. Saad: An estimator for the
-        diagonal of a matrix (2007).
-
-        Args:
-            seed: two ints.
-            first: the number of the first row, if other replicas have rows too.
-            total: rows of all replicas; None for those of this object.
+        Each row has its own sign, whatever the chunks; `first` and `total` number the rows of several replicas. The estimator is due to C.
+        Bekas, E. Kokiopoulou, Y. Saad: An estimator for the diagonal of a matrix (2007).
         """
         coins = tf.random.stateless_uniform([self.count if total is None else total], seed, 0, 2, tf.int32)
 
@@ -207,9 +190,9 @@ class Rows:
         return self._over_linear(x, add, tf.zeros_like(x))
 
     def curvature_gradient(self, x: Any, direction: Any) -> Any:
-        """Return the transposed weighted Jacobian times the weighted second derivative of the residuals along `direction`: (n,).
+        """Return the transposed weighted Jacobian times the second derivative of the residuals along `direction`: (n,).
 
-        The second derivative is a central difference over a tenth of the direction, as in M. K. Transtrum and J. P. Sethna (2012).
+        It is a central difference over a tenth of the direction, as in M. K. Transtrum and J. P. Sethna (2012).
         """
         width = tf.constant(0.1, x.dtype)
         ahead, behind = self.layout.split(x + width * direction), self.layout.split(x - width * direction)
@@ -221,7 +204,6 @@ class Rows:
         return self._over_linear(x, add, tf.zeros_like(x))
 
     def _over_linear(self, x: Any, body: Callable[[Any, Chunk], Any], initial: Any) -> Any:
-        """Apply `body(so_far, chunk)` to each chunk of linearized samples."""
 
         def linearized(so_far: Any, data: Any, first: Any) -> Any:
             return body(so_far, Chunk(lambda parts: self._evaluate(parts, data), self.layout, self.loss, x, first))
@@ -245,7 +227,6 @@ class Rows:
         return self.loss.cost(self._evaluate(leaves, data))
 
     def _evaluate(self, leaves: list[Any], data: Sequence[Any]) -> Any:
-        """Return the residuals of these samples as one vector."""
         parts = self._parts("residuals", self._residuals(self.layout.pack(leaves), *data))
         vectors = [tf.reshape(part, [-1]) for part in parts]
         return vectors[0] if len(vectors) == 1 else tf.concat(vectors, axis=0)
@@ -330,7 +311,6 @@ class Rows:
 
 
 def spec_of(tensor: Any) -> Any:
-    """Return the `TensorSpec` of a tensor."""
     return tf.TensorSpec(tensor.shape, tensor.dtype)
 
 

@@ -40,6 +40,9 @@ tf: Any = importlib.import_module("tensorflow")
 COVARIANCE_PARAMETERS = 5000
 """Most parameters for which a covariance is available."""
 
+_NUMBERS = ("cost", "iterations", "accepted_steps", "evaluations", "gradient_norm", "offset", "damping")
+"""Fields of a result that are scalars in `LeastSquaresTensors`."""
+
 
 @left_alone
 def least_squares(
@@ -217,7 +220,6 @@ class LeastSquares:
         return compiled.run, arguments
 
     def _prepare(self, params: Any, data: tuple[Any, ...]) -> tuple[ParameterLayout, _Compiled, tuple[Any, tuple[Any, ...]]]:
-        """Return the fit traced for these shapes, and its arguments: the start as a vector, and the data."""
         if self.callback is not None and is_traced_for_xla():
             raise UnsupportedError(
                 "a callback within a function that XLA compiles",
@@ -297,7 +299,8 @@ class LeastSquares:
         status = Status.of_code(int(tensors.status))
         if status is Status.NOT_FINITE:
             raise start_error(layout, self.residuals, start, data)
-        offset, iterations = float(tensors.offset), int(tensors.iterations)
+        numbers = {name: getattr(tensors, name).numpy().item() for name in _NUMBERS}
+        offset, iterations = numbers["offset"], numbers["iterations"]
         if status is Status.ZERO and not iterations and np.any(tensors.residuals):
             raise ArgumentError(
                 f"the squares of the residuals, up to {np.abs(tensors.residuals).max():.3g}, are too small for {layout.dtype.name}",
@@ -307,21 +310,15 @@ class LeastSquares:
         flat = [layout.element_name(int(i)) for i in np.flatnonzero(solution.flat.numpy())] if status is Status.FLAT else []
         return LeastSquaresResult(
             params=layout.pack(layout.split(tensors.params)),
-            cost=float(tensors.cost),
             status=status.value,
             message=explain(status, offset=offset, iterations=iterations, flat=flat),
             converged=status.converged,
-            iterations=iterations,
-            accepted_steps=int(tensors.accepted_steps),
-            evaluations=int(tensors.evaluations),
-            jacobian_evaluations=1 + int(tensors.accepted_steps),
-            gradient_norm=float(tensors.gradient_norm),
-            offset=offset,
-            damping=float(tensors.damping),
+            jacobian_evaluations=1 + numbers["accepted_steps"],
             residuals=tensors.residuals,
             layout=layout,
             free=solution.free.numpy() > 0.0,
             factor=solution.factor.numpy() if solution.factor.shape[0] else None,
+            **numbers,
             **choices,
         )
 

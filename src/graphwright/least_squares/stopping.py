@@ -57,14 +57,9 @@ class Status(enum.Enum):
 
 @dataclass(frozen=True)
 class Tolerances:
-    """When to stop.
+    """When to stop: largest offset, relative step and relative reduction of the cost.
 
-    Attributes:
-        gradient: largest offset (see above), at which the gradient counts as zero.
-        step: largest relative step.
-        cost: largest relative reduction of the cost, both actual and that of the undamped step.
-        rounding: largest relative step and offset at which a point without a step that lowers the cost counts as the minimum.
-        max_iterations: limit of steps tried, refused ones included.
+    `rounding` is the largest relative step and offset at which a point without a step that lowers the cost counts as the minimum.
     """
 
     gradient: float

@@ -21,12 +21,7 @@ Blocks = tuple[Any, ...]
 
 
 class RootBlock(NamedTuple):
-    """Some rows of a lower triangular matrix.
-
-    Attributes:
-        left: the columns before the diagonal block (b - a, a); None in the first.
-        diagonal: the diagonal block (b - a, b - a), lower triangular.
-    """
+    """Some rows of a lower triangular matrix: the columns before the diagonal block (None in the first), and the diagonal block."""
 
     left: Any | None
     diagonal: Any
@@ -90,12 +85,7 @@ def lower_half(blocks: Blocks) -> Any:
 
 
 def cholesky(blocks: Blocks, scale: Any, shift: Any) -> tuple[RootBlock, ...]:
-    """Return the lower triangular root of `S A S + shift I`; not finite if that is not positive definite.
-
-    Args:
-        scale: the diagonal of the diagonal matrix S (n,).
-        shift: a scalar.
-    """
+    """Return the lower triangular root of `S A S + shift I`, S diagonal; not finite if that is not positive definite."""
     roots: list[RootBlock] = []
     for block, (first, end) in _with_bounds(blocks):
         # One block after another: the executor would scale all of them at once, which is a copy of the matrix.
@@ -156,5 +146,4 @@ def _triangular(matrix: Any, vector: Any, *, adjoint: bool) -> Any:
 
 
 def _with_bounds(blocks: Blocks) -> list[tuple[Any, tuple[int, int]]]:
-    """Return the blocks with their first rows and ends."""
     return [(block, (block.shape[1] - block.shape[0], block.shape[1])) for block in blocks]

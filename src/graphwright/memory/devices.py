@@ -1,4 +1,4 @@
-"""Which device runs a node, as far as the graph and the places of its inputs tell."""
+"""The device of each node, as far as the graph and the places of its inputs tell."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -19,10 +19,10 @@ class Placement:
     """The devices of a step.
 
     Attributes:
-        devices: those that keep a budget, as "GPU:1", in order; after them "CPU:0" as a host, where accelerators do the work.
-        budgeted: how many of them keep a budget.
+        devices: devices with a budget, such as "GPU:1", in order; then "CPU:0" as the host of accelerators.
+        budgeted: how many of them have a budget.
         of_node: per node, the number of its device.
-        of_input: per input of the graph whose place is known, the number of its device.
+        of_input: per input of the graph with a known place, the number of its device.
     """
 
     devices: tuple[str, ...]
@@ -32,25 +32,23 @@ class Placement:
 
 
 def short_name(device: str) -> str:
-    """Type and number of a device; "" for one that is not said in full.
+    """Return type and number of a device; "" for an incomplete name.
 
     >>> short_name("/job:localhost/replica:0/task:0/device:CPU:1"), short_name("/gpu:0"), short_name("/job:worker")
     ('CPU:1', 'GPU:0', '')
     """
-    found = _DEVICE.search(device)
-    return f"{found[1].upper()}:{found[2]}" if found else ""
+    match = _DEVICE.search(device)
+    return f"{match[1].upper()}:{match[2]}" if match else ""
 
 
 def find_placement(graph: Graph, located: Mapping[Value, str]) -> Placement | None:
-    """Where the nodes of a flat graph run, or None where one device does all the work.
+    """Return where the nodes of a flat graph run, or None if one device does all the work.
 
-    A node that names no device follows the resource it uses, then its first input; TensorFlow's placer does much the same.
+    A node without a device follows the resource it uses, then its first input, much like TensorFlow's placer. Raises `UnsupportedError` if
+    a loop or a branch holds work for several devices.
 
     Args:
-        located: the device of inputs of the graph (the handles of variables, captured tensors), as TensorFlow names it.
-
-    Raises:
-        UnsupportedError: a loop or a branch holds work for several devices.
+        located: the device of graph inputs (handles of variables, captured tensors), as TensorFlow names it.
     """
     workers = find_workers(graph, located)
     if len(workers) < 2:
@@ -75,7 +73,7 @@ def find_placement(graph: Graph, located: Mapping[Value, str]) -> Placement | No
 
 
 def find_workers(graph: Graph, located: Mapping[Value, str]) -> tuple[str, ...]:
-    """The devices that nodes and variables of a flat graph name; of those with accelerators, the accelerators alone."""
+    """Return the devices that nodes and variables of a flat graph name; only the accelerators, if there are any."""
     named = {short_name(node.device) for node in graph.nodes}
     named |= {short_name(device) for value, device in located.items() if value in graph.variables}
     accelerators = {name for name in named if not name.startswith("CPU")} - {""}
@@ -83,7 +81,7 @@ def find_workers(graph: Graph, located: Mapping[Value, str]) -> tuple[str, ...]:
 
 
 def pin(placement: Placement, nodes: Iterable[Node]) -> None:
-    """Write on nodes that name no device, and use no resource that decides it, the device that the plan takes them to be on."""
+    """Set the planned device on nodes that name none and use no resource that decides it."""
     for node in nodes:
         if not node.device and not any(v.dtype.name == "resource" for v in node.inputs):
             node.device = f"/device:{placement.devices[placement.of_node[node]]}"
@@ -95,16 +93,15 @@ def _by_number(name: str) -> tuple[str, int]:
 
 
 def _device_inside(graph: Graph, node: Node) -> str:
-    """The device that the bodies of control flow name; "" where they name none."""
     bodies = [graph.functions[name].body for name in called_functions(node) if name in graph.functions]
-    found = {short_name(inner.device) for body in bodies for inner in body.nodes} - {""}
-    accelerators = {name for name in found if not name.startswith("CPU")}
-    found = accelerators or found
-    if len(found) > 1:
+    devices = {short_name(inner.device) for body in bodies for inner in body.nodes} - {""}
+    accelerators = {name for name in devices if not name.startswith("CPU")}
+    devices = accelerators or devices
+    if len(devices) > 1:
         raise UnsupportedError(
-            f"a loop or a branch spans the devices {', '.join(sorted(found, key=_by_number))}",
+            f"a loop or a branch spans the devices {', '.join(sorted(devices, key=_by_number))}",
             where=f"node {node.name!r} ({node.op_type})",
             cause="strategy.run is called inside tf.while_loop, tf.cond or a for loop that AutoGraph converts",
             remedy="optimize the step that the loop repeats, and call it from a Python loop",
         )
-    return found.pop() if found else ""
+    return devices.pop() if devices else ""

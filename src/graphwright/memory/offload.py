@@ -1,4 +1,4 @@
-"""Where a plan copies buffers to, what that costs, and what becomes of the files."""
+"""The place of a plan's copies, their price, and the life of their files."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _HOST = CopyEngine(1e10, 1e10, 2e-5, "assumed for PCIe, not measured")
 
 @dataclass(frozen=True)
 class Offload:
-    """Where copies go.
+    """The place of copies.
 
     Attributes:
-        to: an absolute path of a folder, or a device such as "CPU:1".
-        engine: what they are priced by.
+        to: absolute path of a folder, or a device such as "CPU:1".
+        engine: the speed of copies.
     """
 
     to: str
@@ -50,23 +50,21 @@ class Offload:
 
     @property
     def on_disk(self) -> bool:
-        """Whether they are files."""
         return not _DEVICE.fullmatch(self.to)
 
     def prices(self, flat: FlatStep, tasks: TaskMap) -> Copies:
-        """The cost of a copy of each buffer that may have one: a dense tensor of known size, which only its readers hold."""
+        """Return the cost of a copy of each buffer that may have one: a dense tensor of known size that only its readers hold."""
         held = {value for values in flat.loops.holds.values() for value in values}
-        found: dict[int, Copy] = {}
+        prices: dict[int, Copy] = {}
         for b, (buffer, value) in enumerate(zip(tasks.costs.buffers, tasks.values, strict=True)):
             is_plain = value.dtype.itemsize is not None and value not in held and value not in flat.graph.at_most
             if buffer.producer is None or buffer.kept or buffer.killed_by is not None or buffer.nbytes < _LEAST_BYTES or not is_plain:
                 continue
             write_s, read_s = self.engine.write_s(buffer.nbytes), self.engine.read_s(buffer.nbytes)
-            found[b] = Copy(write_s, read_s, WRITE_BUFFER_BYTES if self.on_disk else 0)
-        return found
+            prices[b] = Copy(write_s, read_s, WRITE_BUFFER_BYTES if self.on_disk else 0)
+        return prices
 
     def words(self, before: str, costs: CostGraph, held_bytes: int) -> str:
-        """What was done to a step, in words."""
         buffers = [costs.buffers[b] for b in copied_buffers(costs)]
         where = f"files in {self.to}" if self.on_disk else f"the memory of {self.to}"
         speed = f"{self.engine.write_bytes_per_s / 1e9:.2g} GB/s out and {self.engine.read_bytes_per_s / 1e9:.2g} GB/s back"
@@ -75,10 +73,9 @@ class Offload:
         return f"{before}; {how}".removeprefix("; ")
 
     def carrier(self, graph: Graph) -> Carrier:
-        """What adds the nodes to a graph. The folder of files lives as long as what is returned.
+        """Return the object that adds copies to a graph.
 
-        Raises:
-            ArgumentError: nothing can be written to the folder.
+        The folder of files lives as long as this object. Raises `ArgumentError` if the folder is not writable.
         """
         if not self.on_disk:
             return HostCopies(graph, self.to)
@@ -92,13 +89,12 @@ class Offload:
 
 
 def offload_to(place: str | Path | None, engine: CopyEngine | None) -> Offload:
-    """Where copies go, and how fast; measured where it is not given.
+    """Return the place of copies, with their speed; the speed of a disk is measured if it is not given.
+
+    Raises `ArgumentError` if the folder does not exist or is not writable.
 
     Args:
-        place: a folder, or a device; None for the system's folder of temporary files.
-
-    Raises:
-        ArgumentError: the folder is not there, or nothing can be written to it.
+        place: a folder, or a device; None for the system's temporary folder.
     """
     if place is not None and _DEVICE.fullmatch(str(place)):
         if str(place) not in {device.name.removeprefix("/device:") for device in import_tensorflow().config.list_logical_devices()}:
@@ -109,7 +105,7 @@ def offload_to(place: str | Path | None, engine: CopyEngine | None) -> Offload:
 
 
 def tie_files(function: Any, carrier: Carrier | None) -> None:
-    """Keep the folder of the files until no function needs it, or until the process ends."""
+    """Keep the folder of the files as long as a function needs it, or until the process ends."""
     if isinstance(carrier, SpillFiles):
         weakref.finalize(function, _release, _folder(str(Path(carrier.folder).parent))).atexit = False
 
@@ -119,15 +115,15 @@ def _release(_: _Folder) -> None:
 
 
 def failed_copy(error: Exception, offload: Offload) -> OffloadError | None:
-    """The error of a step whose copy could not be written or read; None where it is about something else."""
+    """Return the error of a step whose copy could not be written or read; None for another error."""
     message = str(error)
     if f"{OFFLOADED}/" not in message or not offload.on_disk:
         return None
     lines = message.splitlines()
-    told = next((line.strip() for line in lines if offload.to in line), lines[0])  # the rest says where the graph was made
+    reason = next((line.strip() for line in lines if offload.to in line), lines[0])  # the rest says where the graph was made
     free = format_bytes(shutil.disk_usage(offload.to).free) if Path(offload.to).is_dir() else "nothing: the folder is gone"
     return OffloadError(
-        f"a copy of a tensor could not be written to disk, or read back: {told:.300}",
+        f"a copy of a tensor could not be written to disk, or read back: {reason:.300}",
         where=offload.to,
         cause=f"the disk is full, or the folder was removed or closed meanwhile; free there now: {free}",
         remedy="free space there, or give another folder: offload_to=...",
@@ -135,7 +131,7 @@ def failed_copy(error: Exception, offload: Offload) -> OffloadError | None:
 
 
 class _Folder:
-    """A folder of this process's own, which is removed when nothing refers to it any more."""
+    """A folder of this process, removed when nothing refers to it any more."""
 
     def __init__(self, place: str) -> None:
         for left in Path(place).glob(f"{_SPILLED}*") if fcntl is not None else ():
@@ -147,11 +143,7 @@ class _Folder:
 
 
 def _locked(folder: str | Path) -> int:
-    """A descriptor that holds the lock of a folder until it is closed.
-
-    Raises:
-        OSError: another process holds it.
-    """
+    """Return a descriptor that locks a folder until it is closed; raises `OSError` if another process holds the lock."""
     held = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -165,12 +157,11 @@ _folders: weakref.WeakValueDictionary[tuple[str, int], _Folder] = weakref.WeakVa
 
 
 def _folder(place: str) -> _Folder:
-    """The folder of this process in that place; its functions share it."""
     key = str(Path(place).absolute()), os.getpid()
-    found = _folders.get(key)
-    if found is None:
-        found = _folders[key] = _Folder(place)
-    return found
+    folder = _folders.get(key)
+    if folder is None:
+        folder = _folders[key] = _Folder(place)
+    return folder
 
 
 def _remove(folder: str, process: int, held: int | None) -> None:
@@ -181,7 +172,6 @@ def _remove(folder: str, process: int, held: int | None) -> None:
 
 
 def _measured(folder: str) -> CopyEngine:
-    """The speed of the disk, not of the page cache: written until the disk has it, read after the cache has forgotten it."""
     tf: Any = import_tensorflow()
     try:
         with tempfile.TemporaryDirectory(prefix="graphwright_", dir=folder) as inner, tf.init_scope(), tf.device("/device:CPU:0"):

@@ -206,7 +206,6 @@ def _optimize_function(step: Any, make: MakeStep, inputs: Any, shapes: dict[str,
 
 
 def _optimize_graph(target: Any, make: MakeStep, outputs: Any, shapes: dict[str, Any]) -> OptimizedStep:
-    """Add an optimized step to a graph."""
     check_trusted(target, "optimizing a graph")
     graph = session_graph(target)
     traced = trace(function_of_graph(graph, outputs, fed_names(shapes["feeds"]), runs=True), **shapes)

@@ -210,7 +210,6 @@ class OptimizedStep:
         return None
 
     def _candidate(self, target: TracedStep, request: Request, refused: Mapping[str, str]) -> Planned:
-        """Return the best plan that was not refused yet."""
         if target.is_compiled:
             refuse_for_xla(request.allow, f"step {target.name!r}")
             return plan_xla_step(target, request, earlier=self._latest)
@@ -251,7 +250,6 @@ class OptimizedStep:
 
 
 def _check_room_for_original(plan: MemoryPlan) -> None:
-    """Raise `UnsupportedError` if the original does not fit into the free memory."""
     free, needed = free_bytes(), plan.original_peak_bytes - plan.resident_bytes
     if free is not None and needed > free:
         raise UnsupportedError(

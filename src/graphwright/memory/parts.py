@@ -1,18 +1,15 @@
-"""The planning model of a step on several devices, cut into one model per device, and schedules put together again.
+"""The planning model of a step on several devices: one model per device, and schedules joined again.
 
-Each device has memory of its own and an executor of its own, so each gets a plan of its own. What keeps the plans from
-contradicting each other, or from waiting for each other in a cycle, is one rule:
+Each device has its own memory and executor, and so its own plan. One rule prevents plans from contradicting or deadlocking each other:
 
-    The tasks that other devices wait for, or that wait for other devices, keep one order on all devices.
+    Tasks that other devices wait for, or that wait for other devices, keep one order on all devices.
 
-These *meeting* tasks are the collectives, the makers and readers of a tensor that crosses, and whoever such a tensor
-reaches by small nodes. Their order is a topological order of the whole step in which the members of a collective count as
-one task. Everything on the way from one device to another goes forward in it, so the orders of all devices together have no
-cycle. Whatever lies between two meeting tasks is free to move, and to be recomputed.
+These *meeting* tasks are collectives, and the producers and readers of tensors that cross devices. Their order is a topological order of
+the whole step in which the members of a collective count as one task. Tasks between two meeting tasks are free to move and to be
+recomputed.
 
-What crosses is counted carefully: on the device that made it until the step ends, on a device that receives it from the
-step's start to its last use there, since nothing says when TensorFlow's copy arrives. Collectives cross inside their kernels;
-in data-parallel training next to nothing else does.
+A tensor that crosses counts on its producer's device until the step ends, and on the receiving device from the start of the step to its
+last use there, since nothing says when TensorFlow's copy arrives.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,10 +28,10 @@ from graphwright.plan.model import Buffer, CostGraph, Schedule, Task
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one device does.
+    """The work of one device.
 
     Attributes:
-        device: its name, such as "GPU:1"; "" where the step has one device only.
+        device: its name, such as "GPU:1"; "" if the step has one device only.
         budgeted: whether it keeps the budget; the host of accelerators does not.
         tasks: the planning model of this device.
         whole: per task, its number in the model of the whole step.
@@ -49,10 +46,9 @@ class Part:
 
 
 def split(tasks: TaskMap, placement: Placement | None) -> tuple[Part, ...]:
-    """One part per device that has tasks; collectives keep their order even where there is one device.
+    """Return one part per device that has tasks.
 
-    Raises:
-        UnsupportedError: the devices do not take part in the same collectives.
+    Collectives keep their order even on one device. Raises `UnsupportedError` if the devices do not take part in the same collectives.
     """
     count = len(tasks.costs.tasks)
     device_of = [0] * count if placement is None else [placement.of_node[nodes[0]] for nodes in tasks.nodes]
@@ -74,7 +70,7 @@ def split(tasks: TaskMap, placement: Placement | None) -> tuple[Part, ...]:
 
 
 def join(parts: Sequence[Part], schedules: Sequence[Schedule]) -> Schedule:
-    """The schedules of all parts as one of the whole step, in which each device's order is as it was."""
+    """Return one schedule of the whole step that keeps the order of each device."""
     if len(parts) == 1:
         return Schedule(tuple(parts[0].whole[t] for t in schedules[0].steps))
     waiting = [list(reversed(schedule.steps)) for schedule in schedules]
@@ -93,13 +89,12 @@ def join(parts: Sequence[Part], schedules: Sequence[Schedule]) -> Schedule:
 
 
 def lanes(parts: Sequence[Part]) -> list[int]:
-    """Per task of the whole step, the number of its part."""
-    found = {t: k for k, part in enumerate(parts) for t in part.whole}
-    return [found[t] for t in range(len(found))]
+    part_of = {t: k for k, part in enumerate(parts) for t in part.whole}
+    return [part_of[t] for t in range(len(part_of))]
 
 
 def same_work(one: Part, other: Part) -> bool:
-    """Whether two devices do the same, task by task, so that a schedule of one is a schedule of the other."""
+    """Whether two devices do the same, task by task, so that they can share a schedule."""
 
     def shape_of(part: Part) -> object:
         costs = part.tasks.costs
@@ -113,7 +108,6 @@ def same_work(one: Part, other: Part) -> bool:
 
 
 def _edges(costs: CostGraph) -> list[tuple[int, int]]:
-    """Pairs of tasks of which the first must come first: makers before readers, readers before what overwrites."""
     edges: list[tuple[int, int]] = []
     for t, task in enumerate(costs.tasks):
         for b in task.inputs:
@@ -127,9 +121,9 @@ def _edges(costs: CostGraph) -> list[tuple[int, int]]:
 
 
 def _partners(tasks: TaskMap, collectives: Sequence[int], device_of: Sequence[int]) -> dict[int, int]:
-    """Task -> the first member of the collective that it is part of: the k-th ones of all devices belong together.
+    """Return task -> first member of its collective.
 
-    TensorFlow numbers them alike: each device counts its own (`CollectiveKeys.get_instance_key`).
+    The k-th collectives of all devices belong together, since each device counts its own (`CollectiveKeys.get_instance_key`).
     """
     place = {t: k for k, t in enumerate(tasks.costs.order)}
     by_device: dict[int, list[int]] = {}
@@ -150,7 +144,7 @@ def _partners(tasks: TaskMap, collectives: Sequence[int], device_of: Sequence[in
 
 
 def _ranks(tasks: TaskMap, edges: Sequence[tuple[int, int]], partner: Mapping[int, int]) -> list[int]:
-    """The place of each task in a topological order in which the members of a collective are one."""
+    """Return the place of each task in a topological order in which the members of a collective are one."""
     costs = tasks.costs
     place = {t: k for k, t in enumerate(costs.order)}
     members: dict[int, list[int]] = {}
@@ -175,7 +169,7 @@ def _ranks(tasks: TaskMap, edges: Sequence[tuple[int, int]], partner: Mapping[in
 
 
 def _resident(tasks: TaskMap, placement: Placement | None, device: int) -> dict[Value, int]:
-    """Variables, inputs and constants that the device holds: its own, and copies of what it reads from another."""
+    """Return the variables, inputs and constants that the device holds, including copies of those it reads from another."""
     if placement is None:
         return dict(tasks.resident)
     readers: dict[Value, set[int]] = {value: set() for value in tasks.resident}
@@ -186,15 +180,15 @@ def _resident(tasks: TaskMap, placement: Placement | None, device: int) -> dict[
                 root = tasks.root_of.get(root.producer.inputs[0], root)
             if root in readers and node in tasks.task_of:
                 readers[root].add(placement.of_node[node])
-    found: dict[Value, int] = {}
+    resident: dict[Value, int] = {}
     for value, nbytes in tasks.resident.items():
         home = placement.of_input.get(value)
         places = set(readers[value])
         if home is not None:
             places.add(home)
         if device in (places or {placement.of_node[value.producer]}):
-            found[value] = nbytes
-    return found
+            resident[value] = nbytes
+    return resident
 
 
 def _part(

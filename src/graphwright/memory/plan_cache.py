@@ -27,18 +27,18 @@ _MOST = 15  # other plans of one graph that are looked at
 
 
 def plan_cache(folder: str | Path | None) -> PlanCache | None:
-    """The plans kept in a folder, "default" for the user's; None for none."""
+    """Return the cache in a folder ("default": the user's); None for no cache."""
     return None if folder is None else PlanCache(cache_directory() if folder == "default" else Path(folder))
 
 
 def fingerprint(graph: Graph, budget: int | float | str, time_limit_s: float, device: str = "") -> str:
-    """Two digests: of what every plan depends on (operations, attributes, edges, shapes), and of the budget and the time allowed.
+    """Return two digests: of the graph (operations, attributes, edges, shapes, names), and of the budget and the time limit.
 
-    Names count, since tasks are found by them. A budget that is a share counts as that: what it is a share of is simulated, and
-    may be a little different each time.
+    Names count, since plans find tasks by them. A share counts as a share: the simulated peak that it is taken of differs a little each
+    time.
 
     Args:
-        device: whose share of the graph is planned, where there are several.
+        device: the device that is planned, if there are several.
     """
     digest = hashlib.sha256(f"{_FORMAT} {device}".encode())
     for node in graph.nodes:
@@ -57,9 +57,9 @@ def fingerprint(graph: Graph, budget: int | float | str, time_limit_s: float, de
 
 
 def plan_key(graph: Graph, how: str = "", device: str = "") -> str:
-    """Under which a saved plan holds the schedule of a graph: a digest of operations, attributes, edges and shapes.
+    """Return the key of a graph in a saved plan: a digest of operations, attributes, edges and shapes.
 
-    Names do not count, since a model that is made a second time has others; the schedule is judged and the step proved again.
+    Names do not count, since a model that is built a second time has other names; the schedule is judged and proved again.
     """
     number = {node: k for k, node in enumerate(graph.nodes)}
     digest = hashlib.sha256(f"{_FORMAT} {how} {device}".encode())
@@ -75,7 +75,6 @@ def plan_key(graph: Graph, how: str = "", device: str = "") -> str:
 
 
 def other_step(name: str) -> ArgumentError:
-    """The error where a saved plan does not fit a step."""
     return ArgumentError(
         "the plan is for another step",
         argument="plan",
@@ -86,7 +85,7 @@ def other_step(name: str) -> ArgumentError:
 
 
 class PlanCache:
-    """A folder of plans. What cannot be read or written is as if it were not there: a cache must not stop a training."""
+    """A folder of plans. Unreadable and unwritable files are ignored, so that a cache never stops a training."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -95,10 +94,10 @@ class PlanCache:
         return self.directory / f"{key}.json"
 
     def read(self, key: str, costs: CostGraph, budget_bytes: int | None) -> Solution | None:
-        """The plan, judged again; None when there is none, or it does not fit the graph or the budget.
+        """Return the plan, judged again; None if there is none, or it does not fit the graph or the budget.
 
         Args:
-            budget_bytes: what is asked for now, whatever the file says; None for any.
+            budget_bytes: the present budget; None for any.
         """
         path = self.path(key)
         try:
@@ -109,10 +108,10 @@ class PlanCache:
         return known_solution(costs, schedule, budget_bytes, status="optimal" if file.data.get("status") == "optimal" else "feasible")
 
     def other_plans(self, key: str, costs: CostGraph) -> list[Solution]:
-        """Plans for the graph of a key that were asked for otherwise, each with its peak as its budget."""
+        """Return plans for the same graph and other requests, each with its peak as its budget."""
         paths = sorted(path for path in self.directory.glob(f"{key.rpartition('-')[0]}-*.json") if path.stem != key)
-        found = (self.read(path.stem, costs, None) for path in paths[:_MOST])
-        return [solution for solution in found if solution is not None]
+        plans = (self.read(path.stem, costs, None) for path in paths[:_MOST])
+        return [solution for solution in plans if solution is not None]
 
     def write(self, key: str, solution: Solution) -> None:
         data = {"status": solution.status, "schedule": list(solution.schedule.steps)}
@@ -120,16 +119,16 @@ class PlanCache:
 
 
 class KeptFigures:
-    """What was found of a step in an earlier run: figures alone, none of which decides what a planned step computes.
+    """Figures of a step from an earlier run. They do not affect what a planned step computes.
 
     Args:
-        cache: where they are kept; None for nowhere.
-        graph: the step as it was traced.
-        asked: all else that they depend on, in words.
+        cache: where they are kept; None to keep nothing.
+        graph: the traced step.
+        asked: all other circumstances that they depend on, in words.
 
     Attributes:
-        without_memory_optimizer: whether what Grappler makes of the step can be planned only without its memory optimizer.
-        peak: the peak of the step as it is.
+        without_memory_optimizer: whether Grappler's result can be planned only without its memory optimizer.
+        peak: the peak of the unmodified step.
     """
 
     def __init__(self, cache: PlanCache | None, graph: Graph, asked: str) -> None:
@@ -155,7 +154,6 @@ class KeptFigures:
         }
 
     def least_time(self, costs: CostGraph, budget_bytes: int) -> float:
-        """As `graphwright.plan.time_bound.least_time`."""
         digest = hashlib.sha256(repr((costs.tasks, costs.buffers, costs.order, costs.resident_bytes, budget_bytes)).encode()).hexdigest()[
             :32
         ]
@@ -164,7 +162,6 @@ class KeptFigures:
         return self._least[digest]
 
     def keep(self) -> None:
-        """Write what was found since it was read."""
         if self._path is not None and self.peak is not None and (data := self._data()) != self._known:
             _write(self._path, data)
             self._known = data

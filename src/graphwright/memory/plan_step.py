@@ -62,10 +62,10 @@ class Planned:
     """A step that follows a plan.
 
     Attributes:
-        function: the rewritten `ConcreteFunction`; None where the step runs as it is.
-        steps: names of the nodes that lead each step of the schedule, so that a step of the same structure can follow it.
-        proof: that the function computes what the original does; None where it was not asked for.
-        equal_bits: whether it computes the same bits; otherwise sums over the batch have another order.
+        function: the rewritten `ConcreteFunction`; None if the step runs unchanged.
+        steps: names of the first node of each step of the schedule, by which a step of the same structure can follow it.
+        proof: whether the function computes the same as the original; None if no proof was asked for.
+        equal_bits: whether results are bit for bit the same, and not only up to the order of sums over the batch.
     """
 
     function: Any
@@ -77,14 +77,13 @@ class Planned:
 
 @dataclass(frozen=True)
 class Unplanned:
-    """What a step is without any plan, for those who ask for several.
+    """A step without a plan.
 
     Attributes:
-        target: the step.
-        flat: as it was traced, with shapes.
-        tasks: of that, for planning.
-        records: how TensorFlow prepares it; None where that is not known, and why.
-        executor: its peak in the order of TensorFlow's executor; None where that is not known, and why.
+        flat: the traced graph with shapes.
+        tasks: its planning model.
+        records: TensorFlow's records of preparing it; None with a reason if unknown.
+        executor: its peak in the order of TensorFlow's executor; None with a reason if unknown.
     """
 
     target: TracedStep
@@ -95,22 +94,16 @@ class Unplanned:
 
     @cached_property
     def to_plan(self) -> Obtained[FlatStep]:
-        """The step that plans are made for, read once for all of them."""
         return _as_grappler_leaves_it(self.target, self.flat, self.records, memory_optimizer=True)
 
     @property
     def peak_bytes(self) -> int:
-        """The peak that shares of budgets are of: by the executor, and where that is not known, in the order that was traced."""
-        found, costs = self.executor.found, self.tasks.costs
-        return simulate(costs, Schedule(costs.order)).peak_bytes if found is None else found.peak_bytes
+        """The unmodified peak, of which budgets are shares: by the executor, or else in the traced order."""
+        executor, costs = self.executor.found, self.tasks.costs
+        return simulate(costs, Schedule(costs.order)).peak_bytes if executor is None else executor.peak_bytes
 
 
 def unplanned(target: TracedStep) -> Unplanned:
-    """What a step is without a plan; it does not run.
-
-    Raises:
-        UnsupportedError, UnknownShapeError: see `flatten` and `build_cost_graph`.
-    """
     flat = flat_step(target)
     tasks, records = map_tasks(flat, target.device), prepared(target, flat.graph)
     return Unplanned(target, flat, tasks, records, _plain_peak(target, flat, tasks, split(tasks, None), None, records))
@@ -184,7 +177,6 @@ def plan_step(
     on_one_device = len(parts) == 1 and placement is None
 
     def reach_by_splitting(bytes_to_keep: int) -> Candidate | None:
-        """What splitting would reach, if it is not allowed; of the traced graph, as splitting is."""
         if not on_one_device or "split" in allow:
             return None
         return reach_of_parts(priced_beside(given, traced, map_tasks(traced)), argument_count, bytes_to_keep, search=search)
@@ -249,7 +241,7 @@ def _devices_in_words(parts: Sequence[Part], solutions: Sequence[Solution]) -> s
 
 
 def refused_steps(refused: Mapping[str, str]) -> str:
-    """The rewritten steps that cannot run, and why.
+    """Return the rewritten steps that cannot run, with the reasons.
 
     >>> refused_steps({"": "not proved: it has 2 outputs for 1", "the batch of 8 in 2 parts": "not proved: 'x' runs no more"})
     "the step in another order: not proved: it has 2 outputs for 1; the batch of 8 in 2 parts: not proved: 'x' runs no more"
@@ -258,12 +250,6 @@ def refused_steps(refused: Mapping[str, str]) -> str:
 
 
 def _check_verbs(allow: Collection[Verb], offload: Offload | None, target: TracedStep, flat: FlatStep, parts: Sequence[Part]) -> None:
-    """Refuse what was asked for by name and no plan of this step would do.
-
-    Raises:
-        UnsupportedError: a verb is not for such a step.
-        ArgumentError: copies would go to the device that they leave.
-    """
     where, remedy = f"step {target.name!r}", f"leave it{WITH_COPIES * ('offload' in allow)} out"
     if parts[0].device:
         cause = f"{' and '.join(part.device for part in parts)} have plans of their own, which order and recompute only"
@@ -301,22 +287,21 @@ def _with_copies(chosen: Candidate, solution: Solution, plan: MemoryPlan) -> Mem
 def _as_grappler_leaves_it(
     target: TracedStep, flat: FlatStep, records: Obtained[list[bytes] | None], *, memory_optimizer: bool
 ) -> Obtained[FlatStep]:
-    """The step as Grappler leaves it, where that can be planned; else as it was traced, and why."""
+    """Return the step as Grappler rewrites it, or the traced step and why that cannot be planned."""
     graphs, why = records
     if flat.uncompiled:
         why = ", since it runs by other kernels"
     elif graphs is not None:
-        found, why = ask_tensorflow(target, flat.graph, lambda: grappler_step(target, flat, graphs, memory_optimizer=memory_optimizer))
-        if found is not None:
-            return found
+        optimized, why = ask_tensorflow(target, flat.graph, lambda: grappler_step(target, flat, graphs, memory_optimizer=memory_optimizer))
+        if optimized is not None:
+            return optimized
     return Obtained(flat, _TRACED + f"what Grappler makes of it is not planned{why}")
 
 
 def _budget_in_bytes(request: Request, original_bytes: int, earlier: Planned | None) -> tuple[int | None, int | float | str]:
-    """Return the budget in bytes, None for the smallest peak, and the key by which the plan cache knows it.
+    """Return the budget in bytes, None for the smallest peak, and the key of the budget in the plan cache.
 
-    A share is one of the largest batch so far, not of a last, smaller one; that of a saved plan was taken of a peak that is simulated,
-    and differs a little each time.
+    A share is taken of the largest batch so far, not of a smaller last one.
     """
     budget = request.budget
     if budget is None:
@@ -339,7 +324,6 @@ def _describe(
     figures: KeptFigures,
     roles: Roles | None,
 ) -> MemoryPlan:
-    """What users see of the plan of the device that needs most; call it before the schedule is applied."""
     before = None if chosen is given else given.tasks
     plan = make_memory_plan(
         target, tasks, solution, original_bytes, how, chosen.flat.loops, before, chosen.loops, figures.least_time, roles
@@ -357,17 +341,17 @@ def _describe(
 def _follow(
     given: Candidate, chosen: Candidate, parts: Sequence[Part], solutions: Sequence[Solution], plan: MemoryPlan, prove: bool, overlap: bool
 ) -> Planned:
-    """The function that follows the schedules, and the proof that it computes what the given step does."""
+    """Build the function that follows the schedules, and prove that it computes the same as the given step."""
     tell("writing the planned step, and proving that it computes the same", 1.0)
     costs, flat = chosen.tasks.costs, given.flat
     schedule = join(parts, [solution.schedule for solution in solutions])
     # Another shape has other copies, or none: its repeats would be taken for recomputations.
     leaders = tuple(costs.tasks[t].name for t in schedule.steps) if chosen.offload is None else ()
-    made = _rewrites(chosen)
+    rewrites = _rewrites(chosen)
     # Parts that come last are proved of the whole function, which takes one look at it instead of two.
     start = chosen.before.flat if chosen.parts > 1 and chosen.before is not None else chosen.flat
     original = Original(start.graph, start.purity, default_attributes, parts=chosen.parts > 1) if prove else None
-    before = [_proved(one) for one in made if prove and not (one is chosen and one.parts > 1)]
+    before = [_proved(one) for one in rewrites if prove and not (one is chosen and one.parts > 1)]
     difference = next((one.difference for one in before if one.difference), "")
     followed = replace(solutions[0], schedule=schedule)
     waits = overlap_within(costs, len(chosen.flat.graph), followed) if overlap else None
@@ -382,17 +366,15 @@ def _follow(
         optimized = any(OPTIMIZED in node.attrs for node in flat.graph.nodes)
         sums = proof.parts + sum(one.parts for one in before)
         proof = replace(proof, loops=len(chosen.loops), parts=sums, uncompiled=flat.uncompiled, optimized=optimized)
-    equal_bits = not (flat.uncompiled or any(one.parts > 1 for one in made))
+    equal_bits = not (flat.uncompiled or any(one.parts > 1 for one in rewrites))
     return Planned(function, plan, leaders, proof, equal_bits=equal_bits)
 
 
 def _rewrites(chosen: Candidate | None) -> list[Candidate]:
-    """The steps that were made one of the other, the given one left out."""
     return [] if chosen is None or chosen.before is None else [*_rewrites(chosen.before), chosen]
 
 
 def _proved(made: Candidate) -> Proof:
-    """That a step can stand for the one that it was made of."""
     assert made.before is not None
     before, after = made.before.flat, made.flat
     if made.parts > 1 or not made.loops:
@@ -401,7 +383,7 @@ def _proved(made: Candidate) -> Proof:
 
 
 def _is_better_as_it_is(solution: Solution, executor: PeakPrediction, budget_bytes: int | None) -> bool:
-    """Whether the step keeps the budget as it is and no plan does; without a budget, whether no plan needs less than it."""
+    """Whether only the unmodified step keeps the budget; without a budget, whether no plan needs less."""
     if budget_bytes is None:
         return solution.status != "infeasible" and executor.peak_bytes <= solution.peak_bytes
     return solution.status == "infeasible" and executor.peak_bytes <= budget_bytes
@@ -410,7 +392,6 @@ def _is_better_as_it_is(solution: Solution, executor: PeakPrediction, budget_byt
 def _as_it_is(
     target: TracedStep, tasks: TaskMap, loops: LoopCosts, executor: PeakPrediction, solution: Solution, how: Mapping[str, str], prove: bool
 ) -> Planned:
-    """The plan that changes nothing: TensorFlow's executor, which starts what is ready, keeps a budget that no fixed order found keeps."""
     plan_how = (
         "none: the step runs as it is, which keeps the budget, simulated, where no fixed order that was found does. TensorFlow fixes no "
         f"order (simulated: {format_bytes(executor.low_bytes)} to {format_bytes(executor.high_bytes)})"
@@ -423,7 +404,6 @@ def _as_it_is(
 
 
 def _before(executor: PeakPrediction | None, saved: MemoryPlan | None) -> dict[str, Any]:
-    """Fields of a plan about the step as it is: its peak, and memory over time in the same order where that is known."""
     if executor is None:
         return {"executor": None}
     timeline = executor.timeline or (None if saved is None else saved.timeline_before)
@@ -432,7 +412,7 @@ def _before(executor: PeakPrediction | None, saved: MemoryPlan | None) -> dict[s
 
 
 def prove_function(original: Original, function: Any, binding: Binding) -> Proof:
-    """Whether a rewritten function, as TensorFlow has it, is proved by structure to compute what the original does."""
+    """Prove by structure that a rewritten function computes the same as the original."""
     graph, rebuilt = from_concrete_function(function, planned=False)
     if not all(ours is theirs for ours, theirs in zip(rebuilt.captures, binding.captures, strict=True)):
         return Proof("it captures other variables")
@@ -448,35 +428,34 @@ def _plain_peak(
     records: Obtained[list[bytes] | None],
     roles: Roles | None = None,
 ) -> Obtained[PeakPrediction | None]:
-    """The peak of the step as TensorFlow runs it by itself; None where it is not known."""
+    """Return the peak of the unmodified step as TensorFlow runs it; None with a reason if unknown."""
     if len(parts) > 1:
-        found, reason = None, "not simulated, since the step runs on several devices"
+        peak, reason = None, "not simulated, since the step runs on several devices"
     elif flat.uncompiled:
-        found, reason = None, "not known, since convolutions in it are compiled by XLA"
+        peak, reason = None, "not known, since convolutions in it are compiled by XLA"
     elif earlier is not None and _fits_again(tasks, earlier):
-        found, reason = None, "not simulated, since the step follows the plan for other shapes"
+        peak, reason = None, "not simulated, since the step follows the plan for other shapes"
     elif records.found is None:
-        found, reason = None, f"not simulated{records.how}"
+        peak, reason = None, f"not simulated{records.how}"
     else:
         optimized = None if tasks.graph is flat.graph else tasks.graph
-        found, reason = plain_peak(target, flat.graph, tasks, records=records.found, roles=roles, optimized=optimized)
-        if found is not None and "not counted" in found.how.get("not exact", ""):
-            found, reason = None, f"not known: {found.how['not exact']}"
-    return Obtained(found, reason if found else f"that of the order in which the step was traced; TensorFlow's own is {reason}")
+        peak, reason = plain_peak(target, flat.graph, tasks, records=records.found, roles=roles, optimized=optimized)
+        if peak is not None and "not counted" in peak.how.get("not exact", ""):
+            peak, reason = None, f"not known: {peak.how['not exact']}"
+    return Obtained(peak, reason if peak else f"that of the order in which the step was traced; TensorFlow's own is {reason}")
 
 
 def _fits_again(tasks: TaskMap, earlier: Planned) -> bool:
-    """Whether the earlier schedule can be followed on this step, and keeps its budget."""
     schedule = reused_schedule(tasks, earlier.steps)
     return schedule is not None and known_solution(tasks.costs, schedule, earlier.plan.budget_bytes) is not None
 
 
 def _curve(costs: CostGraph, solution: Solution, original_bytes: int, points: int, time_limit_s: float) -> tuple[CurvePoint, ...]:
-    """What budgets between the unmodified peak and the plan's cost, by falling peak; the chosen point is the last."""
+    """Return peak and overhead for budgets between the unmodified peak and the plan, by falling peak."""
     step = (original_bytes - solution.peak_bytes) / (points + 1)
     budgets = [round(original_bytes - step * k) for k in range(1, points + 1)] if points else []
-    found = curve(costs, budgets=budgets, time_limit_s=time_limit_s) if step >= 1 and budgets else ()
-    between = [CurvePoint(s.peak_bytes, s.overhead) for s in found if s.status != "infeasible" and s.overhead <= solution.overhead]
+    solutions = curve(costs, budgets=budgets, time_limit_s=time_limit_s) if step >= 1 and budgets else ()
+    between = [CurvePoint(s.peak_bytes, s.overhead) for s in solutions if s.status != "infeasible" and s.overhead <= solution.overhead]
     ends = [CurvePoint(original_bytes, 0.0), CurvePoint(solution.peak_bytes, solution.overhead)]
     merged = {p.peak_bytes: p for p in [*between, *ends]}
     return tuple(merged[b] for b in sorted(merged, reverse=True))

@@ -1,4 +1,4 @@
-"""What planning is made of: the model of a step, a schedule for a budget, the function that follows it, and what users see of it."""
+"""The pieces of planning: the model of a step, a schedule for a budget, the function that follows it, and the report on it."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -56,10 +56,10 @@ _LARGEST_ROOM = 0.1  # share: a step of a few MiB is not to be planned for half 
 
 
 def map_tasks(flat: FlatStep, device: DeviceModel | None = None) -> TaskMap:
-    """The planning model of a flat step.
+    """Return the planning model of a flat step.
 
     Args:
-        device: the GPU whose rates estimate the times, and which has no kernels that take workspace; None for what this process runs on.
+        device: a GPU whose rates estimate the times and whose kernels need no workspace; None for the devices of this process.
     """
     if device is not None:
         time_of = partial(estimated_time_s, rates=device.rates)
@@ -70,7 +70,6 @@ def map_tasks(flat: FlatStep, device: DeviceModel | None = None) -> TaskMap:
 
 
 def without_recomputation(tasks: TaskMap) -> TaskMap:
-    """The same tasks, each of which runs once."""
     return replace(tasks, costs=replace(tasks.costs, tasks=tuple(replace(task, recomputable=False) for task in tasks.costs.tasks)))
 
 
@@ -82,12 +81,12 @@ def follow_schedule(
     waits: Sequence[Waits] | None = None,
     offload: Offload | None = None,
 ) -> Any:
-    """The `ConcreteFunction` that runs the tasks in this order. The graph of the flat step, from which `tasks` was made, is rewritten.
+    """Rewrite the graph of the flat step, and return the `ConcreteFunction` that runs the tasks in this order.
 
     Args:
-        lanes: per task, the number of the device that runs it, where there are several: each keeps its own order.
-        waits: per step, the groups of steps that it waits for; for the one before without it.
-        offload: where copied tasks have their copies. Files go with the function.
+        lanes: on several devices, the number of the device of each task; each keeps its own order.
+        waits: per step, the groups of steps that it waits for; by default the step before it.
+        offload: where copied tasks have their copies. Files live as long as the function.
     """
     carrier = None if offload is None else offload.carrier(flat.graph)
     apply_schedule(tasks, schedule, lanes=lanes, waits=waits, carrier=carrier)
@@ -99,10 +98,7 @@ def follow_schedule(
 
 
 def overlap_within(costs: CostGraph, node_count: int, solution: Solution) -> tuple[Waits, ...]:
-    """What each step of a plan waits for, so that steps overlap where its peak has room, or a little more where the budget has.
-
-    At the peak itself no step can overlap with another without that, and in what lies near it few can.
-    """
+    """Return what each step waits for, so that steps overlap within the peak of the plan, or 1 % above it if the budget allows."""
     budget = solution.budget_bytes - room_bytes(costs, node_count, solution.budget_bytes)
     return relax(costs, solution.schedule, max(solution.peak_bytes, min(budget, int((1 + _OVERLAP) * solution.peak_bytes))))
 
@@ -110,13 +106,12 @@ def overlap_within(costs: CostGraph, node_count: int, solution: Solution) -> tup
 def solve_with_room(
     costs: CostGraph, node_count: int, budget_bytes: int, time_limit_s: float, progress: Progress | None, *, longest_s: float | None = None
 ) -> Solution:
-    """A plan with some room for what the simulation does not count; without that room where there is no other."""
+    """Return a plan that leaves room for what the simulation does not count, or a plan without room."""
     room = room_bytes(costs, node_count, budget_bytes)
     return solve(costs, budget_bytes, room_bytes=room, time_limit_s=time_limit_s, progress=progress, longest_s=longest_s)
 
 
 def room_bytes(costs: CostGraph, node_count: int, budget_bytes: int) -> int:
-    """What a plan leaves free of a budget, where it can."""
     movable = budget_bytes - costs.resident_bytes
     return max(min(int(_ROOM * movable) + _ROOM_BYTES + _ROOM_PER_NODE * node_count, int(_LARGEST_ROOM * movable)), 0)
 
@@ -129,10 +124,10 @@ def infeasible(
     in_parts: Candidate | None = None,
     line: Callable[[str], str] = lambda _: "",
 ) -> InfeasibleError:
-    """The error for a budget that no plan keeps.
+    """Return the error for a budget that no plan keeps.
 
     Args:
-        in_parts: what splitting the batch reaches, where that was not allowed.
+        in_parts: what splitting would reach, if it was not allowed.
         line: see `Roles`.
     """
     layers = find_layers(tasks.graph).with_lines(line, (node.name for node in tasks.graph.nodes))
@@ -158,9 +153,9 @@ def infeasible(
 
 
 def stated_bound(tasks: TaskMap, bound: LowerBound, layers: Layers, original_bytes: int) -> tuple[int, str]:
-    """What no plan goes below, and why, with the task by its layer.
+    """Return the lower bound on the peak, and the reason with the task and its layer.
 
-    What runs inside loops is counted in the worst order, in which it need not run; so a bound above the unmodified peak is none.
+    Loop bodies are counted in their worst order, so the bound is capped by the unmodified peak.
     """
     if bound.task < 0:
         return bound.nbytes, bound.reason
@@ -174,7 +169,7 @@ def stated_bound(tasks: TaskMap, bound: LowerBound, layers: Layers, original_byt
 
 
 def reach(in_parts: Candidate, *, of: int | None = None) -> str:
-    """What splitting the batch reaches, where that was not allowed; in percent where it is told what it is a share of."""
+    """Describe what splitting would reach; as a percentage of the peak `of`, if given."""
     nbytes = in_parts.peak_bytes
     takes = format_bytes(nbytes) if of is None else f"some {100 * nbytes / of:.0f} % of the unmodified peak, by the planner's model,"
     return f'allow="all" ({in_parts.how}, takes {takes} and {100 * in_parts.slower:.0f} % more time)'
@@ -192,13 +187,13 @@ def make_memory_plan(
     least_time: Callable[[CostGraph, int], float] = least_time,
     roles: Roles | None = None,
 ) -> MemoryPlan:
-    """What users see of a solution; call it before the schedule is applied.
+    """Return the report on a solution. Call it before the schedule is applied.
 
     Args:
-        given: the tasks of the step as it was given, where it was rewritten before it was planned.
-        segmented: the loops that run in segments, by name.
-        least_time: what says how long every schedule takes.
-        roles: in the step as it was given, where they are known.
+        given: the tasks of the given step, if it was rewritten before it was planned.
+        segmented: names of the loops that run in segments.
+        least_time: lower bound on the time of every schedule within a budget.
+        roles: of the given step, if known.
     """
     costs = tasks.costs
     given = given or tasks

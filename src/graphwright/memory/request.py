@@ -70,7 +70,6 @@ class Request:
 
     @property
     def budget_in_words(self) -> int | float | str:
-        """The budget as plan files hold it."""
         return "smallest" if self.budget is None else self.budget.plain
 
 
@@ -156,7 +155,6 @@ def read_request(
 
 
 def _read_budget(budget: int | float | str, max_overhead: float | None) -> tuple[Budget | None, float]:
-    """Return the budget, None for "smallest", and the extra time allowed as a share."""
     smallest = isinstance(budget, str) and budget.strip().lower() == "smallest"
     if max_overhead is None:
         max_overhead = _MAX_OVERHEAD

@@ -1,4 +1,4 @@
-"""The search for a plan of one step: what is asked, and what is tried for it, the step as it is given first, then what verbs make of it."""
+"""The search for the cheapest plan of a step: first of the given step, then of the steps that verbs make of it."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ class Search:
     solutions: list[tuple[Graph, str, str, Solution]] = field(default_factory=list[tuple[Graph, str, str, Solution]])
 
     def solve(self, part: Part, graph: Graph, *, how: str = "", **options: Any) -> Obtained[Solution]:
-        """A plan for one device, which is noted: that of a saved plan, an earlier one, one that is kept on disk, or a new one.
+        """Return a plan for one device and record it.
+
+        It comes from a saved plan, an earlier plan, the plan cache, or the solvers. Raises `ArgumentError` if the saved plan is for another
+        step.
 
         Args:
-            how: what was done to the given step, if anything was.
+            how: how the given step was rewritten; "" for the given step.
             options: see `_solve`.
-
-        Raises:
-            ArgumentError: the saved plan is for another step.
         """
         if how in self.refused:
             return Obtained(replace(_in_its_own_order(part.tasks.costs, None).found, status="infeasible"), "refused")
@@ -116,12 +116,12 @@ class Search:
     def _solve(
         self, part: Part, graph: Graph, *, how: str = "", slower: float = 0.0, within_s: float | None = None, longest_s: float | None = None
     ) -> Obtained[Solution]:
-        """An earlier plan, one that is kept on disk, or a new one.
+        """Return an earlier plan, a cached plan, or a new one.
 
         Args:
-            slower: by how much each task once takes longer then.
-            within_s: how much of the time allowed is for this one; all without it.
-            longest_s: the same without an answer; see `graphwright.plan.solve.solve`.
+            slower: extra time of the rewritten step, each task run once, as a share.
+            within_s: share of the time limit for this plan; by default all of it.
+            longest_s: time limit until a first plan is found; see `graphwright.plan.solve.solve`.
         """
         within_s = self.request.time_limit_s if within_s is None else max(within_s, _LEAST_SHARE * self.request.time_limit_s)
         longest_s = None if longest_s is None else max(longest_s, within_s)
@@ -131,14 +131,14 @@ class Search:
         if solution is not None:
             return Obtained(solution, "taken over from the step's plan for other shapes")
         most = sum(task.time for task in costs.tasks) * max((1 + self.request.max_overhead) / (1 + slower), 1.0)
-        key, kept = "", list[Solution]()
+        key, cached = "", list[Solution]()
         if cache is not None:
             key = fingerprint(graph, f"{self.asked} {how}".strip(), self.request.time_limit_s, part.device)
             room = room_bytes(costs, len(graph), self.budget_bytes or 0)
-            kept = [plan for plan in cache.other_plans(key, costs) if self._serves(plan, room, most)]
+            cached = [plan for plan in cache.other_plans(key, costs) if self._serves(plan, room, most)]
             asked_before = cache.read(key, costs, self.budget_bytes)
             if asked_before is not None:
-                return Obtained(self._best_of([asked_before, *kept]), f"read from the plan cache ({cache.path(key)})")
+                return Obtained(self._best_of([asked_before, *cached]), f"read from the plan cache ({cache.path(key)})")
         if self.request.progress is not None and how:
             self.request.progress(0.0, f"planning {how}")
         if self.budget_bytes is None:
@@ -147,14 +147,14 @@ class Search:
             solution = solve_with_room(costs, len(graph), self.budget_bytes, within_s, self.request.progress, longest_s=longest_s)
         if cache is not None and solution.status != "infeasible":
             cache.write(key, solution)
-        if kept and self._price(best := self._best_of(kept)) < self._price(solution):
+        if cached and self._price(best := self._best_of(cached)) < self._price(solution):
             return Obtained(best, "a plan that was kept for another budget costs less than what was found for this one")
         return Obtained(solution, ", ".join(f"{k} {v}" for k, v in solution.notes.items()))
 
     def devices(self, parts: Sequence[Part], originals: Sequence[int], graph: Graph) -> tuple[list[Solution], str]:
-        """A plan for each device, up to the first that has none; and how the last one was found.
+        """Return a plan for each device, up to the first without one; and how the last one was found.
 
-        Devices that do the same work have the same plan, and a host that keeps no budget has its original order.
+        Devices with the same work share a plan. A host without a budget keeps its original order.
         """
         shared = replace(self, request=replace(self.request, time_limit_s=self.request.time_limit_s / len(parts)))
         solutions: list[Solution] = []
@@ -174,11 +174,13 @@ class Search:
     def one_device(
         self, given: Candidate, traced: Candidate, argument_count: int, map_allowed: MapTasks, allow: Collection[Verb]
     ) -> tuple[Candidate, Obtained[Solution]]:
-        """The step, as it is given or as a verb makes it, that a plan costs least for. The verbs of the default find the same whatever else
-        is allowed. Where they do not keep the budget, the step that adds up large sums of gradients as they come gets as much time again.
+        """Return the cheapest plan, and the step that it is for.
+
+        The default verbs find the same plan whatever else is allowed. If they do not keep the budget, the step with running sums of
+        gradients gets as much time again.
 
         Args:
-            traced: the step of whose operations the verbs know what they do; others may stand for them in the given one.
+            traced: the step whose operations the verbs understand; the given step may have fused ones.
         """
         best = self._from(given, traced, argument_count, map_allowed, allow)
         if self._is_enough(best) and best[0].verb in BIT_FOR_BIT:
@@ -197,14 +199,13 @@ class Search:
     def _from(
         self, start: Candidate, traced: Candidate, argument_count: int, map_allowed: MapTasks, allow: Collection[Verb]
     ) -> tuple[Candidate, Obtained[Solution]]:
-        """The step that costs least of one, as it is, and of those that the verbs make of it, or of the traced one."""
         has_loops = "segment" in allow and bool(find_pairs(start.flat.graph, start.flat.purity)[0])
         budget, costs, limit_s = self.budget_bytes, start.tasks.costs, self.request.time_limit_s
         first_s = limit_s * (_GIVEN if has_loops or self.request.offload is not None else 1.0)
         needs_parts = "split" in allow and (budget is None or simulate(costs, Schedule(costs.order)).peak_bytes > budget)
         time, solve = _Shares(limit_s, first_s), partial(self.solve, split(start.tasks, None)[0], start.flat.graph)
-        found = solve(how=start.how, slower=start.slower, within_s=first_s, longest_s=0.0 if needs_parts else None)
-        best = start, _of_step(start, found)
+        plan = solve(how=start.how, slower=start.slower, within_s=first_s, longest_s=0.0 if needs_parts else None)
+        best = start, _of_step(start, plan)
         if has_loops and self._price(best[1].found) > _CHEAP:
             best = self._better(segment_candidates(start, map_allowed, budget or 0), best, time, _MOST_SOLVES)
         if needs_parts:  # in time of their own, so that what is found without is the same
@@ -216,7 +217,7 @@ class Search:
         if has_loops and "split" in allow and self._price(best[1].found) > _DEAREST:
             parts = split_candidates(traced, argument_count, map_allowed)
             few = takewhile(lambda candidate: candidate.parts <= _MOST_PARTS_IN_SEGMENTS, parts)
-            both = (made for candidate in few for made in segment_candidates(candidate, map_allowed, self.budget_bytes or 0))
+            both = (in_segments for candidate in few for in_segments in segment_candidates(candidate, map_allowed, self.budget_bytes or 0))
             best = self._better(both, best, time, _MOST_SOLVES)
         if needs_parts and not self._keeps(best):  # without parts it would have had longer
             best = self._cheaper(start, solve(how=start.how, slower=start.slower, within_s=first_s), best)
@@ -230,7 +231,7 @@ class Search:
     def _offloaded(
         self, step: Candidate, offload: Offload, best: tuple[Candidate, Obtained[Solution]], time: _Shares
     ) -> tuple[Candidate, Obtained[Solution]]:
-        """The best of what was found and of plans that copy buffers away: those that cost more to make again, and if need be all."""
+        """Return the better of the best plan and plans that copy buffers away: those that are expensive to recompute, or all."""
         part = split(step.tasks, None)[0]
         if part.tasks is not step.tasks:  # collectives, whose order is a matter of all devices
             return best
@@ -249,42 +250,46 @@ class Search:
             how = f"{step.how}; copies of {len(copies)} buffers: {hash(tuple(copies)):x}".removeprefix("; ")
             copying = replace(part, tasks=replace(step.tasks, costs=apart(costs, copies)))
             within_s, longest_s = time.take(1 / (_MOST_SOLVES + 2 - len(tried))), 0.0 if self._keeps(best) else None
-            found = self.solve(copying, step.flat.graph, how=how, slower=step.slower, within_s=within_s, longest_s=longest_s)
+            plan = self.solve(copying, step.flat.graph, how=how, slower=step.slower, within_s=within_s, longest_s=longest_s)
             asked = [share * best[1].found.peak_bytes for share in _SHARES] if self.budget_bytes is None else [self.budget_bytes]
-            put = self._put_together(step, copies, found.found.schedule, [int(nbytes) - room for nbytes in asked])
+            put = self._put_together(step, copies, plan.found.schedule, [int(nbytes) - room for nbytes in asked])
             if put is None:
                 continue
             copied, schedule, trace = put
             held = most_copied_bytes(copied, schedule)
-            kept = self.budget_bytes is None or (trace.peak_bytes <= self.budget_bytes and (offload.on_disk or held <= self.budget_bytes))
+            fits = self.budget_bytes is None or (trace.peak_bytes <= self.budget_bytes and (offload.on_disk or held <= self.budget_bytes))
             solution = replace(
-                found.found,
+                plan.found,
                 schedule=schedule,
                 peak_bytes=trace.peak_bytes,
                 time=trace.time,
                 overhead=trace.time / once - 1,
-                status="feasible" if kept else "infeasible",
+                status="feasible" if fits else "infeasible",
                 lower_bound=bound,
             )
-            made = replace(step, tasks=replace(step.tasks, costs=copied), offload=offload, how=offload.words(step.how, copied, held))
+            copying_step = replace(
+                step, tasks=replace(step.tasks, costs=copied), offload=offload, how=offload.words(step.how, copied, held)
+            )
             if copied_buffers(copied):
-                best = self._cheaper(made, Obtained(solution, found.how), best)
+                best = self._cheaper(copying_step, Obtained(solution, plan.how), best)
         return best
 
     def _put_together(
         self, step: Candidate, copies: Copies, schedule: Schedule, budgets: Iterable[int]
     ) -> tuple[CostGraph, Schedule, Trace] | None:
-        """The copies that are left for the first of some budgets; for the smallest peak, for the first that they have time for."""
+        """Return the copies for the first budget; for the smallest peak, for the first budget whose copies take no more than the time
+        allowed.
+        """
         once = sum(task.time for task in step.tasks.costs.tasks)
         for nbytes in budgets:
-            copied, made = together(step.tasks.costs, copies, schedule, nbytes)
-            trace = simulate(copied, made)
+            copied, joined = together(step.tasks.costs, copies, schedule, nbytes)
+            trace = simulate(copied, joined)
             if self.budget_bytes is not None or (1 + step.slower) * trace.time / once - 1 <= self.request.max_overhead:
-                return copied, made, trace
+                return copied, joined, trace
         return None
 
     def _price(self, solution: Solution) -> float:
-        """What counts of a plan, the less the better: time as a share, and no plan costs more than any; without a budget, bytes."""
+        """Return the cost of a plan: its overhead, infinite if infeasible; without a budget, its peak."""
         if solution.status == "infeasible":
             return _FOREVER
         return solution.peak_bytes if self.budget_bytes is None else solution.overhead
@@ -292,16 +297,15 @@ class Search:
     def _better(
         self, candidates: Iterable[Candidate], best: tuple[Candidate, Obtained[Solution]], time: _Shares, solves_left: int
     ) -> tuple[Candidate, Obtained[Solution]]:
-        """The rewritten step whose plan costs less than the best without, with its plan; else that one.
+        """Return the cheapest of the best plan so far and the plans of rewritten steps.
 
-        All are judged in their own order first, which takes no search, up to the first that keeps the budget so. Of those before it the
-        first ones are planned that can win: their tasks alone, each once, must take less time than the best plan, and the bound must be
-        within the budget, clearly so for parts of the batch. Where nothing keeps the budget, that with the smallest peak is the answer, and
-        the last one is planned for that where it is for nothing else.
-        Without a budget the last candidates are planned, which take least.
+        All candidates are first judged in their own order, without a search, up to the first that keeps the budget. Those before it that
+        can
+        still win are then planned: each task once takes less time than the best plan, and the lower bound is within the budget. If nothing
+        keeps the budget, the plan with the smallest peak is returned. Without a budget the last, fastest candidates are planned.
 
         Args:
-            solves_left: how many steps may still be planned in the time that is left, these and those of later verbs.
+            solves_left: how many steps may be planned in the remaining time, for these and later candidates.
         """
         budget, candidates = self.budget_bytes, (candidate for candidate in candidates if candidate.how not in self.refused)
         if budget is None:
@@ -331,13 +335,12 @@ class Search:
                 break
             part, share_s, begun = split(candidate.tasks, None)[0], time.take(1 / (solves_left - place)), now()
             how, slower, longest_s = candidate.how, candidate.slower, 0.0 if self._keeps(best) or not worth else time.unspent_s
-            found = self.solve(part, candidate.flat.graph, how=how, slower=slower, within_s=share_s, longest_s=longest_s)
+            plan = self.solve(part, candidate.flat.graph, how=how, slower=slower, within_s=share_s, longest_s=longest_s)
             time.unspent_s -= now() - begun
-            best = self._cheaper(candidate, found, best)
+            best = self._cheaper(candidate, plan, best)
         return best
 
     def _serves(self, plan: Solution, room: int, most_time: float) -> bool:
-        """Whether a plan that was made for something else is one for what is asked: a plan for less is a plan for more."""
         return plan.time <= most_time if self.budget_bytes is None else plan.peak_bytes + room <= self.budget_bytes
 
     def _best_of(self, plans: Sequence[Solution]) -> Solution:
@@ -348,23 +351,21 @@ class Search:
         return best[1].found.status != "infeasible"
 
     def _is_enough(self, best: tuple[Candidate, Obtained[Solution]]) -> bool:
-        """Whether it keeps the budget; of the smallest peak there is never enough."""
         return self.budget_bytes is not None and self._keeps(best)
 
     def _cheaper(
         self, candidate: Candidate, found: Obtained[Solution], best: tuple[Candidate, Obtained[Solution]]
     ) -> tuple[Candidate, Obtained[Solution]]:
-        """The better one of the best so far and a plan of a rewritten step."""
         if candidate.how in self.refused:
             return best
-        made = _of_step(candidate, found)
-        price, least = self._price(made.found), self._price(best[1].found)
-        fewer_bytes = made.found.peak_bytes < best[1].found.peak_bytes
-        return (candidate, made) if price < least or (price == least == _FOREVER and fewer_bytes) else best
+        priced = _of_step(candidate, found)
+        price, least = self._price(priced.found), self._price(best[1].found)
+        fewer_bytes = priced.found.peak_bytes < best[1].found.peak_bytes
+        return (candidate, priced) if price < least or (price == least == _FOREVER and fewer_bytes) else best
 
 
 class _Shares:
-    """One time limit, handed out to one search after the other: no more than all of it, and of what the clock has left."""
+    """One time limit, divided among successive searches."""
 
     def __init__(self, limit_s: float, first_s: float) -> None:
         self.limit_s, self.left_s = limit_s, limit_s - first_s
@@ -376,14 +377,13 @@ class _Shares:
         return now() > self.end
 
     def take(self, share: float) -> float:
-        """A share of what is left, in seconds. Where the clock has less, a little all the same: what it is for may be the only way."""
+        """Return a share of the remaining time, in seconds; at least a little, as the search may be the only way to a plan."""
         taken = max(share * min(self.left_s, self.end - now()), min(_LEAST_SHARE * self.limit_s, share * self.left_s))
         self.left_s -= taken
         return taken
 
 
 def _of_step(candidate: Candidate, found: Obtained[Solution]) -> Obtained[Solution]:
-    """A plan of a step that may be a rewritten one: what it costs is said against the given one."""
     if not candidate.how:
         return found
     solution = replace(found.found, overhead=(1 + candidate.slower) * (1 + found.found.overhead) - 1)
@@ -395,13 +395,12 @@ def _in_its_own_order(costs: CostGraph, budget_bytes: int | None) -> Obtained[So
     solution = known_solution(costs, Schedule(costs.order), None)
     assert solution is not None  # the order of a graph is one of its schedules
     if budget_bytes is not None:
-        kept = solution.peak_bytes <= budget_bytes
-        solution = replace(solution, budget_bytes=budget_bytes, status="feasible" if kept else "infeasible")
+        fits = solution.peak_bytes <= budget_bytes
+        solution = replace(solution, budget_bytes=budget_bytes, status="feasible" if fits else "infeasible")
     return Obtained(solution, "in its own order")
 
 
 def _may_fit(candidate: Candidate, budget_bytes: int | None, share: float = _CLEARLY) -> bool:
-    """Whether it is worth looking for a plan that keeps the budget."""
     if budget_bytes is None:
         return True
     resident = candidate.tasks.costs.resident_bytes
@@ -411,36 +410,35 @@ def _may_fit(candidate: Candidate, budget_bytes: int | None, share: float = _CLE
 def reach_of_parts(
     given: Candidate, argument_count: int, budget_bytes: int, map_allowed: MapTasks = map_tasks, search: Search | None = None
 ) -> Candidate | None:
-    """What a few parts, of the batch or of what the largest values are for, reach: the first that keep the budget in their own order, or
-    those with the smallest peak.
+    """Return what splitting into a few parts reaches: the first split that keeps the budget in its own order, or the one with the smallest
+    peak.
 
     Args:
-        search: where none keeps it so, those are planned that can take least, in a part of the time allowed.
+        search: plans the tightest split, in a part of the time limit, if none keeps the budget in its own order.
 
     Returns:
-        None where more would be made than is quickly made, or nothing can be split.
+        None if nothing can be split, or splitting would take long.
     """
-    found, end = list[Candidate](), now() + _TO_SAY * (search.request.time_limit_s if search is not None else 0)
+    candidates, end = list[Candidate](), now() + _TO_SAY * (search.request.time_limit_s if search is not None else 0)
     for largest in (LARGE, 0, QUITE_LARGE) if len(given.flat.graph) <= _QUICKLY_SPLIT else ():
-        if largest == QUITE_LARGE and any(_may_fit(candidate, budget_bytes, _SURELY) for candidate in found):
+        if largest == QUITE_LARGE and any(_may_fit(candidate, budget_bytes, _SURELY) for candidate in candidates):
             break
         for candidate in islice(split_candidates(given, argument_count, map_allowed, largest=largest, first=_PARTS_TO_SAY), 2):
-            found.append(candidate)
+            candidates.append(candidate)
             if candidate.peak_bytes <= budget_bytes:
                 return candidate
             if now() > end or _may_fit(candidate, budget_bytes, _SURELY):
                 break
-    tight = min((candidate for candidate in found if _may_fit(candidate, budget_bytes)), key=lambda one: one.bound_bytes, default=None)
+    tight = min((candidate for candidate in candidates if _may_fit(candidate, budget_bytes)), key=lambda one: one.bound_bytes, default=None)
     if search is not None and tight is not None:
         part, within_s = split(tight.tasks, None)[0], _TO_SAY * search.request.time_limit_s
         solution = search.solve(part, tight.flat.graph, how=tight.how, within_s=within_s, longest_s=0.0).found
         slower = (1 + tight.slower) * (1 + solution.overhead) - 1
-        found.append(replace(tight, peak_bytes=solution.peak_bytes, slower=slower))
-    return min(found, key=lambda candidate: candidate.peak_bytes, default=None)
+        candidates.append(replace(tight, peak_bytes=solution.peak_bytes, slower=slower))
+    return min(candidates, key=lambda candidate: candidate.peak_bytes, default=None)
 
 
 def reused_schedule(tasks: TaskMap, steps: Sequence[str]) -> Schedule | None:
-    """A schedule by names of tasks on this step; None where not each of its tasks is among them."""
     by_name = {task.name: t for t, task in enumerate(tasks.costs.tasks)}
-    found = tuple(by_name[name] for name in steps if name in by_name)
-    return Schedule(found) if len(set(found)) == len(tasks.costs.tasks) else None
+    reused = tuple(by_name[name] for name in steps if name in by_name)
+    return Schedule(reused) if len(set(reused)) == len(tasks.costs.tasks) else None

@@ -1,4 +1,4 @@
-"""The steps that running loops in segments makes of a step, which are planned like any other (see `memory.verbs`)."""
+"""Candidates that run loops in segments (see `memory.verbs`)."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -21,11 +21,11 @@ _LEAST_SAVED = 2**16  # bytes that segments of a loop must save: less is not wor
 
 
 def segment_candidates(given: Candidate, map_tasks: Callable[[FlatStep], TaskMap], budget_bytes: int) -> Iterator[Candidate]:
-    """The given step with as many loops in segments as the budget seems to need, those first that save most for their time; then with all.
+    """Yield the step with as many loops in segments as the budget seems to need, then with all.
 
-    Segments cost one forward pass of their rounds, however long they are, so each loop has the length that takes the least memory
-    (`best_length`), and where the budget leaves room, only the first rounds run in segments: such a candidate comes before the one that
-    has all in segments. Each is made when it is asked for.
+    The loops that save most for their time come first. Segments of any length cost one forward pass of their iterations, so each loop gets
+    the length that needs the least memory (`best_length`). If the budget leaves room, a candidate comes first in which only the first
+    iterations run in segments.
     """
     flat = given.flat
     pairs = {pair.forward.name: pair for pair in find_pairs(flat.graph, flat.purity)[0]}
@@ -41,15 +41,15 @@ def segment_candidates(given: Candidate, map_tasks: Callable[[FlatStep], TaskMap
         best, free = full, most - full.peak_bytes
         fits = exceeds = 0
         for _ in range(_TRIES if free > 0 else 0):
-            made = _in_segments(given, map_tasks, measures, free)
-            if made.peak_bytes <= most:
-                fits, best = free, min(best, made, key=lambda one: one.slower)
+            candidate = _in_segments(given, map_tasks, measures, free)
+            if candidate.peak_bytes <= most:
+                fits, best = free, min(best, candidate, key=lambda one: one.slower)
             else:
                 exceeds = free
-            if 0 <= most - made.peak_bytes < _NEAR * most:
+            if 0 <= most - candidate.peak_bytes < _NEAR * most:
                 break
             between = (fits + exceeds) // 2  # whole segments: peaks come in steps, of which the one in the middle may be left out
-            free = between if fits and exceeds else free * (most - full.peak_bytes) // max(made.peak_bytes - full.peak_bytes, 1)
+            free = between if fits and exceeds else free * (most - full.peak_bytes) // max(candidate.peak_bytes - full.peak_bytes, 1)
         if best is not full:
             yield best
         yield full
@@ -58,7 +58,7 @@ def segment_candidates(given: Candidate, map_tasks: Callable[[FlatStep], TaskMap
 def _in_segments(
     given: Candidate, map_tasks: Callable[[FlatStep], TaskMap], measures: Mapping[str, tuple[int, int, int]], free_bytes: int
 ) -> Candidate:
-    """The step with these loops in segments, but for as many of their last rounds as keep their intermediates in the free bytes."""
+    """Return the step with these loops in segments, except for as many last iterations as fit into the free bytes."""
     asked: dict[str, Segments] = {}
     for name, (rounds, round_bytes, border_bytes) in measures.items():
         length = best_length(rounds, round_bytes, border_bytes)
@@ -82,10 +82,10 @@ def _in_segments(
 
 
 def best_length(rounds: int, round_bytes: int, border_bytes: int) -> int:
-    """Rounds of a segment for which borders and the intermediates of one segment together take least.
+    """Return the iterations per segment that minimize the memory of borders and of one segment together.
 
-    With T rounds of a bytes each and borders of c bytes, T c / L + a L is least at L = sqrt(T c / a). It is sqrt(T) / 2 or more, since to
-    begin a segment takes time, and segments are made equally long.
+    With T iterations of a bytes each and borders of c bytes, T c / L + a L is least at L = sqrt(T c / a). The length is at least sqrt(T) /
+    2, since starting a segment takes time, and all segments have nearly equal lengths.
 
     >>> best_length(128, 2**20, 2**18)
     6
@@ -97,14 +97,12 @@ def best_length(rounds: int, round_bytes: int, border_bytes: int) -> int:
 
 
 def _saving(flat: FlatStep, pair: LoopPair) -> int:
-    """Bytes that segments save between the loop and its gradient."""
     rounds, round_bytes, border_bytes = _measures(flat, pair)
     length = best_length(rounds, round_bytes, border_bytes)
     return rounds * round_bytes - ceil(rounds / length) * border_bytes - length * round_bytes
 
 
 def _measures(flat: FlatStep, pair: LoopPair) -> tuple[int, int, int]:
-    """How many rounds the loop has, and bytes that it makes for its lists in one, and that its borders take."""
     trip = flat.loops.trip_counts.get(pair.forward)
     is_measured = pair.forward.name in flat.graph.example  # which says nothing of loops in segments
     rounds = 1 if trip is None or trip.kind == "unknown" or is_measured else max(trip.count, 1)

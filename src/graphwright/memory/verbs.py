@@ -1,15 +1,15 @@
-"""What a plan may do to a step besides reordering it: its verbs, and the steps that they make of a step, which are planned like any other.
+"""The verbs of a plan, besides reordering, and the steps that they make of a step.
 
 recompute
-    Run an operation again instead of keeping what it made. Bit for bit the same.
+    Run an operation again instead of keeping its result. Bit for bit the same.
 segment
-    Run a loop and its gradient in segments (`transform.segment_loops`): between the two only the borders are kept. Bit for bit the same.
+    Run a loop and its gradient in segments (`transform.segment_loops`); only the values at segment borders are kept. Bit for bit the same.
 offload
-    Copy what an operation made to disk or to another device, and read it back, instead of keeping it (`plan.copies`). Bit for bit the same.
-    It needs a place, so "all" does not mean it.
+    Copy a result to disk or to another device, and read it back, instead of keeping it (`plan.copies`). Bit for bit the same. It needs a
+    place, so "all" does not include it.
 split
-    Run the step in parts of its batch, one after another, with one update (`transform.split_batch`); or only what its largest values are
-    for, in parts along any of their axes. Equal but for the order of sums along that axis.
+    Run the step in parts of its batch, one after another, with one update (`transform.split_batch`); or split only the operations around
+    the largest values, along any axis. Equal up to the order of sums along that axis.
 """
 
 from __future__ import annotations
@@ -57,32 +57,26 @@ _MOST_NODES = 400_000  # of a step in parts: beyond that TensorFlow takes minute
 
 
 def read_allow(allow: object) -> frozenset[Verb]:
-    """The verbs that a user allows.
-
-    Raises:
-        ArgumentError: it is neither "all" nor a collection of verbs.
+    """Return the verbs that a user allows. Raises `ArgumentError` if the argument is neither "all" nor a collection of verbs.
 
     >>> sorted(read_allow("all"))
     ['recompute', 'segment', 'split']
     """
     if allow == "all":
         return frozenset(_ALL)
-    given = set(cast("Collection[object]", allow)) if isinstance(allow, Collection) and not isinstance(allow, str) else {None}
-    if given <= set(_KNOWN):
-        return frozenset(verb for verb in _KNOWN if verb in given)
+    verbs = set(cast("Collection[object]", allow)) if isinstance(allow, Collection) and not isinstance(allow, str) else {None}
+    if verbs <= set(_KNOWN):
+        return frozenset(verb for verb in _KNOWN if verb in verbs)
     known = ", ".join(repr(verb) for verb in _KNOWN)
     raise ArgumentError(f"allow={allow!r} was given", argument="allow", remedy=f'give "all" or a collection of {known}')
 
 
 def refuse_verbs(allow: Collection[Verb], unused: Collection[Verb], what: str, *, where: str = "", cause: str, remedy: str) -> None:
-    """Refuse verbs that are asked for by name where no plan uses them; what the default or "all" means besides is left out.
+    """Raise `UnsupportedError` for a verb that is named explicitly where it cannot apply; the default and "all" may contain such verbs.
 
     Args:
-        unused: the verbs that no plan uses there.
-        what: what they are not for.
-
-    Raises:
-        UnsupportedError: one of them is asked for.
+        unused: the verbs that cannot apply.
+        what: the kind of step, in words.
 
     >>> refuse_verbs(read_allow("all"), ("split",), "loops", cause="", remedy="")
     >>> refuse_verbs(("recompute", "split"), ("split",), "loops", cause="", remedy="")
@@ -99,11 +93,7 @@ def refuse_verbs(allow: Collection[Verb], unused: Collection[Verb], what: str, *
 
 
 def refuse_for_xla(allow: Collection[Verb], where: str) -> None:
-    """Refuse verbs by name for a step that XLA compiles.
-
-    Raises:
-        UnsupportedError: a plan would not use one of them.
-    """
+    """Raise `UnsupportedError` for a named verb that cannot apply to a step that XLA compiles."""
     cause = "XLA makes order and buffers itself, and drops control edges, so nothing says when a copy may go or a round runs again"
     remedy = f"leave it{WITH_COPIES * ('offload' in allow)} out; or plan the step without XLA: jit_compile=False, and no device=..."
     refuse_verbs(allow, NOT_UNDER_XLA, "a step that XLA compiles", where=where, cause=cause, remedy=remedy)
@@ -114,14 +104,14 @@ class Candidate:
     """A step that may be planned instead of the given one.
 
     Attributes:
-        parts: in how many parts of the batch it runs.
-        loops: the names of the loops that run in segments.
-        offload: where its tasks that are copied have their copies; None without copies.
-        how: what was done to the given step; "" for the given step itself.
-        slower: how much longer its tasks take than the given step's, each once, as a share.
-        before: the step that it was made of; None for the given step, and for the traced one.
-        peak_bytes: what it takes in its own order.
-        bound_bytes: what any plan of it takes at least.
+        parts: number of parts of the batch.
+        loops: names of the loops that run in segments.
+        offload: where copied tasks have their copies; None without copies.
+        how: how the given step was rewritten; "" for the given step.
+        slower: extra time of its tasks, each run once, relative to the given step.
+        before: the step that it was made of; None for the given and the traced step.
+        peak_bytes: peak in its own order.
+        bound_bytes: lower bound on the peak of any plan for it.
     """
 
     flat: FlatStep
@@ -137,12 +127,11 @@ class Candidate:
 
     @property
     def root(self) -> Candidate:
-        """The step from which it was made by rewrites."""
+        """The step from which all rewrites started."""
         return self if self.before is None else self.before.root
 
     @property
     def verb(self) -> Verb:
-        """What made it."""
         if self.offload is not None:
             return "offload"
         return "split" if self.parts > 1 else "segment" if self.loops else "recompute"
@@ -151,17 +140,16 @@ class Candidate:
 def split_candidates(
     given: Candidate, argument_count: int, map_tasks: Callable[[FlatStep], TaskMap], *, largest: int = 0, first: int = 2
 ) -> Iterator[Candidate]:
-    """The given step in 2, 4, 8, ... parts of its batch, as long as more parts clearly need less memory, in their own order or at least.
+    """Yield the step in 2, 4, 8, ... parts of its batch while more parts clearly reduce the peak or its lower bound.
 
-    What is normalized over the whole batch keeps all parts' values till all have been seen, so its own order takes no less; but a part is
-    recomputed in less memory than the whole, so the least that any plan needs falls. Each is made when it is asked for. None is where
-    nothing can be split, or where shapes depend on data.
+    If something is normalized over the whole batch, the values of all parts stay until the last is computed: the peak in its own order does
+    not fall, but the lower bound does, as a part is recomputed in less memory than the whole. Yields nothing if nothing can be split, or if
+    shapes depend on data.
 
     Args:
-        argument_count: how many of the graph's inputs are arguments, among which the batch is looked for.
-        largest: run in parts what makes and reads the largest values, alone, and not all that depends on the batch: sums of
-            gradients of all other weights stay as they are. By what a value may take less than the largest one (`LARGE`).
-        first: how many parts to begin with.
+        argument_count: number of graph inputs that are arguments, among which the batch is searched.
+        largest: split only the operations around the largest values; how much smaller than the largest a value may be (`LARGE`).
+        first: number of parts to begin with.
     """
     if any(body.at_most for body in bodies(given.flat.graph)):
         return
@@ -177,9 +165,9 @@ def split_candidates(
     before, parts = _needs(given.tasks.costs), min(first, splitting.batch)
     while parts <= splitting.batch and len(graph) + parts * len(splitting.nodes) <= _MOST_NODES:
         copy = copy_graph(graph)
-        made = split_batch(copy.graph, purity.of(copy.graph), splitting.in_copy(copy), parts)
+        rewritten = split_batch(copy.graph, purity.of(copy.graph), splitting.in_copy(copy), parts)
         what = f"what the largest values are for ({len(splitting.nodes)} operations)" if largest else f"the batch of {splitting.batch}"
-        candidate = replace(candidate_of(given, made, map_tasks, f"{what} in {parts} parts, one after another"), parts=parts)
+        candidate = replace(candidate_of(given, rewritten, map_tasks, f"{what} in {parts} parts, one after another"), parts=parts)
         needs = candidate.peak_bytes, candidate.bound_bytes
         if all(now > _LEAST_GAIN * then for now, then in zip(needs, before, strict=True)):
             return
@@ -188,7 +176,7 @@ def split_candidates(
 
 
 def summed_candidate(given: Candidate, map_tasks: Callable[[FlatStep], TaskMap]) -> Candidate:
-    """The given step with large sums of many terms added up as these come; the given step where there are none."""
+    """Return the step with large sums replaced by running sums; the given step if it has none."""
     costs = given.tasks.costs
     free = simulate(costs, Schedule(costs.order)).peak_bytes - costs.resident_bytes
     sums = large_sums(given.flat.graph, int(_LARGE_SUM * free))
@@ -201,12 +189,12 @@ def summed_candidate(given: Candidate, map_tasks: Callable[[FlatStep], TaskMap])
 
 
 def priced_beside(given: Candidate, flat: FlatStep, tasks: TaskMap) -> Candidate:
-    """The same step by other operations, as slow as they are beside the given ones."""
+    """Return the step with its time relative to another graph of the same step."""
     return Candidate(flat, tasks, slower=_time(tasks.costs) / max(_time(given.tasks.costs), 1e-30) - 1)
 
 
 def named(what: str, names: Sequence[str]) -> str:
-    """Things by their names, as long as these are few.
+    """Return names after a noun, or their number if there are many.
 
     >>> named("loop", ["a"]), named("loop", ["a", "b"]), named("loop", "abcd")
     ('loop a', 'loops a, b', '4 loops')
@@ -217,7 +205,6 @@ def named(what: str, names: Sequence[str]) -> str:
 
 
 def candidate_of(given: Candidate, graph: Graph, map_tasks: Callable[[FlatStep], TaskMap], how: str) -> Candidate:
-    """What a rewritten graph of the given step costs, or of one that was made of it."""
     graph.example = given.flat.graph.example
     step = FlatStep(graph, given.flat.binding, Purity(graph, stateful_op_types(graph)), find_loop_costs(graph))
     tasks = map_tasks(step)
@@ -228,10 +215,8 @@ def candidate_of(given: Candidate, graph: Graph, map_tasks: Callable[[FlatStep],
 
 
 def _needs(costs: CostGraph) -> tuple[int, int]:
-    """What the tasks take in their own order, and what they take at least."""
     return simulate(costs, Schedule(costs.order)).peak_bytes, lower_bound(costs).nbytes
 
 
 def _time(costs: CostGraph) -> float:
-    """Seconds of each task once, in an order."""
     return sum(task.time + _IN_ORDER_S for task in costs.tasks)

@@ -1,16 +1,11 @@
-"""What no schedule can go below.
-
-Two arguments, both valid for every schedule whatever it recomputes:
+"""A lower bound on the peak of every schedule, by two arguments that hold whatever is recomputed:
 
 single task
-    While a task runs, its inputs, outputs and workspace are live, and so is every kept buffer
-    that is there from the start.
+    While a task runs, its inputs, outputs and workspace are live, and so is every kept buffer that is present from the start.
 history
-    Take buffers that are live together. The one made last was made while all the others were
-    live already; so at that moment the others, the inputs and the outputs of its producer were
-    live together. The same holds for those in turn. Which one was made last is not known, so
-    the least over all possibilities counts: a search for the path with the smallest largest
-    set. It may be stopped at any time; what every open path needs so far is a valid bound.
+    Take buffers that are live together. When the last of them was made, the others were live already, together with the inputs and outputs
+    of its producer. The same holds for those in turn. Which buffer was made last is unknown, so the minimum over all possibilities counts:
+    a search for the path with the smallest largest set. It may be stopped at any time: the minimum over all open paths is a valid bound.
 """
 
 import heapq
@@ -22,9 +17,9 @@ TASKS = 6  # tasks whose history is searched
 
 
 def lower_bound(graph: CostGraph) -> LowerBound:
-    """Bytes that every schedule needs at some step, resident bytes included.
+    """Return the bytes that every schedule needs at some step, resident bytes included.
 
-    In-place pairs are credited wherever they could apply, so the bound holds for every schedule.
+    In-place pairs are credited wherever they could apply.
 
     >>> from graphwright.plan.model import Buffer, Task
     >>> graph = CostGraph((Task("a", 1, (), (0,)), Task("b", 2, (0,), (1,))), (Buffer("x", 4, 0), Buffer("y", 2, 1)), (0, 1))
@@ -53,7 +48,7 @@ def lower_bound(graph: CostGraph) -> LowerBound:
 
 
 def _need(graph: CostGraph, index: int, others: frozenset[int], held: int, counted: list[bool]) -> int:
-    """Bytes while a task runs with `others`, of `held` bytes, live throughout; what is always live is not counted."""
+    """Return the bytes while a task runs with `others`, of `held` bytes, live throughout, less those that are always live."""
     task, buffers = graph.tasks[index], graph.buffers
     own = {*task.inputs, *task.outputs} - others
     here = task.workspace_bytes + held + sum(buffers[number].nbytes for number in own if counted[number])
@@ -69,7 +64,7 @@ def _need(graph: CostGraph, index: int, others: frozenset[int], held: int, count
 
 
 def _history(graph: CostGraph, index: int, need: int, counted: list[bool]) -> int:
-    """A bound from the making of a task's inputs, at least `need`."""
+    """Return a bound from the making of a task's inputs, at least `need`."""
     buffers = graph.buffers
     start = frozenset(number for number in graph.tasks[index].inputs if counted[number])
     nbytes = [buffer.nbytes for buffer in buffers]
@@ -81,12 +76,12 @@ def _history(graph: CostGraph, index: int, need: int, counted: list[bool]) -> in
         if not producers or len(seen) >= SETS:
             return so_far
         for producer in producers:
-            made = live.intersection(graph.tasks[producer].outputs)
-            others = live - made
+            outputs = live.intersection(graph.tasks[producer].outputs)
+            others = live - outputs
             before = others.union(number for number in graph.tasks[producer].inputs if counted[number])
             if before not in seen:
                 seen.add(before)
-                held = size - sum(nbytes[number] for number in made)
+                held = size - sum(nbytes[number] for number in outputs)
                 here = max(so_far, _need(graph, producer, others, held, counted))
                 heapq.heappush(heap, (here, len(seen), before, held + sum(nbytes[number] for number in before - others)))
     return need

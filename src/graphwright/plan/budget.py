@@ -22,12 +22,11 @@ _REMEDY = 'give bytes (an int), a share of the unmodified peak (a float between 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A budget as it was given: bytes, or a share of the unmodified peak, resident bytes included.
+    """A budget: bytes, or a share of the unmodified peak, resident bytes included.
 
     Attributes:
-        given: what the user wrote.
+        given: the user's value.
         amount: bytes, or the share.
-        is_share: which of the two.
     """
 
     given: Any
@@ -36,21 +35,19 @@ class Budget:
 
     @property
     def plain(self) -> int | float | str:
-        """What the user wrote, as numbers and text that files hold."""
+        """The user's value, as plan files hold it."""
         return self.given if isinstance(self.given, str) else float(self.given) if self.is_share else int(self.given)
 
     @classmethod
     def read(cls, given: object, argument: str = "budget") -> Budget:
         """Read a budget.
 
+        Raises `ArgumentError` for an amount that is not positive, a float of 1 or more (bytes are whole numbers), and unreadable text.
+
         Args:
             given: an int is bytes; a float between 0 and 1 is a share; text is a number with a unit (B, KB, MB, GB, TB in powers of 1000;
                 KiB, MiB, GiB, TiB in powers of 1024), a percentage (`"60%"`), or a bare number that is read like the number itself.
-            argument: what the user knows it as.
-
-        Raises:
-            ArgumentError: for anything that is no positive amount, a float of 1 or more (bytes are whole numbers), or text that cannot be
-                read.
+            argument: name for messages.
 
         >>> Budget.read("2.5GiB").nbytes, Budget.read(512).of(1000)
         (2684354560, 512)
@@ -77,20 +74,12 @@ class Budget:
         return _share(Fraction(repr(float(given))), given)
 
     def of(self, peak_bytes: int) -> int:
-        """The budget in bytes; a share is one of this peak, rounded down.
-
-        Raises:
-            ArgumentError: the share is less than one byte.
-        """
+        """Return the budget in bytes; a share is taken of this peak and rounded down. Raises `ArgumentError` below one byte."""
         return _positive(self.amount * peak_bytes, self.given) if self.is_share else int(self.amount)
 
     @property
     def nbytes(self) -> int:
-        """The budget in bytes, where there is no one peak that it could be a share of.
-
-        Raises:
-            ArgumentError: it is a share.
-        """
+        """The budget in bytes; raises `ArgumentError` for a share."""
         if self.is_share:
             raise ArgumentError(
                 f"the budget {self.given!r} is a share, and there is no one peak that it could be a share of",

@@ -1,12 +1,11 @@
-"""Copies of buffers that are kept somewhere else: on disk, or in another device's memory.
+"""Copies of buffers on disk or in another device's memory.
 
-A buffer may leave the memory after its last reader of a while, and be read back before the next one. Solvers know of tasks that run again
-only, so they get another graph (`apart`): a copied task makes a mark without bytes, and a second task, which reads the mark alone, makes
-the buffer. To run that one again is to read the copy back, and costs what the copy costs. What they find is said as a schedule of the
-graph that was given (`together`), in which the task itself is repeated (see *copied* in `plan.model`), and is judged so.
+A copied buffer may leave the memory after a reader, and is read back before the next one. Solvers only know of recomputation, so they get
+another graph (`apart`): a copied task makes a mark without bytes, and a second task, which reads only the mark, makes the buffer. To run
+the second task again is to read the copy back, at its cost. The resulting schedule is converted to one of the original graph (`together`),
+in which the task itself is repeated (see *copied* in `plan.model`).
 
-Which buffers may be copied is decided by price (`cheaper_than_running_again`), so that for each one thing is left to the solver:
-to run its maker again, or to read it back.
+`cheaper_than_running_again` decides by price which buffers may be copied.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,11 +18,10 @@ from graphwright.plan.simulate import simulate_unchecked
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """What a copy of one buffer costs.
+    """The cost of a copy of one buffer.
 
     Attributes:
-        write_s: time to write it, in the graph's unit.
-        read_s: time to read it back.
+        write_s, read_s: times in the graph's unit.
         workspace_bytes: allocated while it is written.
     """
 
@@ -37,11 +35,11 @@ Copies = Mapping[int, Copy]
 
 
 def cheaper_than_running_again(graph: CostGraph, prices: Copies, *, with_inputs: bool = True) -> dict[int, Copy]:
-    """Of the buffers with a price, those that take longer to make again than to write and to read back.
+    """Return the buffers that take longer to recompute than to write and read back.
 
     Args:
         prices: of all buffers that may be copied.
-        with_inputs: whether the inputs of a task have to be made again, or read back, too; otherwise they are at hand.
+        with_inputs: whether inputs have to be recomputed, or read back, too; otherwise they are live.
 
     >>> tasks = (Task("a", 5, (), (0,)), Task("b", 1.5, (0,), (1,)), Task("c", 1, (0, 1), ()))
     >>> graph = CostGraph(tasks, (Buffer("x", 4, 0), Buffer("y", 4, 1)), (0, 1, 2))
@@ -51,7 +49,7 @@ def cheaper_than_running_again(graph: CostGraph, prices: Copies, *, with_inputs:
     [0]
     """
     price = [0.0] * len(graph.buffers)
-    found: dict[int, Copy] = {}
+    copies: dict[int, Copy] = {}
     for t in graph.order:
         task = graph.tasks[t]
         again = task.time + (sum(price[b] for b in task.inputs) if with_inputs else 0.0)
@@ -59,16 +57,16 @@ def cheaper_than_running_again(graph: CostGraph, prices: Copies, *, with_inputs:
         for b in sorted(task.outputs, key=lambda b: -graph.buffers[b].nbytes):
             price[b] = again
             copy = prices.get(b)
-            if copy is None or graph.buffers[b].kept or any(other in found for other in task.outputs):
+            if copy is None or graph.buffers[b].kept or any(other in copies for other in task.outputs):
                 continue
             if copy.write_s + copy.read_s < again:
-                found[b] = copy
+                copies[b] = copy
                 price[b] = copy.read_s
-    return found
+    return copies
 
 
 def all_copies(graph: CostGraph, prices: Copies) -> dict[int, Copy]:
-    """All buffers with a price, of each task the largest one."""
+    """Return all buffers with a price, the largest one of each task."""
     largest: dict[int | None, int] = {}
     for b in sorted(prices, key=lambda b: -graph.buffers[b].nbytes):
         largest.setdefault(graph.buffers[b].producer, b)
@@ -76,7 +74,7 @@ def all_copies(graph: CostGraph, prices: Copies) -> dict[int, Copy]:
 
 
 def apart(graph: CostGraph, copies: Copies) -> CostGraph:
-    """The graph for solvers; its first tasks and buffers are those of the graph, in their order."""
+    """Return the graph for solvers; its first tasks and buffers are those of the given graph."""
     tasks, buffers, order = list(graph.tasks), list(graph.buffers), list(graph.order)
     for b, copy in copies.items():
         buffer = buffers[b]
@@ -99,8 +97,7 @@ def apart(graph: CostGraph, copies: Copies) -> CostGraph:
 
 
 def together(graph: CostGraph, copies: Copies, schedule: Schedule, budget_bytes: int) -> tuple[CostGraph, Schedule]:
-    """A schedule of the graph `apart` as one of the graph itself, whose copied tasks say so;
-    without reads that the budget does not ask for.
+    """Convert a schedule of the graph `apart` to the original graph, without reads that the budget does not need.
 
     >>> tasks = (Task("a", 5, (), (0,)), Task("b", 1, (0,), (1,)), Task("c", 1, (1,), (2,)), Task("d", 1, (0, 2), ()))
     >>> graph = CostGraph(tasks, (Buffer("x", 4, 0), Buffer("y", 1, 1), Buffer("z", 5, 2)), (0, 1, 2, 3))
@@ -130,20 +127,20 @@ def together(graph: CostGraph, copies: Copies, schedule: Schedule, budget_bytes:
         seen.add(t)
     for k in sorted(again, key=lambda k: -makers[steps[k]].read_s):
         without = [*steps[:k], -1, *steps[k + 1 :]]
-        kept = [t for t in without if t >= 0]
-        if max(simulate_unchecked(copied, kept)) <= max(budget_bytes, peak):
+        shorter = [t for t in without if t >= 0]
+        if max(simulate_unchecked(copied, shorter)) <= max(budget_bytes, peak):
             steps = without
     steps = [t for t in steps if t >= 0]
     return _copied(graph, copies, steps), Schedule(tuple(steps))
 
 
 def copied_buffers(graph: CostGraph) -> list[int]:
-    """The buffers of which a graph that was put `together` makes copies."""
+    """Return the buffers that a graph made by `together` copies."""
     return [task.again.outputs[0] for task in graph.tasks if task.again is not None]
 
 
 def most_copied_bytes(graph: CostGraph, schedule: Schedule) -> int:
-    """The most bytes that copies take at once: each from when it is written to when it is read for the last time.
+    """Return the largest bytes of copies at any time, each from its write to its last read.
 
     >>> tasks = (Task("a", 5, (), (0,), again=Task("a", 1, (), (0,))), Task("b", 1, (0,), (1,)), Task("c", 1, (0, 1), ()))
     >>> most_copied_bytes(CostGraph(tasks, (Buffer("x", 4, 0), Buffer("y", 1, 1)), (0, 1, 2)), Schedule((0, 1, 0, 2)))
@@ -164,7 +161,6 @@ def most_copied_bytes(graph: CostGraph, schedule: Schedule) -> int:
 
 
 def _copied(graph: CostGraph, copies: Copies, steps: Sequence[int]) -> CostGraph:
-    """The graph, in which the tasks say that they are copied that the steps repeat."""
     tasks, seen, repeated = list(graph.tasks), set[int](), set[int]()
     for t in steps:
         (repeated if t in seen else seen).add(t)

@@ -1,9 +1,8 @@
-"""Planner files: graphs to plan, and the answer of a solver as JSON.
+"""Planner files: graphs to plan, and solutions, as JSON.
 
-The format is that of training graphs published with rematerialization papers: an object with
-`tasks` (each with `time` and the bytes `nbytes` of its one output), `edges` (pairs of task
-indices, producer first) and `order` (every task once, a topological order). A value dies
-after its last use; nothing is kept to the end.
+The format is that of training graphs published with rematerialization papers: an object with `tasks` (each with `time` and the bytes
+`nbytes` of its one output), `edges` (pairs of task indices, producer first) and `order` (every task once, topological). A value dies after
+its last use; nothing is kept to the end.
 """
 
 from pathlib import Path
@@ -15,11 +14,7 @@ from graphwright.plan.simulate import ScheduleError, check_graph
 
 
 def read_cost_graph(path: str | Path) -> CostGraph:
-    """Read a planner graph.
-
-    Raises:
-        FileFormatError: naming the file and the field that is wrong.
-    """
+    """Read a planner graph; raise `FileFormatError` with the file and the wrong field."""
     file = read_json(Path(path))
     rows = file.records("tasks")
     buffers = tuple(Buffer(row.text("name", str(k)), row.integer("nbytes"), k) for k, row in enumerate(rows))
@@ -34,7 +29,6 @@ def read_cost_graph(path: str | Path) -> CostGraph:
 
 
 def solution_to_json(solution: Solution) -> dict[str, object]:
-    """The answer of a solver as plain JSON values: bytes, the graph's time unit, task indices."""
     return {
         "status": solution.status,
         "peak_bytes": solution.peak_bytes,

@@ -16,11 +16,7 @@ LARGEST = 2**63
 
 
 def read_json(path: Path) -> Record:
-    """The object that a file holds.
-
-    Raises:
-        FileFormatError: naming the file, and the line where it is not JSON.
-    """
+    """Return the object in a file; raise `FileFormatError` with the file, and the line that is not JSON."""
     try:
         data: Any = json.loads(read_given(path).decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -39,17 +35,16 @@ def read_json(path: Path) -> Record:
 
 
 def write_json(path: Path, data: Mapping[str, object], *, indent: int | None = None) -> Path:
-    """Write an object; a file that was there is replaced as a whole, or stays as it was."""
     with replaced_file(path) as stream:
         json.dump(data, stream, indent=indent, separators=(",", ":") if indent is None else None)
     return path
 
 
 class Record:
-    """An object in a file. Its fields are read by name and type; every failure names file and field.
+    """An object in a file, whose fields are read by name and type; every error names file and field.
 
     Args:
-        place: of the object in the file, as messages name it.
+        place: path of the object in the file, for messages.
     """
 
     def __init__(self, path: Path, data: Any, place: str = "") -> None:
@@ -59,11 +54,9 @@ class Record:
         self.data = cast(dict[str, Any], data)
 
     def fail(self, name: str, what: str) -> FileFormatError:
-        """The error that says what is wrong with a field."""
         return FileFormatError(f"field '{self._at(name)}' {what}", where=str(self.path))
 
     def value(self, name: str) -> Any:
-        """A field that must be there."""
         if name not in self.data:
             raise self.fail(name, "is missing")
         return self.data[name]
@@ -78,36 +71,33 @@ class Record:
         return self._list(self.value(name), name)
 
     def integer(self, name: str, *, high: int = LARGEST) -> int:
-        """A whole number that is not negative, below `high`."""
         return self._integer(self.value(name), name, high)
 
     def number(self, name: str) -> float:
-        """A number that is not negative, below `LARGEST`: sums of them stay finite."""
+        """Return a number from 0 to below `LARGEST`, so that sums stay finite."""
         value = self.value(name)
         if isinstance(value, bool) or not isinstance(value, _NUMBER) or not 0 <= value < LARGEST:
             raise self.fail(name, f"must be a finite number that is not negative, it is {value!r:.60}")
         return value
 
     def text(self, name: str, default: str | None = None) -> str:
-        """Text that can be written as UTF-8: JSON can spell halves of characters, which are none."""
+        """Return text that is valid UTF-8 (JSON can spell lone surrogates)."""
         value = self.value(name) if default is None else self.data.get(name, default)
         if not isinstance(value, str) or any("\ud800" <= character <= "\udfff" for character in value):
             raise self.fail(name, f"must be text of whole characters, it is {value!a:.60}")
         return value
 
     def indices(self, name: str, count: int) -> tuple[int, ...]:
-        """A list of whole numbers below `count`."""
         return self._integers(self.value(name), name, count)
 
     def pairs(self, name: str, count: int) -> tuple[tuple[int, int], ...]:
-        """A list of pairs of whole numbers below `count`."""
-        found: list[tuple[int, int]] = []
+        pairs: list[tuple[int, int]] = []
         for k, value in enumerate(self.items(name)):
             pair = self._integers(value, f"{name}[{k}]", count)
             if len(pair) != 2:
                 raise self.fail(f"{name}[{k}]", f"must be a pair of indices, it is {value!r:.60}")
-            found.append((pair[0], pair[1]))
-        return tuple(found)
+            pairs.append((pair[0], pair[1]))
+        return tuple(pairs)
 
     def _at(self, name: str) -> str:
         return f"{self._place}.{name}" if self._place else name

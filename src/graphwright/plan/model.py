@@ -1,34 +1,28 @@
-"""The planning model: what a solver sees of a computation. It knows nothing of TensorFlow.
+"""The planning model: a solver's view of a computation. It knows nothing of TensorFlow.
 
-A `CostGraph` is a list of *tasks* that read and write *buffers*. A `Schedule` is a
-sequence of task indices in execution order; a task that appears again is recomputed.
+A `CostGraph` is a list of *tasks* that read and write *buffers*. A `Schedule` is a sequence of task indices in execution order; a task that
+appears again is recomputed.
 
 Terms
 -----
 buffer
     Memory written by one task (its *producer*) or present from the start (no producer).
 version
-    Each execution of the producer makes a new version of its buffers. A use reads the
-    latest version. A version is live from the execution that makes it to its last use
-    before the next version (a version that nothing reads is freed at once). The last
-    version of a *kept* buffer, and a kept buffer without a producer, stay live to the end.
+    Each execution of the producer makes a new version of its buffers. A use reads the latest version. A version is live from the execution
+    that makes it to its last use before the next version (an unread version is freed at once). The last version of a *kept* buffer, and a
+    kept buffer without a producer, stay live to the end.
 step
-    One execution of one task: position `k` of the schedule. The bytes of step `k` are all
-    versions live at it (its own inputs and outputs included), plus its workspace, plus
-    `resident_bytes`.
+    One execution of one task: position `k` of the schedule. The bytes of step `k` are all versions live at it (its own inputs and outputs
+    included), plus its workspace, plus `resident_bytes`.
 in place
-    A pair (input, output) of a task: where this step is the last use of the version of
-    `input`, the input is neither kept nor without producer, and `input.nbytes >=
-    output.nbytes`, the output takes over the input's storage, so the two are not counted
-    twice at this step. At most one pair per output applies, the first that can; each input
-    can be taken once.
+    A pair (input, output) of a task: if this step is the last use of the version of `input`, the input is neither kept nor without
+    producer, and `input.nbytes >= output.nbytes`, the output takes over the input's storage, and the two count once at this step. At most
+    one pair per output applies, the first that can; each input can be taken once.
 copied
-    A task with `again` writes a copy of what it makes somewhere else when it first runs. A
-    repeat runs `again` instead: it reads the copy back, and nothing else.
+    A task with `again` copies its result elsewhere when it first runs. A repeat runs `again` instead, which reads the copy back.
 killed
-    A buffer with `killed_by=t` must not be read after the (single) execution of task `t`:
-    a read of a variable, and the task that overwrites that variable. `t` itself may read
-    it. The producer of a killed buffer must not run after `t` either.
+    A buffer with `killed_by=t` must not be read after the (single) execution of task `t`: a read of a variable, and the task that
+    overwrites the variable. `t` itself may read it. The producer of a killed buffer must not run after `t` either.
 """
 
 from collections.abc import Mapping
@@ -41,7 +35,7 @@ Waits = tuple[tuple[int, ...], ...]  # groups of steps, by their positions, that
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Memory written by one task, or present from the start when `producer` is None."""
+    """Memory written by one task, or present from the start if `producer` is None."""
 
     name: str
     nbytes: int
@@ -56,13 +50,12 @@ class Task:
 
     Attributes:
         time: cost of one execution, in `CostGraph.time_unit`.
-        inputs: indices of the buffers read; a buffer is listed once.
-        outputs: indices of the buffers written.
-        after: tasks whose first execution must precede every execution of this task (beyond the producers of inputs).
-        workspace_bytes: bytes allocated while running and freed at the end.
-        recomputable: whether it may be executed more than once.
+        inputs: indices of the buffers read, each listed once.
+        after: tasks whose first execution must precede every execution of this task, besides producers of inputs.
+        workspace_bytes: bytes allocated while running.
+        recomputable: whether it may run more than once.
         in_place: pairs (input buffer, output buffer), see the module docstring.
-        again: what a repeat executes instead, where what the task makes is copied; it has no inputs.
+        again: what a repeat executes instead, if the result is copied; it has no inputs.
     """
 
     name: str
@@ -97,12 +90,11 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What the simulator says of a schedule.
+    """The simulation of a schedule.
 
     Attributes:
         step_bytes: bytes of each step, resident bytes included.
         peak_step: first position with the largest bytes.
-        peak_bytes: bytes there.
         time: sum of the task times of all steps.
     """
 
@@ -114,7 +106,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class LowerBound:
-    """No schedule has a smaller peak than `nbytes`; `task` is the one that alone needs it."""
+    """No schedule has a smaller peak than `nbytes`, because of `task`."""
 
     nbytes: int
     task: int
@@ -126,12 +118,12 @@ class Solution:
     """The answer of a solver.
 
     Attributes:
-        status: "optimal" (proved cheapest), "feasible", or "infeasible" (then `schedule` is
-            the one with the smallest peak found, and `peak_bytes` the smallest budget known to work).
+        status: "optimal" (proved cheapest), "feasible", or "infeasible"; `schedule` then has the smallest peak found, and `peak_bytes` is
+            the smallest budget known to work.
         overhead: (time - time of running each task once) / time of running each task once.
         planning_time_s: seconds spent.
         reason: why it is infeasible; empty otherwise.
-        notes: how it was found, for example the solver's parts that won.
+        notes: how it was found, such as the solver that won.
     """
 
     status: Status

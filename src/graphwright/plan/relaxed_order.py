@@ -1,19 +1,15 @@
-"""Which steps of a schedule may overlap without needing more memory than was planned.
+"""Which steps of a schedule may overlap within its memory.
 
-A chain, in which each step waits for the one before it, has the peak of the schedule, and costs the time in which a thread hands over
-to the next step and every overlap of kernels. It says more than memory asks for: a step needs room for what it makes, and it is enough
-that it waits for those who leave it that room.
+A chain, in which each step waits for the one before it, keeps the peak of the schedule, but prevents every overlap of kernels. It is enough
+that a step waits for those who leave it the bytes that it needs.
 
-So the bytes of the budget that nobody holds at the start are handed on along the schedule. A step takes as many as its outputs and its
-workspace need and waits for those who held them before: for the step that worked in them, for the step that made a version of a
-buffer and all that read it. At no time do two hold the same byte, in whatever order the executor runs steps that do not wait for each
-other, so no order needs more than the budget. In the order of the schedule no more bytes are held than its peak, so there is always
-one to take; where an output has to be written over an input for that, the step waits for all others that read the input. Each step waits
-for earlier ones alone, so none waits for itself.
+So the free bytes of the budget are passed along the schedule. A step takes as many as its outputs and workspace need, and waits for their
+last holders: the step whose workspace they were, or the producer and all readers of a version of a buffer. No two steps hold the same byte
+at the same time, whatever the executor's order, so no order exceeds the budget. In the order of the schedule no more bytes are held than
+its peak, so there are always enough; if an output has to overwrite an input for that, the step waits for all other readers of the input.
+Each step waits for earlier ones only, so there is no deadlock.
 
-Taken are the bytes that have been free for longest: whoever held them has most likely finished. Where they lie in memory does not
-matter here, so a version may take bytes of several others, but each queue of bytes is cut as often as versions begin and end: what is
-waited for stays as much as there are steps and versions.
+The bytes that have been free for longest are taken first: their holders have most likely finished.
 """
 
 from collections import deque
@@ -24,14 +20,12 @@ from graphwright.plan.simulate import Version, executed, taken_over, versions
 
 
 def relax(graph: CostGraph, schedule: Schedule, budget_bytes: int) -> tuple[Waits, ...]:
-    """Per step, the groups of steps that must have finished before it starts, beyond the makers of what it reads, to keep the budget.
+    """Return per step the groups of steps that must finish before it starts, besides producers of its inputs, to keep the budget.
 
-    A step that overwrites a variable also waits for all that reads it as it was before, and one that is repeated for what its first
-    execution had to wait for.
+    A step that overwrites a variable also waits for its earlier readers, and a repeat waits for what its first execution waited for.
 
     Args:
-        schedule: an allowed one.
-        budget_bytes: at least the peak of the schedule, or no order keeps it.
+        budget_bytes: at least the peak of the schedule.
 
     >>> from graphwright.plan.model import Buffer, Task
     >>> tasks = (Task("a", 1, (), (0,)), Task("b", 1, (), (1,)), Task("c", 1, (), (2,)))
@@ -41,10 +35,10 @@ def relax(graph: CostGraph, schedule: Schedule, budget_bytes: int) -> tuple[Wait
     """
     buffers = graph.buffers
     ending: dict[int, list[Version]] = {}
-    found = versions(graph, schedule).versions
-    for version in found:
+    lives = versions(graph, schedule).versions
+    for version in lives:
         ending.setdefault(version.end, []).append(version)
-    free = _Free(budget_bytes - graph.resident_bytes - sum(buffers[version.buffer].nbytes for version in found if version.start < 0))
+    free = _Free(budget_bytes - graph.resident_bytes - sum(buffers[version.buffer].nbytes for version in lives if version.start < 0))
     waits: list[Waits] = []
     for k, (task, after) in enumerate(zip(executed(graph, schedule.steps), _dependencies(graph, schedule), strict=True)):
         needed = task.workspace_bytes + sum(buffers[b].nbytes for b in task.outputs)
@@ -64,7 +58,7 @@ def relax(graph: CostGraph, schedule: Schedule, budget_bytes: int) -> tuple[Wait
 
 
 class _Free:
-    """The bytes that nobody holds, those that have been free for longest first."""
+    """The free bytes, those free for longest first."""
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
@@ -76,7 +70,7 @@ class _Free:
             self._queue.append((nbytes, held_by))
 
     def take(self, nbytes: int) -> Iterator[tuple[int, ...]]:
-        """Who held the bytes that are taken."""
+        """Yield the last holders of the bytes taken."""
         self.nbytes -= nbytes
         while nbytes > 0:
             there, held_by = self._queue.popleft()
@@ -87,7 +81,7 @@ class _Free:
 
 
 def _dependencies(graph: CostGraph, schedule: Schedule) -> list[Waits]:
-    """Per step, those who have to come first for what it means, beyond the makers of what it reads."""
+    """Return per step the steps that must precede it, besides producers of its inputs."""
     begun: dict[int, int] = {}
     uses: dict[int, list[int]] = {}
     killed: dict[int, list[int]] = {}
@@ -95,7 +89,7 @@ def _dependencies(graph: CostGraph, schedule: Schedule) -> list[Waits]:
         if buffer.killed_by is not None:
             uses[b] = []
             killed.setdefault(buffer.killed_by, []).append(b)
-    found: list[Waits] = []
+    dependencies: list[Waits] = []
     for k, (t, task) in enumerate(zip(schedule.steps, executed(graph, schedule.steps), strict=True)):
         waits = [tuple(uses[b]) for b in killed.get(t, ())]
         if t in begun:
@@ -104,5 +98,5 @@ def _dependencies(graph: CostGraph, schedule: Schedule) -> list[Waits]:
         for b in (*task.inputs, *task.outputs):
             if b in uses:
                 uses[b].append(k)
-        found.append(tuple(waits))
-    return found
+        dependencies.append(tuple(waits))
+    return dependencies

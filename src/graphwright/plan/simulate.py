@@ -1,10 +1,7 @@
-"""The only judge of schedules: what every step holds, and whether the schedule is allowed at all.
+"""The only judge of schedules: the bytes of every step, and whether the schedule is allowed.
 
-The rules are those of `graphwright.plan.model`. Everything here takes time linear in the
-steps of the schedule plus the inputs and outputs of their tasks.
-
-Two ways to see the same thing: `simulate` gives bytes per step, `versions` gives the life
-of every version of every buffer (who makes it, who reads it, when it is freed).
+The rules are those of `graphwright.plan.model`. Everything here takes time linear in the steps of the schedule plus the inputs and outputs
+of their tasks. `simulate` gives bytes per step, `versions` the life of every version of every buffer.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -26,7 +23,7 @@ class Version:
     """The life of one version of a buffer.
 
     Attributes:
-        start: step that makes it, -1 when it is there from the start.
+        start: step that makes it, -1 if it is present from the start.
         end: last step at which it is live (the last step of the schedule for a kept one).
         reads: steps that read it, in order.
     """
@@ -39,10 +36,9 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """All versions under a schedule, and which one each step reads.
+    """All versions under a schedule.
 
-    `sources[k][i]` is the step that made what step `k` reads as input `i` of its task
-    (-1: there from the start).
+    `sources[k][i]` is the step that made input `i` of step `k` (-1: present from the start).
     """
 
     versions: tuple[Version, ...]
@@ -50,7 +46,7 @@ class Versions:
 
 
 def executed(graph: CostGraph, steps: Sequence[int]) -> Sequence[Task]:
-    """The task that each step executes: its own, or what a repeat of a copied one does instead.
+    """Return the task that each step executes: its own, or `again` for a repeat of a copied one.
 
     >>> from graphwright.plan.model import Buffer
     >>> made = Task("a", 3, (), (0,), again=Task("a", 1, (), (0,)))
@@ -59,24 +55,23 @@ def executed(graph: CostGraph, steps: Sequence[int]) -> Sequence[Task]:
     [3, 1, 1, 1]
     """
     tasks = graph.tasks
-    found = [tasks[index] for index in steps]
-    if not any(map(_AGAIN, found)):  # as in the graphs of all solvers, who ask for this more often than anybody
-        return found
+    executed_tasks = [tasks[index] for index in steps]
+    if not any(map(_AGAIN, executed_tasks)):  # as in the graphs of all solvers, who ask for this more often than anybody
+        return executed_tasks
     first: set[int] = set()
     for step, index in enumerate(steps):
-        again = found[step].again
+        again = executed_tasks[step].again
         if again is not None and index in first:
-            found[step] = again
+            executed_tasks[step] = again
         first.add(index)
-    return found
+    return executed_tasks
 
 
 def check(graph: CostGraph, schedule: Schedule) -> None:
     """Raise `ScheduleError` unless the schedule is allowed.
 
-    Allowed means: every task runs at least once; only recomputable tasks run again; inputs
-    are made before they are read; the first runs of `after` come first; nothing reads or
-    remakes a killed buffer after its killer.
+    Every task runs at least once; only recomputable tasks run again; inputs are made before they are read; the first runs of `after` come
+    first; nothing reads or remakes a killed buffer after its killer.
 
     >>> from graphwright.plan.model import Buffer, Task
     >>> graph = CostGraph((Task("a", 1, (), (0,)), Task("b", 1, (0,), ())), (Buffer("x", 4, 0),), (0, 1))
@@ -155,10 +150,9 @@ def check_graph(graph: CostGraph) -> None:
 
 
 def simulate(graph: CostGraph, schedule: Schedule) -> Trace:
-    """Bytes of every step, the peak, and the time of a schedule.
+    """Check a schedule (see `check`), and return the bytes of every step, the peak, and the time in `graph.time_unit`.
 
-    The schedule is checked first (see `check`, which raises `ScheduleError`). Bytes are in
-    bytes, time is in `graph.time_unit`. An empty schedule has the resident bytes as its peak.
+    An empty schedule has the resident bytes as its peak.
 
     >>> from graphwright.plan.model import Buffer, Task
     >>> graph = CostGraph((Task("a", 1, (), (0,)), Task("b", 2, (0,), (1,))), (Buffer("x", 4, 0), Buffer("y", 2, 1)), (0, 1))
@@ -173,7 +167,7 @@ def simulate(graph: CostGraph, schedule: Schedule) -> Trace:
 
 
 def simulate_unchecked(graph: CostGraph, steps: Sequence[int]) -> list[int]:
-    """Bytes of every step of a schedule that is known to be allowed."""
+    """Return the bytes of every step of an allowed schedule."""
     # Backward: whether a version is still needed after a step is then known when the step is met, and so is whether it is its last use.
     tasks, buffers = executed(graph, steps), graph.buffers
     needed = [buffer.kept for buffer in buffers]
@@ -208,10 +202,9 @@ def simulate_unchecked(graph: CostGraph, steps: Sequence[int]) -> list[int]:
 
 
 def versions(graph: CostGraph, schedule: Schedule) -> Versions:
-    """The life of every version of every buffer, by buffer and then by start.
+    """Return the life of every version of every buffer, by buffer and then by start; raise `ScheduleError` if the schedule is not allowed.
 
-    A buffer that is there from the start, is not kept and is never read has no version.
-    Raises `ScheduleError` for a schedule that is not allowed.
+    A buffer that is present from the start, not kept and never read has no version.
 
     >>> from graphwright.plan.model import Buffer, Task
     >>> graph = CostGraph((Task("a", 1, (), (0,)), Task("b", 2, (0,), ())), (Buffer("x", 4, 0),), (0, 1))
@@ -230,40 +223,35 @@ def versions(graph: CostGraph, schedule: Schedule) -> Versions:
             lives[number][-1][1].append(step)
         for number in task.outputs:
             lives[number].append((step, []))
-    found: list[Version] = []
+    result: list[Version] = []
     for number, buffer in enumerate(graph.buffers):
         for place, (start, reads) in enumerate(lives[number]):
             last = buffer.kept and place == len(lives[number]) - 1
             if start < 0 and not reads and not last:
                 continue
             end = len(schedule.steps) - 1 if last else (reads[-1] if reads else start)
-            found.append(Version(number, start, end, tuple(reads)))
-    return Versions(tuple(found), tuple(sources))
+            result.append(Version(number, start, end, tuple(reads)))
+    return Versions(tuple(result), tuple(sources))
 
 
 def live_at(graph: CostGraph, schedule: Schedule, step: int, lives: Versions | None = None) -> list[tuple[int, int]]:
-    """Buffers live at a step with their bytes, largest first, ties by index.
+    """Return the buffers live at a step with their bytes, largest first; raise `ArgumentError` if there is no such step.
 
-    Where an output takes over an input's storage, the output is listed with 0 bytes, so that
-    the bytes add up to those of the step less its workspace and the resident bytes. `lives` are the versions of the schedule,
-    where they are known. Raises `ArgumentError` when there is no such step.
+    An output that takes over an input's storage has 0 bytes, so that the sum is the bytes of the step less its workspace and the resident
+    bytes.
     """
     if not 0 <= step < len(schedule.steps):
         raise ArgumentError(f"step {step} was asked for, the schedule has {len(schedule.steps)}", argument="step")
-    found = lives or versions(graph, schedule)
-    live = {version.buffer: graph.buffers[version.buffer].nbytes for version in found.versions if version.start <= step <= version.end}
-    ending = {version.buffer for version in found.versions if version.end == step and version.reads and version.reads[-1] == step}
+    known = lives or versions(graph, schedule)
+    live = {version.buffer: graph.buffers[version.buffer].nbytes for version in known.versions if version.start <= step <= version.end}
+    ending = {version.buffer for version in known.versions if version.end == step and version.reads and version.reads[-1] == step}
     for _, output in taken_over(graph, executed(graph, schedule.steps)[step], ending):
         live[output] = 0
     return sorted(live.items(), key=lambda item: (-item[1], item[0]))
 
 
 def taken_over(graph: CostGraph, task: Task, ending: Collection[int]) -> Iterator[tuple[int, int]]:
-    """The in-place pairs that apply in a step: (input, output).
-
-    Args:
-        ending: the buffers whose versions this step is the last to read.
-    """
+    """Yield the in-place pairs (input, output) that apply in a step; `ending` are the buffers that it is the last to read."""
     taken: set[int] = set()
     for number, output in task.in_place:
         source = graph.buffers[number]

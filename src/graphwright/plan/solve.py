@@ -1,7 +1,7 @@
 """Fit a computation into a memory budget: reorder, then recompute.
 
-`solve` answers for one budget, `minimum` for the smallest, `curve` for several. The parts
-live in `graphwright.plan.solvers`; every schedule is judged by `graphwright.plan.simulate`.
+`solve` answers for one budget, `minimum` for the smallest, `curve` for several. The solvers are in `graphwright.plan.solvers`;
+`graphwright.plan.simulate` judges every schedule.
 """
 
 import time as clock
@@ -33,19 +33,16 @@ def solve(
     progress: Progress | None = None,
     longest_s: float | None = None,
 ) -> Solution:
-    """Cheapest schedule found whose peak is at most `budget_bytes` (resident bytes included).
+    """Return the cheapest schedule found whose peak is at most `budget_bytes` (resident bytes included).
+
+    Raises `ArgumentError` if the budget or the time limit is not positive, `GraphError` if parts of the graph do not fit together.
 
     Args:
-        room_bytes: how much of the budget to leave free where a schedule is found that does.
-        time_limit_s: seconds of this thread's processor time to spend; an easy problem takes less. Without an
-            answer the search goes on behind it, for `longest_s` in all; then the status is "infeasible", and the
-            schedule the one with the smallest peak found.
+        room_bytes: part of the budget to leave free, if a schedule is found that does.
+        time_limit_s: seconds of this thread's processor time. Until a first schedule is found the search may take `longest_s`; then the
+            status is "infeasible", and the schedule has the smallest peak found.
         progress: called with the share done (0 to 1) and a few words.
-        longest_s: by default twice the limit, or 5 s where that is more.
-
-    Raises:
-        ArgumentError: for a budget or time limit that is not positive.
-        GraphError: for a graph whose parts do not fit together.
+        longest_s: by default twice the limit, at least 5 s.
 
     >>> from graphwright.plan.model import Buffer, Task
     >>> graph = CostGraph((Task("a", 1, (), (0,)), Task("b", 2, (0,), (1,))), (Buffer("x", 4, 0), Buffer("y", 2, 1)), (0, 1))
@@ -60,13 +57,9 @@ def solve(
 
 
 def minimum(graph: CostGraph, *, progress: Progress | None = None) -> Solution:
-    """The schedule with the smallest peak found, whatever it costs; its budget is its peak.
+    """Return the schedule with the smallest peak found, at any cost; its budget is its peak.
 
-    The search is limited by work, not by the clock, and depends on the graph alone: `solve`
-    finds a schedule for every budget from this peak on.
-
-    Raises:
-        GraphError: for a graph whose parts do not fit together.
+    The search is limited by work, not by the clock, and depends on the graph only.
     """
     asked = _Asked(graph, progress)
     return asked.solution(asked.portfolio.smallest(), "feasible")
@@ -75,16 +68,14 @@ def minimum(graph: CostGraph, *, progress: Progress | None = None) -> Solution:
 def minimum_within(
     graph: CostGraph, max_time: float, *, time_limit_s: float = 10.0, progress: Progress | None = None, longest_s: float | None = None
 ) -> Solution:
-    """The schedule with the smallest peak found among those that take at most `max_time`; its budget is its peak.
+    """Return the schedule with the smallest peak found among those that take at most `max_time`; its budget is its peak.
+
+    Raises `ArgumentError` if running each task once takes longer, or the time limit is not positive, `GraphError` if parts of the graph do
+    not fit together.
 
     Args:
-        max_time: in the graph's unit of time; running each task once must be within it.
-        time_limit_s: seconds of this thread's processor time to spend.
-        longest_s: what a first answer may take; by default twice as long, or 5 s where that is more.
-
-    Raises:
-        ArgumentError: each task once takes longer already, or the time limit is not positive.
-        GraphError: for a graph whose parts do not fit together.
+        max_time: in the graph's unit of time.
+        time_limit_s, longest_s: see `solve`.
     """
     _check_arguments(1, time_limit_s)
     deadline = now() + time_limit_s
@@ -98,10 +89,7 @@ def minimum_within(
 
 
 def drop_useless_repeats(graph: CostGraph, schedule: Schedule) -> Schedule:
-    """The schedule without the repeats that its peak does not ask for, the slowest ones first.
-
-    Raises:
-        ArgumentError: the schedule is not allowed.
+    """Return the schedule without the repeats that its peak does not need, dropping the slowest ones first.
 
     >>> from graphwright.plan.model import Buffer, Task
     >>> graph = CostGraph((Task("a", 1, (), (0,)), Task("b", 2, (0,), (1,))), (Buffer("x", 4, 0), Buffer("y", 2, 1)), (0, 1))
@@ -123,16 +111,14 @@ def curve(
     time_limit_s: float = 10.0,
     progress: Progress | None = None,
 ) -> tuple[Solution, ...]:
-    """Solutions for several budgets by falling peak, each cheaper than those that follow.
+    """Return solutions for several budgets by falling peak, each cheaper than those that follow.
+
+    Raises `ArgumentError` if a budget, the number of points or the time limit is not positive, `GraphError` if parts of the graph do not
+    fit together.
 
     Args:
-        budgets: in bytes; without them `points` budgets are spread evenly from the peak of
-            the original order down to the lower bound.
+        budgets: in bytes; by default `points` budgets from the peak of the original order down to the lower bound.
         time_limit_s: seconds of this thread's processor time for all of them together; see `solve`.
-
-    Raises:
-        ArgumentError: for a budget, number of points or time limit that is not positive.
-        GraphError: for a graph whose parts do not fit together.
     """
     if points <= 0:
         raise ArgumentError(f"{points} points", argument="points", remedy="give a positive number")
@@ -143,28 +129,28 @@ def curve(
     if budgets is None:
         top = simulate(graph, Schedule(graph.order)).peak_bytes
         budgets = [top - (top - asked.bound.nbytes) * place // max(1, points - 1) for place in range(points)]
-    found: list[Solution] = []
+    solutions: list[Solution] = []
     ordered = sorted(set(budgets), reverse=True)
     for place, budget in enumerate(ordered):
         if progress is not None:
             progress(place / len(ordered), f"budget {place + 1} of {len(ordered)}")
         share = max(0.0, deadline - now()) / (len(ordered) - place)
         asked.started = clock.perf_counter()
-        found.append(asked.answer(budget, 0, now() + share))
+        solutions.append(asked.answer(budget, 0, now() + share))
     if progress is not None:
         progress(1.0, "curve done")
     front: list[Solution] = []
-    for solution in sorted(found, key=lambda item: (item.peak_bytes, item.time)):
+    for solution in sorted(solutions, key=lambda item: (item.peak_bytes, item.time)):
         if not front or solution.time < front[-1].time:
             front.append(solution)
     return tuple(reversed(front))
 
 
 def known_solution(graph: CostGraph, schedule: Schedule, budget_bytes: int | None, *, status: Status = "feasible") -> Solution | None:
-    """A schedule from elsewhere (a file, a graph of the same structure), judged again; None when it breaks a rule or the budget.
+    """Judge a schedule from elsewhere; return None if it breaks a rule or the budget.
 
     Args:
-        budget_bytes: None for what the schedule takes.
+        budget_bytes: None for the peak of the schedule.
     """
     try:
         trace = simulate(graph, schedule)
@@ -186,7 +172,7 @@ def _check_arguments(budget_bytes: int, time_limit_s: float) -> None:
 
 
 class _Asked:
-    """A graph that is asked about: its bound, its solvers, and since when."""
+    """A graph with its bound, its solvers, and the start of the search."""
 
     def __init__(
         self, graph: CostGraph, progress: Progress | None, time_limit_s: float = float("inf"), longest_s: float | None = None
@@ -198,7 +184,7 @@ class _Asked:
         self.portfolio = Portfolio(graph, self.bound.nbytes, progress, longest_s=longest_s)
 
     def answer(self, budget_bytes: int, room_bytes: int, deadline: float) -> Solution:
-        """The cheapest schedule found within a budget, one that leaves room where there is one; else the one with the smallest peak."""
+        """Return the cheapest schedule within a budget, leaving room if possible; else the one with the smallest peak."""
         problem = self.portfolio.problem
         begun, last = now(), problem.last
         for room, share in ((room_bytes, _WITH_ROOM), (0, 1.0)) if room_bytes else ((0, 1.0),):
@@ -214,7 +200,6 @@ class _Asked:
         return self.solution(self.portfolio.smallest(), "infeasible", budget_bytes)
 
     def solution(self, steps: Sequence[int], status: Status, budget_bytes: int | None = None) -> Solution:
-        """The schedule, judged; without a budget, its peak is one."""
         problem, bound, how = self.portfolio.problem, self.bound, self.portfolio.how
         schedule = Schedule(tuple(steps))
         trace = simulate(self.graph, schedule)

@@ -1,14 +1,12 @@
-"""What no schedule within a budget can be quicker than.
+"""A lower bound on the running time of any schedule within a budget.
 
-Take any task. Whatever its inputs hang on has run when it runs first, and whatever hangs on it runs after that. So of what the tasks
-before made, the tasks after read what is either live at that moment, which the budget limits, or made again, which takes time. With a
-price for a live byte, the least of
+When a task first runs, its ancestors have run, and its descendants have not. The results of the ancestors that the descendants read are
+either live at that moment, which the budget limits, or made again, which takes time. With a price for a live byte, the least of
 
-    time of what is made again + price x bytes that are live - price x bytes that may be live
+    time of recomputation + price x live bytes - price x bytes that may be live
 
-over all choices is a minimum cut (the network of `minimum_cut`, without an order), and no schedule within the budget takes less extra
-time than that, for no price (Lagrange's duality). The largest over some prices and tasks is the bound: it holds for every order and for
-everything that is recomputed, so the distance to it limits what a better plan could save.
+over all choices is a minimum cut (the network of `minimum_cut`, without an order), and no schedule within the budget takes less extra time,
+for any price (Lagrangian duality). The bound is the maximum over some prices and tasks; it holds for every order.
 """
 
 from __future__ import annotations
@@ -28,9 +26,9 @@ PRICES = 14  # halvings of the range of prices
 
 
 def least_time(graph: CostGraph, budget_bytes: int) -> float:
-    """Time that every schedule within the budget takes at least, in the graph's unit; each task once at the least.
+    """Return a lower bound on the time of every schedule within the budget, in the graph's unit.
 
-    It says nothing of whether there is a schedule within the budget.
+    It does not say whether there is such a schedule.
 
     >>> from graphwright.plan.model import Buffer, Task
     >>> buffers = (Buffer("a", 4, 0), Buffer("b", 1, 1), Buffer("c", 4, 2), Buffer("d", 1, 3))
@@ -59,13 +57,15 @@ def least_time(graph: CostGraph, budget_bytes: int) -> float:
 
 
 def _extra(problem: Problem, task: int, before: list[list[int]], after: list[list[int]], budget_bytes: int) -> float:
-    """Extra time that what happens around the first run of one task costs at least."""
+    """Return a lower bound on the extra time around the first run of one task."""
     earlier = np.array(sorted(_reached(task, before) - {task}), dtype=np.int64)
     later = _reached(task, after)
     taken_over = {output for _, output in problem.in_place[task]}
     own = problem.workspace[task] + sum(problem.nbytes[number] for number in problem.outputs[task] if number not in taken_over)
-    given = sum(problem.nbytes[number] for number in range(problem.buffer_count) if problem.kept[number] and problem.producer[number] < 0)
-    room = budget_bytes - problem.graph.resident_bytes - given - own
+    always_live = sum(
+        problem.nbytes[number] for number in range(problem.buffer_count) if problem.kept[number] and problem.producer[number] < 0
+    )
+    room = budget_bytes - problem.graph.resident_bytes - always_live - own
     runs = {int(number): place for place, number in enumerate(earlier)}
     waits = [
         (number, runs[problem.producer[number]])
@@ -84,7 +84,7 @@ def _extra(problem: Problem, task: int, before: list[list[int]], after: list[lis
     columns = np.array([*(sink for _ in again), *(maker for _, maker in waits), *(sink for _ in once), *(to for _, to in links), *needed])
 
     def cut(price: float) -> tuple[float, float]:
-        """The bound at a price, and the bytes that are live there."""
+        """Return the bound at a price, and the live bytes."""
         costs = np.concatenate([time, price * nbytes])
         scale = LARGEST / max(float(costs.max(initial=0.0)), 1e-300)
         capacities = np.full(len(rows), ENDLESS, dtype=np.int32)

@@ -40,7 +40,7 @@ class Figure:
 
 
 FIGURES: Mapping[str, Figure] = {
-    "peak_bytes": Figure("peak", "bytes", "predicted, as TensorFlow runs the step; the largest of several simulations"),
+    "peak_bytes": Figure("peak", "bytes", "predicted, as TensorFlow runs the step"),
     "resident_bytes": Figure("resident", "bytes", "variables, inputs and constants, which the peak includes"),
     "parameters": Figure("parameters", "count", "elements of trained and other variables, without the optimizer's"),
     "trainable_parameters": Figure("trainable", "count", "elements of variables that are trained"),
@@ -108,7 +108,6 @@ class StepCosts(Printed):
         layers: in execution order.
         unknown_flop_ops: op types that no figure of FLOPs counts.
         how: by figure, its origin.
-        peak_low_bytes: the smallest simulated peak; `figures["peak_bytes"]` is the largest.
         timeline: memory over the step, for pages; files do not hold it.
     """
 
@@ -118,7 +117,6 @@ class StepCosts(Printed):
     layers: tuple[LayerFigures, ...]
     unknown_flop_ops: tuple[str, ...]
     how: Mapping[str, str]
-    peak_low_bytes: int
     timeline: Timeline | None = field(default=None, repr=False, compare=False)
 
     def to_json(self) -> dict[str, object]:

@@ -23,10 +23,8 @@ class PeakPrediction(Printed):
         feeds: shape by argument.
         order: "traced" for the traced order of all operations; "executor" for TensorFlow's own; "xla" for a step that XLA compiles.
         threads: inter-op threads that run kernels; the traced order does not depend on them.
-        peak_bytes: the largest simulated peak, resident bytes included.
-        low_bytes: the smallest simulated peak.
-        high_bytes: the same as `peak_bytes`.
-        simulations: their number.
+        peak_bytes: the peak, resident bytes included.
+        low_bytes, high_bytes: the range in which a measured peak is expected; both are the peak for a fixed order.
         resident_bytes: variables, inputs and constants.
         peak_op: the operation at the peak, by its layer.
         live: buffers at the peak, the largest first.
@@ -42,7 +40,6 @@ class PeakPrediction(Printed):
     peak_bytes: int
     low_bytes: int
     high_bytes: int
-    simulations: int
     resident_bytes: int
     peak_op: str
     live: tuple[LiveBuffer, ...]
@@ -67,8 +64,9 @@ class PeakPrediction(Printed):
 
     def _sheet(self) -> Sheet:
         facts = [Fact("peak", format_bytes(self.peak_bytes), f"reached at {printable(self.peak_op)}")]
-        if self.order == "executor" and self.simulations > 1:
-            facts.append(Fact("lowest", format_bytes(self.low_bytes), f"of {self.simulations} simulations"))
+        if self.order == "executor":
+            span = f"{format_bytes(self.low_bytes)} to {format_bytes(self.high_bytes)}"
+            facts.append(Fact("range", span, "in which a measured peak is expected"))
         facts.append(Fact("resident", format_bytes(self.resident_bytes), "variables, inputs and constants"))
         largest = ranking("Largest", [(layer or NO_LAYER, nbytes) for layer, nbytes in self.by_layer.items()], format_bytes)
         first = [role_flow(self.by_role), largest, Paragraph(f"Reached at {printable(self.peak_op)}.", part="first")]

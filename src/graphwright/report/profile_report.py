@@ -96,7 +96,7 @@ def _facts(profile: StepProfile) -> list[Fact]:
     from_to = "as recorded, from the first operation's start to the last one's end"
     facts = [Fact("step", format_time(profile.step_time_s), f"{from_to}{plain_time}")]
     threads = len({(run.device, run.thread) for run in profile.runs})
-    runs = f"{counted(total.occurrences, 'run')} on {counted(threads, 'thread')}"
+    runs = f"{counted(total.occurrences, 'run')} on {counted(threads, 'lane')}"
     shares = ", ".join(f"{name} {format_percent(share)}" for name, share in _shares(profile))
     facts.append(Fact("operations", format_time(total.time_s), f"{runs}; {shares}"))
     if total.flops:
@@ -179,7 +179,7 @@ def op_run_blocks(profile: StepProfile) -> list[Block]:
         Column("op type", lambda run: run.op_type, kind="text"),
         Column("layer", lambda run: profile.layers.of(run.name), kind="layer"),
         Column("direction", lambda run: run.direction, kind="text", optional=True),
-        Column("thread", _lane, kind="text"),
+        Column("lane", _lane, kind="text"),
         Column("start", lambda run: run.start_ns * 1e-9, format_time, optional=True),
         Column("time", lambda run: run.time_s, format_time, bar=True),
         Column("allocated", lambda run: run.allocated_bytes, format_bytes, bar=True, note="bytes asked of the allocator"),
@@ -228,7 +228,7 @@ def _run_data(profile: StepProfile) -> dict[str, Any]:
 def _run_summary(profile: StepProfile) -> str:
     """Describe the chart in words."""
     threads = len({_lane(run) for run in profile.runs})
-    text = f"{format_count(len(profile.runs))} runs of operations on {counted(threads, 'thread')} in {format_time(profile.step_time_s)}."
+    text = f"{format_count(len(profile.runs))} runs of operations on {counted(threads, 'lane')} in {format_time(profile.step_time_s)}."
     longest = max(profile.runs, key=lambda run: run.end_ns - run.start_ns)
     text += f" The longest is {profile.layers.words(longest.name)} ({longest.op_type}) at {format_time(longest.time_s)}."
     text += " Recording slows a step: these times are longer than those of a step that is not recorded."

@@ -126,8 +126,15 @@ class SweepResult(OnPage, Printed):
         if self.others:
             hint += " The time that plans cost is not in this chart, and the peak of a plan is that of its own order, which is kept."
         blocks: list[Block] = [
-            Drawing("line_chart", {"id": "sweep", "summary": self.summary}, ("sweep.js",), self._chart_data, hint=hint),
-            replace(self.table(), on="page"),
+            Drawing(
+                "line_chart",
+                {"id": "sweep", "summary": self.summary},
+                ("sweep.js",),
+                self._chart_data,
+                hint=hint,
+                title="Peak against batch size",
+            ),
+            replace(self.table(), on="page", title=""),
             replace(self.table(), columns=[*self.table().columns, *bars], on="text"),
         ]
         if self.others:

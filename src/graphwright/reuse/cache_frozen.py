@@ -240,12 +240,7 @@ class FrozenCache:
         return [feature.numpy() for feature in self._parts.compute(*map(tf.constant, inputs))]
 
     def _samples(self, x: Any, inputs: Sequence[Any]) -> list[Any]:
-        """Return the tensors whose content identifies samples.
-
-        Args:
-            x: the data as given. A single input is hashed as given, because pixels as bytes take a quarter of the time.
-            inputs: the data as the model reads it.
-        """
+        """Return the tensors that identify samples. A single input is hashed as given: bytes of pixels take a quarter of the time."""
         tree: Any = importlib.import_module("keras").tree
         return tree.flatten(x) if len(self._parts.inputs) == 1 else [inputs[place] for place in self._parts.read]
 
@@ -267,11 +262,7 @@ class FrozenCache:
         return [np.stack([rows[key][number] for key in keys]) for number in range(len(self._parts.features))]
 
     def _check_independence(self, samples: Sequence[np.ndarray[Any, Any]], places: list[int], features: list[np.ndarray[Any, Any]]) -> None:
-        """Compute the first sample of the first batch separately; raise if its features differ.
-
-        Raises:
-            UnsupportedError: they do.
-        """
+        """Raise if the features of the first sample of the first batch differ when it is computed alone."""
         if self._are_independent or len(places) == 1:
             return
         depth = len(self._parts.prefix)
@@ -358,7 +349,7 @@ class _TrainedLayers:
 
 
 def _is_near(single: np.ndarray[Any, Any], batch: np.ndarray[Any, Any], depth: int) -> bool:
-    """Return whether features of a sample equal those of the first sample of a batch, except for roundoff."""
+    """Return whether features of a sample equal the features of the first sample of a batch, except for roundoff."""
     if not np.issubdtype(single.dtype, np.floating):
         return np.array_equal(single, batch[0])
     ours, all_features = single.astype(np.float64), batch.astype(np.float64)

@@ -27,13 +27,7 @@ class _Run(NamedTuple):
 
 
 class ChunkedEncoder:
-    """An encoder on one batch, while a function is traced.
-
-    Args:
-        encoder: from `examine`.
-        inputs: a structure of tensors with samples in their first dimension.
-        chunk_size: in samples.
-    """
+    """An encoder on one batch, while a function is traced; the chunk size is in samples."""
 
     def __init__(self, encoder: Encoder, inputs: Any, chunk_size: int, where: str) -> None:
         self._encoder = encoder
@@ -53,11 +47,7 @@ class ChunkedEncoder:
         self._states: list[list[Any]] = []
 
     def represent(self, after: Sequence[Any]) -> Any:
-        """Return the representations of all samples, and store the random states before each chunk for `pull`.
-
-        Args:
-            after: tensors to wait for, so that only one chunk is in memory at a time.
-        """
+        """Return the representations of all samples, after some tensors, and store the random states before each chunk for `pull`."""
         encoder = self._encoder
         specs = tf.nest.flatten(encoder.outputs)
         parts: list[list[Any]] = []
@@ -118,11 +108,7 @@ class ChunkedEncoder:
 
 
 def samples_of(leaves: Sequence[Any], where: str) -> int | None:
-    """Return the number of samples in the inputs, or None if it is unknown.
-
-    Raises:
-        ArgumentError: there are none, or the inputs have different numbers.
-    """
+    """Return the number of samples, or None if it is unknown; raise an ArgumentError if there are none or inputs differ."""
     wrong: Any = next((leaf for leaf in leaves if not isinstance(leaf, tf.Tensor) or leaf.shape.rank in (0, None)), None)
     if not leaves or wrong is not None:
         got = "nothing" if not leaves else f"shape {wrong.shape}" if isinstance(wrong, tf.Tensor) else f"a {type(wrong).__name__}"

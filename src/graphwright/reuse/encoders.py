@@ -123,11 +123,7 @@ def _without_samples(leaf: Any, size: int, where: str) -> Any:
 
 
 def _random_states(graph: Graph, variables: Mapping[str, Any], where: str) -> tuple[Any, ...]:
-    """Return the random states; raise if a call changes other variables or draws in another way.
-
-    Args:
-        variables: by the names of the graph's resource inputs; None for other resources.
-    """
+    """Return the random states; raise if a call changes other variables (given by names of resource inputs) or draws in another way."""
     resources = {value: value.name for value in graph.inputs if value.dtype.name == "resource"}
     writes = [access for access in find_accesses(graph, resources) if access.writes]
     states: dict[str, Any] = {}
@@ -189,7 +185,7 @@ def _check_independence(graph: Graph, purity: Purity, argument_count: int, where
 
 
 def _mixing_node(graph: Graph, nodes: Mapping[Node, InParts], phases: Mapping[Node, int], inputs: Sequence[Any]) -> Node | None:
-    """Return the first node that mixes samples, or None if it cannot be told."""
+    """Return the first node that mixes samples, or None if it is unknown."""
     fed = {value.producer for value in inputs}
     needed = backward_reachable(value.producer for value in graph.outputs) - fed
     split = {value for node in nodes for value in node.outputs} | {*inputs}

@@ -42,11 +42,7 @@ def digest(arrays: Iterable[np.ndarray[Any, Any]]) -> bytes:
 
 
 class FeatureStore:
-    """Arrays in memory. Above `max_bytes`, the least recently used ones are dropped.
-
-    Attributes:
-        nbytes: bytes in memory.
-    """
+    """Arrays in memory, with their size in `nbytes`. Above `max_bytes`, the least recently used ones are dropped."""
 
     def __init__(self, max_bytes: int | None = None) -> None:
         self.nbytes = 0
@@ -83,16 +79,7 @@ class FeatureStore:
 
 
 class FeatureFolder(FeatureStore):
-    """Arrays in an SQLite database in a folder, one database per `of`.
-
-    Args:
-        folder: created if it does not exist.
-        of: identifies the function that computes the arrays.
-
-    Raises:
-        ArgumentError: the folder is a file, or cannot be created.
-        FileFormatError: the database is damaged.
-    """
+    """Arrays in an SQLite database in a folder, one database per function that computes them (`of`)."""
 
     def __init__(self, folder: Path, of: str) -> None:
         super().__init__()
@@ -151,6 +138,6 @@ class FeatureFolder(FeatureStore):
             raise FileFormatError(
                 f"features cannot be read or written: {error}",
                 where=str(self._path),
-                cause="the database is damaged, or another process keeps it locked",
+                cause="the database is damaged or cannot be written, or another process keeps it locked",
                 remedy="remove the file; its features are computed again",
             ) from error

@@ -94,11 +94,7 @@ class FrozenPrefix:
 
 
 def find_prefix(model: Any) -> FrozenPrefix:
-    """Return the frozen prefix of a functional model.
-
-    Raises:
-        UnsupportedError: it has none, or layers that draw random numbers, update statistics or add a loss precede frozen layers.
-    """
+    """Return the frozen prefix of a functional model, or raise an UnsupportedError with the reason."""
     if not is_functional(model):
         raise UnsupportedError(
             f"{type(model).__name__} {model.name!r} does not say which layer takes what",
@@ -193,11 +189,7 @@ def _untrained_calls(calls: Iterable[Call], inputs: Iterable[Key], excluded: Map
 
 
 def _traced(calls: list[Call], takes: list[Key], gives: list[Key], specs: Mapping[Key, Any]) -> Any:
-    """Return calls as a `ConcreteFunction`.
-
-    Its attribute `side_results` holds, by the `id` of a call, descriptions of results that are not outputs; `call_of` maps names of
-    operations to the `id` of the call that made them.
-    """
+    """Return calls as a `ConcreteFunction`, with `side_results`, by the `id` of a call, and `call_of`, by the name of an operation."""
     tf: Any = importlib.import_module("tensorflow")
     side_results: dict[int, set[str]] = {}
     call_of: dict[str, int] = {}

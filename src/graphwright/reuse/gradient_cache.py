@@ -62,7 +62,7 @@ class GradientCache:
         loss: takes the representations of each encoder (or their mapping) and the other arguments of a call; returns a scalar. It may be
             a Keras layer, and have variables such as a temperature.
         chunk_size: samples encoded at once; the last chunk may be smaller. One number, or one per encoder.
-        variables: what gradients are taken with respect to; by default all trainable variables that encoders and loss read.
+        variables: the variables to differentiate with respect to; by default all trainable variables that encoders and loss read.
         jit_compile: compile eager calls with XLA.
         assume_independent: skip the proof that the representation of a sample depends on that sample only.
 
@@ -108,11 +108,7 @@ class GradientCache:
 
     @property
     def variables(self) -> tuple[Any, ...]:
-        """The variables that gradients are taken with respect to, in the order of the gradients.
-
-        Raises:
-            ArgumentError: none were given, and there was no call yet.
-        """
+        """The variables of the gradients, in order; known after the first call, or if they were given."""
         variables = self._requested if self._requested is not None else self._variables
         if variables is None:
             raise ArgumentError(
@@ -136,7 +132,7 @@ class GradientCache:
 
     @left_alone
     def forward(self, inputs: Any, *others: Any, training: bool = False) -> GradientCacheResult:
-        """Return loss and representations without gradients, for evaluation. The arguments are those of a call."""
+        """Return loss and representations without gradients, for evaluation."""
         return _called(self._trace_forward, self._compiled_forward, inputs, others, training)
 
     def model(self, **keywords: Any) -> GradientCacheModel:
@@ -163,12 +159,7 @@ class GradientCache:
         scale_loss: Callable[[Any], Any] | None = None,
         extra: Callable[[], Any] | None = None,
     ) -> GradientCacheResult:
-        """Compute the result of a call in the graph that is being traced.
-
-        Args:
-            scale_loss: applied to the loss before gradients are taken, such as `LossScaleOptimizer.scale_loss`.
-            extra: a term added to the loss, a function of variables only, such as regularizers.
-        """
+        """Compute the result of a call in the graph that is being traced, for the scaled loss plus an extra term of variables only."""
         towers = self._towers(inputs, training)
         own = _represent(towers)
         replicas = _Replicas()
@@ -292,11 +283,11 @@ def _pull(
     loss_gradients: Sequence[Any],
     replicas: _Replicas,
 ) -> list[Any]:
-    """Return the gradients: those of the loss itself, plus those through the representations, tower by tower.
+    """Return the gradients: of the loss itself, and through the representations, tower by tower.
 
     Args:
         cotangents: by the `id` of a gathered representation.
-        loss_gradients: per variable. All replicas compute the same ones, and gradients are summed, so each takes its share.
+        loss_gradients: equal in all replicas, whose gradients are summed, so each takes its share.
     """
     sums: list[Any] = [None] * len(variables)
     for k, gradient in enumerate(loss_gradients):

@@ -73,11 +73,7 @@ class GradientCacheModel(keras.Model):
         return self._logs(x, others, self.cache.forward(x, *others))
 
     def get_config(self) -> dict[str, Any]:
-        """Raise, because a file cannot hold a loss that is a function.
-
-        Raises:
-            UnsupportedError: always.
-        """
+        """Raise an UnsupportedError, because a file cannot hold a loss that is a function."""
         raise UnsupportedError(
             "a GradientCacheModel is not saved as a whole", where=f"model {self.name!r}", remedy="save its encoders, or its weights"
         )

@@ -197,12 +197,7 @@ class _Problem:
             return concrete(*arguments)
 
     def packed(self, parts: Sequence[Any], connected: Sequence[Sequence[bool]]) -> Any:
-        """Return the Jacobian in the structure of outputs and sources.
-
-        Args:
-            parts: per source, a matrix (rows, elements of the source).
-            connected: per output and source, whether the output depends on the source.
-        """
+        """Return the Jacobian in the structure of outputs and sources, from a matrix per source; None for unconnected pairs."""
         first = 0
         blocks: list[Any] = []
         for spec, reaches in zip(tf.nest.flatten(self._outputs), connected, strict=True):
@@ -306,7 +301,7 @@ def _largest_chunk(problem: _Problem, mode: str, most: int, budget: Budget) -> t
             function = problem.traced(partial(_in_chunks, problem, mode, chunk))  # not in an `init_scope`, where no tape records
             try:
                 with tf.init_scope():
-                    known[chunk] = predict_peak(function, order="executor", simulations=1).high_bytes
+                    known[chunk] = predict_peak(function, order="executor").peak_bytes
             except (GraphwrightError, ValueError, TypeError) as error:
                 raise ArgumentError(
                     "the peak cannot be predicted",

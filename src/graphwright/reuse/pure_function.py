@@ -16,7 +16,7 @@ from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.control_flow import LOOPS, called_functions
 from graphwright.ir.traits.effects import CALLS_PYTHON, CHECKS, Purity, draws_by_counter, takes_from_stream
-from graphwright.ir.traits.values import STANDS_FOR_SOMETHING, is_identity, makes_optional, only_orders
+from graphwright.ir.traits.values import COMPUTES_NOTHING, is_identity, makes_optional, only_orders
 from graphwright.ir.traits.variables import resource_of, written_resources
 from graphwright.source.concrete_function import compiled_calls, from_concrete_function
 from graphwright.source.rebuild import variable_behind
@@ -27,12 +27,7 @@ from graphwright.transform.inline_calls import inline_calls
 
 @dataclass(frozen=True, slots=True)
 class PureFunction:
-    """The graph of a function of tensors.
-
-    Attributes:
-        graph: its inputs are the given tensors, then the values of the variables.
-        handles: the variables whose values are the last inputs.
-    """
+    """The graph of a function of tensors: its inputs are the given tensors, then the values of the variables with these handles."""
 
     graph: Graph
     handles: tuple[Any, ...]
@@ -43,11 +38,9 @@ def pure_function(function: Any, given: Sequence[str], *, where: str) -> PureFun
 
     Args:
         given: names of the tensors in its graph that are arguments or captured tensors.
-        where: the name of the function in errors.
 
     Raises:
-        UnsupportedError: calls differ or have effects: it draws random numbers, writes to a variable, reads a table or a data set, or
-            calls Python; or XLA compiles a function inside.
+        UnsupportedError: calls differ or have effects, or XLA compiles a function inside.
     """
     graph, binding = from_concrete_function(function, planned=False)
     compiled = compiled_calls(graph)
@@ -108,7 +101,7 @@ def impure_nodes(graph: Graph, purity: Purity) -> list[Node]:
 
 def _computes(node: Node) -> bool:
     forwards_handle = is_identity(node) and node.inputs[0].dtype.name == "resource"
-    return node.op_type not in STANDS_FOR_SOMETHING and not only_orders(node) and not forwards_handle
+    return node.op_type not in COMPUTES_NOTHING and not only_orders(node) and not forwards_handle
 
 
 def culprit_in(graph: Graph, node: Node, purity: Purity) -> Node:
@@ -132,11 +125,7 @@ def effect_of(node: Node) -> str:
 
 
 def variant_content(graph: Graph, value: Value) -> tuple[str, DType] | None:
-    """Return the content of a variant that control flow passes from the forward to the backward pass.
-
-    Returns:
-        "list" or "optional", and the dtype of the elements or of the one value; None if unknown.
-    """
+    """Return the kind ("list" or "optional") and dtype of the content of a variant residual, or None if unknown."""
     node = value.producer
     dtype = node.attrs.get("element_dtype")
     if isinstance(dtype, DType):

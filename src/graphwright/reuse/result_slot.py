@@ -100,12 +100,7 @@ class ResultSlot:
 
     @left_alone
     def look_up(self, inputs: Sequence[Any], residuals: bool) -> tuple[list[Any], list[Any]]:
-        """Return results and residuals (empty unless wanted), kept or computed.
-
-        Args:
-            inputs: arguments and values of variables.
-            residuals: whether residuals are wanted.
-        """
+        """Return results and residuals (empty unless wanted) for arguments and values of variables, kept or computed."""
         outputs = listed(self._traced[residuals](*inputs)) if self._results else []
         if not tf.executing_eagerly():  # otherwise a tape around a function would look for gradients of residuals here
             outputs = [tf.stop_gradient(output) for output in outputs]

@@ -104,12 +104,7 @@ class Rule:
         return f"Rule({self.title!r}, {', '.join((*self.captured, *self.choices))})"
 
     def on_graphs(self) -> GraphRule:
-        """Return the rule on graphs, with its pattern traced.
-
-        Raises:
-            ArgumentError: it cannot be traced, or has effects.
-            GraphError: it is not a valid `transform.match.Pattern`.
-        """
+        """Return the rule on graphs, with its pattern traced."""
         return _TracedRule(self).on_graphs()
 
 
@@ -119,13 +114,7 @@ def _parameters(function: Callable[..., Any]) -> Iterable[inspect.Parameter]:
 
 @dataclass(frozen=True)
 class _Trace:
-    """How a pattern was traced.
-
-    Attributes:
-        chosen: the values of its keyword parameters.
-        shapes: the shapes of its parameters.
-        is_ranked: whether it depends on ranks.
-    """
+    """How a pattern was traced: the values of its keyword parameters, the shapes of its parameters, and whether it depends on ranks."""
 
     chosen: Mapping[str, Any]
     shapes: tuple[Shape, ...]

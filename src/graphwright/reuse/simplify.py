@@ -12,7 +12,7 @@ from typing import Unpack
 from graphwright.analyze.flops import node_flops
 from graphwright.analyze.traffic import bytes_moved
 from graphwright.errors import GraphwrightError
-from graphwright.ir.constants import told_shapes
+from graphwright.ir.constants import shape_query_results
 from graphwright.ir.edit.clone import copy_graph
 from graphwright.ir.edit.inline import inline
 from graphwright.ir.edit.library import bodies, reached_functions, remove_unused_functions
@@ -236,7 +236,7 @@ def _simplify_body(body: Graph, graph: Graph, kept: AbstractSet[Node], types: di
     if body is not graph:
         counts["identities"] += split_identities(body, gradients=False)
     foldable = Purity(body, {op: "Random" in op or not only_computes(op) for op in types})
-    counts["constants folded"] += fold_shapes(body) if body is not graph or not any(told_shapes(node) for node in kept) else 0
+    counts["constants folded"] += fold_shapes(body) if body is not graph or not any(shape_query_results(node) for node in kept) else 0
     counts["constants folded"] += fold_constants(body, foldable, evaluate_constants(body), kept=kept)
     counts["reshapes"] += cancel_reshapes(body, kept=kept)
     counts.update(merge_equal(body, Purity(graph, types), kept=kept))

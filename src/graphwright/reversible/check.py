@@ -59,11 +59,7 @@ class InverseCheck(Result):
     rows: tuple[InverseRow, ...]
 
     def worst(self, dtype: str) -> InverseRow:
-        """Return the row of a dtype with the largest error.
-
-        Raises:
-            ArgumentError: the dtype was not checked.
-        """
+        """Return the row of a dtype with the largest error."""
         rows = [row for row in self.rows if row.dtype == dtype]
         if not rows:
             raise ArgumentError(f"dtype {dtype!r} was not checked", remedy=f"take one of {', '.join(self.dtypes)}")

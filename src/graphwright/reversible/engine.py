@@ -95,8 +95,7 @@ class ForwardRun(InverseRun):
 class BackwardRun:
     """Repeats the calls in reverse order, with their states, and adds up the gradients of the weights.
 
-    Args:
-        variables: variables that functions read and that no Keras layer owns.
+    `variables` are those that functions read and that no Keras layer owns.
     """
 
     def __init__(self, forward: ForwardRun, loss_gradients: Sequence[Any], variables: Sequence[Any]) -> None:
@@ -134,11 +133,9 @@ class BackwardRun:
         return result, pull
 
     def refuse_second_derivatives(self, inputs: dict[int, Streams], outputs: Sequence[Any]) -> None:
-        """Guard stored tensors: no tape knows how they depend on the arguments, so a second derivative would be wrong.
+        """Guard stored tensors (replaced in place): no tape knows how they depend on the arguments of the forward pass.
 
-        Args:
-            inputs: stored inputs by the number of their part; replaced in place.
-            outputs: the last streams, as tapes know them.
+        `outputs` are the last streams, as tapes know them.
         """
 
         @tf.custom_gradient
@@ -181,8 +178,6 @@ def run_reversible(
     """Run the parts with a gradient by reconstruction, and update the states of their layers.
 
     Args:
-        parts: in order.
-        x: the streams before the first.
         kept: numbers of the parts that store their inputs.
         remembering: numbers of the parts that store what their functions pass through `remember`.
 

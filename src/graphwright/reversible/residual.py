@@ -24,11 +24,7 @@ Values = Mapping[int, Any]
 
 
 class ResidualFunction:
-    """A function of one stream.
-
-    Attributes:
-        where: the place of the function in error messages.
-    """
+    """A function of one stream; `where` is its place in error messages."""
 
     def __init__(self, function: Any, where: str) -> None:
         if not callable(function):
@@ -55,7 +51,6 @@ class ResidualFunction:
             x: the stream.
             values: of the trainable variables.
             states: of other variables; those that are missing are read.
-            mask: the Keras mask of the stream, or None.
 
         Returns:
             The result; the states of `states` and of assigned variables after the call; the losses added by `add_loss`.
@@ -72,17 +67,7 @@ class ResidualFunction:
         return result, {key: value for key, value in after.items() if value is not None}, list(scope.losses)
 
     def build(self, shape: tuple[int | None, ...], dtype: str, result_shape: tuple[int | None, ...]) -> None:
-        """Create the variables, and check the shape of the result.
-
-        Args:
-            shape: of the argument.
-            dtype: of the argument.
-            result_shape: the required shape of the result.
-
-        Raises:
-            ArgumentError: another shape, or not one tensor.
-            UnsupportedError: a callable, not a Keras layer, that assigns to variables or draws random numbers.
-        """
+        """Create the variables for an argument of this shape and dtype, and check the shape of the result."""
         if self.is_layer:
             result = self.function(keras.KerasTensor(shape, dtype))
         else:

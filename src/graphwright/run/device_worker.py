@@ -117,7 +117,6 @@ def read_module(module: str, platform: str) -> tuple[Any, tuple[Any, ...], tuple
 
 
 def compile_module(module: str, target: str) -> dict[str, Any]:
-    """Compile for the target, and return the bytes by kind and the program."""
     jax: Any = importlib.import_module("jax")
     topologies: Any = importlib.import_module("jax.experimental.topologies")
     topology = topologies.get_topology_desc(platform="cuda", target_config=target, topology="1x1x1")
@@ -135,7 +134,6 @@ def compile_module(module: str, target: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Answer one request."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     request = json.load(sys.stdin)

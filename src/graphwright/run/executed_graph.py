@@ -47,17 +47,15 @@ _ATTEMPTS = 8
 def executed_graph(step: TracedStep, *, like: Graph, grappler: bool = True, shapes: dict[str, Shape] | None = None) -> Graph:
     """Return the graph that a step executes, its nodes in TensorFlow's own order. The step does not run.
 
-    TensorFlow's passes walk tables of pointers, so the order differs a little between preparations.
+    TensorFlow's passes walk tables of pointers, so the order differs a little between preparations. The inputs are `_Arg` nodes, ops
+    renamed by
+    oneDNN's pass have their usual types (`_MklNativeConv2D` is `Conv2D`), and loops and branches have the form of TF1 (`Enter`, `Merge`,
+    `Switch`).
 
     Args:
         step: with arguments of the right shapes; their values do not matter.
         like: the step as read by `graphwright.source`: shapes of the inputs, variables.
-        grappler: whether Grappler rewrites the graph, unless the owner of the step runs it without.
         shapes: known shapes by name of value; inferring them takes the most time.
-
-    Returns:
-        A graph whose inputs are its `_Arg` nodes. Ops renamed by oneDNN's pass have their usual types (`_MklNativeConv2D` is `Conv2D`).
-        Loops and branches have the form of TF1 (`Enter`, `Merge`, `Switch`).
 
     >>> import tensorflow as tf
     >>> from graphwright.run.traced_step import resolve
@@ -111,11 +109,7 @@ def refusal(step: TracedStep) -> str:
 
 
 def read_executed_graph(graphs: Sequence[bytes], *, like: Graph, shapes: dict[str, Shape] | None = None) -> Graph:
-    """Return the graph in TensorFlow's record of a call, see `executed_graph`.
-
-    Args:
-        graphs: the result of `collected_graphs`, of this process or another one.
-    """
+    """Return the graph in TensorFlow's record of a call, of this process or another one; see `executed_graph`."""
     record = _record_of(graphs, like)
     partitions = [graph_def for graph_def in record.partition_graphs if graph_def.node]
     if len(partitions) != 1:
@@ -152,7 +146,8 @@ def read_executed_graph(graphs: Sequence[bytes], *, like: Graph, shapes: dict[st
 def read_optimized_graph(graphs: Sequence[bytes], *, like: Graph) -> Graph:
     """Return the graph as Grappler leaves it, before oneDNN's rewrites: arguments are placeholders, results are outputs.
 
-    Its nodes have no shapes and no devices, and an order that is the same in each preparation.
+    Its nodes have no shapes and no devices, and an order that is the same in each preparation. Several devices, and lowered loops,
+    branches or calls, are refused.
 
     Args:
         graphs: the result of `recorded_graphs`.
@@ -243,7 +238,6 @@ def plain_op_type(op_type: str) -> str:
 
 
 def _numbered_as_constructed(graph_def: Any) -> Any:
-    """Return the graph with its arguments first and its results last, as the function's body is built."""
     result = tf.compat.v1.GraphDef()
     result.versions.CopyFrom(graph_def.versions)
     result.library.CopyFrom(graph_def.library)
@@ -375,7 +369,6 @@ def _split_bias_gradients(graph_def: Any, names: set[str]) -> None:
 
 
 def _prepare(step: TracedStep, *, grappler: bool, memory_optimizer: bool) -> None:
-    """Make TensorFlow prepare the step, and cancel the call before the first kernel."""
     try:
         with optimized_anew(grappler=grappler, memory_optimizer=memory_optimizer):
             call_cancelled(step.function, step.arguments)

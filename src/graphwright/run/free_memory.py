@@ -31,7 +31,6 @@ def _limits() -> Iterator[int]:
 
 
 def _field(file: Path, name: str) -> int | None:
-    """Return a field that the kernel states in kB, in bytes."""
     try:
         lines = file.read_text().splitlines()
     except OSError:

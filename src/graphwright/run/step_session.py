@@ -64,12 +64,7 @@ class StepSession:
         self._session.run(assigns, dict(zip(placeholders, arrays, strict=True)))  # at once: TensorFlow prunes the whole graph for each run
 
     def run(self, *, options: Any = None, metadata: Any = None) -> Any:
-        """Run one step, and return the values of its flat outputs.
-
-        Args:
-            options: a `tf.compat.v1.RunOptions`.
-            metadata: a `tf.compat.v1.RunMetadata` to fill.
-        """
+        """Run one step, and return the values of its flat outputs; `metadata` is filled."""
         return self._session.run([self._outputs, self._effects], self._feeds, options=options, run_metadata=metadata)[0]
 
     def __enter__(self) -> Self:
@@ -124,11 +119,7 @@ def _assignment(graph: Any, name: str, value: Any) -> tuple[Any, Any, Any]:
 
 
 def trace_options(*, devices: bool) -> Any:
-    """Return options of a run that records every operation, with the graphs that ran.
-
-    Args:
-        devices: whether kernels of accelerators are recorded too, which excludes any other profiler.
-    """
+    """Return options of a run that records every operation, kernels of accelerators too if `devices`, with the graphs that ran."""
     options = tf.compat.v1.RunOptions
     return options(trace_level=options.FULL_TRACE if devices else options.SOFTWARE_TRACE, output_partition_graphs=True)
 

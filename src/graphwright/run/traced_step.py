@@ -26,12 +26,10 @@ class TracedStep:
     """A step, traced for one set of shapes: analyzed and planned, and run if it has tensors to be called with.
 
     Attributes:
-        name: its name in messages.
         function: the `tf.types.experimental.ConcreteFunction`.
         shapes: shape by flat argument, without captures, with the feeds bound.
         arguments: tensors for the flat arguments; empty if only shapes are known.
         owner: the object that keeps the variables alive; a `ConcreteFunction` does not.
-        grappler_disabled: whether it runs without Grappler's rewrites.
         device: the GPU of the figures, which need not be present; None for this process's own devices.
         fed: numbers of scalar arguments by position, from feeds.
     """
@@ -47,7 +45,6 @@ class TracedStep:
 
     @classmethod
     def called(cls, name: str, function: Any, arguments: Sequence[Any], **options: Any) -> TracedStep:
-        """Return the step as it is called with these tensors."""
         return cls(name, function, tuple(tuple(int(d) for d in tensor.shape) for tensor in arguments), tuple(arguments), **options)
 
     @property
@@ -57,28 +54,23 @@ class TracedStep:
 
     @property
     def is_runnable(self) -> bool:
-        """Whether each argument has a tensor with a value."""
         return len(self.arguments) == len(self.shapes) and not any(map(tf.is_symbolic_tensor, self.arguments))
 
     @property
     def numbers(self) -> dict[int, float]:
-        """Known numbers of scalar arguments by position."""
         given = enumerate(self.arguments if self.is_runnable else ())
         return {**self.fed, **{k: number for k, tensor in given if (number := number_of_tensor(tensor)) is not None}}
 
     def run(self) -> Any:
-        """Execute once, and return the structured outputs."""
         with user_code(f"running {self.name!r}"):
             return call_flat(self.function, self.arguments)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the flat arguments."""
         return argument_names(self.function)[: len(self.shapes)]
 
     @property
     def feeds(self) -> dict[str, tuple[int, ...]]:
-        """Shape by argument name."""
         return dict(zip(self.names, self.shapes, strict=True))
 
     @property
@@ -199,7 +191,6 @@ def resolve(function: Any, inputs: Any) -> TracedStep:
 
 
 def trace_call(function: Any, positional: Sequence[Any], keyword: Mapping[str, Any]) -> Any:
-    """Return the `ConcreteFunction` of a `tf.function` for these arguments."""
     check_step(function, "step")
     given = tf.nest.flatten([positional, dict(keyword)])  # a model has a dtype, and no shape
     leaves = [f"{tf.as_dtype(x.dtype).name} {tf.TensorShape(x.shape)}" for x in given if hasattr(x, "dtype") and hasattr(x, "shape")]

@@ -267,7 +267,6 @@ class _Difference:
 
 
 def _outputs_of(step: TracedStep, count: int, *, grappler: bool) -> Iterator[list[tuple[str, NDArray[Any]]]]:
-    """Return the outputs of each of `count` steps in a row, as paths and arrays on the host."""
     for _ in range(count):
         # Not around the `yield`: the caller must not run under our options.
         with grappler_enabled() if grappler else grappler_disabled():
@@ -278,7 +277,6 @@ def _outputs_of(step: TracedStep, count: int, *, grappler: bool) -> Iterator[lis
 
 
 def _leaves(outputs: Any) -> list[tuple[str, Any]]:
-    """Return paths such as `["loss"][0]` and tensors of a nested structure; sparse and ragged tensors by their components."""
     if outputs is None:
         return []
     leaves: list[tuple[str, Any]] = []
@@ -314,7 +312,6 @@ def _read_all(handles: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
 
 
 def _changed(*values: NDArray[Any]) -> bool:
-    """Whether any of the steps changed a value: ours before and after, theirs before and after."""
     return any(before.tobytes() != after.tobytes() for before, after in (values[:2], values[2:]))
 
 
@@ -335,12 +332,10 @@ def _restore(handles: Mapping[str, Any], values: Mapping[str, NDArray[Any]]) -> 
 
 
 def _change(before: NDArray[Any], after: NDArray[Any]) -> float:
-    """Return the norm of a change of numbers; 0 for anything else."""
     return float(np.linalg.norm(after.astype(np.float64) - before.astype(np.float64))) if before.dtype.kind == "f" else 0.0
 
 
 def _nudged(values: Mapping[str, NDArray[Any]], seed: int) -> dict[str, NDArray[Any]]:
-    """Return the values, each floating-point number moved up or down by one rounding."""
     rng = np.random.default_rng(seed)
     moved = dict(values)
     for name, value in values.items():

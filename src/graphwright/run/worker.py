@@ -45,7 +45,6 @@ def main(directory: Path) -> None:
 
 
 def _memory(steps: Mapping[str, StoredStep], request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the growth of the process during each step, after warm-up."""
     ((name, step),) = steps.items()
     run = _runner(step, request["options"][name])
     growth_of = _gpu_growth_of if _device() == "GPU:0" else meter.growth_of
@@ -113,8 +112,6 @@ def _kept_graphs(request: Mapping[str, Any]) -> Generator[None]:
 
 
 def _runner(step: StoredStep, options: Mapping[str, Any]) -> Callable[[], None]:
-    """Return a function that runs the step and drops its outputs."""
-
     def entered() -> AbstractContextManager[None]:
         return grappler_enabled() if options["grappler"] else grappler_disabled(executor=options["executor"])
 

@@ -21,14 +21,15 @@ from graphwright.source.private_tensorflow import compiled_by_xla, message_class
 
 tf: Any = importlib.import_module("tensorflow")
 
+_PATCHED_TERMS = 60  # the longest sums for which Eigen was seen to write patches of convolutions in groups
+
 
 def xla_memory(
     function: Any, shapes: Sequence[tuple[int, ...]], device: DeviceModel | None = None, *, memory_bytes: int | None = None
 ) -> XlaMemory:
-    """Compile a step with XLA, and read the memory of its program.
+    """Compile a `ConcreteFunction` with XLA, marked `jit_compile` or not, and read the memory of its program.
 
     Args:
-        function: a `ConcreteFunction`, marked `jit_compile` or not.
         shapes: shapes of its flat arguments, without captures.
         device: the GPU to compile for; None for this process's first device.
         memory_bytes: see `DeviceModel.description`.
@@ -68,21 +69,27 @@ def xla_memory(
 
 
 def _library_bytes(program: Any) -> int:
-    """Return the most that Eigen allocates for a convolution in groups, as observed on TensorFlow 2.21.
+    """Return an upper bound on the scratch that Eigen takes for one convolution in groups, read off measurements of TensorFlow 2.21.
 
-    It starts all groups at once: half of their results exist beside the result. If each group has one filter, all images are cut into
-    patches, of which each group packs the first of about two parts per thread before any group is done.
+    Eigen starts all groups at once, so half of the results exist twice. For short sums it cuts the input into patches, and each thread
+    packs its first part of every group; of a depthwise convolution, half of that.
     """
     instructions = {i.id: i for computation in program.hlo_module.computations for i in computation.instructions}
     sizes = {buffer.defined_at.instruction_id: buffer.size for buffer in program.buffer_assignment.logical_buffers}
     threads = int(tf.config.threading.get_intra_op_parallelism_threads()) or os.cpu_count() or 1
     most = 0
     for one in instructions.values():
-        if one.opcode == "convolution" and one.feature_group_count > 1:
-            filters = one.shape.dimensions[one.convolution_dimension_numbers.output_feature_dimension]
-            weights = math.prod(instructions[one.operand_ids[1]].shape.dimensions) // filters
-            patches = weights if filters == one.feature_group_count else 0
-            most = max(most, sizes.get(one.id, 0) // 2 * (threads + patches) // threads)
+        if one.opcode != "convolution" or one.feature_group_count <= 1:
+            continue
+        labels = one.convolution_dimension_numbers
+        images, kernel = (instructions[operand].shape.dimensions for operand in one.operand_ids[:2])
+        filters, channels = kernel[labels.kernel_output_feature_dimension], kernel[labels.kernel_input_feature_dimension]
+        terms, result = math.prod(kernel) // filters, sizes.get(one.id, 0)
+        image_bytes = result * math.prod(images) // max(math.prod(one.shape.dimensions), 1)
+        patches = terms // channels * image_bytes if terms <= _PATCHED_TERMS else 0
+        if filters == one.feature_group_count:
+            patches = terms * result // 2
+        most = max(most, result // 2 + patches // threads)
     return most
 
 

@@ -31,12 +31,7 @@ _LIVE = 200  # largest values that are kept of those that are live at the peak
 
 
 def compile_for(module: str, device: DeviceModel, *, memory_bytes: int | None = None) -> XlaMemory:
-    """Compile a module for a GPU.
-
-    Args:
-        module: StableHLO, as TensorFlow writes it.
-        memory_bytes: see `DeviceModel.description`.
-    """
+    """Compile a module (StableHLO, as TensorFlow writes it) for a GPU; `memory_bytes` as in `DeviceModel.description`."""
     python = os.environ.get(PYTHON) or sys.executable
     versions = installed(python)
     target = device.description(memory_bytes)
@@ -72,7 +67,6 @@ def _read(answer: Mapping[str, Any], device: DeviceModel, versions: Mapping[str,
 
 @cache
 def installed(python: str) -> Mapping[str, str]:
-    """The versions that a Python has of what the compiler is made of."""
     try:
         versions: dict[str, str] = _ask(python, {}, "which versions are installed")["versions"]
         missing = ", ".join(name for name in device_worker.PACKAGES if not versions.get(name))

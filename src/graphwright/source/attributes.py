@@ -47,8 +47,8 @@ def from_attr_value(value: Any) -> Attribute:
             items = getattr(value.list, filled[0])
             if all(_is_modeled(filled[0], item) for item in items):
                 return tuple(map(_DECODE[filled[0]], items))
-    elif kind is not None and _is_modeled(kind, found := getattr(value, kind)):
-        return _DECODE[kind](found)
+    elif kind is not None and _is_modeled(kind, content := getattr(value, kind)):
+        return _DECODE[kind](content)
     return SerializedAttribute(value.SerializeToString(deterministic=True))
 
 
@@ -85,7 +85,6 @@ def write_attr_value(attribute: Attribute, value: Any) -> None:
 
 
 def _write_item(item: Attribute, put: Callable[[str, Any], None], message: Callable[[str], Any]) -> None:
-    """Write an attribute or an item of one: plain ones by `put`, others into a new `message`."""
     match item:
         case bool():
             put("b", item)
@@ -121,7 +120,6 @@ def constant_array(value: Value) -> np.ndarray[Any, Any] | None:
 
 
 def tensor_from_attribute(attribute: Attribute) -> Any:
-    """Return the array of a serialized tensor attribute (such as `Const`'s `value`); None for any other or damaged one."""
     if not isinstance(attribute, SerializedAttribute):
         return None
     tf = import_tensorflow()
@@ -130,7 +128,7 @@ def tensor_from_attribute(attribute: Attribute) -> Any:
 
 
 def array_of(tensor: Any) -> np.ndarray[Any, Any] | None:
-    """Return the array of a `TensorProto`; None where its content does not fit, or one element stands for very many."""
+    """Return the array of a `TensorProto`; None where its content does not fit, or one element is repeated very often."""
     tf = import_tensorflow()
     try:
         sizes = [d.size for d in tensor.tensor_shape.dim]
@@ -140,9 +138,9 @@ def array_of(tensor: Any) -> np.ndarray[Any, Any] | None:
         return None
 
 
-def tensor_to_attribute(given: Any) -> Attribute:
+def tensor_to_attribute(tensor: Any) -> Attribute:
     """Convert an array, number, text, nested list of them or a `TensorProto` to the attribute of a tensor."""
     tf = import_tensorflow()
     value: Any = tf.compat.v1.AttrValue()
-    value.tensor.CopyFrom(given if isinstance(given, type(value.tensor)) else tf.make_tensor_proto(given))
+    value.tensor.CopyFrom(tensor if isinstance(tensor, type(value.tensor)) else tf.make_tensor_proto(tensor))
     return from_attr_value(value)

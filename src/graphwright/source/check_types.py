@@ -41,7 +41,7 @@ def _check_version(node: Node, body: Graph, *, in_function: bool) -> None:
     version = current if in_function or body.versions is None else body.versions[0]
     if version >= removed.version:
         raise UnsupportedError(
-            f"TensorFlow runs {node.op_type} in graphs before version {removed.version} alone, and this one has {version}",
+            f"TensorFlow runs {node.op_type} only in graphs before version {removed.version}, and this one has {version}",
             where=f"node {node.name!r} of graph {body.name!r}",
             cause="functions run under the version of the TensorFlow at work" if in_function else f"it was removed: {removed.explanation}",
             remedy="leave it in the graph"

@@ -18,7 +18,7 @@ from graphwright.ir.traits.values import ARGUMENTS, IDENTITIES, is_constant, onl
 from graphwright.ir.traits.variables import reads_resource
 from graphwright.ir.walk import backward_reachable
 from graphwright.source.attributes import shape_of
-from graphwright.source.graph_def import from_graph_def, to_graph_def
+from graphwright.source.graph_def import from_graph_def, run_graph_def, to_graph_def
 from graphwright.source.private_tensorflow import captures_of
 from graphwright.source.rebuild import given_name, is_jit_compiled, rebuild_concrete_function, variable_behind
 from graphwright.source.tensorflow_import import import_tensorflow
@@ -26,7 +26,7 @@ from graphwright.source.tensorflow_import import import_tensorflow
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What a graph needs to become a callable again.
+    """The parts of a callable that its graph does not hold.
 
     Attributes:
         captures: tensors, and closures that return one at each call, in the order of the graph's last inputs; its first
@@ -76,7 +76,6 @@ def plain_name(name: str) -> str:
 
 
 def set_ends(graph: Graph, func_graph: Any) -> None:
-    """Set the inputs and outputs of a graph that was read from a function."""
     graph.inputs = [graph.value(t.name) for t in func_graph.inputs]
     graph.outputs = [graph.value(t.name) for t in func_graph.outputs]
     graph.control_outputs = [graph[op.name] for op in func_graph.control_outputs]
@@ -97,7 +96,6 @@ def set_variables(graph: Graph, func_graph: Any, captures: Sequence[Any]) -> Non
 
 
 def variable_of(variable: Any) -> Variable:
-    """Describe a variable of TensorFlow or Keras."""
     name = str(getattr(variable, "path", None) or variable.name).removesuffix(":0")
     return Variable(name, *types_of(variable.shape, variable.dtype), bool(variable.trainable))
 
@@ -162,20 +160,9 @@ def evaluate_constants(graph: Graph) -> Callable[[Sequence[Value]], list[np.ndar
     """Return a function that computes values that depend only on constants, with TensorFlow's CPU kernels."""
 
     def evaluate(values: Sequence[Value]) -> list[np.ndarray[Any, Any]]:
-        tf = import_tensorflow()
         needed = backward_reachable(v.producer for v in values)
         graph_def = to_graph_def(graph, keep=lambda node: node in needed, library=False)
-        for node_def in graph_def.node:
-            node_def.device = ""
-            node_def.attr.pop("_class", None)  # it may name a node that is not among them
-        constants: Any = tf.Graph()
-        with constants.as_default():
-            tf.graph_util.import_graph_def(graph_def, name="")
-        config: Any = tf.compat.v1.ConfigProto(device_count={"GPU": 0})
-        config.graph_options.rewrite_options.disable_meta_optimizer = True  # it goes along a chain by recursion, until the stack ends
-        config.graph_options.optimizer_options.opt_level = -1
-        with tf.compat.v1.Session(graph=constants, config=config) as session:
-            return list(session.run([v.name for v in values]))
+        return run_graph_def(graph_def, [v.name for v in values])
 
     return evaluate
 
@@ -198,7 +185,6 @@ def to_concrete_function(graph: Graph, binding: Binding, *, jit_compile: bool = 
 
 
 def meets_other_processes(function: Any) -> bool:
-    """Return whether it takes part in collectives with other processes, which must run it as often."""
     return bool(process_among_others(function))
 
 
@@ -239,7 +225,6 @@ def sparse_sizes(function: Any) -> tuple[dict[int, tuple[int, ...]], dict[int, l
 
 
 def argument_shapes(function: Any) -> list[Shape]:
-    """Return the shapes of the flat arguments, without captures."""
     shapes = [shape_of(t) for t in arguments_of(function)]
     if None not in shapes:
         return shapes
@@ -252,12 +237,10 @@ def argument_shapes(function: Any) -> list[Shape]:
 
 
 def argument_names(function: Any) -> tuple[str, ...]:
-    """Return the names of the flat arguments, without captures."""
     tensors = arguments_of(function)
     names = [given_name(t.op) or t.name.split(":")[0] for t in tensors]
     return tuple(name if names.count(name) == 1 else t.name.split(":")[0] for name, t in zip(names, tensors, strict=True))
 
 
 def arguments_of(function: Any) -> list[Any]:
-    """Return the inner tensors of the flat arguments, without captures."""
     return function.inputs[: len(function.inputs) - len(captures_of(function))]

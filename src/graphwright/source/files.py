@@ -46,7 +46,6 @@ def load_callable(path: Path, *, runs: bool = False) -> Any:
 
 
 def _loaded_signature(path: Path, key: str) -> Any:
-    """Load a signature that can be called: TensorFlow runs the initializers, restores and `main_op` of the file."""
     try:
         loaded = _loaded_model(path)
         function = loaded.signatures[key]

@@ -1,6 +1,6 @@
-"""`FunctionDef` <-> a function of the library. What the IR does not model (names and attributes of the signature, names of results) is kept
-serialized, as `Function.definition`. A *template*, whose types follow from each call (gradients of TF1, for example), has no body in the
-IR.
+"""`FunctionDef` <-> a function of the library. Names and attributes of the signature and names of results, which the IR does not model,
+are kept serialized, as `Function.definition`. A *template*, whose types follow from each call (gradients of TF1, for example), has no
+body in the IR.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,6 @@ from graphwright.source.write_nodes import follow_shapes, follow_values, write_n
 
 
 def is_template(function: Function) -> bool:
-    """Return whether the function is kept unread, because its types follow from each call."""
     return len(function.body) == 0 and bool(function.definition) and bool(parsed(function).node_def)
 
 
@@ -39,10 +38,10 @@ def read_function(definition: Any, types: OpTypes, *, file_order: bool) -> Funct
         if "_input_shapes" in definition.attr and k < len(definition.attr["_input_shapes"].list.shape):
             shape = shape_from_proto(definition.attr["_input_shapes"].list.shape[k])
         if k in definition.arg_attr:
-            kept = definition.arg_attr[k].attr
-            attrs |= {key: from_attr_value(kept[key]) for key in sorted(kept) if key.startswith("_")}
-            if "_output_shapes" in kept and kept["_output_shapes"].list.shape:
-                shape = shape_from_proto(kept["_output_shapes"].list.shape[0])
+            argument_attrs = definition.arg_attr[k].attr
+            attrs |= {key: from_attr_value(argument_attrs[key]) for key in sorted(argument_attrs) if key.startswith("_")}
+            if "_output_shapes" in argument_attrs and argument_attrs["_output_shapes"].list.shape:
+                shape = shape_from_proto(argument_attrs["_output_shapes"].list.shape[0])
         node = body.append_node("_Arg", argument.name, attrs=attrs, output_types=[(dtype, shape)])
         inputs[argument.name] = node.outputs[0]
     body.inputs = inputs.values()
@@ -71,7 +70,6 @@ def read_function(definition: Any, types: OpTypes, *, file_order: bool) -> Funct
 
 
 def write_function(function: Function, definition: Any) -> None:
-    """Write a function into a `FunctionDef` from its body; the rest comes from the definition that was read."""
     body = function.body
     definition.ParseFromString(function.definition)
     signature = definition.signature
@@ -108,25 +106,24 @@ def write_function(function: Function, definition: Any) -> None:
 
 def _result_names(definition: Any, places: Sequence[str], producers: Sequence[str]) -> list[str]:
     """Return names of the results: the old ones where they still fit, else after the nodes that compute them."""
-    kept = [argument.name for argument in definition.signature.output_arg]
-    if len(kept) == len(places):
-        return kept
+    old_names = [argument.name for argument in definition.signature.output_arg]
+    if len(old_names) == len(places):
+        return old_names
     free: dict[str, list[str]] = {}
-    for name in kept:
+    for name in old_names:
         free.setdefault(definition.ret[name], []).append(name)
     results: list[str] = []
     for place, producer in zip(places, producers, strict=True):
         same = free.get(place)
         name = stem = same.pop(0) if same else argument_name(producer)
         k = 1
-        while name in results or (not same and name in kept and name == stem and place not in free):
+        while name in results or (not same and name in old_names and name == stem and place not in free):
             name, k = f"{stem}_{k}", k + 1
         results.append(name)
     return results
 
 
 def argument_name(name: str) -> str:
-    """Convert a name to the form of arguments and results of functions."""
     text = "".join(c if c.isalnum() and c.isascii() else "_" for c in name.lower()).strip("_") or "value"
     return text if text[0].isalpha() else f"value_{text}"
 
@@ -161,13 +158,13 @@ def _write_argument_attributes(definition: Any, arguments: Sequence[Value]) -> N
             for shape in stated:
                 shape_to_proto(shape, shapes.add())
     for k, value in enumerate(arguments):
-        kept: dict[str, Attribute] = {key: a for key, a in value.producer.attrs.items() if key.startswith("_")}
+        attrs: dict[str, Attribute] = {key: a for key, a in value.producer.attrs.items() if key.startswith("_")}
         if k in definition.arg_attr:
-            for key in [key for key in definition.arg_attr[k].attr if key.startswith("_") and key not in kept]:
+            for key in [key for key in definition.arg_attr[k].attr if key.startswith("_") and key not in attrs]:
                 del definition.arg_attr[k].attr[key]
-        if kept:
-            follow_shapes(value.producer, kept)
-            for key, attribute in kept.items():
+        if attrs:
+            follow_shapes(value.producer, attrs)
+            for key, attribute in attrs.items():
                 target = definition.arg_attr[k].attr[key]
                 target.Clear()
                 write_attr_value(attribute, target)

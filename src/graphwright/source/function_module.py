@@ -22,10 +22,10 @@ class LivePackage(OpenPackage):
         keep = TemporaryFolder()
         folder = keep.path / "model"
         save_function(graph, self, folder)
-        found = read_saved_model(folder, None, keep=keep)
-        found.name = graph.name
-        found.take_rules(graph)
-        return found
+        saved = read_saved_model(folder, None, keep=keep)
+        saved.name = graph.name
+        saved.take_rules(graph)
+        return saved
 
 
 def save_function(graph: Graph, package: Package, folder: Path) -> None:

@@ -21,7 +21,7 @@ from graphwright.source.tensorflow_import import import_tensorflow
 
 
 def infer_shapes(graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | None = None, *, bounded: Known | None = None) -> list[str]:
-    """Set the shape of every value from the shapes of the inputs, of which `feeds` replaces some by position.
+    """Set the shape of every value from the shapes of the inputs; `feeds` replaces some of these by position.
 
     With `bounded`, what is known of the graph, values that depend on data get their largest shape (`Graph.at_most`); the names of the nodes
     whose data determine a number of rows are returned. Raise `UnknownShapeError` where a feed does not fit the graph.
@@ -35,19 +35,19 @@ def infer_shapes(graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | Non
     try:
         inferred = _inferred(graph, arguments, bounded=bounded)
     except ValueError as error:
-        given = ", ".join(f"{graph.inputs[k].name}={format_shape(s)}" for k, s in fed.items())
+        fed_shapes = ", ".join(f"{graph.inputs[k].name}={format_shape(s)}" for k, s in fed.items())
         raise UnknownShapeError(
-            f"the graph cannot take these shapes: {given}",
+            f"the graph cannot take these shapes: {fed_shapes}",
             cause=first_line(error),
             remedy="give the shapes the step is called with",
         ) from error
     for k in fed:
         if "shape" in graph.inputs[k].producer.attrs:
             graph.set_attr(graph.inputs[k].producer, "shape", ShapeAttribute(shapes[k]))
-    found = dict(zip(graph.inputs, shapes, strict=True))
+    known = dict(zip(graph.inputs, shapes, strict=True))
     for name, tensors in inferred.tensors.items():
-        found.update(zip(graph[name].outputs, map(shape_of, tensors), strict=True))
-    graph.assign_shapes(found)
+        known.update(zip(graph[name].outputs, map(shape_of, tensors), strict=True))
+    graph.assign_shapes(known)
     _note_bounds(graph, inferred)
     return inferred.found
 
@@ -67,10 +67,10 @@ def infer_body_shapes(body: Graph, arguments: Sequence[Argument]) -> dict[Value,
             code=ErrorCode.UNKNOWN_SIZE,
         ) from error
     body.at_most.update({v: v.shape for v, argument in zip(body.inputs, arguments, strict=True) if argument.exact is not None})
-    found = {value: argument.shape for value, argument in zip(body.inputs, arguments, strict=True)}
+    inferred_shapes = {value: argument.shape for value, argument in zip(body.inputs, arguments, strict=True)}
     for name, tensors in inferred.tensors.items():
-        found.update(zip(body[name].outputs, map(shape_of, tensors), strict=True))
-    body.assign_shapes({value: filled(shape, value.shape) for value, shape in found.items()})
+        inferred_shapes.update(zip(body[name].outputs, map(shape_of, tensors), strict=True))
+    body.assign_shapes({value: filled(shape, value.shape) for value, shape in inferred_shapes.items()})
     _note_bounds(body, inferred)
     handed_on = {v for node in body.nodes if called_functions(node) for v in node.inputs if v.producer.name in inferred.tensors}
     known = {v: inferred.numbers(inferred.made[v.producer.name][v.index]) for v in handed_on}
@@ -78,9 +78,8 @@ def infer_body_shapes(body: Graph, arguments: Sequence[Argument]) -> dict[Value,
 
 
 def _known_inside(body: Graph) -> Known:
-    """Return the sizes in the body of a function that depend on data and are known from elsewhere."""
-    found = {value.producer for value in body.at_most} - {value.producer for value in body.inputs}
-    return Known(sizes={node.name: [value.shape for value in node.outputs] for node in found})
+    nodes = {value.producer for value in body.at_most} - {value.producer for value in body.inputs}
+    return Known(sizes={node.name: [value.shape for value in node.outputs] for node in nodes})
 
 
 def _note_bounds(graph: Graph, inferred: Bounded) -> None:
@@ -90,17 +89,16 @@ def _note_bounds(graph: Graph, inferred: Bounded) -> None:
 
 
 def _inferred(graph: Graph, arguments: Sequence[Argument], *, bounded: Known | None) -> Bounded:
-    """Import the graph with stand-ins for its inputs; raise `ValueError` where TensorFlow refuses the shapes."""
     tf = import_tensorflow()
     inputs = {value.producer for value in graph.inputs}
     func_graph = private_tensorflow.new_func_graph(graph.name or "graph")
     with func_graph.as_default():
         input_map: dict[str, Any] = {}
-        given: list[tuple[Any, Argument]] = []
+        stand_ins: list[tuple[Any, Argument]] = []
         for k, (value, argument) in enumerate(zip(graph.inputs, arguments, strict=True)):
             # A name of its own: "a/b/resource" would claim the scope "a/b", and an imported node "a/b" would be renamed.
             tensor = _stand_in(argument, tf.as_dtype(value.dtype.number), f"graphwright_input_{k}")
-            given.append((tensor, argument))
+            stand_ins.append((tensor, argument))
             if value.uses:  # TensorFlow refuses to map what nothing reads
                 input_map[value.name] = tensor
             if value.producer.control_consumers:
@@ -109,7 +107,7 @@ def _inferred(graph: Graph, arguments: Sequence[Argument], *, bounded: Known | N
         for node in graph_def.node:  # the gradient of a loop's body is placed with nodes of the body, which are not here
             node.attr.pop("_class", None)
         sizes, functions = (bounded or Known()).sizes, partial(_results, graph, bounded)
-        return import_bounded(graph_def, input_map, functions, given, sizes, bounds=bounded is not None)
+        return import_bounded(graph_def, input_map, functions, stand_ins, sizes, bounds=bounded is not None)
 
 
 def _stand_in(argument: Argument, dtype: Any, name: str) -> Any:

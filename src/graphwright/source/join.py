@@ -163,7 +163,6 @@ def _side(graph: Graph) -> _Side:
 
 
 def _finish_graph_alone(graph: Graph, package: Package, rest: bytes, other: Graph) -> Finish:
-    """Join only nodes and functions, and the initializers of tables."""
     tables = items_of(other, "table_initializer")
 
     def finish(copied: CloneResult) -> None:
@@ -179,7 +178,6 @@ def _finish_graph_alone(graph: Graph, package: Package, rest: bytes, other: Grap
 
 
 def _become_like(ours: _Side, theirs: _Side) -> None:
-    """Make a SavedModel around a graph that comes from none."""
     message = ours.saved_model.meta_graphs.add()
     ours.saved_model.saved_model_schema_version = theirs.saved_model.saved_model_schema_version
     ours.package = replace(ours.package, meta_graph=0)
@@ -198,10 +196,10 @@ def _made_objects(side: _Side) -> Any:
 
 def _keep_one_meta_graph(side: _Side) -> None:
     """Drop other MetaGraphs: TensorFlow reads objects only of files with one, and others would restore missing keys."""
-    kept = type(side.meta_graph)()
-    kept.CopyFrom(side.meta_graph)
+    own = type(side.meta_graph)()
+    own.CopyFrom(side.meta_graph)
     del side.saved_model.meta_graphs[:]
-    side.saved_model.meta_graphs.add().CopyFrom(kept)
+    side.saved_model.meta_graphs.add().CopyFrom(own)
     side.package = replace(side.package, meta_graph=0)
 
 

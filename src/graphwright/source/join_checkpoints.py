@@ -65,7 +65,6 @@ def stored_values(checkpoint: Path) -> dict[str, Any]:
 
 
 def checkpoint_keys(folder: Path | None) -> frozenset[str]:
-    """Return the keys of the values in a SavedModel folder; empty where it has no checkpoint."""
     if folder is None or not has_checkpoint(folder):
         return frozenset()
     with readable(folder) as reader:

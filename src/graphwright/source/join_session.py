@@ -26,7 +26,7 @@ _INIT = "__saved_model_init_op"
 
 
 def rename_saved_keys(graph: Graph, key_of: Callable[[str], str], *, rename_objects: bool) -> None:
-    """Rename the keys in ops that save and restore, also in functions; with `rename_objects`, also that of a saved object graph."""
+    """Rename the keys in ops that save and restore, also in functions; with `rename_objects`, also the key of a saved object graph."""
     for body in bodies(graph):
         for node in body:
             if node.op_type not in ("SaveV2", "RestoreV2"):
@@ -38,12 +38,10 @@ def rename_saved_keys(graph: Graph, key_of: Callable[[str], str], *, rename_obje
 
 
 def saves_objects(graph: Graph) -> bool:
-    """Return whether the saver of the graph saves the object graph."""
     return bool(_whole_savers(graph)) and any(OBJECT_GRAPH in (_texts(node.inputs[1]) or ()) for _, node in _savers(graph))
 
 
 def set_saved_objects(graph: Graph, serialized: bytes) -> None:
-    """Replace the object graph in ops that save it."""
     for body, node in _savers(graph):
         for k, name in enumerate(_texts(node.inputs[1]) or ()):
             if name != OBJECT_GRAPH or 3 + k >= len(node.inputs):
@@ -74,8 +72,8 @@ def _set_texts(graph: Graph, reader: Node, place: int, texts: list[str]) -> None
         return
     # Optimized graphs share equal constants, also between what saves and what restores.
     attrs: dict[str, Attribute] = {"dtype": _STRING, "value": attribute}
-    made = graph.add_node("Const", graph.unique_name(old.producer.name), attrs=attrs, output_types=[(_STRING, (len(texts),))])
-    graph.replace_input(reader, place, made.outputs[0])
+    constant = graph.add_node("Const", graph.unique_name(old.producer.name), attrs=attrs, output_types=[(_STRING, (len(texts),))])
+    graph.replace_input(reader, place, constant.outputs[0])
     graph.sort_nodes(topological_order(graph))
 
 
@@ -84,7 +82,7 @@ def _set_text(node: Node, text: bytes) -> None:
         node.graph.set_attr(node, "value", tensor_to_attribute(text))
 
 
-# Ops that a session is told of
+# Savers and initializers
 
 
 def join_savers(graph: Graph) -> None:
@@ -150,7 +148,6 @@ def join_initializers(graph: Graph, more: Iterable[Node] = ()) -> None:
 
 
 def drop_doubled_node_signatures(graph: Graph) -> None:
-    """Keep the first of several signatures that name nodes under the same key."""
     first: dict[str, NamedRefs] = {}
     for item in items_of(graph, NODE_SIGNATURES):
         first.setdefault(_signature_key(item), item)

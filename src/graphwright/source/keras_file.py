@@ -19,7 +19,7 @@ from graphwright.source.trust import TrustedPath, check_trusted
 _WARNINGS = threading.RLock()  # the filters are one list for the process: two threads must not put back each other's
 _FUNCTIONS = frozenset("activations constraints initializers losses metrics ops regularizers".split())
 _LOOKED_UP = frozenset("builtins keras keras_cv keras_hub keras_nlp".split())
-"""The packages of which Keras calls what a file names, without its being registered."""
+"""Packages in which Keras looks up names in files that are not registered."""
 _LOSSES = {name: name for word in ("bce", "kld", "mae", "mape", "mse", "msle") for name in (word, word.upper())}
 """Names that `compile` knows, and Keras's reader of `.h5` files does not, unless they are handed to it."""
 _DOORS = frozenset({"get", "serialize", "deserialize"})
@@ -55,7 +55,7 @@ def read_keras_file(path: Path, *, compiled: bool) -> Any:
         raise FileFormatError(
             f"Keras cannot read it: {in_words(origin_of(error)).partition(' Full object config')[0]}",
             where=str(path),
-            cause="it holds weights alone" if holds_weights else "it is damaged, or holds custom layers that are not registered",
+            cause="it holds only weights" if holds_weights else "it is damaged, or holds custom layers that are not registered",
             remedy="make the model in Python, call its load_weights, and give the model; in a shell as file.py:name"
             if holds_weights
             else "import the module that registers them, in a shell by --import MODULE; or load it yourself and hand in the model",
@@ -63,7 +63,6 @@ def read_keras_file(path: Path, *, compiled: bool) -> Any:
 
 
 def check_keras_archive(path: Path) -> None:
-    """Refuse an archive that would fill the disk or write outside of its folder."""
     try:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
@@ -137,8 +136,8 @@ def _is_part_of_models(config: dict[str, Any]) -> bool:
     if package not in _LOOKED_UP:
         return True
     if package == "builtins":
-        found = [held for room in (*_FUNCTIONS, "optimizers") if (held := object_of_config(f"keras.{room}", name)) is not None]
-        return is_function and name not in _DOORS and all(map(inspect.isfunction, found))
+        exported = [held for room in (*_FUNCTIONS, "optimizers") if (held := object_of_config(f"keras.{room}", name)) is not None]
+        return is_function and name not in _DOORS and all(map(inspect.isfunction, exported))
     held = object_of_config(module, name)
     if is_function:
         return package == "keras" and room.partition(".")[0] in _FUNCTIONS and name not in _DOORS and inspect.isfunction(held)

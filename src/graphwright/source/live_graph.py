@@ -21,11 +21,10 @@ from graphwright.source.tensorflow_import import import_tensorflow
 
 _GIVEN = INPUTS | VARIABLES
 _NUMERIC = ("float", "bfloat", "complex", "bool", "int", "uint")
-_PLACES = frozenset({"_class", "_output_shapes"})  # of the original alone: its place is told by the device
+_PLACES = frozenset({"_class", "_output_shapes"})  # valid only for the original
 
 
 def needed_operations(operations: Iterable[Any]) -> dict[Any, None]:
-    """Return the operations and everything that they need, through data and control edges."""
     return dict.fromkeys(reached(operations, lambda operation: (*(t.op for t in operation.inputs), *operation.control_inputs)))
 
 
@@ -97,29 +96,28 @@ def write_live_graph(
             whether they are solid (see `held`). A gate that waits for nothing protects a constant from constant folding instead.
     """
     tensors: dict[Value, Any] = {}
-    made: dict[Node, Any] = {}
+    operations: dict[Node, Any] = {}
     conditions: dict[tuple[Node, ...], Any] = {}
     known = {node for node in graph.nodes if node.name not in originals}
     for node in known:
-        operation = made[node] = live.get_operation_by_name(node.name)
+        operation = operations[node] = live.get_operation_by_name(node.name)
         tensors.update(zip(node.outputs, operation.outputs, strict=True))
     with outside_scopes(live):
         for node in graph.nodes:
             if node in opaque:
                 tensors[node.outputs[0]] = _hold(live, node, opaque[node], tensors, conditions)
-                made[node] = tensors[node.outputs[0]].op
+                operations[node] = tensors[node.outputs[0]].op
             elif node not in known:
-                made[node] = _create(live, node, live.get_operation_by_name(originals[node.name]), tensors, made)
-                tensors.update(zip(node.outputs, made[node].outputs, strict=True))
+                operations[node] = _create(live, node, live.get_operation_by_name(originals[node.name]), tensors, operations)
+                tensors.update(zip(node.outputs, operations[node].outputs, strict=True))
     for node in graph.nodes:
         if node in known and node.name not in fixed:
-            follow(made[node], [tensors[value] for value in node.inputs], [made[before] for before in node.control_inputs])
+            follow(operations[node], [tensors[value] for value in node.inputs], [operations[before] for before in node.control_inputs])
     return tensors
 
 
 @contextmanager
 def outside_scopes(live: Any) -> Generator[None]:
-    """Leave the caller's name scopes, devices and control dependencies."""
     with ExitStack() as stack:
         stack.enter_context(live.control_dependencies(None))
         stack.enter_context(live.device(None))
@@ -128,8 +126,7 @@ def outside_scopes(live: Any) -> Generator[None]:
         yield
 
 
-def _create(live: Any, node: Node, template: Any, tensors: Mapping[Value, Any], made: Mapping[Node, Any]) -> Any:
-    """Create an operation with the attributes of the template where it has the same type."""
+def _create(live: Any, node: Node, template: Any, tensors: Mapping[Value, Any], operations: Mapping[Node, Any]) -> Any:
     tf = import_tensorflow()
     attributes: dict[str, Any] = {}
     if template.type == node.op_type:
@@ -139,7 +136,7 @@ def _create(live: Any, node: Node, template: Any, tensors: Mapping[Value, Any], 
     for key, value in node.attrs.items():
         if key.startswith("_graphwright"):
             attributes[key] = tf.compat.v1.AttrValue(s=value)
-    with live.device(node.device), live.control_dependencies([made[before] for before in node.control_inputs]):
+    with live.device(node.device), live.control_dependencies([operations[before] for before in node.control_inputs]):
         return live.create_op(
             node.op_type,
             [tensors[value] for value in node.inputs],
@@ -163,7 +160,6 @@ def _hold(live: Any, gate: Node, solid: bool, tensors: Mapping[Value, Any], cond
 
 
 def follow(operation: Any, tensors: Sequence[Any], waits: Sequence[Any]) -> None:
-    """Change the inputs of an operation to these tensors, and its control inputs to these operations."""
     for k, (old, new) in enumerate(zip(list(operation.inputs), tensors, strict=True)):
         if new is not old:
             private.set_input(operation, k, new)

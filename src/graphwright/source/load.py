@@ -43,7 +43,7 @@ def load(x: Any, *, tags: str | Iterable[str] | None = None) -> Graph:
 
     Args:
         x: a path: to a `GraphDef` in binary (`.pb`) or as text (`.pbtxt`), a `MetaGraphDef` (`.meta`), a SavedModel folder of TF1 or TF2, a
-            `.keras` or `.h5` file; nothing of it runs (but see `trust`). Or an object: a `GraphDef`, `MetaGraphDef`, `tf.Graph`,
+            `.keras` or `.h5` file; none of it runs (but see `trust`). Or an object: a `GraphDef`, `MetaGraphDef`, `tf.Graph`,
             `ConcreteFunction`, `tf.function` with one trace, Keras model, `tf.Module` that can be saved, or a `Graph`, which is returned.
         tags: of a MetaGraph of a SavedModel; by default its only one, or the one tagged `serve`.
 
@@ -95,8 +95,8 @@ def made_by(target: Any) -> Any:
     name = getattr(target, "__name__", "partial")
     if not needed:
         with user_code(f"calling {name!r} to get a model or a step"):
-            made = target()
-        return made_by(made)
+            product = target()
+        return made_by(product)
     raise ArgumentError(
         f"{name!r} is a plain Python {'class' if inspect.isclass(target) else 'function'} of {', '.join(needed)}",
         argument="target",
@@ -153,7 +153,6 @@ def _load_keras_model(model: Any) -> Graph:
 
 
 def _load_saved(save: Callable[[Path], None], name: str, failure: str, remedy: str, code: ErrorCode | None = None) -> Graph:
-    """Read the SavedModel that `save` makes in a folder which lives as long as the graph."""
     keep = TemporaryFolder()
     folder = keep.path / re.sub(r"[^\w-]", "_", name)  # the name may come from a file, and must not lead out of the folder
     try:
@@ -229,8 +228,8 @@ def _load_function(function: Any) -> Graph:
         arguments = graph.inputs[:first_capture]
         names: list[str] = []
         for value in arguments:
-            given = value.producer.attrs.get("_user_specified_name")
-            names.append(free_name(given.decode() if isinstance(given, bytes) else value.producer.name, names))
+            user_name = value.producer.attrs.get("_user_specified_name")
+            names.append(free_name(user_name.decode() if isinstance(user_name, bytes) else value.producer.name, names))
         graph.signatures[_DEFAULT_SIGNATURE] = Signature(
             dict(zip(names, arguments, strict=True)), _named_outputs(func_graph, graph), "tensorflow/serving/predict"
         )

@@ -1,4 +1,4 @@
-"""What a `MetaGraphDef` holds besides the graph: signatures, collections, the saver and asset files <-> the IR.
+"""Signatures, collections, saver and asset files of a `MetaGraphDef` <-> the IR.
 
 Three parts become collections, so that they follow edits and protect the nodes that they need:
 
@@ -170,21 +170,21 @@ def _write_tensor_info(info: Any, value: Value) -> None:
 
 def _keep_node_signature(graph: Graph, key: str, definition: Any) -> None:
     """Keep a signature that names nodes in a `MetaGraphDef` of its own, which holds both key and content."""
-    kept = message_class("protobuf.meta_graph", "MetaGraphDef")()
-    kept.meta_info_def.meta_graph_version = key
-    kept.signature_def["0"].CopyFrom(definition)
-    item = NamedRefs(kept.SerializeToString(deterministic=True), {})
+    message = message_class("protobuf.meta_graph", "MetaGraphDef")()
+    message.meta_info_def.meta_graph_version = key
+    message.signature_def["0"].CopyFrom(definition)
+    item = NamedRefs(message.SerializeToString(deterministic=True), {})
     for role in ("inputs", "outputs"):
         infos = getattr(definition, role)
         for name in infos:
-            found = find(graph, infos[name].name)
-            if found is not None:
-                item.refs[f"{role}/{name}"] = found
+            target = find(graph, infos[name].name)
+            if target is not None:
+                item.refs[f"{role}/{name}"] = target
     graph.collections.setdefault(NODE_SIGNATURES, Collection("any")).items.append(item)
 
 
-def _node_signature(kept: Any, item: NamedRefs) -> Any:
-    definition = kept.signature_def["0"]
+def _node_signature(message: Any, item: NamedRefs) -> Any:
+    definition = message.signature_def["0"]
     for path, held in item.refs.items():
         role, _, name = path.partition("/")
         getattr(definition, role)[name].name = held.name
@@ -256,19 +256,16 @@ def _with_snapshot(item: NamedRefs) -> NamedRefs:
 
 
 def items_of(graph: Graph, key: str) -> list[Any]:
-    """Return the items of a collection; none where there is no such collection."""
     return list(graph.collections[key].items) if key in graph.collections else []
 
 
 def is_whole(item: NamedRefs, kind: Any) -> bool:
-    """Return whether each node that the saver named still exists."""
     message = parsed(kind, item.serialized, "a saver")
     names = [message.filename_tensor_name, message.save_tensor_name, message.restore_op_name]
     return len(item.refs) >= sum(bool(name) for name in names)
 
 
 def check_asset_path(filename: str) -> None:
-    """Refuse the path of an asset that would leave the folder of assets."""
     if not filename or leaves_folder(filename) or "\0" in filename:
         raise FileFormatError(
             f"the path {filename!r} of an asset leaves the folder of the SavedModel",

@@ -76,7 +76,6 @@ def check_target(path: str | PathLike[str], *, overwrite: bool = False) -> None:
 
 
 def is_graph_file(target: Path) -> bool:
-    """Return whether a path names the file of a graph, instead of the folder of a SavedModel."""
     return target.suffix in (".pb", ".pbtxt")
 
 
@@ -127,8 +126,8 @@ def check_variables(folder: Path, *, needed: bool) -> None:
         missing.append(f"{PREFIX.name}.index")
     counts = {count for name in shards if (count := name.rpartition("-of-")[2]).isdecimal()}
     for count in counts:
-        wanted = {f"{PREFIX.name}.data-{k:05d}-of-{count}" for k in range(min(int(count), _MOST_SHARDS))}
-        missing += sorted(wanted - shards)
+        expected = {f"{PREFIX.name}.data-{k:05d}-of-{count}" for k in range(min(int(count), _MOST_SHARDS))}
+        missing += sorted(expected - shards)
     if has_index and not shards:
         missing.append(f"{PREFIX.name}.data-00000-of-...")
     if missing:

@@ -23,9 +23,9 @@ def read_refs(graph: Graph, message: Any, serialized: bytes = b"") -> NamedRefs:
     """
     refs: dict[str, Value | Node] = {}
     for path, text, _ in _slots(message, ""):
-        found = find(graph, text)
-        if found is not None:
-            refs[path] = found
+        target = find(graph, text)
+        if target is not None:
+            refs[path] = target
     return NamedRefs(serialized or message.SerializeToString(deterministic=True), refs)
 
 
@@ -57,7 +57,6 @@ def refs_bytes(graph: Graph, item: NamedRefs, message: Any, *, forget: bool = Fa
 
 
 def find(graph: Graph, name: str) -> Value | Node | None:
-    """Return the value (`node:0`) or node with a name, or None."""
     node_name, colon, index = name.removeprefix("^").partition(":")
     if node_name not in graph:
         return None
@@ -106,7 +105,6 @@ def _is_repeated(field: Any) -> bool:
 
 
 def parsed(kind: Any, data: bytes, where: str) -> Any:
-    """Parse a message; raise `FileFormatError` where the bytes are no such message."""
     try:
         return kind.FromString(data)
     except importlib.import_module("google.protobuf.message").DecodeError as error:

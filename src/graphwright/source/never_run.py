@@ -43,7 +43,6 @@ def only_computes(op_type: str) -> bool:
 
 
 def forbid_to_run(graph_def: Any) -> Any:
-    """Mark the nodes of a `GraphDef` that reach outside, also in its functions; return it."""
     library = {function.signature.name for function in graph_def.library.function}
     for node in nodes_of(graph_def):
         if reaches_outside(node.op) and node.op not in library:

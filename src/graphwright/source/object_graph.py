@@ -32,7 +32,6 @@ _EXPORT_LIST = "_all_variables"
 
 
 def check_object_graph(meta_graph: Any, folder: Path) -> None:
-    """Raise `FileFormatError` for an object graph that names a missing function, object or asset."""
     if not meta_graph.HasField("object_graph_def"):
         return
     objects = meta_graph.object_graph_def
@@ -95,15 +94,14 @@ def exported_twins(objects: Any) -> dict[int, int]:
 
 
 def nodes_named_by_objects(package: Package) -> dict[str, set[str]]:
-    """Return the names of nodes that objects of the SavedModel name, by function, "" for the main graph."""
-    found: dict[str, set[str]] = {}
+    names: dict[str, set[str]] = {}
     for held in package.parsed().meta_graphs[package.meta_graph].object_graph_def.nodes if package.has_files else ():
         kind = held.WhichOneof("kind")
         if kind == "constant":
-            found.setdefault("", set()).add(held.constant.operation)
+            names.setdefault("", set()).add(held.constant.operation)
         elif kind == "captured_tensor":
-            found.setdefault(held.captured_tensor.concrete_function, set()).add(held.captured_tensor.name.partition(":")[0])
-    return found
+            names.setdefault(held.captured_tensor.concrete_function, set()).add(held.captured_tensor.name.partition(":")[0])
+    return names
 
 
 def update_object_graph(graph: Graph, meta_graph: Any, package: Package, assets: Sequence[str]) -> set[int]:
@@ -220,7 +218,6 @@ def _update_function(function: Function, saved: Any, package: Package) -> None:
 
 
 def forget_function(objects: Any, name: str) -> None:
-    """Remove a function from everything that names it."""
     del objects.concrete_functions[name]
     for node in objects.nodes:
         if name in called_by(node):
@@ -233,36 +230,33 @@ def forget_function(objects: Any, name: str) -> None:
 
 
 def make_plain(node: Any) -> None:
-    """Replace an object by one without behavior, so that the numbers of the others hold."""
     make_user_object(node, "_generic_user_object")
 
 
 def make_user_object(node: Any, identifier: str) -> None:
-    """Replace an object by one of a kind that TensorFlow knows, without children."""
     node.Clear()
     node.user_object.identifier = identifier
     node.user_object.version.producer = node.user_object.version.min_consumer = 1
 
 
 def _update_function_specs(objects: Any) -> None:
-    """Update the `input_signature` of each `tf.function` with one trace."""
     for node in objects.nodes:
         kind = node.WhichOneof("kind")
         if kind != "function" or len(node.function.concrete_functions) != 1:
             continue
         saved = objects.concrete_functions[node.function.concrete_functions[0]]
-        wanted = node.function.function_spec.input_signature
-        if wanted.WhichOneof("kind") == "tuple_value" and wanted.tuple_value.values:
+        input_signature = node.function.function_spec.input_signature
+        if input_signature.WhichOneof("kind") == "tuple_value" and input_signature.tuple_value.values:
             parts = saved.canonicalized_input_signature.tuple_value.values
-            if len(parts) == 2 and len(parts[0].tuple_value.values) == len(wanted.tuple_value.values):
-                for target, source in zip(wanted.tuple_value.values, parts[0].tuple_value.values, strict=True):
+            if len(parts) == 2 and len(parts[0].tuple_value.values) == len(input_signature.tuple_value.values):
+                for target, source in zip(input_signature.tuple_value.values, parts[0].tuple_value.values, strict=True):
                     if target.WhichOneof("kind") == "tensor_spec_value" and source.WhichOneof("kind") == "tensor_spec_value":
                         name = target.tensor_spec_value.name
                         target.CopyFrom(source)
                         target.tensor_spec_value.name = name
             else:
-                wanted.Clear()
-                wanted.none_value.SetInParent()
+                input_signature.Clear()
+                input_signature.none_value.SetInParent()
 
 
 # Signatures
@@ -278,7 +272,6 @@ def signature_map_of(objects: Any) -> int | None:
 
 
 def add_signature_map(objects: Any) -> int:
-    """Add an object for signatures below the root; return its number."""
     objects.nodes[0].children.add(node_id=len(objects.nodes), local_name="signatures")
     make_user_object(objects.nodes.add(), "signature_map")
     return len(objects.nodes) - 1
@@ -385,7 +378,7 @@ def attach_objects(
     for name in [name for name in others.concrete_functions if name not in functions]:
         forget_function(others, name)
     shift = len(objects.nodes)
-    kept = _take_signatures(others, signatures)
+    kept_signatures = _take_signatures(others, signatures)
     for node in others.nodes:
         _renumber(node, shift)
         for dependency in node.dependencies:
@@ -404,10 +397,10 @@ def attach_objects(
         function.bound_inputs[:] = [k + shift for k in function.bound_inputs]
         objects.concrete_functions[name].CopyFrom(function)
     objects.nodes[0].children.add(node_id=shift, local_name=child)
-    if kept:
+    if kept_signatures:
         table = signature_map_of(objects)
         held = objects.nodes[add_signature_map(objects) if table is None else table]
-        for key, k in kept.items():
+        for key, k in kept_signatures.items():
             held.children.add(node_id=k + shift, local_name=key)
     return shift
 

@@ -34,7 +34,7 @@ def add_objects(graph: Graph, objects: Any, keys: AbstractSet[str]) -> tuple[Any
         for node_id, local_name in children:
             objects.nodes[k].children.add(node_id=node_id, local_name=local_name)
     trained = {node_of(ref) for c in items_of(graph, "trainable_variables") for ref in references_of(c)}
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     object_ids: dict[Value, int] = {}
     for node in graph.nodes:
         if not opens_variable(node):
@@ -42,13 +42,13 @@ def add_objects(graph: Graph, objects: Any, keys: AbstractSet[str]) -> tuple[Any
         name = shared_name(node) or node.name
         if name not in keys:
             continue
-        if name not in found:
-            found[name] = len(objects.nodes)
+        if name not in numbers:
+            numbers[name] = len(objects.nodes)
             _add_variable(objects.nodes.add(), node, name, trainable=node in trained)
             stored.nodes.add().attributes.add(name="VARIABLE_VALUE", full_name=name, checkpoint_key=object_key(name))
             for nodes in (objects.nodes, stored.nodes):
-                nodes[1].children.add(node_id=found[name], local_name=name)
-        object_ids[node.outputs[0]] = found[name]
+                nodes[1].children.add(node_id=numbers[name], local_name=name)
+        object_ids[node.outputs[0]] = numbers[name]
     return stored, object_ids
 
 

@@ -39,11 +39,11 @@ class OpTypes:
             entry = self._definitions[op_type] = self._look_up(op_type, name)
         definition, names, defaults = entry
         key = (op_type, *[attrs.get(n) for n in names]) if names else op_type
-        found = self._known.get(key)  # type: ignore[arg-type]
-        if found is None:
-            found = _work_out(definition, {**defaults, **attrs}, name, op_type)
-            self._known[key] = found  # type: ignore[index]
-        return found
+        types = self._known.get(key)  # type: ignore[arg-type]
+        if types is None:
+            types = _work_out(definition, {**defaults, **attrs}, name, op_type)
+            self._known[key] = types  # type: ignore[index]
+        return types
 
     def _look_up(self, op_type: str, name: str) -> tuple[Any, tuple[str, ...], dict[str, Attribute]]:
         definition = op_definition(op_type)
@@ -64,7 +64,7 @@ class OpTypes:
 
 
 REGISTERED = OpTypes({})
-"""Answers for the registered ops alone."""
+"""Knows only the registered ops."""
 
 
 def _work_out(definition: Any, attrs: Mapping[str, Attribute], name: str, op_type: str) -> NodeTypes:
@@ -87,16 +87,16 @@ def _types(argument: Any, attrs: Mapping[str, Attribute], where: str) -> list[DT
     if argument.type:
         dtype = dtype_from_number(argument.type)
     else:
-        found = attrs.get(argument.type_attr)
-        if not isinstance(found, DType):
-            found = _reference_type(found)
-        if found is None:
+        attribute = attrs.get(argument.type_attr)
+        if not isinstance(attribute, DType):
+            attribute = _reference_type(attribute)
+        if attribute is None:
             raise GraphError(
                 f"attribute {argument.type_attr!r} of argument {argument.name!r} is not a dtype, got {attrs.get(argument.type_attr)!r:.80}",
                 where=where,
                 cause="the file is damaged, or was written by hand",
             )
-        dtype = found
+        dtype = attribute
     if argument.number_attr:
         count = attrs.get(argument.number_attr)
         if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= _MOST_VALUES:
@@ -128,7 +128,6 @@ def _reference_type(attribute: Attribute | None) -> DType | None:
 
 
 def is_stateful(op_type: str) -> bool | None:
-    """Return whether the registry calls the op type stateful; None when it is not registered."""
     definition = op_definition(op_type)
     return None if definition is None else bool(definition.is_stateful)
 

@@ -42,11 +42,11 @@ def outline_signature(graph: Graph, key: str, name: str, object_ids: Mapping[Val
         attrs: dict[str, Attribute] = {"T": value.dtype, "index": len(value_of)}
         if value in inputs:
             attrs["_user_specified_name"] = inputs[value].encode()
-        made = body.add_node("_Arg", body.unique_name(argument), attrs=attrs, output_types=[(value.dtype, value.shape)])
-        value_of[value] = made.outputs[0]
+        parameter = body.add_node("_Arg", body.unique_name(argument), attrs=attrs, output_types=[(value.dtype, value.shape)])
+        value_of[value] = parameter.outputs[0]
     body.inputs = list(value_of.values())
-    kept = [node for node in graph if node in needed]
-    inside = clone(kept, into=body, input_map=value_of, rename=lambda name: _INLINED.sub("", name))
+    members = [node for node in graph if node in needed]
+    inside = clone(members, into=body, input_map=value_of, rename=lambda name: _INLINED.sub("", name))
     body.outputs = [inside.value_of[signature.outputs[k]] for k in sorted(signature.outputs)]
     acting = (node for node in inside.node_of if has_known_effects(node) or node.op_type == "StatefulPartitionedCall")
     body.control_outputs = [inside.node_of[node] for node in acting]

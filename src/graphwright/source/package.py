@@ -24,7 +24,8 @@ class TemporaryFolder:
 
 @dataclass(slots=True, eq=False)
 class Package:
-    """What is written back as it was read. `join.OpenPackage` can also be joined with another, `function_module.LivePackage` be saved.
+    """The parts of a file that are written back as they were read. `join.OpenPackage` can also be joined with another,
+    `function_module.LivePackage` be saved.
 
     Attributes:
         graph_rest: the `GraphDef` without nodes and functions (gradients of functions, debug info), serialized.
@@ -49,12 +50,10 @@ class Package:
 
     @property
     def is_live(self) -> bool:
-        """Whether the variables belong to a live function instead of lying in files."""
         return self.keep_function is not None
 
     @property
     def has_files(self) -> bool:
-        """Whether the graph comes from a SavedModel."""
         return bool(self.saved_model)
 
     def line_of(self) -> Callable[[str], str]:
@@ -63,19 +62,18 @@ class Package:
         return (lambda _: "") if asked is None else innermost_line(asked)
 
     def parsed(self) -> Any:
-        """Return the `SavedModel`; an empty one for other origins."""
         return message_class("protobuf.saved_model", "SavedModel").FromString(self.saved_model)
 
     def functions_of_state(self) -> set[str]:
         """Return the functions that loading calls: they make, fill and restore tables and other resources."""
         objects = self.parsed().meta_graphs[self.meta_graph].object_graph_def
-        found: set[str] = set()
+        names: set[str] = set()
         for held in objects.nodes:
             ids = [child.node_id for child in held.children] if held.WhichOneof("kind") == "resource" else []
             ids += [k for saved in held.saveable_objects.values() for k in (saved.save_function, saved.restore_function)]
-            found.update(name for k in ids for name in called_by(objects.nodes[k]))
-        bound = {k for name in found for k in objects.concrete_functions[name].bound_inputs}
-        return found.union(filter(None, (objects.nodes[k].captured_tensor.concrete_function for k in bound)))
+            names.update(name for k in ids for name in called_by(objects.nodes[k]))
+        bound = {k for name in names for k in objects.concrete_functions[name].bound_inputs}
+        return names.union(filter(None, (objects.nodes[k].captured_tensor.concrete_function for k in bound)))
 
     def rename_functions(self, new_of: Mapping[str, str]) -> None:
         """Rename functions in the rest of the file; `ir.edit.rename_functions` calls this."""
@@ -99,13 +97,12 @@ def rename_in_graph_rest(graph_rest: bytes, new_of: Mapping[str, str]) -> bytes:
 
 
 def rename_in_saved_model(saved_model: bytes, meta_graph: int, new_of: Mapping[str, str]) -> bytes:
-    """Rename functions in the object graph and aliases of one MetaGraph."""
     if not saved_model:
         return saved_model
     message: Any = message_class("protobuf.saved_model", "SavedModel").FromString(saved_model)
-    found = message.meta_graphs[meta_graph]
-    _rename_keys(found.meta_info_def.function_aliases, new_of)
-    objects = found.object_graph_def
+    own = message.meta_graphs[meta_graph]
+    _rename_keys(own.meta_info_def.function_aliases, new_of)
+    objects = own.object_graph_def
     _rename_keys(objects.concrete_functions, new_of)
     for node in objects.nodes:
         rename_called(node, new_of)
@@ -122,7 +119,6 @@ def rename_called(node: Any, new_of: Mapping[str, str]) -> None:
 
 
 def called_by(node: Any) -> Sequence[str]:
-    """Return the functions that an object of a SavedModel calls."""
     kind = node.WhichOneof("kind")
     if kind == "bare_concrete_function":
         return (node.bare_concrete_function.concrete_function_name,)

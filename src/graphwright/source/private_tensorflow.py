@@ -23,12 +23,12 @@ def _private(module: str) -> Any:
 
 
 def message_class(module: str, name: str, *, below: str = "core") -> Any:
-    """Return a class of protobuf messages, such as `SaverDef` of `protobuf.saver`, below the part `core` of TensorFlow."""
+    """Return a class of protobuf messages, such as `SaverDef` of `protobuf.saver`, most of which have no public name."""
     return getattr(importlib.import_module(f"tensorflow.{below}.{module}_pb2"), name)
 
 
 def read_xspace(data: bytes) -> Any:
-    """The record of TensorFlow's profiler, an `XSpace`, from its bytes."""
+    """Parse an `XSpace`, the record of TensorFlow's profiler."""
     return message_class("profiler.protobuf.xplane", "XSpace", below="tsl").FromString(data)
 
 
@@ -43,6 +43,7 @@ def _op_registry() -> Any:
 
 
 def registered_ops() -> tuple[str, ...]:
+    """Return the names of all registered op types."""
     c_api = _private("client.pywrap_tf_session")
     listed = message_class("framework.op_def", "OpList").FromString(c_api.TF_GetBuffer(c_api.TF_GetAllOpList()))
     return tuple(definition.name for definition in listed.op)
@@ -172,7 +173,7 @@ def import_nodes(graph_def: Any) -> None:
 
 
 def constant_of(tensor: Any) -> Any:
-    """Return the array of a graph's tensor that depends only on constants and known shapes, or None."""
+    """Return the array of a tensor that depends only on constants and known shapes, or None."""
     return _private("framework.tensor_util").try_evaluate_constant(tensor)
 
 
@@ -201,6 +202,7 @@ def set_handle_data(tensor: Any, dtype: DType, shape: Shape) -> None:
 
 
 def copy_handle_data(source: Any, target: Any) -> None:
+    """Copy the dtypes and shapes behind a tensor to another one."""
     _private("ops.handle_data_util").copy_handle_data(source, target)
 
 
@@ -248,7 +250,7 @@ def own_variable(value: Any) -> Any:
 
 
 def set_input(operation: Any, index: int, tensor: Any) -> None:
-    """Change an input of an operation of a live graph to another tensor of the same dtype."""
+    """Replace an input of an operation of a live graph."""
     operation._update_input(index, tensor)
 
 
@@ -263,10 +265,12 @@ def set_original_operation(operation: Any, original: Any) -> None:
 
 
 def add_control_inputs(operation: Any, before: list[Any]) -> None:
+    """Add control inputs to an operation of a live graph."""
     operation._add_control_inputs(before)
 
 
 def remove_control_inputs(operation: Any) -> None:
+    """Remove all control inputs of an operation of a live graph."""
     operation._remove_all_control_inputs()
 
 

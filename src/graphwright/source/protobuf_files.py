@@ -69,13 +69,11 @@ def _check_depth(content: str, where: str) -> None:
 
 
 def remove_items(items: Any, goes: Callable[[Any], object]) -> None:
-    """Remove messages from a repeated field."""
     for k in reversed([k for k, item in enumerate(items) if goes(item)]):
         del items[k]
 
 
 def serialize(message: Any, what: str) -> bytes:
-    """Return the bytes of a message; raise `UnsupportedError` where it is larger than protobuf can write."""
     encode_error: Any = importlib.import_module("google.protobuf.message").EncodeError
     try:
         data = message.SerializeToString(deterministic=True)

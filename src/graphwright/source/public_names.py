@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
-from graphwright.source.tensorflow_import import missing_is_told
+from graphwright.source.tensorflow_import import explaining_missing_tensorflow
 
 _IMPORT = re.compile(r"^    from (\S+) import (\w+) as \2$", re.MULTILINE)
 
@@ -27,7 +27,7 @@ def public_names(package: str, others: Sequence[str] = ()) -> tuple[Callable[[st
     def load(name: str) -> object:
         if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        with missing_is_told():
+        with explaining_missing_tensorflow():
             value: object = import_module(f"{package}.{name}") if home[name] == package else getattr(import_module(home[name]), name)
         setattr(module, name, value)
         return value

@@ -135,7 +135,7 @@ def _check_names(
                 )
     for tensor_name, count in Counter([*inputs, *captures]).items():
         if count > 1:
-            raise GraphError(f"{tensor_name!r} stands for {count} arguments or captures", remedy="give every argument its own placeholder")
+            raise GraphError(f"{tensor_name!r} is used for {count} arguments or captures", remedy="give every argument its own placeholder")
 
 
 def _state_shapes_of_reads(nodes: Iterable[Any], captures: Sequence[tuple[Any, str]]) -> None:
@@ -223,7 +223,6 @@ def _references(values: Iterable[Any]) -> Iterator[Any]:
 
 
 def given_name(operation: Any) -> str:
-    """Return the user's name of a placeholder's argument; empty where it has none."""
     try:
         return str(operation.get_attr("_user_specified_name").decode())
     except ValueError:
@@ -250,6 +249,5 @@ def value_of_variable(handle: Any) -> Any:
 
 
 def is_jit_compiled(concrete_function: Any) -> bool:
-    """Return whether XLA compiles a concrete function (`tf.function(jit_compile=True)`)."""
     attrs = concrete_function.function_def.attr  # TensorFlow's own: to ask a protobuf's map for a key that is not there adds it
     return "_XlaMustCompile" in attrs and bool(attrs["_XlaMustCompile"].b)

@@ -82,7 +82,6 @@ def graph_digest(meta_graph: Any) -> bytes:
 
 
 def write_saved_model(graph: Graph, folder: Path) -> None:
-    """Write a SavedModel into an empty folder."""
     package = graph.package if isinstance(graph.package, Package) else Package()
     if not graph.signatures and not package.saved_model:
         raise ArgumentError(
@@ -158,7 +157,6 @@ def fill_graph_def(graph: Graph, package: Package, graph_def: Any, *, every_func
 
 
 def _check_size(graph: Graph) -> None:
-    """Refuse constants that no protobuf can hold, before they are copied into one."""
     sizes = [
         (sum(len(a.data) for a in node.attrs.values() if isinstance(a, SerializedAttribute)), node.name)
         for body in bodies(graph)
@@ -179,7 +177,6 @@ def _check_size(graph: Graph) -> None:
 
 
 def parse_saved_model(folder: Path) -> Any:
-    """Parse the `SavedModel` message in a folder."""
     check_is_model(folder)
     message: Any = message_class("protobuf.saved_model", "SavedModel")()
     for name in ("saved_model.pb", "saved_model.pbtxt"):
@@ -205,11 +202,11 @@ def _choose(saved_model: Any, tags: Iterable[str] | None, folder: Path) -> int:
         wanted = ["serve"]
     else:
         wanted = sorted([tags] if isinstance(tags, str) else tags)
-    found = [k for k, have in enumerate(listed) if have == wanted]
-    if len(found) != 1:
+    matches = [k for k, have in enumerate(listed) if have == wanted]
+    if len(matches) != 1:
         raise ArgumentError(
-            f"{len(found)} MetaGraphs have the tags {wanted}",
+            f"{len(matches)} MetaGraphs have the tags {wanted}",
             where=str(folder),
             remedy=f"give tags=, one of {', '.join(map(str, listed[:10]))}",
         )
-    return found[0]
+    return matches[0]

@@ -82,23 +82,22 @@ def infer_output_shapes(nodes: Sequence[Node]) -> Sequence[Sequence[Shape]]:
 
 def _behind_shapes(nodes: Sequence[Node]) -> set[Node]:
     """Return nodes from outside whose values shapes depend on: constants, variables, and computations of lengths."""
-    found: set[Node] = set()
+    behind: set[Node] = set()
     known = set(nodes)
     stack = [value for node in nodes for value in node.inputs]
-    while stack and len(found) < _MOST_BEHIND:
+    while stack and len(behind) < _MOST_BEHIND:
         value = stack.pop()
         node = value.producer
-        if node in known or node in found or node.op_type in _NOT_ASKED:
+        if node in known or node in behind or node.op_type in _NOT_ASKED:
             continue
         is_length = value.dtype.name in ("int32", "int64") and node.op_type not in CALL_TYPES
         if is_constant(node) or opens_variable(node) or is_length or _is_reference(value):
-            found.add(node)
+            behind.add(node)
             stack += node.inputs
-    return found
+    return behind
 
 
 def _is_reference(value: Value) -> bool:
-    """Return whether the value is a reference to a variable of TF1, which no placeholder can replace."""
     definition = op_definition(value.producer.op_type)
     return definition is not None and any(argument.is_ref for argument in definition.output_arg)
 
@@ -106,24 +105,24 @@ def _is_reference(value: Value) -> bool:
 def _shape(tensor: Any, value: Value) -> Shape:
     """Return TensorFlow's shape; for calls, which have none, and control flow, the shapes of the functions."""
     node = value.producer
-    said = shape_of(tensor)
-    if said is not None and not is_control_flow(node):
-        return said
+    inferred = shape_of(tensor)
+    if inferred is not None and not is_control_flow(node):
+        return inferred
     functions = [node.graph.functions[name] for name in result_functions(node) if name in node.graph.functions]
     results = [f.body.outputs[value.index].shape for f in functions if value.index < len(f.body.outputs)]
-    if "body" in node.attrs:  # a loop that makes no round hands on what goes in
+    if "body" in node.attrs:  # a loop without rounds returns its inputs
         results.append(shape_of(tensor.op.inputs[value.index]))
-    return said if not results or None in results else reduce(common_shape, results)
+    return inferred if not results or None in results else reduce(common_shape, results)
 
 
 def _without_outside(node_def: Any, inside: set[Node], node: Node) -> None:
     """Remove control edges and device constraints, which do not affect shapes and may name nodes that are not imported."""
-    kept = [text for text in node_def.input if not text.startswith("^")]
+    data_inputs = [text for text in node_def.input if not text.startswith("^")]
     for k, value in enumerate(node.inputs):
         if is_back_edge(value, node) and value.producer not in inside:
-            kept[k] = kept[1 - k] if len(kept) == 2 else kept[0]
+            data_inputs[k] = data_inputs[1 - k] if len(data_inputs) == 2 else data_inputs[0]
     del node_def.input[:]
-    node_def.input.extend(kept)
+    node_def.input.extend(data_inputs)
     node_def.device = ""
     for key in ("_class", "_output_shapes"):
         if key in node_def.attr:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from graphwright.ir.constants import add_constant, told_shapes
+from graphwright.ir.constants import add_constant, shape_query_results
 from graphwright.ir.edit.insert import add_placeholder
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.values import CONSTANTS, is_constant, is_identity
@@ -48,12 +48,12 @@ def split_function(
     """
     graph, binding = from_concrete_function(function, planned=False)
     _write_out_known_sizes(function, graph)
-    given = [graph.value(tensor) for tensor in inputs]
+    inputs_inside = [graph.value(tensor) for tensor in inputs]
     seeds = [graph.value(tensor) for tensor in incoming]
     captures = [
         (external, value)
         for external, value in zip(binding.captures, graph.inputs[binding.argument_count :], strict=True)
-        if value not in given
+        if value not in inputs_inside
     ]
     outputs = [_without_barrier(value) for value in graph.outputs]
     results, gradients = outputs[:result_count], outputs[result_count:]
@@ -64,11 +64,11 @@ def split_function(
     roots = [value.producer for value in results] + effects + [graph[n] for n in early if n in graph and graph[n] not in sizes]
     first = backward_reachable(root for root in roots if root not in behind) - behind
     second = backward_reachable([*(value.producer for value in gradients), *late_effects]) - first
-    borders = {value.producer for value in (*given, *(value for _, value in captures))}
+    borders = {value.producer for value in (*inputs_inside, *(value for _, value in captures))}
     crossing = _crossing(graph, first - borders, second | {value.producer for value in gradients}, gradients)
     forward = rebuild_concrete_function(
         to_graph_def(graph, keep=lambda node: node in first or node in borders),
-        inputs=[value.name for value in given],
+        inputs=[value.name for value in inputs_inside],
         captures=[(external, value.name) for external, value in captures],
         outputs=[value.name for value in (*results, *crossing)],
         control_outputs=[node.name for node in effects],
@@ -77,12 +77,12 @@ def split_function(
     residuals, gradients = _cut(graph, first, second, crossing, gradients)
     constants = _constants(graph, second, gradients)
     read = {*gradients, *(value for node in second for value in node.inputs)}
-    needed = tuple(k for k, value in enumerate(given) if value in read)
-    taken = [*residuals, *(given[k] for k in needed), *seeds]
+    needed = tuple(k for k, value in enumerate(inputs_inside) if value in read)
+    taken = [*residuals, *(inputs_inside[k] for k in needed), *seeds]
     used = [(external, value) for external, value in captures if value in read]
-    kept = second | constants | {value.producer for value in (*taken, *(value for _, value in used))}
+    members = second | constants | {value.producer for value in (*taken, *(value for _, value in used))}
     backward = rebuild_concrete_function(
-        to_graph_def(graph, keep=lambda node: node in kept),
+        to_graph_def(graph, keep=lambda node: node in members),
         inputs=[value.name for value in taken],
         captures=[(external, value.name) for external, value in used],
         outputs=[value.name for value in gradients],
@@ -102,8 +102,8 @@ def _write_out_known_sizes(function: Any, graph: Graph) -> None:
         for value in node.outputs if node.inputs else ():
             if value.dtype.name in ("int32", "int64") and (value.nbytes or _SMALL_BYTES + 1) <= _SMALL_BYTES:
                 number = tf.get_static_value(function.graph.get_tensor_by_name(value.name))
-                if number is None and (told := told_shapes(node)) is not None:  # TensorFlow does not look at all of them
-                    number = told[value.index]
+                if number is None and (sizes := shape_query_results(node)) is not None:  # TensorFlow does not look at all of them
+                    number = sizes[value.index]
                 if number is not None:
                     known[value] = add_constant(graph, graph.unique_name(f"{node.name}/known"), np.asarray(number), dtype=value.dtype)
     graph.replace_many_uses(known)
@@ -116,7 +116,6 @@ def _without_barrier(value: Value) -> Value:
 
 
 def _crossing(graph: Graph, first: AbstractSet[Node], second: AbstractSet[Node], gradients: Sequence[Value]) -> list[Value]:
-    """Return the values that the first part makes and the second reads or returns."""
     returned = set(gradients)
     return [
         value
@@ -130,7 +129,6 @@ def _crossing(graph: Graph, first: AbstractSet[Node], second: AbstractSet[Node],
 def _cut(
     graph: Graph, first: AbstractSet[Node], second: AbstractSet[Node], crossing: Sequence[Value], gradients: Sequence[Value]
 ) -> tuple[list[Value], list[Value]]:
-    """Make the second part read placeholders, and wait for nothing in the first."""
     stands_for: dict[Value, Value] = {}
     for k, value in enumerate(crossing):
         stands_for[value] = add_placeholder(graph, f"residual_{k}", value.dtype, value.shape)
@@ -144,7 +142,6 @@ def _cut(
 
 
 def _constants(graph: Graph, second: AbstractSet[Node], gradients: Sequence[Value]) -> set[Node]:
-    """Return the constants that the second part reads or returns, which then wait for nothing."""
     read = (*gradients, *(value for node in second for value in node.inputs))
     constants = {value.producer for value in read if is_constant(value.producer)}
     for node in constants:

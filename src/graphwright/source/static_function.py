@@ -12,7 +12,7 @@ from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import Signature, node_of
 from graphwright.ir.traits.control_flow import CALL_TYPES, callee
-from graphwright.ir.traits.values import IDENTITIES, MAY_BE_FED, PLACEHOLDERS, STANDS_FOR_SOMETHING, hands_on_several, is_constant, origin
+from graphwright.ir.traits.values import COMPUTES_NOTHING, IDENTITIES, MAY_BE_FED, PLACEHOLDERS, forwards_several, is_constant, origin
 from graphwright.ir.traits.variables import REFERENCE_VARIABLES, updated_weight, with_handle
 from graphwright.ir.walk import backward_reachable, forward_reachable, order_of
 from graphwright.source import private_tensorflow as private
@@ -56,7 +56,7 @@ def static_function(graph: Graph, key: str = "", fetches: Fetches | None = None,
         inputs = list(signature.inputs.values())
         captured = variables.captured(graph, backward_reachable(value.producer for value in outputs))
         return variables.function(graph, inputs, outputs, captured, signature)
-    # Of a signature of TF2 the function that it calls is taken, as TensorFlow does: its names are those of the model.
+    # A signature of TF2 gives the function that it calls, as in TensorFlow: its names come from the model.
     body = graph.functions[callee(call)].body
     name = graph.name
     fed = set(signature.inputs.values())
@@ -68,7 +68,6 @@ def static_function(graph: Graph, key: str = "", fetches: Fetches | None = None,
 
 
 def check_has_values(function: Any, name: str) -> None:
-    """Raise where a function of a graph with variables, which have no values, is to be called."""
     if function.graph.variables:
         raise UnsupportedError(
             "a graph with variables has no values to run with",
@@ -99,7 +98,7 @@ def _is_input(node: Node, fed: Container[str]) -> bool:
 
 
 def _unread(graph: Graph) -> list[Value]:
-    ends = [n for n in graph if not any(v.uses for v in n.outputs) and n.op_type not in STANDS_FOR_SOMETHING]
+    ends = [n for n in graph if not any(v.uses for v in n.outputs) and n.op_type not in COMPUTES_NOTHING]
     return [value for node in ends if not node.control_consumers for value in node.outputs]
 
 
@@ -129,7 +128,6 @@ def _forget_large_values(graph: Graph) -> None:
 
 
 def default_signature(graph: Graph, where: str) -> str:
-    """Return the key of the default signature of a SavedModel, or of its only one."""
     keys = [key for key, signature in graph.signatures.items() if signature.outputs and not key.startswith("__")]
     if "serving_default" not in keys and len(keys) != 1:
         raise FileFormatError(
@@ -161,8 +159,8 @@ def _only_call(graph: Graph, signature: Signature) -> Node | None:
     call = next(iter(makers)) if len(makers) == 1 else None
     if call is None or call.op_type not in CALL_TYPES or callee(call) not in graph.functions:
         return None
-    given = set(signature.inputs.values())
-    known = all(v in given or is_constant(v.producer) or (v.dtype.name == "resource" and not v.producer.inputs) for v in call.inputs)
+    fed = set(signature.inputs.values())
+    known = all(v in fed or is_constant(v.producer) or (v.dtype.name == "resource" and not v.producer.inputs) for v in call.inputs)
     return call if known else None
 
 
@@ -175,12 +173,11 @@ class _Variables:
         self._stored = {variable.key: variable for variable in stored}
         listed = graph.collections.get("trainable_variables")
         updated = {self._keys.get(weight) for weight in map(updated_weight, graph.nodes) if weight is not None}
-        told = {v.producer for v, key in self._keys.items() if key in updated} or None  # without an optimizer, all may be trained
-        self._trained = told if listed is None else {node_of(held) for held in listed.references()}
+        updated_nodes = {v.producer for v, key in self._keys.items() if key in updated} or None  # without an optimizer, all may be trained
+        self._trained = updated_nodes if listed is None else {node_of(held) for held in listed.references()}
         self._made: dict[str, Any] = {}
 
     def behind(self, value: Value) -> Any:
-        """Return the capture for this value: a handle, or a constant."""
         if value in self._keys:
             return self._variable(value).handle
         tf = import_tensorflow()
@@ -242,7 +239,7 @@ def _write_by_handle(graph: Graph, graph_def: Any, outputs: Container[Value]) ->
     handles = {v: _handle_name(v).removesuffix(":0") for n in graph if n.op_type in REFERENCE_VARIABLES for v in n.outputs}
     for node in order_of(graph.nodes) if handles else ():
         new = written.get(node.name)
-        reads = node.op_type in IDENTITIES and not hands_on_several(node)
+        reads = node.op_type in IDENTITIES and not forwards_several(node)
         if new is None or not node.inputs or node.inputs[0] not in handles or not (reads or takes_reference(node.op_type)):
             continue
         takes = [argument.is_ref for argument in op_definition(node.op_type).input_arg]

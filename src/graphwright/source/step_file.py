@@ -137,7 +137,7 @@ class _ValueWriter:
             return entry
         entry["file"] = f"{number}.npy"
         array = np.asarray(value.numpy())
-        if array.dtype.isbuiltin != 1:  # a dtype that NumPy alone does not know
+        if array.dtype.isbuiltin != 1:  # a dtype that NumPy does not define
             array = array.view(f"u{array.dtype.itemsize}")
         path = self._directory / f"{number}.npy.new"
         with path.open("wb") as stream:
@@ -173,8 +173,8 @@ def _check_portable(name: str, concrete: Any, arguments: Sequence[Any]) -> None:
     check_needs_nothing(name, graph_def, [*concrete.graph.captures, *zip(arguments, concrete.inputs, strict=False)], "process")
 
 
-def check_needs_nothing(name: str, graph_def: Any, given: Iterable[tuple[Any, Any]], place: str) -> None:
-    """Raise where a step needs more than its graph and the values of tensors and variables. `given` holds its captures and arguments with
+def check_needs_nothing(name: str, graph_def: Any, tensors: Iterable[tuple[Any, Any]], place: str) -> None:
+    """Raise where a step needs more than its graph and the values of tensors and variables. `tensors` holds its captures and arguments with
     their inner tensors; `place` is where it is to run, in a word.
     """
     for node in nodes_of(graph_def):
@@ -184,7 +184,7 @@ def check_needs_nothing(name: str, graph_def: Any, given: Iterable[tuple[Any, An
                 where=f"node {node.name!r} ({node.op})",
                 remedy="compute this part outside the step and hand it in as an argument",
             )
-    for outer, inner in given:
+    for outer, inner in tensors:
         if outer.dtype in (tf.resource, tf.variant) and variable_behind(outer) is None:
             users = sorted({consumer.type for consumer in inner.consumers()}) or ["nothing"]
             raise UnsupportedError(

@@ -13,7 +13,6 @@ def _new() -> Any:
 
 
 def specs_of(structure: Any) -> Iterator[Any]:
-    """Yield the leaves for tensors, in the order in which TensorFlow flattens the structure."""
     match structure.WhichOneof("kind"):
         case "tuple_value":
             for item in structure.tuple_value.values:
@@ -74,7 +73,6 @@ def signature_structure(positional: Mapping[str, Value], keywords: Mapping[str, 
 
 
 def result_structure(values: Mapping[str, Value]) -> Any:
-    """Return `{name: spec}`: the results of a signature."""
     structure = _new()
     structure.dict_value.SetInParent()
     for name, value in values.items():

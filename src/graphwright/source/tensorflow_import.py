@@ -14,7 +14,6 @@ from graphwright.ir.garbage_collection import garbage_collection_paused
 
 
 def import_tensorflow() -> Any:
-    """Return the `tensorflow` module; raise `MissingDependencyError` where it is not installed."""
     try:
         return importlib.import_module("tensorflow")
     except ModuleNotFoundError as error:
@@ -28,7 +27,7 @@ def import_tensorflow() -> Any:
 
 
 @contextmanager
-def missing_is_told() -> Generator[None]:
+def explaining_missing_tensorflow() -> Generator[None]:
     """Raise the error that names the package to install where code in the block imports a missing TensorFlow."""
     try:
         yield
@@ -66,6 +65,5 @@ def start_quietly() -> None:
 
 
 def import_keras() -> Any:
-    """Return the `keras` module, which TensorFlow installs."""
     import_tensorflow()
     return importlib.import_module("keras")

@@ -9,7 +9,7 @@ from graphwright.errors import ArgumentError, first_line
 from graphwright.ir.dtypes import DType, Shape
 from graphwright.ir.graph import Graph
 from graphwright.source.attributes import shape_of
-from graphwright.source.graph_def import from_graph_def, to_graph_def
+from graphwright.source.graph_def import from_graph_def, run_graph_def, to_graph_def
 from graphwright.source.tensorflow_import import import_tensorflow
 
 
@@ -25,9 +25,9 @@ def trace_side(function: Callable[..., Any], arguments: Mapping[str, tuple[DType
     traced: Any = tf.Graph()
     with traced.as_default():
         placeholder = tf.compat.v1.placeholder
-        made = {name: placeholder(of[0].number, of[1], name=f"input_{k}") for k, (name, of) in enumerate(arguments.items())}
+        placeholders = {name: placeholder(of[0].number, of[1], name=f"input_{k}") for k, (name, of) in enumerate(arguments.items())}
         try:
-            result = function(**made, **others)
+            result = function(**placeholders, **others)
             tensors = tf.nest.flatten(result)
             outputs = [tf.convert_to_tensor(tensor) for tensor in tensors if tensor is not None]
         except Exception as error:  # the user's function raises anything
@@ -43,7 +43,7 @@ def trace_side(function: Callable[..., Any], arguments: Mapping[str, tuple[DType
     for operation in traced.get_operations():
         for value, tensor in zip(graph[operation.name].outputs, operation.outputs, strict=True):
             value.shape = shape_of(tensor)
-    graph.inputs = [graph.value(tensor.name) for tensor in made.values()]
+    graph.inputs = [graph.value(tensor.name) for tensor in placeholders.values()]
     graph.outputs = [graph.value(tensor.name) for tensor in outputs]
     return graph
 
@@ -51,18 +51,8 @@ def trace_side(function: Callable[..., Any], arguments: Mapping[str, tuple[DType
 def run_side(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
     """Run a graph on the CPU without Grappler; raise `ArgumentError` where a kernel or shape rule refuses the values."""
     tf = import_tensorflow()
-    graph_def = to_graph_def(graph)
-    for node in graph_def.node:
-        node.device = ""
-        node.attr.pop("_class", None)
-    imported: Any = tf.Graph()
-    config: Any = tf.compat.v1.ConfigProto(device_count={"GPU": 0})
-    config.graph_options.rewrite_options.disable_meta_optimizer = True
     feeds = {value.name: array for value, array in zip(graph.inputs, arrays, strict=True)}
     try:
-        with imported.as_default():
-            tf.graph_util.import_graph_def(graph_def, name="")
-        with tf.compat.v1.Session(graph=imported, config=config) as session:
-            return list(session.run([value.name for value in graph.outputs], feeds))
+        return run_graph_def(to_graph_def(graph), [value.name for value in graph.outputs], feeds)
     except (tf.errors.OpError, ValueError, TypeError) as error:
         raise ArgumentError(first_line(error)) from error

@@ -36,18 +36,18 @@ def creation_lines(function: Any) -> Callable[[str], tuple[tuple[str, int, str],
     """
     inner, tracing = _folders(), tuple(f"{_HERE}{room}/" for room in ("source", "step"))
     operations = {operation.name: operation for operation in getattr(function, "graph", function).get_operations()}
-    kept: dict[str, bool | None] = {}  # None for those that trace
+    is_users: dict[str, bool | None] = {}  # None for files of graphwright that trace
 
     @cache
     def lines_of(name: str) -> tuple[tuple[str, int, str], ...]:
         lines: list[tuple[str, int, str]] = []
         for frame in operations[name].traceback.get_user_frames() if name in operations and operations[name].traceback else ():
             file = str(frame.filename)
-            if file not in kept:
-                kept[file] = None if file.startswith(tracing) else _is_of_user(file, inner)
-            if kept[file] is None:
+            if file not in is_users:
+                is_users[file] = None if file.startswith(tracing) else _is_of_user(file, inner)
+            if is_users[file] is None:
                 lines.clear()
-            elif kept[file]:
+            elif is_users[file]:
                 lines.append((file, int(frame.lineno), str(frame.name)))
         return tuple(lines)
 
@@ -69,8 +69,8 @@ def innermost_line(function: Any) -> Callable[[str], str]:
     lines_of, place = creation_lines(function), cache(_place)
 
     def line_of(name: str) -> str:
-        found = next((lines for scope in scopes(name) if (lines := lines_of(scope))), ())
-        own = next((frame for frame in reversed(found) if "-packages/" not in frame[0]), None)
+        frames = next((lines for scope in scopes(name) if (lines := lines_of(scope))), ())
+        own = next((frame for frame in reversed(frames) if "-packages/" not in frame[0]), None)
         return "" if own is None else place(*own)
 
     return line_of
@@ -94,7 +94,6 @@ def scopes(name: str) -> Iterator[str]:
 
 
 def _folders() -> tuple[str, ...]:
-    """Return the folders of the libraries that make operations for the user."""
     modules = [sys.modules[name] for name in _LIBRARIES if name in sys.modules]
     files = [Path(str(module.__file__)).parent for module in modules if getattr(module, "__file__", None)]
     return (*(f"{folder}/" for folder in files), "<frozen ")
@@ -160,9 +159,9 @@ def raised_by_user(error: BaseException) -> bool:
 
 def _place_of_error(error: BaseException) -> str:
     """Return the user's line that raised an error; "" where it is unknown. AutoGraph gives its lines only in the message."""
-    found = _FRAME.finditer("".join(traceback.format_exception(error)))
+    matches = _FRAME.finditer("".join(traceback.format_exception(error)))
     inner, place = _folders(), ""
-    for frame in found:
+    for frame in matches:
         if _is_of_user(frame[2], inner):
             place = _place(frame[2], frame[3], frame[4] or "")
     return place

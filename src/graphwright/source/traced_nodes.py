@@ -56,8 +56,8 @@ def add_traced(graph: Graph, function: Callable[..., Any], values: Sequence[Valu
     traced = tf.function(function, jit_compile=True, autograph=False).get_concrete_function(*specs)
     part = from_graph_def(traced.graph.as_graph_def(add_shapes=True), name=scope)
     drop_shape_attributes(part)
-    given = {part.value(tensor.name): value for tensor, value in zip(traced.inputs, values, strict=True)}
-    inputs = {value.producer for value in given}
+    value_of = {part.value(tensor.name): value for tensor, value in zip(traced.inputs, values, strict=True)}
+    inputs = {value.producer for value in value_of}
     # TensorFlow ends a function in Identities of its results, so that none of them is an input.
-    copied = clone([node for node in part.nodes if node not in inputs], into=graph, input_map=given, scope=scope)
+    copied = clone([node for node in part.nodes if node not in inputs], into=graph, input_map=value_of, scope=scope)
     return [copied.value_of[part.value(tensor.name)] for tensor in traced.outputs]

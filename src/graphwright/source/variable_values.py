@@ -69,7 +69,6 @@ def variable_values(graph: Any) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def drop_values(package: Package, gone: AbstractSet[int], target: Path) -> None:
-    """Write the checkpoint of a SavedModel into another folder without the values of removed variables."""
     if package.folder is None or not has_checkpoint(package.folder):
         return
     by_object = _object_keys(package, package.folder)

@@ -15,7 +15,6 @@ def graph_edge(value: Value) -> str:
 
 
 def write_node(node: Node, node_def: Any, edge: Callable[[Value], str] = graph_edge) -> None:
-    """Write a node into a `NodeDef`, whose inputs are named by `edge`."""
     if node.extra:
         node_def.ParseFromString(node.extra)
     node_def.name = node.name
@@ -30,7 +29,6 @@ def write_node(node: Node, node_def: Any, edge: Callable[[Value], str] = graph_e
 
 
 def write_placeholder(value: Value, name: str, node_def: Any) -> None:
-    """Make a `NodeDef` a placeholder for a value."""
     node_def.attr.clear()
     node_def.name, node_def.op = name, "Placeholder"
     node_def.attr["dtype"].type = value.dtype.number
@@ -51,7 +49,6 @@ def follow_values(node: Node) -> dict[str, Attribute]:
 
 
 def follow_shapes(node: Node, attrs: dict[str, Attribute]) -> None:
-    """Update the attributes that repeat the shapes of the outputs."""
     at_most = node.graph.at_most
     shapes = tuple(ShapeAttribute(at_most.get(v, v.known_shape)) for v in node.outputs)
     for name in recorded_shapes(node):

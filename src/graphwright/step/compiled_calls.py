@@ -1,4 +1,4 @@
-"""The memory of calls that XLA compiles inside a step: XLA compiles each by itself, and nothing is run."""
+"""The memory of calls that XLA compiles inside a step; nothing runs."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -21,10 +21,9 @@ from graphwright.transform.inline_calls import inline_calls
 
 
 def compiled_call_bytes(node: Node) -> int:
-    """Bytes that a call that XLA compiles needs while it runs, beyond what it reads and gives.
+    """Return the bytes that a call compiled by XLA needs beyond its inputs and outputs.
 
-    Raises:
-        UnsupportedError: XLA cannot compile it, or it does more with a variable than to read the whole of it.
+    Raises `UnsupportedError` if XLA cannot compile it, or it does more with a variable than reading all of it.
     """
     graph = Graph("call", versions=node.graph.versions)
     arguments = {value: _argument(graph, k, value) for k, value in enumerate(node.inputs)}
@@ -55,7 +54,6 @@ def compiled_call_bytes(node: Node) -> int:
 
 
 def _argument(graph: Graph, index: int, value: Value) -> Value:
-    """What stands for an argument: sizes may have to be known when XLA compiles."""
     if is_constant(value.producer) and is_few_integers(value):
         return clone([value.producer], into=graph).value_of[value]
     return _placeholder(graph, f"argument_{index}", value)

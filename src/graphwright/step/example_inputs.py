@@ -1,4 +1,4 @@
-"""Values to run a step with where only shapes are known."""
+"""Made-up values for a step whose shapes are known."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ALIGNED = 64
 
 
 def runnable(traced: TracedStep) -> TracedStep:
-    """The step with tensors to be called with: its own, or made-up ones.
+    """Return the step with tensors to call it with, its own or made-up ones.
 
     >>> import tensorflow as tf
     >>> from graphwright.step.targets import trace
@@ -29,9 +29,9 @@ def runnable(traced: TracedStep) -> TracedStep:
 
 
 def preparable(traced: TracedStep) -> TracedStep:
-    """The step with tensors that it can be prepared with, not run: zeros in pages that nobody has touched, which take no memory.
+    """Return the step with tensors to prepare it with, not to run it: zeros in untouched pages, which take no memory.
 
-    TensorFlow's own allocator keeps what it once had; so the inputs of a large batch that is only looked at would stay for good.
+    TensorFlow's allocator keeps memory for good, so real inputs of a large batch would stay.
 
     >>> import tensorflow as tf
     >>> from graphwright.step.targets import trace
@@ -43,13 +43,12 @@ def preparable(traced: TracedStep) -> TracedStep:
 
 
 def example_inputs(target: TracedStep) -> Any:
-    """The arguments of one call: those that the step has, or made-up ones: numbers between 0 and 1 for floating point, zeros for all else.
+    """Return the arguments of one call, the step's own or made-up ones: floats between 0 and 1, zeros for all other dtypes.
 
-    Zeros are valid class labels and valid rows of an embedding whatever their number is. The same target always gives
-    the same values.
+    Zeros are valid class labels and embedding rows. The same target always gives the same values.
 
     Returns:
-        What `optimize_memory`, `measure` and `verify` take as `inputs`: a tuple, or a `Call` where there are keyword arguments.
+        The `inputs` of `optimize_memory`, `measure` and `verify`: a tuple, or a `Call` with keyword arguments.
 
     >>> import tensorflow as tf
     >>> from graphwright.step.targets import trace
@@ -71,16 +70,15 @@ def example_inputs(target: TracedStep) -> Any:
 
 
 def _filled(target: TracedStep, make: Callable[[Sequence[int], Any], Any]) -> Any:
-    """The arguments of a call, in their structure: the step's own, or each made from shape and dtype."""
     tf = import_tensorflow()
-    shapes, given = enumerate(target.shapes), iter(target.arguments if target.is_runnable else ())
+    shapes, arguments = enumerate(target.shapes), iter(target.arguments if target.is_runnable else ())
     numbers = {**sparse_sizes(target.function)[1], **target.fed}
 
     def filled(leaf: Any) -> Any:
         if not isinstance(leaf, tf.TensorSpec):
             return leaf
         if target.is_runnable:
-            return next(given)
+            return next(arguments)
         k, shape = next(shapes)
         return tf.cast(numbers[k], leaf.dtype) if k in numbers else make(shape, leaf.dtype)
 
@@ -89,7 +87,7 @@ def _filled(target: TracedStep, make: Callable[[Sequence[int], Any], Any]) -> An
 
 
 def _untouched(shape: Sequence[int], dtype: Any) -> Any:
-    """Zeros of which the system gives no page until one is touched; those that cannot be handed over so are made as any others."""
+    """Return zeros in pages that the system has not allocated yet, if TensorFlow accepts them."""
     tf = import_tensorflow()
     as_native = np.dtype(dtype.as_numpy_dtype)
     if as_native.kind not in "fiuc" and dtype != tf.bfloat16:

@@ -1,4 +1,4 @@
-"""What `feeds=` holds: by argument a shape, a spec, a tensor or a Python value, or a list, a tuple or a mapping of such."""
+"""The values of `feeds=`: by argument a shape, a spec, a tensor or a Python value, or a list, tuple or mapping of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ or a text, which is the value of the argument; or a list, a tuple or a mapping o
 
 
 def map_feeds(change: Callable[[str, Feed], Any], feeds: Mapping[str, Feed]) -> dict[str, Any]:
-    """Feeds with each shape, spec, tensor or Python value replaced by what `change` makes of its path and itself.
+    """Return feeds with each leaf replaced by `change(path, leaf)`.
 
     >>> map_feeds(lambda path, shape: (path, len(shape)), {"x": (8, 3), "pair": [(2,), {"k": ()}]})
     {'x': ('x', 2), 'pair': [('pair[0]', 1), {'k': ('pair[1][k]', 0)}]}
@@ -26,14 +26,14 @@ def map_feeds(change: Callable[[str, Feed], Any], feeds: Mapping[str, Feed]) -> 
 
 
 def leaves_of(feeds: Mapping[str, Feed]) -> dict[str, Feed]:
-    """The shapes, specs, tensors and Python values in feeds by path, in the order in which TensorFlow flattens the arguments.
+    """Return the leaves of feeds by path, in the order in which TensorFlow flattens arguments.
 
     >>> leaves_of({"pair": {"b": (8, 3), "a": (2,)}})
     {'pair[a]': (2,), 'pair[b]': (8, 3)}
     """
-    found: dict[str, Feed] = {}
-    map_feeds(found.__setitem__, feeds)
-    return found
+    leaves: dict[str, Feed] = {}
+    map_feeds(leaves.__setitem__, feeds)
+    return leaves
 
 
 def _mapped(change: Callable[[str, Feed], Any], path: str, feed: Feed) -> Any:
@@ -47,18 +47,18 @@ def _mapped(change: Callable[[str, Feed], Any], path: str, feed: Feed) -> Any:
 
 
 def ask_each(questions: Sequence[Callable[[dict[str, Feed] | None], Answer]], feeds: Mapping[str, Feed] | None) -> list[Answer]:
-    """The answers to questions about several targets, each asked with the feeds of its own inputs, which may have other names in another.
+    """Ask a question about several targets, each with the feeds of its own inputs.
 
     Raises:
-        ArgumentError: a feed names an input of none of them; or what a question raises.
+        ArgumentError: a feed names an input of none of them; or the error of a question.
     """
-    found: list[Answer] = []
+    answers: list[Answer] = []
     refused: list[GraphwrightError] = []
     for question in questions:
         own = dict(feeds or {})
         while True:
             try:
-                found.append(question(own or None))
+                answers.append(question(own or None))
                 break
             except GraphwrightError as error:
                 if error.code is not ErrorCode.UNKNOWN_INPUT or error.item not in own:
@@ -69,11 +69,11 @@ def ask_each(questions: Sequence[Callable[[dict[str, Feed] | None], Answer]], fe
     for error in refused:
         if items.count(error.item) == len(questions):
             raise error
-    return found
+    return answers
 
 
 def is_nested(feed: Feed) -> bool:
-    """Whether it is a structure of feeds: a mapping, or a list or a tuple in which not all are sizes."""
+    """Whether it is a structure of feeds: a mapping, or a list or tuple that is no shape."""
     if not isinstance(feed, list | tuple):
         return isinstance(feed, Mapping)
     parts = cast("list[Any] | tuple[Any, ...]", feed)
@@ -82,19 +82,19 @@ def is_nested(feed: Feed) -> bool:
 
 
 def is_value(feed: Feed) -> bool:
-    """Whether it is a Python value that the argument gets, in place of a shape."""
+    """Whether it is a Python value for the argument, not a shape."""
     return feed is None or isinstance(feed, bool | int | float | str)
 
 
 def resized(feed: Feed, shape: Shape) -> Feed:
-    """A feed with another shape, and the same dtype where it has one."""
+    """Return a feed with another shape and the same dtype."""
     if isinstance(feed, import_tensorflow().TensorSpec):
         return type(feed)(shape, feed.dtype, feed.name)
     return type(feed)(shape, feed.dtype) if hasattr(feed, "dtype") and not hasattr(feed, "numpy") else shape
 
 
 def closed(feed: Feed, size: int) -> Feed:
-    """A shape or a spec with this size where a dimension is open."""
+    """Return a shape or spec with this size for each open dimension."""
     shape = feed.shape if isinstance(feed, import_tensorflow().TensorSpec) else feed
     if not isinstance(feed, tuple | list) and (shape is feed or shape.rank is None):
         return feed
@@ -102,7 +102,7 @@ def closed(feed: Feed, size: int) -> Feed:
 
 
 def as_shape(path: str, feed: Feed) -> tuple[int, ...]:
-    """The shape of a feed, all of whose dimensions are known."""
+    """Return the shape of a feed; raises `ArgumentError` if a dimension is open."""
     dims = declared_shape(path, feed)
     if dims is None or None in dims:
         raise ArgumentError(f"the feed {dims} leaves a size open", argument="feeds", item=path, remedy="give whole numbers, or batch=...")
@@ -110,11 +110,7 @@ def as_shape(path: str, feed: Feed) -> tuple[int, ...]:
 
 
 def declared_shape(path: str, feed: Feed) -> Shape:
-    """The shape of a feed, with None for a dimension that is open; None where not even the number of dimensions is given.
-
-    Raises:
-        ArgumentError: it is not a shape.
-    """
+    """Return the shape of a feed, None for open dimensions, or None for an unknown rank; raises `ArgumentError` if it is none."""
     shape: Any = getattr(feed, "shape", feed)
     if getattr(shape, "rank", 0) is None:
         return None
@@ -134,10 +130,10 @@ def declared_shape(path: str, feed: Feed) -> Shape:
 
 
 def open_input(what: str, name: str, shape: Shape, *, where: str, cause: str, by_inputs: bool = False) -> UnknownShapeError:
-    """The error of an input that leaves a dimension of its shape open: what was found, where, why it matters.
+    """Return the error for an input with an open dimension.
 
     Args:
-        by_inputs: whether no shape binds it, only a tensor.
+        by_inputs: whether only a tensor binds it, no shape.
     """
     only_batch = bool(shape) and None not in shape[1:]
     remedy = f"{'give batch=..., or ' if only_batch else ''}bind it: feeds={{{name!r}: (...)}}, or give example inputs"
@@ -148,7 +144,7 @@ def open_input(what: str, name: str, shape: Shape, *, where: str, cause: str, by
 
 
 def check_known(feeds: Iterable[str], known: Iterable[str], who: str, what: str = "input") -> None:
-    """Raise `ArgumentError` where something is fed that is not known; `who` takes it, such as "the step has"."""
+    """Raise `ArgumentError` for an unknown feed; `who` takes it, such as "the step has"."""
     names = list(known)
     strange = next((name for name in feeds if name not in names and name.removesuffix(":0") not in names), None)
     if strange is not None:

@@ -1,4 +1,4 @@
-"""A graph as a step: the function from what is fed to what is fetched, which users name as values, operations or tensors."""
+"""A graph as a step: the function from fed placeholders to fetched values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from graphwright.source.trust import as_path, check_trusted
 
 
 def output_names(outputs: Iterable[Any] | Any) -> list[str]:
-    """The names of what was given.
+    """Return the names of values, operations or tensors.
 
     >>> output_names("loss"), output_names(["loss:0", "train"])
     (['loss'], ['loss:0', 'train'])
@@ -27,14 +27,11 @@ def output_names(outputs: Iterable[Any] | Any) -> list[str]:
 
 
 def fetch(graph: Graph, outputs: Iterable[Any] | Any, *, whole: bool = False) -> tuple[list[Value], list[Node]]:
-    """The values that are fetched, and the nodes without values that are run.
+    """Return the fetched values, and the fetched nodes without values. Raises `ArgumentError` if one is not in the graph.
 
     Args:
         outputs: names, tensors or operations.
-        whole: whether a node that is named stands for all of its values; else for the first.
-
-    Raises:
-        ArgumentError: one is not in the graph.
+        whole: whether a node name means all of its values, and not only the first.
     """
     values: list[Value] = []
     nodes: list[Node] = []
@@ -55,22 +52,20 @@ def fetch(graph: Graph, outputs: Iterable[Any] | Any, *, whole: bool = False) ->
 
 
 def is_graph(target: Any) -> bool:
-    """Whether it is a graph as it is, which says its outputs itself or is told them; not something that can be traced."""
     tf = import_tensorflow()
     return isinstance(target, Graph | tf.Graph | tf.compat.v1.GraphDef | tf.compat.v1.MetaGraphDef)
 
 
 def function_of_graph(target: Any, outputs: Iterable[Any] | Any, fed: Iterable[str] = (), *, runs: bool = False) -> Any:
-    """A graph as a `ConcreteFunction` from its placeholders to what is fetched, which may be looked at but not called.
+    """Return a graph as a `ConcreteFunction` from its placeholders to the fetched values.
+
+    Raises `ArgumentError` if it lacks an output, or names none itself.
 
     Args:
         target: what `load` reads; it is not changed.
-        outputs: names, tensors or operations; None for those that the graph names itself.
-        fed: names of what is fed, for placeholders with a default value.
-        runs: whether what comes of it is to run; a file must be trusted then.
-
-    Raises:
-        ArgumentError: it has no such outputs, or names none itself.
+        outputs: names, tensors or operations; None for the outputs that the graph names itself.
+        fed: names of fed placeholders that have a default value.
+        runs: whether the function will be called; a file must be trusted then.
     """
     if not is_graph(target) and not isinstance(target, str | Path):
         raise ArgumentError(f"{type(target).__name__} has outputs of its own", argument="outputs", remedy="leave it out: it is for graphs")
@@ -84,7 +79,6 @@ def function_of_graph(target: Any, outputs: Iterable[Any] | Any, fed: Iterable[s
 
 
 def _own_outputs(graph: Graph) -> Sequence[str]:
-    """Outputs that the graph names itself; those of its default signature, else."""
     if graph.outputs or graph.control_outputs:
         return [*(v.name for v in graph.outputs), *(n.name for n in graph.control_outputs)]
     signatures = graph.signatures

@@ -1,4 +1,4 @@
-"""From a `ConcreteFunction` to the flat graph with static shapes that analysis and planning start from."""
+"""From a `ConcreteFunction` to the flat graph with static shapes from which analysis and planning start."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ _ROUNDS = 8
 
 @dataclass(frozen=True, slots=True)
 class FlatStep:
-    """A step as one joint graph, with what is needed to call it again.
+    """A step as one joint graph, with its binding to call it again.
 
-    Where a shape depends on data, it is the largest that it can have (`Graph.at_most`): nothing is folded by it, and it is not written.
+    A shape that depends on data is the largest possible one (`Graph.at_most`); nothing is folded by it, and it is not written.
 
     Attributes:
-        uncompiled: how many calls that XLA compiles in the given step run by TensorFlow's kernels in this graph, and round in another way.
+        uncompiled: how many calls that XLA compiles in the given step run by TensorFlow's kernels here, which round differently.
     """
 
     graph: Graph
@@ -62,12 +62,11 @@ class FlatStep:
 
     @property
     def how(self) -> dict[str, str]:
-        """How figures of loops are obtained, and of what runs by other kernels in the given step."""
         said = f"of {self.uncompiled} that the step has XLA compile by themselves, those of TensorFlow's own kernels"
         return {**self.loops.how, **({"convolutions": said} if self.uncompiled else {})}
 
     def located(self, arguments: Sequence[Any] | None = None) -> dict[Value, str]:
-        """The devices of the graph's inputs, as TensorFlow names them: of captures, and of the arguments of an example call."""
+        """Return the devices of captured inputs, and of the arguments of an example call."""
         tensors = (*(arguments or ()), *([None] * (self.binding.argument_count - len(arguments or ()))), *self.binding.captures)
         devices = {value: str(getattr(tensor, "device", "")) for value, tensor in zip(self.graph.inputs, tensors, strict=True)}
         return {value: device for value, device in devices.items() if device}
@@ -75,14 +74,7 @@ class FlatStep:
 
 @garbage_collection_paused()
 def flat_step(traced: TracedStep, *, uncompiled: bool = False) -> FlatStep:
-    """The flat graph of a traced step. One that XLA compiles is the graph that XLA is given.
-
-    Args:
-        uncompiled: see `flatten`.
-
-    Raises:
-        UnsupportedError, UnknownShapeError: see `flatten`.
-    """
+    """Return the flat graph of a traced step; of a step that XLA compiles, the graph that XLA gets."""
     shapes = dict(enumerate(traced.shapes))
     example = traced.arguments if traced.is_runnable else ()
     flat = flatten(traced.function, shapes, compiled=traced.is_compiled, uncompiled=uncompiled, example=example, numbers=traced.numbers)
@@ -97,11 +89,7 @@ def flat_step(traced: TracedStep, *, uncompiled: bool = False) -> FlatStep:
 
 
 def counted_graph(traced: TracedStep) -> tuple[Graph, Binding]:
-    """The flat graph of a traced step with all that is counted: arithmetic on float constants stays, and so does what cannot be planned.
-
-    Raises:
-        UnknownShapeError: see `flatten_graph`.
-    """
+    """Return the flat graph for counting: it keeps arithmetic on float constants, and operations that cannot be planned."""
     graph, binding = from_concrete_function(traced.function, planned=False)
     flat, purity = flatten_graph(graph, dict(enumerate(traced.shapes)), infer=True, fold_floats=False)
     flat.example.update(_known_numbers(flat, binding, traced.numbers))
@@ -111,14 +99,14 @@ def counted_graph(traced: TracedStep) -> tuple[Graph, Binding]:
 
 
 def _known_numbers(graph: Graph, binding: Binding, numbers: Mapping[int, float]) -> dict[str, float]:
-    """By name of an input of a flat graph its number: of an argument as given, of a variable that the step does not change as it is now."""
+    """Return the number of each scalar argument and unchanged variable, by input name."""
     if not any(is_control_flow(node) for node in graph.nodes):
         return {}
     captured = dict(zip(graph.inputs[binding.argument_count :], binding.captures, strict=True))
     written = {access.key for access in find_accesses(graph, {v: v.name for v in graph.variables}) if access.writes}
     tensors = {v: t if v.dtype.name != "resource" else value_of_variable(t) for v, t in captured.items() if v.name not in written}
-    found = {v.producer.name: number for v, t in tensors.items() if (number := number_of_tensor(t)) is not None}
-    return found | {graph.inputs[k].producer.name: number for k, number in numbers.items()}
+    numbers_of_captures = {v.producer.name: number for v, t in tensors.items() if (number := number_of_tensor(t)) is not None}
+    return numbers_of_captures | {graph.inputs[k].producer.name: number for k, number in numbers.items()}
 
 
 def flatten(
@@ -130,19 +118,18 @@ def flatten(
     example: Sequence[Any] = (),
     numbers: Mapping[int, float] | None = None,
 ) -> FlatStep:
-    """Read, inline, bind shapes, and fold what only asks about shapes.
+    """Read a function, inline calls, bind shapes, and fold shape computations.
+
+    Raises `UnsupportedError` if the step holds an operation that cannot be handled with proof, `UnknownShapeError` if the feeds do not fit
+    the step.
 
     Args:
         function: a `ConcreteFunction`.
-        feeds: shapes of flat arguments by position, where they are not static in the function.
-        compiled: whether it is planned for XLA, which may compile it then.
-        uncompiled: whether convolutions that the step has XLA compile by themselves may run by oneDNN's kernels, where it is there.
-        example: tensors for the flat arguments. Sizes that depend on data are those of this call.
-        numbers: those of flat arguments by position, where they are scalars that are known.
-
-    Raises:
-        UnsupportedError: the step holds something that cannot be handled with proof.
-        UnknownShapeError: the feeds do not fit the step.
+        feeds: shapes of flat arguments by position, if they are not static.
+        compiled: whether it is planned for XLA.
+        uncompiled: whether convolutions that XLA compiles inside the step may run by oneDNN's kernels.
+        example: tensors for the flat arguments; sizes that depend on data are taken from this call.
+        numbers: known scalars among the flat arguments, by position.
     """
     tell("reading the graph")
     graph, binding = from_concrete_function(function, compiled=compiled)
@@ -158,29 +145,25 @@ def flatten(
 
 
 def find_loop_costs(graph: Graph, known: Known | None = None, measure: Measure | None = None) -> LoopCosts:
-    """What the loops and lists of a flat graph cost; sizes that depend on data are bounded first.
-
-    Args:
-        known, measure: see `bind_sizes`.
-    """
-    found, measured = bind_sizes(graph, known, measure)
+    """Return the costs of loops and lists; sizes that depend on data are bounded first (`bind_sizes`)."""
+    counting, measured = bind_sizes(graph, known, measure)
     costs = loop_costs(graph, constant_array, infer_body=infer_body_shapes, compiled_bytes=compiled_call_bytes)
     inside = (value.producer for function in graph.functions.values() for value in function.body.at_most)
-    bounded = [*found, *(node.name for node in inside if is_counted_in_data(node))]
+    bounded = [*counting, *(node.name for node in inside if is_counted_in_data(node))]
     return replace(costs, bounded=tuple(name for name in dict.fromkeys(bounded) if name not in measured), measured=tuple(measured))
 
 
 def bind_sizes(graph: Graph, known: Known | None = None, measure: Measure | None = None) -> tuple[list[str], Sizes]:
-    """Set sizes that depend on data: as they are measured; without a call, the largest ones that they can be.
+    """Set sizes that depend on data: as measured, or the largest possible ones.
 
     Args:
-        known: what is known of the graph.
-        measure: a function that gives the shapes of the outputs of nodes, by name, as they are in one call.
+        known: facts about the graph.
+        measure: returns the output shapes of nodes, by name, in one call.
 
     Returns:
-        The names of the nodes that find out in the data how many rows there are, and what was measured.
+        The names of the nodes whose number of rows depends on data, and the measured shapes.
     """
-    found: list[str] = []
+    counting: list[str] = []
     measured: dict[str, Sequence[Shape]] = {}
     known, more = known or Known(), _has_unknown_sizes(graph)
     depend = [*(node for node in graph.nodes if is_control_flow(node)), *(blame_unknown_shapes(graph).values() if more else ())]
@@ -190,9 +173,9 @@ def bind_sizes(graph: Graph, known: Known | None = None, measure: Measure | None
             measured.update(measure(node for node in depend if node.name not in measured))
         grew = len(measured) > before
         if more or grew:
-            found = infer_flat_shapes(graph, bounded=replace(known, sizes={**known.sizes, **measured}))
-        more, depend = False, [*map(graph.__getitem__, found), *blame_unknown_shapes(graph).values()] if grew else []
-    return found, measured
+            counting = infer_flat_shapes(graph, bounded=replace(known, sizes={**known.sizes, **measured}))
+        more, depend = False, [*map(graph.__getitem__, counting), *blame_unknown_shapes(graph).values()] if grew else []
+    return counting, measured
 
 
 def flatten_graph(
@@ -203,16 +186,15 @@ def flatten_graph(
     fold_floats: bool = True,
     compiled: bool = True,
 ) -> tuple[Graph, Purity]:
-    """A new graph without calls and without what nothing needs, with the shapes that follow from the feeds; and what is pure in it.
+    """Return a new graph without calls and unneeded nodes, with the shapes that follow from the feeds; and its purity.
+
+    Raises `UnknownShapeError` if the feeds do not fit the graph.
 
     Args:
-        feeds: shapes of inputs by position, where they are not static in the graph.
-        infer: whether to infer shapes where sizes are unknown although the feeds bind nothing new.
-        fold_floats: whether arithmetic on float constants goes; what is counted keeps it.
+        feeds: shapes of inputs by position, if they are not static.
+        infer: whether to infer unknown sizes even if the feeds bind nothing new.
+        fold_floats: whether arithmetic on float constants is folded.
         compiled: whether to inline calls that XLA compiles too.
-
-    Raises:
-        UnknownShapeError: the feeds do not fit the graph.
     """
     graph = inline_functions(graph, Purity(graph, stateful_op_types(graph)), compiled=compiled)
     split_identities(graph)
@@ -254,13 +236,13 @@ def _has_unknown_sizes(graph: Graph) -> bool:
 
 
 def _has_sizes_of_one_call(graph: Graph) -> bool:
-    """Whether sizes are not known, and those inside functions are the same in all calls, since each of these is called from one place."""
+    """Whether sizes are unknown, and functions with unknown sizes are called from one place only."""
     unknown = [name for name, function in graph.functions.items() if _has_unknown_sizes(function.body)]
     called = calls(graph)
     return (bool(unknown) or _has_unknown_sizes(graph)) and all(called[name] <= 1 for name in unknown)
 
 
 def stateful_op_types(graph: Graph) -> dict[str, bool]:
-    """What the registry says of each op type in the graph and its functions; an unknown op type counts as stateful."""
+    """Return whether each op type is stateful; an unknown one is."""
     types = {node.op_type for body in bodies(graph) for node in body.nodes}
     return {op_type: is_stateful(op_type) is not False for op_type in types}

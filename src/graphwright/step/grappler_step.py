@@ -1,9 +1,9 @@
-"""The graph that Grappler makes of a step, as a flat step to be planned.
+"""The graph that Grappler makes of a step, as a flat step to plan.
 
-What a user's step runs is not the graph that was traced but what Grappler, TensorFlow's optimizer of graphs, makes of it: constants are
-folded, operations merged, and a convolution or product with its bias and activation is one kernel. Grappler knows nothing of a plan, and
-would merge and move what the plan put in place, so planned steps run without it. To plan what Grappler made keeps both: it is taken from
-TensorFlow's own preparation of this very step, and not rewritten again, so results are bit for bit those of the step as it is.
+TensorFlow runs not the traced graph but Grappler's rewrite of it: constants are folded, operations merged, and a convolution or product
+with its bias and activation is one kernel. Grappler would undo a plan, so planned steps run without it. Planning its result keeps both: the
+graph is taken from TensorFlow's own preparation of the step, and not rewritten again, so results are bit for bit those of the unmodified
+step.
 """
 
 from __future__ import annotations
@@ -37,19 +37,18 @@ HOW_ADDED = (
 
 
 def grappler_step(traced: TracedStep, flat: FlatStep, records: Sequence[bytes], *, memory_optimizer: bool = True) -> Obtained[FlatStep]:
-    """What Grappler makes of a step, with the shapes, inputs, outputs and effects of the step, and how it was obtained.
+    """Return Grappler's graph of a step with its shapes, inputs, outputs and effects, and how it was obtained.
 
-    Its memory optimizer turns sums of large tensors into updates of temporary variables, effects that the step does not have. TensorFlow
-    prepares such a step once more without it.
+    Grappler's memory optimizer turns sums of large tensors into updates of temporary variables; such a step is prepared again without it.
 
     Args:
-        flat: the step as it was traced.
-        records: what TensorFlow recorded when it prepared the step (`graphwright.run.executed_graph`).
-        memory_optimizer: whether Grappler's memory optimizer took part then.
+        flat: the traced step.
+        records: TensorFlow's records of preparing it (`graphwright.run.executed_graph`).
+        memory_optimizer: whether Grappler's memory optimizer took part.
 
     Raises:
-        UnsupportedError: the step runs without Grappler or not on one CPU; it has loops, branches, calls or collectives, or sizes that
-            depend on data; or what came out cannot stand for it, or is not known well enough to be planned.
+        UnsupportedError: the step runs without Grappler or not on one CPU; it has loops, branches, calls, collectives, or sizes that depend
+            on data; or the result cannot replace the step or cannot be planned.
     """
     where = f"step {traced.name!r}"
     if traced.grappler_disabled or is_grappler_disabled():
@@ -63,8 +62,8 @@ def grappler_step(traced: TracedStep, flat: FlatStep, records: Sequence[bytes], 
     purity = Purity(graph, stateful_op_types(graph))
     graph.control_outputs = [node for node in graph.nodes if not purity.is_pure(node)]
     graph, purity = flatten_graph(graph, infer=True)
-    found = find_loop_costs(graph, Known(sizes=known_shapes(flat.graph)))
-    loops = replace(found, bounded=flat.loops.bounded, measured=flat.loops.measured)
+    costs = find_loop_costs(graph, Known(sizes=known_shapes(flat.graph)))
+    loops = replace(costs, bounded=flat.loops.bounded, measured=flat.loops.measured)
     _check(graph, purity, flat)
     for node in (*graph.control_outputs, *(value.producer for value in graph.outputs)):
         graph.set_attr(node, OPTIMIZED, True)
@@ -72,15 +71,15 @@ def grappler_step(traced: TracedStep, flat: FlatStep, records: Sequence[bytes], 
 
 
 def _check(graph: Graph, purity: Purity, flat: FlatStep) -> None:
-    """Whether the graph has the step's inputs, outputs and effects, and nothing but what can be planned."""
+    """Check that the graph has the step's inputs, outputs and effects, and only operations that can be planned."""
     where = f"step {flat.graph.name!r}"
     if _ends(graph) != _ends(flat.graph):
         raise UnsupportedError("Grappler's graph has other inputs or outputs", where=where)
     if _effects(graph, purity) != _effects(flat.graph, flat.purity):
         raise UnsupportedError("Grappler's graph has other effects", where=where)
     known = {node.op_type for node in flat.graph.nodes}
-    made = [node for node in graph.nodes if node.op_type not in known]
-    for node in made:
+    new_nodes = [node for node in graph.nodes if node.op_type not in known]
+    for node in new_nodes:
         if node.op_type.startswith("_") and node_flops(node) is None:
             raise UnsupportedError(f"nothing is known of what {node.op_type} costs", where=f"node {node.name!r}")
         if node.op_type.startswith("_") and not graph.control_outputs:
@@ -96,6 +95,6 @@ def _ends(graph: Graph) -> list[tuple[DType, Shape]]:
 
 
 def _effects(graph: Graph, purity: Purity) -> Counter[tuple[str, str]]:
-    """Nodes with effects, by what they are and what they are called. Inputs and what only orders have none of their own."""
+    """Return nodes with effects by op type and name, without inputs."""
     inputs = {value.producer for value in graph.inputs}
     return Counter((node.op_type, node.name) for node in graph.nodes if not purity.is_pure(node) and node not in inputs)

@@ -1,8 +1,7 @@
-"""Shapes of a flat graph with loops of TF1, whose values TensorFlow's inference does not follow from one round to the next.
+"""Shapes of a flat graph with TF1 loops, which TensorFlow's inference does not follow across iterations.
 
-While shapes are inferred, each edge that inference cannot see through is replaced by one that it can: what a loop hands on from round to
-round has the shape that it starts with, and what is popped from a stack has the shape of what was pushed. Where a dimension stays
-open all the same, it keeps what the graph said before.
+During inference, opaque edges are replaced: a value passed between iterations has the shape of its start, and a popped value that of the
+pushed one. A dimension that stays open keeps its earlier value.
 """
 
 from __future__ import annotations
@@ -27,32 +26,29 @@ _ROUNDS = 3
 def infer_flat_shapes(
     graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | None = None, *, bounded: Known | None = None
 ) -> list[str]:
-    """Infer the shapes of a graph from those of its inputs.
+    """Infer the shapes of a graph from those of its inputs. Raises `UnknownShapeError` if a feed does not fit the graph.
 
     Args:
         feeds: shapes of inputs by position.
-        bounded: where what depends on data gets the largest shape that it can have, what is known of it.
+        bounded: facts about the graph, to bound sizes that depend on data.
 
     Returns:
-        The names of the nodes that find out in the data how many rows there are, where as many as there can be were taken.
-
-    Raises:
-        UnknownShapeError: a feed does not fit the graph.
+        The names of the nodes whose number of rows depends on data and was bounded.
     """
     merges = [n for n in graph.nodes if any(is_back_edge(v, n) for v in n.inputs)]
     if not merges:
         return infer_shapes(graph, feeds, bounded=bounded)
-    found: list[str] = []
+    counting: list[str] = []
     for _ in range(_ROUNDS):
         before = {v: v.shape for n in graph.nodes for v in n.outputs}
-        found = _infer_without_loops(graph, merges, feeds, bounded)
+        counting = _infer_without_loops(graph, merges, feeds, bounded)
         fed = {graph.inputs[k] for k in feeds or {}}
         for value, shape in before.items():
             if value not in fed:
                 value.shape = filled(value.shape, shape)
         if not _bind_tensor_arrays(graph) | _bind_lists(graph):
             break
-    return found
+    return counting
 
 
 def _infer_without_loops(
@@ -74,7 +70,7 @@ def _infer_without_loops(
         for use in pop.outputs[0].uses:
             replace(use.node, use.index, value)
     try:
-        found = infer_shapes(graph, feeds, bounded=bounded)
+        counting = infer_shapes(graph, feeds, bounded=bounded)
     finally:
         for node, index, value in reversed(replaced):
             graph.replace_input(node, index, value)
@@ -83,18 +79,18 @@ def _infer_without_loops(
             node.outputs[0].shape = node.inputs[0].shape
         elif node in popped:
             node.outputs[0].shape = popped[node].shape
-    return found
+    return counting
 
 
 def _pushed_values(graph: Graph) -> dict[Node, Value]:
-    """By node that pops, what was pushed on the same stack."""
+    """Return, by node that pops, the value pushed on the same stack."""
     pushed = {_behind(n.inputs[0]): n.inputs[1] for n in graph.nodes if n.op_type.startswith("StackPush")}
     pops = ((n, pushed.get(_behind(n.inputs[0]))) for n in graph.nodes if n.op_type.startswith("StackPop"))
     return {n: value for n, value in pops if value is not None and value.dtype == n.outputs[0].dtype}
 
 
 def _bind_tensor_arrays(graph: Graph) -> bool:
-    """Write the shape of what is put into an array of tensors as the shape of its elements; whether one changed."""
+    """Set the element shapes of tensor arrays from the written values; return whether one changed."""
     changed = False
     for node in graph.nodes:
         if node.op_type not in ("TensorArrayWriteV3", "TensorArrayScatterV3"):
@@ -111,20 +107,20 @@ def _bind_tensor_arrays(graph: Graph) -> bool:
 
 
 def _bind_lists(graph: Graph) -> bool:
-    """The same for lists of tensors, which are handed on from round to round, where all elements have one shape."""
-    found: dict[Node, set[Shape]] = {}
+    """Do the same for tensor lists whose elements have one shape."""
+    element_shapes: dict[Node, set[Shape]] = {}
     for node in filter(puts_last_input, graph.nodes):
-        found.setdefault(_behind(node.inputs[0], MERGES).producer, set()).add(exact_shape(node.inputs[-1]))
+        element_shapes.setdefault(_behind(node.inputs[0], MERGES).producer, set()).add(exact_shape(node.inputs[-1]))
     changed = False
-    for made, shapes in found.items():
-        stated = constant_array(made.inputs[0].producer) if reserves(made) or is_empty_list(made) else None
+    for maker, shapes in element_shapes.items():
+        stated = constant_array(maker.inputs[0].producer) if reserves(maker) or is_empty_list(maker) else None
         shape = shapes.pop() if len(shapes) == 1 else None
         if shape is not None and stated is not None and np.any(stated < 0):
-            graph.replace_input(made, 0, add_constant(graph, f"{made.name}/element_shape", np.asarray(shape, stated.dtype)))
+            graph.replace_input(maker, 0, add_constant(graph, f"{maker.name}/element_shape", np.asarray(shape, stated.dtype)))
             changed = True
     return changed
 
 
 def _behind(value: Value, also: AbstractSet[str] = frozenset()) -> Value:
-    """The handle that a node made, before it is handed on into a loop."""
+    """Return the handle before it entered a loop."""
     return origin(value, IDENTITIES | ENTERS | SWITCHES | also)

@@ -1,4 +1,4 @@
-"""What a Keras model takes and is trained with, as specs: by its graph, by what it was called with before, or by the feeds alone."""
+"""The inputs and targets of a Keras model as specs: by its graph, its earlier calls, or the feeds."""
 
 from __future__ import annotations
 
@@ -18,15 +18,13 @@ _BESIDE_X = tuple(_WHOSE)
 
 
 def keras_specs(model: Any, mode: Literal["train", "infer"], feeds: Mapping[str, Any], batch: int | None) -> tuple[Any, ...]:
-    """Specs of the arguments of `keras_step`. A model that is not built is built, as its first step would.
+    """Return specs of the arguments of `keras_step`; a model that is not built is built.
+
+    Raises `ArgumentError` if the inputs are unknown, a feed names none of them, or a dimension is unknown.
 
     Args:
-        feeds: shapes by the name of the input, or `x` for all of them; `y` for the target, where it cannot be told from the loss;
-            `sample_weight`, where there is one.
-        batch: size of the first dimension, where it is open, or is only that of an earlier call.
-
-    Raises:
-        ArgumentError: nothing says what the model's inputs are, a feed names none of them, or a dimension is not known.
+        feeds: shapes by input name, or `x` for all inputs; `y` for the target if the loss does not tell; `sample_weight` if there is one.
+        batch: size of the first dimension if it is open, or known only from an earlier call.
     """
     tf = import_tensorflow()
     for path, feed in leaves_of(feeds).items():
@@ -73,12 +71,10 @@ def keras_specs(model: Any, mode: Literal["train", "infer"], feeds: Mapping[str,
 
 
 def _packed(x: Any, parts: Sequence[Any]) -> Any:
-    """The data of a step as `fit` packs them."""
     return import_keras().utils.pack_x_y_sample_weight(x, *parts)
 
 
 def _parts_of(feeds: Mapping[str, Any]) -> list[Any]:
-    """Targets and weights as the feeds alone give them, whole or one by one."""
     parts: list[Any] = []
     for what in _BESIDE_X:
         one_by_one = [feed for key, feed in feeds.items() if key.startswith(f"{what}_")]
@@ -89,11 +85,7 @@ def _parts_of(feeds: Mapping[str, Any]) -> list[Any]:
 
 
 def named_data(model: Any, data: Any) -> Any:
-    """Specs of what a model is given, with the names that feeds know them by; None where something in it is no dense tensor.
-
-    Args:
-        data: as `fit` takes it, `(x, y)` or `(x, y, sample_weight)`, or x alone.
-    """
+    """Return specs of example data (as `fit` takes them) with the names of feeds; None if a part is no dense tensor."""
     tf = import_tensorflow()
     parts: list[Any] = list(cast("tuple[Any, ...]", data)) if isinstance(data, tuple) else [data]
     if not all(leaf is None or isinstance(leaf, tf.Tensor | tf.TensorSpec) for leaf in tf.nest.flatten(parts)):
@@ -114,43 +106,35 @@ def named_data(model: Any, data: Any) -> Any:
 
 
 def _as_spec(given: Any, dtype: Any) -> Any:
-    """A spec that is fed as it is, or a shape with this dtype."""
     tf = import_tensorflow()
     return given if isinstance(given, tf.TensorSpec) else tf.TensorSpec(given, dtype)
 
 
 def _weights(feeds: Mapping[str, Any], targets: Any, batch: int) -> tuple[Any, ...]:
-    """The weight of each example, of each target where there are several; none where nothing is fed that says there is one."""
     tf = import_tensorflow()
     if not any(_is_part(key, _WEIGHT) for key in feeds):
         return ()
-    one, given = tf.TensorSpec((batch,), tf.float32), feeds.get(_WEIGHT)
-    if is_nested(given):
-        return (map_feeds(lambda _, part: _as_spec(part, one.dtype), {_WEIGHT: given})[_WEIGHT],)
+    one, feed = tf.TensorSpec((batch,), tf.float32), feeds.get(_WEIGHT)
+    if is_nested(feed):
+        return (map_feeds(lambda _, part: _as_spec(part, one.dtype), {_WEIGHT: feed})[_WEIGHT],)
 
     def same(_: Any) -> Any:
         return one
 
-    return (one if given is not None else tf.nest.map_structure(same, targets),)
+    return (one if feed is not None else tf.nest.map_structure(same, targets),)
 
 
 def _is_part(key: str, *whose: str) -> bool:
-    """Whether a feed is for the targets, or for the weights of the examples: whole, or one of several."""
     return any(key == what or key.startswith(f"{what}_") for what in whose)
 
 
 def _parts_fed(what: str, parts: Any, feeds: Mapping[str, Any]) -> Any:
-    """Targets, or weights, with the names that feeds know them by: `y`; of several `y_0`, `y_1` or `y_KEY`. So what a result says of its
-    feeds can be fed again.
-
-    Raises:
-        ArgumentError: a feed names none of them.
-    """
+    """Return targets or weights under their feed names: `y`; of several `y_0`, `y_1` or `y_KEY`."""
     tf = import_tensorflow()
 
     def fed(name: str, part: Any) -> Any:
-        given = feeds.get(name)
-        spec: Any = given if isinstance(given, tf.TensorSpec) else tf.TensorSpec(part.shape if given is None else given, part.dtype)
+        feed = feeds.get(name)
+        spec: Any = feed if isinstance(feed, tf.TensorSpec) else tf.TensorSpec(part.shape if feed is None else feed, part.dtype)
         names.append(name)
         return tf.TensorSpec(spec.shape, spec.dtype, name)
 
@@ -161,13 +145,9 @@ def _parts_fed(what: str, parts: Any, feeds: Mapping[str, Any]) -> Any:
 
 
 def declared_inputs(model: Any, feeds: Mapping[str, Any]) -> Any:
-    """The inputs of a model in the structure that it is called with, as specs with the names that its user knows.
+    """Return the inputs of a model as named specs, in the structure of its call.
 
-    Those of a model that is a graph of layers are its own. A subclassed one takes what `fit` was given last, or what it was first called
-    with, or what the feeds say.
-
-    Raises:
-        ArgumentError: nothing says what they are.
+    A subclassed model takes the data of the last `fit`, of its first call, or of the feeds. Raises `ArgumentError` if none is known.
     """
     tf = import_tensorflow()
     if getattr(model, "inputs", None):
@@ -201,11 +181,7 @@ def declared_inputs(model: Any, feeds: Mapping[str, Any]) -> Any:
 
 
 def inputs_fed(model: Any, structure: Any, feeds: Mapping[str, Any]) -> dict[str, Any]:
-    """The feed of each input by its name, `x` and the name of the model's argument standing for all of them.
-
-    Raises:
-        ArgumentError: a feed names none of them.
-    """
+    """Return the feed of each input by its name; `x` and the name of the model's argument mean all inputs."""
     tensors: list[Any] = import_tensorflow().nest.flatten(structure)
     names = [str(t.name) for t in tensors]
     check_known(feeds, [*names, *(n for n in feeds if n in ("x", _argument(model)) or _is_part(n, *_BESIDE_X))], "the model has")
@@ -223,18 +199,17 @@ def _own_spec(tensor: Any) -> Any:
 
 
 def _argument(model: Any) -> str:
-    """The name of the first argument of `call`."""
     if not has_call(model):
         return "x"
     return next(iter(inspect.signature(model.call).parameters), "x")
 
 
 def _named(name: str, structure: Any, before_keys: str = "", of: Callable[[str, Any], Any] | None = None) -> Any:
-    """The specs with names: the key where the model takes a mapping, else that of its argument.
+    """Return the specs with names: the key in a mapping, else the argument's name.
 
     Args:
-        before_keys: what stands before each key.
-        of: what is made of a name and a spec; the spec with that name without it.
+        before_keys: prefix of each key.
+        of: makes the result from name and spec; by default the spec with that name.
     """
     tf = import_tensorflow()
     if isinstance(structure, tf.TensorSpec):
@@ -248,7 +223,7 @@ def _named(name: str, structure: Any, before_keys: str = "", of: Callable[[str, 
 
 
 def _outputs(model: Any, x: Any) -> Any:
-    """The model's outputs with the sizes that follow from those of its inputs: those that it was built with may be open."""
+    """Return the model's outputs for these inputs; the sizes of its own outputs may be open."""
     own = getattr(model, "outputs", None)
     if own and all(size is not None for output in own for size in output.shape[1:]):
         return own if len(own) > 1 else own[0]
@@ -269,7 +244,6 @@ def _loss_name(model: Any) -> str:
 
 
 def _spec(tensor: Any, given: Any, batch: int | None, model: Any) -> Any:
-    """The spec of an input: as it is fed, or as it is declared, with the batch size."""
     tf = import_tensorflow()
     if isinstance(given, tf.TensorSpec):
         return tf.TensorSpec(given.shape, given.dtype, tensor.name)
@@ -281,7 +255,7 @@ def _spec(tensor: Any, given: Any, batch: int | None, model: Any) -> Any:
 
 
 def feeds_to_give(names: Iterable[str]) -> str:
-    """What a remedy writes for the shapes of inputs.
+    """Return how a remedy writes the shapes of inputs.
 
     >>> feeds_to_give(["x", "mask"])
     "feeds={'x': (...), 'mask': (...)}"
@@ -290,12 +264,11 @@ def feeds_to_give(names: Iterable[str]) -> str:
 
 
 def _refuse_open(model: Any, shapes: Mapping[str, Sequence[int | None]]) -> None:
-    """Raise `ArgumentError` where inputs leave dimensions open; all that do are named."""
-    found = {name: tuple(shape) for name, shape in shapes.items() if None in shape}
-    if not found:
+    open_shapes = {name: tuple(shape) for name, shape in shapes.items() if None in shape}
+    if not open_shapes:
         return
-    (first, shape), *others = found.items()
-    only_batch = all(None not in shape[1:] for shape in found.values())
+    (first, shape), *others = open_shapes.items()
+    only_batch = all(None not in shape[1:] for shape in open_shapes.values())
     also = f"; {', '.join(repr(name) for name, _ in others)} {'leaves' if len(others) == 1 else 'leave'} sizes open, too" if others else ""
     raise ArgumentError(
         f"input {first!r} has the shape {shape}{also}",
@@ -303,7 +276,7 @@ def _refuse_open(model: Any, shapes: Mapping[str, Sequence[int | None]]) -> None
         cause="memory depends on the batch size"
         if only_batch
         else "the model leaves more than the batch size open, and memory depends on it",
-        remedy=f"{'give batch=..., or ' if only_batch else 'give '}{feeds_to_give(found)}",
+        remedy=f"{'give batch=..., or ' if only_batch else 'give '}{feeds_to_give(open_shapes)}",
         item=first,
         code=ErrorCode.OPEN_BATCH if only_batch else ErrorCode.OPEN_INPUT,
     )

@@ -1,8 +1,7 @@
-"""What a compiled Keras model needs to be trained by steps of another, and under a `tf.distribute` strategy.
+"""Training a compiled Keras model by another step, also under a `tf.distribute` strategy.
 
-Keras 3 trains under `MirroredStrategy`. Under `MultiWorkerMirroredStrategy` its `fit` and `evaluate` fail before the first
-step: the batch from which it would build the model is not taken out of its `PerReplica`, and the metrics, which are
-scalars, are averaged along an axis that they do not have. Here both are done right, for both strategies in one way.
+Under `MultiWorkerMirroredStrategy` `fit` and `evaluate` of Keras 3 fail before the first step: the batch that builds the model stays in its
+`PerReplica`, and scalar metrics are averaged along an axis that they do not have. Both are repaired here.
 """
 
 from __future__ import annotations
@@ -17,11 +16,7 @@ from graphwright.source.tensorflow_import import import_keras, import_tensorflow
 
 
 def strategy_of(model: Any) -> Any:
-    """The strategy under which the model was made, or None for one device.
-
-    Raises:
-        UnsupportedError: its training step is not one graph: parameter servers.
-    """
+    """Return the strategy of the model, or None; raises `UnsupportedError` for parameter servers, whose step is not one graph."""
     strategy = model.distribute_strategy
     if is_default_strategy(strategy):
         return None
@@ -37,24 +32,22 @@ def strategy_of(model: Any) -> Any:
 
 
 def has_call(layer: Any) -> bool:
-    """Whether a layer defines what it computes; a model may have a `train_step` over its parts instead."""
+    """Whether a model defines `call`; it may have a `train_step` over its parts instead."""
     kind: Any = cast("Any", type(layer))
     return kind.call is not import_keras().Model.call
 
 
 def has_own_step(model: Any) -> bool:
-    """Whether a `train_step` of the user's own trains the model. It may call any part of the model, with any part of the data."""
     return "train_step" in what_is_overridden(model)
 
 
 def spans_workers(strategy: Any) -> bool:
-    """Whether other processes take part."""
     tf = import_tensorflow()
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) and bool(strategy.cluster_resolver.cluster_spec())
 
 
 def on_replicas(strategy: Any, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A function of one batch that runs the step on every replica and reduces what it returns, as Keras does."""
+    """Return a function of one batch that runs the step on every replica and reduces its results, as Keras does."""
     if strategy is None:
         return step
     tf = import_tensorflow()
@@ -73,7 +66,6 @@ def on_replicas(strategy: Any, step: Callable[[Any], Any]) -> Callable[[Any], An
 
 
 def one_replica(strategy: Any, data: Any) -> Any:
-    """The share of a batch that the first local replica gets."""
     if strategy is None:
         return data
     tf = import_tensorflow()
@@ -85,7 +77,6 @@ def one_replica(strategy: Any, data: Any) -> Any:
 
 
 def as_tensors(structure: Any) -> Any:
-    """The same structure with a tensor, or values per replica, in place of each array and number."""
     tf = import_tensorflow()
 
     def as_tensor(value: Any) -> Any:
@@ -95,7 +86,7 @@ def as_tensors(structure: Any) -> Any:
 
 
 def repair_building(model: Any, strategy: Any) -> None:
-    """Let a model build itself from the share of one replica; Keras takes the mean of all shares, which need not be of one size."""
+    """Let a model build itself from the share of one replica; Keras averages all shares, which may differ in size."""
 
     def maybe_symbolic_build(iterator: Any = None, data_batch: Any = None) -> None:
         if iterator is not None:
@@ -108,7 +99,7 @@ def repair_building(model: Any, strategy: Any) -> None:
 
 
 def repair_evaluation(model: Any, strategy: Any) -> None:
-    """Let `evaluate`, and the validation of `fit`, run the model's `test_step` on every replica, those of other processes too."""
+    """Let `evaluate`, and the validation of `fit`, run `test_step` on every replica of every process."""
     tf = import_tensorflow()
 
     def make_function() -> Callable[[Any], Any]:
@@ -119,10 +110,9 @@ def repair_evaluation(model: Any, strategy: Any) -> None:
 
 
 def take_over(model: Any, kind: Literal["train", "test"], make: Callable[[], Callable[[Any], Any]]) -> None:
-    """Let a model run a function of an iterator in place of its own; `make` makes it now, and again after each `compile`.
+    """Let a model run another function of an iterator; `make` makes it now, and again after each `compile`.
 
-    `compile` sets `train_function` to None and `fit` asks `make_train_function` for it, so both stay in charge. A model that is compiled
-    again with `run_eagerly=True` runs plainly.
+    `compile` resets `train_function`, and `fit` asks `make_train_function` for it. A model compiled with `run_eagerly=True` runs plainly.
     """
     name = f"{kind}_function"
     own = getattr(model, f"make_{name}")
@@ -139,11 +129,7 @@ def take_over(model: Any, kind: Literal["train", "test"], make: Callable[[], Cal
 
 
 def steps_of(model: Any, iterator: Any, step: Callable[[Any], Any]) -> Any:
-    """As many steps as the model is to make per call; the logs of the last one.
-
-    Raises:
-        StopIteration: there is no batch left for even one.
-    """
+    """Run as many steps as the model makes per call, and return the last logs; raises `StopIteration` without a batch."""
     tf = import_tensorflow()
     logs: Any = None
     for number in range(model.steps_per_execution):

@@ -25,22 +25,19 @@ from graphwright.step.keras_model import (
 
 
 def is_keras_model(target: Any) -> bool:
-    """Whether it is a Keras 3 model."""
     return isinstance(target, import_keras().Model)
 
 
 def mode_of(model: Any, mode: Literal["auto", "train", "infer"]) -> Literal["train", "infer"]:
-    """Whether the training step of a model is meant, or its inference; "auto" is training where it is compiled."""
+    """Return "train" or "infer"; "auto" is training if the model is compiled."""
     return mode if mode != "auto" else "train" if getattr(model, "compiled", False) else "infer"
 
 
 def check_trainable(model: Any) -> None:
-    """Raise unless the model can be trained by TensorFlow's own step.
+    """Check that TensorFlow's own step can train the model.
 
-    Raises:
-        ArgumentError: it is not compiled, or not built.
-        UnsupportedError: it is to be run eagerly, to be compiled by XLA for several replicas, or was made under a strategy without one
-            joint graph.
+    Raises `ArgumentError` if it is not compiled, `UnsupportedError` if it runs eagerly, XLA would compile it for several replicas, or its
+    strategy has no joint graph.
     """
     where = f"model {model.name!r}"
     keras = import_keras()
@@ -73,16 +70,14 @@ def check_trainable(model: Any) -> None:
 
 
 def is_compiled_by_xla(model: Any) -> bool:
-    """Whether XLA is to compile the model's steps because its user said so; where it was left to Keras ("auto"), it is switched off."""
+    """Whether the user asked for XLA; Keras' "auto" counts as no."""
     return bool(model.jit_compile) and compile_arguments(model).get("jit_compile", "auto") != "auto"
 
 
 def keras_step(model: Any, mode: Literal["train", "infer"]) -> Any:
-    """A `tf.function` of `data` (as `model.train_step` takes it), or of `x` for inference.
+    """Return a `tf.function` of `data` (as `model.train_step` takes it), or of `x` for inference.
 
-    Raises:
-        ArgumentError: the model is not compiled (for training), or has no `call` (for inference).
-        UnsupportedError: see `check_trainable`.
+    Raises `ArgumentError` if the model is not compiled (for training), or has no `call` (for inference).
     """
     tf = import_tensorflow()
     if mode == "infer":
@@ -109,11 +104,10 @@ def keras_step(model: Any, mode: Literal["train", "infer"]) -> Any:
 
 
 def train_with(model: Any, make_step: Callable[[], Callable[[Any], Any]]) -> None:
-    """Let `fit` and `train_on_batch` of a compiled model run a step of one's own, under its strategy too.
+    """Let `fit` and `train_on_batch` of a compiled model run another step, under its strategy too.
 
     Args:
-        make_step: makes a function of `data`, like `keras_step`'s, for what the model is compiled with: now, and again after each
-            `compile`.
+        make_step: makes a function of `data`, now, and again after each `compile`.
     """
     strategy = strategy_of(model)
 
@@ -142,9 +136,9 @@ def train_with(model: Any, make_step: Callable[[], Callable[[Any], Any]]) -> Non
 
 
 def _without_missing(model: Any, data: Any) -> Any:
-    """The data as `fit` gives them: `train_on_batch` adds a None where there is no sample weight, which would be planned separately.
+    """Return the data without the None that `train_on_batch` adds for sample weights, which would be planned separately.
 
-    A `train_step` of the user's own may unpack three parts; it gets what Keras gives. Without a `call` it is written for `fit`.
+    A `train_step` of the user's own gets what Keras gives, since it may unpack three parts.
     """
     is_own = has_own_step(model)
     if (is_own and has_call(model)) or not isinstance(data, tuple):
@@ -156,16 +150,16 @@ def _without_missing(model: Any, data: Any) -> Any:
 
 
 def build_as_fit(model: Any, data: Any) -> None:
-    """Make the variables that a training step needs, where Keras knows them before it traces the step.
+    """Make the variables of a training step, if Keras knows them before tracing.
 
-    A `train_step` of the user's own may call any part of a subclassed model. As in `fit`, its variables are made while it is traced.
+    A `train_step` of the user's own makes its variables while it is traced, as in `fit`.
     """
     if strategy_of(model) is not None or not has_own_step(model) or getattr(model, "inputs", None):
         build_for_training(model, data)
 
 
 def build_for_training(model: Any, data: Any) -> None:
-    """Make all variables of the model, its optimizer and its metrics, so that none is made inside a traced step."""
+    """Make all variables of the model, its optimizer and its metrics before the step is traced."""
     strategy = strategy_of(model)
     optimizer = model.optimizer
     ready = all(layer.built for layer in all_layers(model)) and metrics_are_built(model)
@@ -176,7 +170,6 @@ def build_for_training(model: Any, data: Any) -> None:
 
 
 def build_optimizer(model: Any) -> None:
-    """Make the variables of the optimizer of a built model, where it has one: `LMModel` has none."""
     strategy, optimizer = strategy_of(model), model.optimizer
     if optimizer is not None and not optimizer.built:
         with strategy.scope() if strategy is not None else nullcontext():
@@ -184,12 +177,10 @@ def build_optimizer(model: Any) -> None:
 
 
 def metrics_are_built(model: Any) -> bool:
-    """Whether the variables of the metrics and of the loss exist."""
     return all(item.built for item in losses_and_metrics(model))
 
 
 def check_targets(model: Any, mode: Literal["train", "infer"], inputs: Any) -> None:
-    """Raise `ArgumentError` where a loss of Keras's own training step has no targets."""
     data: Any = inputs
     while isinstance(data, tuple | list) and len(cast("Sequence[Any]", data)) == 1:
         data = cast("Sequence[Any]", data)[0]
@@ -209,14 +200,14 @@ def check_targets(model: Any, mode: Literal["train", "infer"], inputs: Any) -> N
 
 
 def keras_data(model: Any, mode: Literal["train", "infer"], inputs: Any, *, are_specs: bool) -> tuple[Any, ...]:
-    """The arguments of `keras_step` for example data; what a training step makes when it first runs is made.
+    """Return the arguments of `keras_step` for example data, and make the variables of the first training step.
 
     Args:
-        inputs: `(x, y)` or `(x, y, sample_weight)`, or the same as the only element of a tuple; for inference `x`.
-        are_specs: whether they are `tf.TensorSpec`s, from which nothing is made.
+        inputs: `(x, y)` or `(x, y, sample_weight)`, or a tuple with only that element; for inference `x`.
+        are_specs: whether they are `tf.TensorSpec`s; then no variables are made.
     """
-    given: tuple[Any, ...] = cast("tuple[Any, ...]", inputs) if isinstance(inputs, tuple) else ()
-    data: Any = given[0] if len(given) == 1 else cast("Any", inputs)
+    parts: tuple[Any, ...] = cast("tuple[Any, ...]", inputs) if isinstance(inputs, tuple) else ()
+    data: Any = parts[0] if len(parts) == 1 else cast("Any", inputs)
     if mode == "train":
         data = _without_missing(model, data)
     if not are_specs:

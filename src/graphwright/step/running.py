@@ -1,4 +1,4 @@
-"""`measure`, `measure_many` and `verify` of whatever a user has: the one way in, for steps that run."""
+"""`measure`, `measure_many` and `verify` for all targets."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def measure(
     measuring.check_counts(steps, warmup)
     step, made_up = _step(target, inputs, feeds, mode, batch, planned=True)
     tell("measuring the step in processes of its own")
-    found = measuring.measure(
+    measurement = measuring.measure(
         step,
         None,
         steps=steps,
@@ -77,7 +77,7 @@ def measure(
         timeout_s=timeout_s,
         graphs=graphs,
     )
-    return replace(found, how=f"{found.how}; inputs {MADE_UP}") if made_up else found
+    return replace(measurement, how=f"{measurement.how}; inputs {MADE_UP}") if made_up else measurement
 
 
 def measure_many(
@@ -113,11 +113,11 @@ def measure_many(
     Raises:
         MeasurementError, UnsupportedError, ArgumentError, UnknownShapeError, FileFormatError: see `measure`.
     """
-    given = _for_each(inputs)
-    made = {name: _step(function, given(), feeds, mode, batch, planned=True) for name, function in functions.items()}
+    next_inputs = _for_each(inputs)
+    ready = {name: _step(function, next_inputs(), feeds, mode, batch, planned=True) for name, function in functions.items()}
     options: dict[str, Any] = {"inter_op_threads": inter_op_threads, "grappler": grappler, "timeout_s": timeout_s}
-    found = measuring.measure_many({name: step for name, (step, _) in made.items()}, None, steps=steps, warmup=warmup, **options)
-    return {name: replace(one, how=f"{one.how}; inputs {MADE_UP}") if made[name][1] else one for name, one in found.items()}
+    timings = measuring.measure_many({name: step for name, (step, _) in ready.items()}, None, steps=steps, warmup=warmup, **options)
+    return {name: replace(one, how=f"{one.how}; inputs {MADE_UP}") if ready[name][1] else one for name, one in timings.items()}
 
 
 def verify(
@@ -179,12 +179,12 @@ def verify(
     >>> float(total)
     0.0
     """
-    given = _for_each(inputs)
+    next_inputs = _for_each(inputs)
     first, second = (read_target(target, runs=True) for target in (original, rewritten))
     (left, made_up), (right, _) = ask_each(
         [
-            lambda own: _step(first, given(), own, mode, batch, planned=False),
-            lambda own: _step(second, given(), own, mode, batch, planned=True),
+            lambda own: _step(first, next_inputs(), own, mode, batch, planned=False),
+            lambda own: _step(second, next_inputs(), own, mode, batch, planned=True),
         ],
         feeds,
     )
@@ -194,8 +194,10 @@ def verify(
     owned = (read is not target or is_keras_model(read) for read, target in ((first, original), (second, rewritten)))
     apart = first is not second and any(owned)
     tell("running both steps")
-    found = verifying.verify(left, right, None, steps=steps, rtol=rtol, atol=atol, grappler=grappler, other_sums=other_sums, apart=apart)
-    return replace(found, how=f"{found.how}, inputs {MADE_UP}") if made_up else found
+    verification = verifying.verify(
+        left, right, None, steps=steps, rtol=rtol, atol=atol, grappler=grappler, other_sums=other_sums, apart=apart
+    )
+    return replace(verification, how=f"{verification.how}, inputs {MADE_UP}") if made_up else verification
 
 
 def _for_each(inputs: Any) -> Callable[[], Any]:

@@ -1,4 +1,4 @@
-"""The arguments of calls of an optimized step, and what makes two calls run the same function."""
+"""Keys of calls: two calls with equal keys run the same function."""
 
 from __future__ import annotations
 
@@ -8,21 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from graphwright.run.traced_step import Call, TracedStep
+from graphwright.run.traced_step import TracedStep
 from graphwright.source.concrete_function import traced_arguments
 from graphwright.source.tensorflow_import import import_tensorflow
 
 
-def as_inputs(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """The arguments of one call, as `trace` takes them."""
-    return Call(args, dict(kwargs))
-
-
 def signature_of(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, tensor_types: tuple[type, ...] = ()) -> Any:
-    """What makes two calls run the same function: the structure, shapes and dtypes of tensors, the values of everything else, the replica.
+    """Return the key of a call: structure, shapes and dtypes of tensors, values of other arguments, and the replica.
 
     Args:
-        tensor_types: what counts as a tensor; by default whatever has a shape and a dtype, variables among them.
+        tensor_types: types that count as tensors; by default everything with shape and dtype, variables included.
     """
     tf = import_tensorflow()
 
@@ -49,7 +44,7 @@ def signature_of(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, tensor_typ
 
 
 def same_constant(leaf: Any) -> Any:
-    """A key of an argument that is not a tensor: its value where it is plain, else the object itself.
+    """Return the key of a non-tensor argument: its value if it is plain, else the object itself.
 
     >>> same_constant(1) == same_constant(True), same_constant([]) == same_constant([])
     (False, False)
@@ -62,7 +57,7 @@ def same_constant(leaf: Any) -> Any:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Same:
-    """Equal to itself alone, as an object is. It keeps the object, so that no later one gets its id."""
+    """Equal only to itself. It holds the object, so that no other object gets its id."""
 
     _thing: Any
 
@@ -74,7 +69,6 @@ class _Same:
 
 
 def _replica() -> int:
-    """Number of the replica in which `strategy.run` calls, each of which has variables of its own; 0 elsewhere."""
     tf = import_tensorflow()
     replica = tf.distribute.get_replica_context()
     if replica is None or not tf.distribute.has_strategy():
@@ -92,7 +86,7 @@ def _parts(leaf: Any) -> Any:
 
 
 def signature_of_shapes(target: TracedStep) -> Any:
-    """The key of a later call with tensors of the target's shapes, and the Python values that it was traced with."""
+    """Return the key of a later call with tensors of the target's shapes and the Python values of its trace."""
     tf = import_tensorflow()
     structure = traced_arguments(target.function)
     tensors = iter(zip(target.shapes, (tensor.dtype.name for tensor in target.function.inputs), strict=False))

@@ -1,4 +1,4 @@
-"""From a task map and a schedule to what the reports show: roles, timelines, layers, decisions."""
+"""Figures for reports: roles, timelines, layers and decisions of a schedule."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from graphwright.analyze.variable_access import find_accesses
 from graphwright.analyze.variable_updates import effects_outside, is_other_state
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits.values import PART, STANDS_FOR_SOMETHING
+from graphwright.ir.traits.values import COMPUTES_NOTHING, PART
 from graphwright.ir.traits.variables import variable_key
 from graphwright.ir.walk import topological_order
 from graphwright.plan.model import Schedule
@@ -40,7 +40,7 @@ FlopsOf = Callable[[Node], float | None]
 
 @dataclass(frozen=True)
 class Roles:
-    """What each part of the memory is for."""
+    """The purpose of each part of the memory."""
 
     backward: frozenset[Node]
     buffers: tuple[Role, ...]  # per buffer of the cost graph
@@ -52,16 +52,15 @@ class Roles:
 
     @cached_property
     def directions(self) -> Mapping[Node, Direction]:
-        """Of every node, whether it is forward, backward or the optimizer's; found when it is first asked for, which takes long."""
+        """Forward, backward or optimizer, per node; slow to compute."""
         return find_directions(self.graph, self.backward)
 
 
 def find_roles(tasks: TaskMap, line: Callable[[str], str] = lambda _: "") -> Roles:
-    """Tell the roles apart by dataflow.
+    """Classify buffers by dataflow.
 
-    A variable that the backward pass writes and the forward pass does not read is optimizer state. A
-    forward value that a backward node reads is a residual, unless it is made when the backward pass runs already and for nothing else;
-    what a backward node makes is a gradient.
+    A variable that the backward pass writes and the forward pass does not read is optimizer state. A forward value that a backward node
+    reads is a residual, unless it is made during the backward pass and only for it. Values of backward nodes are gradients.
     """
     graph, line = tasks.graph, cache(line)
     backward = backward_nodes(graph)
@@ -84,7 +83,6 @@ def find_roles(tasks: TaskMap, line: Callable[[str], str] = lambda _: "") -> Rol
 
 
 def variable_kinds(graph: Graph, backward: frozenset[Node]) -> dict[Value, ParameterKind]:
-    """What each variable of a flat graph is for."""
     keys = {value: variable_key(value) for value in graph.variables}
     trainable = {keys[value] for value, variable in graph.variables.items() if variable.trainable}
     accesses = find_accesses(graph, keys)
@@ -101,7 +99,7 @@ def variable_kinds(graph: Graph, backward: frozenset[Node]) -> dict[Value, Param
 
 
 def _made_late(tasks: TaskMap, backward: frozenset[Node]) -> set[int]:
-    """Buffers that nothing but the backward pass needs, and that are made when it runs: nothing is kept for it there."""
+    """Return buffers that are made during the backward pass and only for it."""
     costs, fixed = tasks.costs, {value.producer for value in tasks.graph.outputs}
     only_backward = set(backward)
     for node in reversed(topological_order(tasks.graph)):
@@ -114,17 +112,15 @@ def _made_late(tasks: TaskMap, backward: frozenset[Node]) -> set[int]:
 
 
 def flops_rule(loops: LoopCosts) -> FlopsOf:
-    """FLOPs of one execution of a node; a loop's count all iterations."""
+    """Return a function that counts the FLOPs of one execution of a node, all iterations of a loop included."""
     return lambda node: loops.flops[node] if node in loops.flops else node_flops(node)
 
 
 def count_parameters(graph: Graph, roles: Roles) -> ParameterSums:
-    """Elements and bytes of the step's variables, by use."""
     return sum_parameters([make_parameter(v.name, roles.variables[value], v.dtype, v.shape) for value, v in graph.variables.items()])
 
 
 def make_timeline(tasks: TaskMap, schedule: Schedule, roles: Roles) -> Timeline:
-    """Bytes per role at each step of a schedule, and what is live at the peak."""
     costs = tasks.costs
     count = len(schedule.steps)
     change = {role: np.zeros(count + 1, dtype=np.int64) for role in ROLES}
@@ -172,30 +168,29 @@ def make_timeline(tasks: TaskMap, schedule: Schedule, roles: Roles) -> Timeline:
 
 def _live(tasks: TaskMap, schedule: Schedule, roles: Roles, step: int, lives: Versions) -> tuple[LiveBuffer, ...]:
     held = live_at(tasks.costs, schedule, step, lives)
-    found = [live_buffer(tasks.values[b], roles.buffers[b], nbytes, roles) for b, nbytes in held if nbytes > 0]
-    found += resident_buffers(tasks, roles)
+    buffers = [live_buffer(tasks.values[b], roles.buffers[b], nbytes, roles) for b, nbytes in held if nbytes > 0]
+    buffers += resident_buffers(tasks, roles)
     workspace = executed(tasks.costs, schedule.steps)[step].workspace_bytes
     if workspace:
         node = tasks.nodes[schedule.steps[step]][0]
-        found.append(LiveBuffer(f"{node.name} (workspace)", node.op_type, roles.layers.of(node.name), "temporaries", workspace))
-    return tuple(sorted(found, key=lambda live: (-live.nbytes, live.name)))
+        buffers.append(LiveBuffer(f"{node.name} (workspace)", node.op_type, roles.layers.of(node.name), "temporaries", workspace))
+    return tuple(sorted(buffers, key=lambda live: (-live.nbytes, live.name)))
 
 
 def resident_buffers(tasks: TaskMap, roles: Roles) -> list[LiveBuffer]:
-    """Variables, inputs and constants, by the names that users know."""
-    found: list[LiveBuffer] = []
+    buffers: list[LiveBuffer] = []
     for value, nbytes in tasks.resident.items():
         live = replace(live_buffer(value, roles.resident[value], nbytes, roles), source="")  # what reads it first did not make it
         variable = tasks.graph.variables.get(value)
         if variable is not None:
             kind = f"{variable.dtype}{format_shape(variable.shape)}"
             live = replace(live, name=variable.name, type=kind, op_type="Variable", layer=_layer_of_variable(value, tasks.graph, roles))
-        found.append(live)
-    return found
+        buffers.append(live)
+    return buffers
 
 
 def _layer_of_variable(value: Value, graph: Graph, roles: Roles) -> str:
-    """The layer whose forward pass reads it; for optimizer state what updates it, or else the scope of its name."""
+    """Return the layer whose forward pass reads it; for optimizer state, the layer of its update."""
     is_state = roles.resident.get(value) == "optimizer state"
     for reader in value.consumers:
         if is_state or reader not in roles.backward:
@@ -204,7 +199,6 @@ def _layer_of_variable(value: Value, graph: Graph, roles: Roles) -> str:
 
 
 def live_buffer(value: Value, role: Role, nbytes: int, roles: Roles) -> LiveBuffer:
-    """A value as reports show it."""
     name, kind = value.producer.name, f"{value.dtype}{format_shape(value.shape)}"
     return LiveBuffer(value.name, value.producer.op_type, roles.layers.of(name), role, nbytes, kind, roles.line(name))
 
@@ -212,11 +206,11 @@ def live_buffer(value: Value, role: Role, nbytes: int, roles: Roles) -> LiveBuff
 def make_layers(
     tasks: TaskMap, roles: Roles, timeline: Timeline, flops: FlopsOf | None, schedule: Schedule | None = None, loops: Collection[str] = ()
 ) -> tuple[LayerCost, ...]:
-    """One row per layer, the largest residuals first; without FLOPs where they are counted elsewhere, since their directions take long.
+    """Return one row per layer, largest residuals first; without FLOPs if `flops` is None.
 
     Args:
-        schedule: of a plan, whose verbs each layer has then.
-        loops: the loops that run in segments, by name.
+        schedule: of a plan, for the verbs of each layer.
+        loops: names of the loops that run in segments.
     """
     repeated = _repeated(schedule) if schedule is not None else set[int]()
     copied = {t for t, task in enumerate(tasks.costs.tasks) if task.again is not None}
@@ -228,7 +222,7 @@ def make_layers(
     }
     rows: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for node in tasks.graph.nodes:
-        if node.op_type in STANDS_FOR_SOMETHING:
+        if node.op_type in COMPUTES_NOTHING:
             continue
         row = rows[roles.layers.of(node.name)]
         row["ops"] += 1
@@ -254,22 +248,22 @@ def make_layers(
 
 
 def output_shapes(tasks: TaskMap, roles: Roles) -> dict[str, tuple[int, ...]]:
-    """By layer, and by what layers lie in, the shape of what it hands on last in the forward pass, in the order in which they run."""
-    found: dict[str, tuple[int, ...]] = {}
+    """Return the output shape of each layer and scope in the forward pass, in order of execution."""
+    shapes: dict[str, tuple[int, ...]] = {}
     layer = {node: roles.layers.of(node.name) for node in tasks.graph.nodes if node not in roles.backward}
     given_back = set(tasks.graph.outputs)
     for node in topological_order(tasks.graph):
         parts = layer.get(node, "").split("/")
         unread = node.outputs[:1] if not any(value.consumers for value in node.outputs) else ()
-        if node.op_type in STANDS_FOR_SOMETHING or not parts[0]:
+        if node.op_type in COMPUTES_NOTHING or not parts[0]:
             continue
         for scope in ("/".join(parts[:end]) for end in range(1, len(parts) + 1)):
             for value in node.outputs:
                 outside = [n for n in value.consumers if n in layer and f"{layer[n]}/".startswith(f"{scope}/") is False]
-                is_last = outside or value in given_back or value in unread or scope not in found
+                is_last = outside or value in given_back or value in unread or scope not in shapes
                 if value.shape is not None and None not in value.shape and is_last:
-                    found[scope] = tuple(d for d in value.shape if d is not None)
-    return found
+                    shapes[scope] = tuple(d for d in value.shape if d is not None)
+    return shapes
 
 
 def _repeated(schedule: Schedule) -> set[int]:
@@ -277,7 +271,6 @@ def _repeated(schedule: Schedule) -> set[int]:
 
 
 def make_decisions(tasks: TaskMap, schedule: Schedule, roles: Roles, flops: FlopsOf) -> tuple[BufferDecision, ...]:
-    """What the schedule does with each residual: saved, recomputed, or offloaded."""
     repeated = _repeated(schedule)
     decisions: list[BufferDecision] = []
     for b, buffer in enumerate(tasks.costs.buffers):
@@ -295,17 +288,12 @@ def make_decisions(tasks: TaskMap, schedule: Schedule, roles: Roles, flops: Flop
 
 
 def count_executed(graph: Graph, roles: Roles | None = None) -> tuple[Execution, Tally]:
-    """What one execution of a flat graph runs, and its FLOPs and bytes by direction, op type and layer.
-
-    Args:
-        roles: in the graph, where they are known.
-    """
+    """Count the operations of one execution of a flat graph, with FLOPs and bytes by direction, op type and layer."""
     execution = execute(graph, constant_array, infer_body=infer_body_shapes)
     return execution, tally(graph, execution, (roles.layers if roles else find_layers(graph)).of, roles.directions if roles else None)
 
 
 def recomputed_flops_share(tasks: TaskMap, schedule: Schedule, flops: FlopsOf) -> float:
-    """FLOPs of the repeats over the FLOPs of running every task once."""
     per_task = [sum(flops(n) or 0.0 for n in nodes) for nodes in tasks.nodes]
     total = sum(per_task)
     repeats = sum(per_task[t] for t in schedule.steps if tasks.costs.tasks[t].again is None)

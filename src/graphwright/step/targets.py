@@ -1,4 +1,4 @@
-"""What users hand in (a tf.function, a ConcreteFunction, a Keras model, a file), traced to a `ConcreteFunction`."""
+"""Targets of questions (a tf.function, a ConcreteFunction, a Keras model, a file), traced to a `ConcreteFunction`."""
 
 from __future__ import annotations
 
@@ -62,8 +62,7 @@ _OF_GRAPHS = {"target": "; or a `tf.Graph`, a `GraphDef`, a `Graph`", "feeds": "
 
 
 def about_a_step(question: Question) -> Question:
-    """Complete the docstring of a function with the arguments that all questions about a step share, but for those that it describes, and
-    let it execute eagerly.
+    """Add the shared arguments of questions about a step to a docstring, and let the function execute eagerly.
 
     >>> @about_a_step
     ... def count(target, *, batch=None, depth=1):
@@ -92,21 +91,17 @@ def about_a_step(question: Question) -> Question:
 
 @contextmanager
 def eagerly() -> Generator[None]:
-    """In a process of TensorFlow 1, which builds graphs and does not execute eagerly, do the latter in this block."""
+    """Execute eagerly inside this block, also in a process of TensorFlow 1."""
     with nullcontext() if import_tensorflow().compat.v1.executing_eagerly_outside_functions() else eager_mode():
         yield
 
 
 def read_target(target: Any, outputs: Any = None, feeds: Any = None, *, runs: bool = False) -> Any:
-    """What a target is that can be traced: of a path what the file holds, of a graph the function from what is fed to what is fetched, of
-    a factory what it makes, anything else as it is.
+    """Return a target that can be traced: the content of a file, the function of a graph, the result of a factory, or the target itself.
 
     Args:
-        outputs, feeds: of a graph, what is fetched and fed.
-        runs: whether it is to be called; a file must be trusted then.
-
-    Raises:
-        ArgumentError, FileFormatError, GraphError, UnsupportedError: see `load_callable`, `function_of_graph` and `made_by`.
+        outputs, feeds: of a graph, the fetched and fed names.
+        runs: whether it will be called; a file must be trusted then.
     """
     target = made_by(target)
     if outputs is not None or is_graph(target):
@@ -133,21 +128,21 @@ def trace(
     """Trace a target for one set of input shapes.
 
     Args:
-        target: a `tf.function`, a `ConcreteFunction`, a Keras model, a path of a `.keras` file, of a SavedModel or of a
-            graph, a graph, or an object with a method `concrete_function(*inputs)`; a step that is traced already stays as it is.
-        feeds: by argument name, what `graphwright.step.feeds` describes: a shape, a `tf.TensorSpec`, a tensor, or a structure of such.
+        target: a `tf.function`, a `ConcreteFunction`, a Keras model, a path of a `.keras` file, of a SavedModel or of a graph, a graph, or
+            an object with a method `concrete_function(*inputs)`; a traced step stays as it is.
+        feeds: by argument name, a shape, a `tf.TensorSpec`, a tensor, or a structure of such (`graphwright.step.feeds`).
         inputs: example arguments of one call, instead of feeds; for a Keras model its data, such as `(x, y)`, or `x` for inference. Of a
             dataset, a generator or a `keras.utils.PyDataset` the first batch.
         outputs: of a graph, what is fetched: names, tensors or operations.
-        mode: for a Keras model, its training step or its inference; "auto" is the former where the model is compiled.
-        batch: what a first dimension gets that feeds and target leave open; one must be.
-        runs: whether the step is to be called, and not only looked at; a file must be trusted then.
-        open_batch: the same, and none need be open.
-        device: what its figures are for, see `find_device`.
+        mode: for a Keras model, its training step or its inference; "auto" is training if it is compiled.
+        batch: size of the first dimensions that feeds and target leave open; at least one must be open.
+        open_batch: the same, but none need be open.
+        runs: whether the step will be called; a file must be trusted then.
+        device: see `find_device`.
 
     Raises:
-        ArgumentError: it is nothing that can be traced, has several signatures and nothing says which, or the feeds do not fit.
-        UnknownShapeError: a dimension stays unknown; the message names the argument to bind.
+        ArgumentError: the target cannot be traced, has several signatures, or does not fit the feeds.
+        UnknownShapeError: a dimension stays unknown; the message names the argument.
     """
     tf = import_tensorflow()
     if isinstance(target, TracedStep):
@@ -186,8 +181,8 @@ def trace(
                 name, target, {key: feed for key, feed in (by_position | keyword).items() if not is_value(feed)}, owner, open_batch
             )
         return _bound(name, trace_call(target, positional, keyword), {}, owner, open_batch)
-    given = leaves_of(feeds or {}).values()
-    has_values = any(map(tf.is_tensor, given)) and all(is_value(feed) or tf.is_tensor(feed) for feed in given)
+    leaves = leaves_of(feeds or {}).values()
+    has_values = any(map(tf.is_tensor, leaves)) and all(is_value(feed) or tf.is_tensor(feed) for feed in leaves)
     if has_values and not isinstance(target, tf.types.experimental.ConcreteFunction):
         return trace(target, inputs=feeds)
     step = _bound(name, _trace_with_feeds(target, feeds or {}), feeds or {} if _has_signature(target) else {}, owner, open_batch)
@@ -199,22 +194,19 @@ def trace(
 
 
 def fed_names(feeds: Any) -> list[str]:
-    """The names of the inputs that are fed, as far as that is known before there is a batch size."""
     return [_plain_key(key) for key in cast("Mapping[Any, Any]", feeds)] if isinstance(feeds, Mapping) else []
 
 
 def _plain_key(key: Any) -> str:
-    """The name of an input by which it is fed: placeholders are fed as tensors too, and by the names of these."""
     return str(getattr(key, "name", key)).removesuffix(":0")
 
 
 def both_given() -> ArgumentError:
-    """The error of a question to which both feeds and inputs were given."""
     return ArgumentError("both feeds and inputs were given", where="arguments 'feeds' and 'inputs'", remedy="give one of them")
 
 
 def one_batch(target: Any, inputs: Any, mode: Mode) -> Any:
-    """Example arguments of one call, see `first_batch`: for the inference of a Keras model x alone, whatever a dataset holds beside it."""
+    """Return example arguments of one call (`first_batch`); for the inference of a Keras model only x."""
     data = first_batch(inputs)
     if data is not inputs and is_keras_model(target) and mode_of(target, mode) == "infer":
         return import_keras().utils.unpack_x_y_sample_weight(data)[0]
@@ -222,7 +214,6 @@ def one_batch(target: Any, inputs: Any, mode: Mode) -> Any:
 
 
 def _trace_with_batch(target: Any, feeds: Mapping[str, Feed] | None, inputs: Any, mode: Mode, batch: int, runs: bool) -> TracedStep:
-    """The step with this size wherever the batch size is open, which it must be somewhere; what is fed may not say another one."""
     if inputs is not None:
         raise ArgumentError("both inputs and a batch size were given", argument="batch", remedy="leave it out: inputs have their own")
     if not isinstance(cast("object", batch), Integral) or isinstance(batch, bool):
@@ -244,7 +235,6 @@ def _trace_with_batch(target: Any, feeds: Mapping[str, Feed] | None, inputs: Any
 
 
 def check_batch_is_taken(batch: int, feeds: Mapping[str, tuple[int, ...]], name: str) -> None:
-    """Raise `ArgumentError` where no input of the step, whose shapes these are, has the batch size that was given."""
     if all(not shape or shape[0] != batch for shape in feeds.values()):
         known = ", ".join(f"{name} {shape}" for name, shape in feeds.items()) or "there are none"
         raise ArgumentError(
@@ -256,7 +246,6 @@ def check_batch_is_taken(batch: int, feeds: Mapping[str, tuple[int, ...]], name:
 
 
 def _trace_model(model: Any, mode: Literal["train", "infer"], inputs: Any, feeds: Mapping[str, Feed], batch: int | None) -> TracedStep:
-    """The step of a Keras model, traced with its data, or with specs of them."""
     tf = import_tensorflow()
     name = f"{name_of(model)} ({'training step' if mode == 'train' else 'inference'})"
     step = keras_step(model, mode)
@@ -378,28 +367,24 @@ def _trace_with_feeds(target: Any, feeds: Mapping[str, Feed]) -> Any:
 
 
 def _has_signature(target: Any) -> bool:
-    """Whether it says itself what its arguments are, and feeds only bind what is open in it."""
+    """Whether the target declares its arguments, so that feeds only bind open dimensions."""
     concrete = isinstance(target, import_tensorflow().types.experimental.ConcreteFunction)
     return concrete or getattr(target, "input_signature", None) is not None
 
 
 def declared_shapes(target: Any, feeds: Mapping[str, Feed]) -> dict[str, tuple[int | None, ...] | None]:
-    """Shape by argument, as feeds and the target itself say; None for a dimension, or a shape, that both leave open.
+    """Return the shape by argument, as feeds and target declare it; None for an open dimension or an open shape.
 
-    Args:
-        target: a `tf.function` or a `ConcreteFunction`.
-
-    Raises:
-        ArgumentError: it cannot be traced, or the feeds do not fit it.
+    Raises `ArgumentError` if the target cannot be traced, or does not fit the feeds.
     """
-    given = {path: declared_shape(path, feed) for path, feed in leaves_of(feeds).items() if not is_value(feed)}
-    if given and not _has_signature(target):
-        return given
+    fed_shapes = {path: declared_shape(path, feed) for path, feed in leaves_of(feeds).items() if not is_value(feed)}
+    if fed_shapes and not _has_signature(target):
+        return fed_shapes
     function = _trace_with_feeds(target, {})
     shapes = argument_shapes(function)
     declared = dict(zip(argument_names(function), shapes, strict=True))
-    check_known(given, declared, "the step has", "argument")
-    return declared | given
+    check_known(fed_shapes, declared, "the step has", "argument")
+    return declared | fed_shapes
 
 
 def _bound(name: str, function: Any, feeds: Mapping[str, Feed], owner: Any, open_batch: int | None) -> TracedStep:

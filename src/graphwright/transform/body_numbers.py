@@ -14,17 +14,16 @@ Class = tuple[str, object]
 
 
 class DifferenceError(Exception):
-    """Something in a loop is not as a proof's scheme has it."""
+    """A loop does not follow the scheme of a proof."""
 
 
 def require(holds: bool, otherwise: str) -> None:
-    """Raise `DifferenceError` where something does not hold."""
     if not holds:
         raise DifferenceError(otherwise)
 
 
 class BodyNumbers:
-    """Gives the numbers.
+    """Gives values their numbers.
 
     >>> from graphwright.ir.text import from_text
     >>> g = from_text('''graph "g"
@@ -46,7 +45,7 @@ class BodyNumbers:
     def of(
         self, body: Graph, arguments: Sequence[Class], wanted: Sequence[Value], given: Mapping[Value, Class] | None = None
     ) -> list[tuple[int, int]]:
-        """Numbers of values of a function whose arguments, and other given values, are of these classes."""
+        """Return numbers of values of a function, given the classes of its arguments and of other values."""
         known = {value: (self._of_class(item), 0) for value, item in (given or {}).items()}
         numbers: dict[Value, tuple[int, int]] = {
             value: (self._of_class(item), 0) for value, item in zip(body.inputs, arguments, strict=True)

@@ -1,8 +1,7 @@
-"""Make control edges of If and Case nodes mean what they say.
+"""Make control edges of If and Case nodes hold for the whole branch.
 
-TensorFlow lowers a branch to Switch and Merge nodes. A control edge into it then holds back
-only the choice of the branch, and one out of it waits for that choice, not for the results:
-what must run before or behind the branch overlaps with it, and its memory adds up.
+TensorFlow lowers a branch to Switch and Merge nodes. A control edge into it then delays only the choice of the branch, and one out of it
+waits for the choice, not for the results, so memory before, inside and after the branch adds up.
 """
 
 from graphwright.ir.edit.insert import add_identity, insert_before
@@ -12,7 +11,7 @@ from graphwright.ir.walk import topological_order
 
 
 def order_branches(graph: Graph) -> int:
-    """Let what waits for a branch wait for its results, and its predicate for what the branch waits for.
+    """Let nodes that wait for a branch wait for its results, and its predicate for what the branch waits for.
 
     Returns how many branches changed. Call it when the order is fixed.
 

@@ -1,7 +1,6 @@
-"""Control edges that make TensorFlow's executor run steps in the order of a plan, or overlap them where the plan says so.
+"""Control edges that make TensorFlow's executor run steps in the order of a plan, or overlap them as planned.
 
-Each edge costs time in each run, so what other edges say already gets none: a step waits only for those behind which neither its inputs
-nor what else it waits for are.
+Each edge costs time in each run, so edges that others imply are left out.
 """
 
 from collections import Counter
@@ -20,7 +19,7 @@ _REMEMBERED = 8192  # of the leaves that a node is behind, besides the first one
 
 
 class _Known(NamedTuple):
-    """The leaves that a node is behind: so many of the first ones, and others as bits, of which the lowest one stands for `first`."""
+    """The leaves that precede a node: all before a number, and others as bits, the lowest for `first`."""
 
     all_before: int = 0
     first: int = 0
@@ -31,15 +30,14 @@ _NOTHING = _Known()
 
 
 def keep_order(graph: Graph, steps: Sequence[tuple[Node, ...]], waits: Sequence[Waits]) -> None:
-    """Control edges that make each step wait for groups of steps before it, given by their positions.
+    """Add control edges that make each step wait for groups of earlier steps, given by positions.
 
-    A group that many wait for stands once, as a `NoOp`.
+    A group with many waiting steps becomes one `NoOp`.
 
-    The nodes of a step must stay fusible, or its kernels, speed and last bits would differ from the original's. TensorFlow's
-    oneDNN pass fuses two nodes only when they have the same control inputs (so all nodes of a group get the same
-    ones), and for Conv2D with BiasAdd it aborts the process unless they have none: there an Identity in front of
-    the convolution waits instead. It must fuse no others: the kernel of two steps would wait for what lies between them,
-    which may wait for itself. An Identity between a node and its partner in another step hides them from each other.
+    The nodes of a step must stay fusible, or kernels, speed and last bits would change. TensorFlow's oneDNN pass fuses two nodes only if
+    they have the same control inputs, so all nodes of a step get the same ones; for Conv2D with BiasAdd it aborts the process unless they
+    have none, so an Identity in front of the convolution waits instead. It must not fuse nodes of different steps, which could wait for
+    each other: an Identity hides them.
     """
     behind = _Behind()
     asked = Counter(group for groups in waits for group in groups)
@@ -70,7 +68,6 @@ def keep_order(graph: Graph, steps: Sequence[tuple[Node, ...]], waits: Sequence[
 
 
 def _wait(graph: Graph, nodes: Sequence[Node], waits: Sequence[Node]) -> None:
-    """Let a step wait for other nodes."""
     if len(nodes) > 1 and any(node.op_type in CONVOLUTIONS for node in nodes):
         gate = insert_before(graph, nodes[0], 0, "Identity", f"{nodes[0].name}/ordered", attrs={"T": nodes[0].inputs[0].dtype})
         nodes = [gate]
@@ -80,7 +77,7 @@ def _wait(graph: Graph, nodes: Sequence[Node], waits: Sequence[Node]) -> None:
 
 
 def _hide_partners(graph: Graph, nodes: Sequence[Node]) -> None:
-    """Keep the oneDNN pass from merging a node of a step with one outside of it."""
+    """Keep the oneDNN pass from merging a node of a step with one outside."""
     hidden: dict[Value, Node] = {}
     for node in nodes:
         index, partners = merge_partners(node)
@@ -93,10 +90,10 @@ def _hide_partners(graph: Graph, nodes: Sequence[Node]) -> None:
 
 
 class _Behind:
-    """Behind which leaves, the nodes with which steps end, each node is: when it starts, they have finished.
+    """For each node, the leaves (last nodes of steps) that have finished when it starts.
 
-    A path over data and control edges says so, but for one through what hands on a result before it has all that it reads (branches and
-    calls, which are lowered to nodes of their own), and through what may be folded: constants, questions for a shape.
+    Paths over data and control edges count, except through nodes that may forward a result early (branches and calls, which are lowered)
+    and through nodes that may be folded (constants, shapes).
     """
 
     def __init__(self) -> None:
@@ -105,19 +102,19 @@ class _Behind:
         self._known: dict[Node, _Known] = {}
 
     def add_leaf(self, node: Node) -> int:
-        """The number of the next leaf, which nobody asked about before; it waits for all that it shall wait for."""
+        """Add a leaf with all of its control inputs, and return its number."""
         self._number[node] = len(self._leaves)
         self._leaves.append(node)
         return self._number[node]
 
     def known_at(self, entries: Sequence[Node]) -> _Known:
-        """What all of these are behind by what they read and wait for. What runs functions may begin before it has all that it reads."""
+        """Return the leaves that precede all of these nodes; a node that calls functions may begin before all inputs are there."""
         return _intersection(
             [_union(self.known(n) for n in (node.control_inputs if called_functions(node) else finished_before(node))) for node in entries]
         )
 
     def known(self, node: Node) -> _Known:
-        """What a reader of a node is behind, the node included."""
+        """Return the leaves that precede a reader of a node."""
         stack, entered = [node], set[Node]()
         while stack:
             top = stack[-1]
@@ -127,22 +124,22 @@ class _Behind:
                 entered.add(top)
                 stack += [n for n in finished_before(top) if n not in self._known]
             else:
-                found = [self._known.get(n, _NOTHING) for n in finished_before(top)]
+                before = [self._known.get(n, _NOTHING) for n in finished_before(top)]
                 if top in self._number:
-                    found.append(_Known(0, self._number[top], 1))
-                self._known[top] = _union(found)
+                    before.append(_Known(0, self._number[top], 1))
+                self._known[top] = _union(before)
         return self._known[node]
 
     def missing(self, wanted: Iterable[int], known: _Known) -> list[Node]:
-        """Of these leaves, the latest ones that, together with what is known, are behind all of them."""
+        """Return the latest of these leaves that, with the known ones, imply all of them."""
         unknown: set[int] = {number for number in wanted if not _is_in(number, known)}
-        found: list[Node] = []
+        latest: list[Node] = []
         while unknown:
             last = max(unknown)
-            found.append(self._leaves[last])
-            more = self.known(found[-1])
+            latest.append(self._leaves[last])
+            more = self.known(latest[-1])
             unknown = {number for number in unknown if number != last and not _is_in(number, more)}
-        return found
+        return latest
 
 
 def _is_in(number: int, known: _Known) -> bool:

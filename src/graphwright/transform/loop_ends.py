@@ -1,11 +1,10 @@
-"""Let what reads a loop wait until the loop is over.
+"""Let the readers of a loop wait until the loop has ended.
 
-TensorFlow lowers a loop to Switch and Exit nodes. When its condition says no, the results leave by the Exits at once,
-while the whole body is passed over once more, as *dead* nodes; until that is done the loop holds its arguments. With two threads
-or more, what reads the results starts meanwhile: whether the arguments and what is made of the results are there at once is chance.
+TensorFlow lowers a loop to Switch and Exit nodes. When its condition turns false, results leave by the Exits at once, while the body is
+traversed once more, as *dead* nodes; until then the loop holds its arguments. With two threads or more, readers may start meanwhile.
 
-A thread passes over dead and cheap nodes first in, first out, without handing them to another. So a row of `NoOp`s behind
-the Exits, longer than the longest path through the body, ends after the body.
+A thread processes dead and cheap nodes first in, first out. So a row of `NoOp`s after the Exits, longer than the longest path through the
+body, ends after the body.
 
 Source: common_runtime/executor.cc, TensorFlow 2.21 (`ExecutorState::ScheduleReady`), lower_while_op.cc.
 """
@@ -21,7 +20,7 @@ NextIteration."""
 
 
 def wait_for_loop_ends(graph: Graph) -> int:
-    """Put a row of `NoOp`s between each loop and what waits for it; returns how many loops changed. Loops inside functions included.
+    """Put a row of `NoOp`s between each loop and its readers, also inside functions; return how many loops changed.
 
     Call it when the order is fixed.
 
@@ -40,7 +39,7 @@ def wait_for_loop_ends(graph: Graph) -> int:
 
 
 class _Rows:
-    """Rows of `NoOp`s, as long as the bodies that they wait for; bodies first, since what is put into them makes them longer."""
+    """Rows of `NoOp`s as long as the bodies that they wait for, inner bodies first."""
 
     def __init__(self, graph: Graph) -> None:
         self.functions = graph.functions
@@ -60,7 +59,6 @@ class _Rows:
         self.changed += len(loops)
 
     def _inside(self, node: Node) -> int:
-        """Nodes on the longest path through the functions that a node runs."""
         return sum(self._depth(name) for name in called_functions(node) if name in self.functions)
 
     def _depth(self, name: str) -> int:

@@ -1,10 +1,8 @@
-"""Read what a loop only hands on from where it came, instead of from behind the loop.
+"""Read unchanged loop values from before the loop.
 
-A While returns every value it was given, also those that its body never changes: the
-limit of the counter, lists that are only read, variables. TensorFlow's gradients read
-such outputs. What reads the loop's input instead can run without the loop, has a known
-shape where the loop's output has none (the shape of a variable), and does not count as
-memory that the loop makes.
+A While returns every value it was given, also those that its body never changes: the limit of the counter, lists that are only read,
+variables. TensorFlow's gradients read such outputs. A reader of the loop's input can run without the loop, has a known shape, and holds no
+loop memory.
 """
 
 from graphwright.ir.graph import Graph
@@ -14,9 +12,9 @@ from graphwright.ir.traits.values import returned_arguments
 
 
 def forward_loop_invariants(graph: Graph, purity: Purity) -> int:
-    """Let the readers of unchanged loop outputs read the loop's inputs; returns how many outputs lost all readers.
+    """Let the readers of unchanged loop outputs read the loop's inputs; return how many outputs lost all readers.
 
-    Readers of a variable that a loop with effects hands on still run after that loop.
+    Readers of a variable that passes through a loop with effects still run after that loop.
 
     >>> from graphwright.ir.attributes import FunctionReference
     >>> from graphwright.ir.graph import DTYPES, Function

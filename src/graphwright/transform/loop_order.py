@@ -1,8 +1,7 @@
 """Run the iterations of a loop one after the other.
 
-TensorFlow starts an iteration before the former has ended where data allow it, up to
-`parallel_iterations` of them (10 or 32 by default). Each holds its own temporaries, so how
-much memory a loop takes depends on threads. One at a time, it takes what the plan says.
+TensorFlow overlaps up to `parallel_iterations` iterations (10 or 32 by default), each with its own temporaries, so the memory of a loop
+would depend on threads.
 """
 
 from graphwright.ir.edit.library import bodies
@@ -11,7 +10,7 @@ from graphwright.ir.traits.control_flow import LOOPS
 
 
 def run_iterations_in_order(graph: Graph) -> int:
-    """Set `parallel_iterations` of the loops to 1, those inside functions included; returns how many changed.
+    """Set `parallel_iterations` of all loops to 1, also inside functions; return how many changed.
 
     >>> graph = Graph()
     >>> loop = graph.add_node("While", "loop", attrs={"parallel_iterations": 10})

@@ -1,10 +1,8 @@
 """Bind the shapes of loop outputs to those of the loop's inputs.
 
-A While says the shapes of its outputs in an attribute, written when the step was traced.
-When feeds bind a dimension that was open then, shape inference still believes the
-attribute. A loop's value keeps its shape from one iteration to the next, unless the user
-said otherwise (`shape_invariants`): such a dimension was open inside the body although it
-was known before the loop, and stays open.
+A While declares the shapes of its outputs in an attribute, written when the step was traced, which shape inference trusts even if feeds
+bind more dimensions. A loop's value keeps its shape between iterations, except for `shape_invariants`: such a dimension was open inside the
+body although it was known before the loop, and stays open.
 """
 
 from collections import Counter
@@ -40,21 +38,21 @@ Dimension = tuple[Node, int, int]  # a loop, the position of a value, an axis
 
 
 def relaxed_dimensions(graph: Graph) -> frozenset[Dimension]:
-    """Dimensions that may change from one iteration to the next; ask before feeds are bound."""
-    found: set[Dimension] = set()
+    """Return dimensions that may change between iterations; call it before feeds are bound."""
+    dimensions: set[Dimension] = set()
     for node in graph.nodes:
         inner = _body_shapes(graph, node)
         for k, (value, shape) in enumerate(zip(node.inputs, inner, strict=False)):
             for d, (outside, inside) in enumerate(zip(value.shape or (), shape or (), strict=False)):
                 if outside is not None and inside is None:
-                    found.add((node, k, d))
-    return frozenset(found)
+                    dimensions.add((node, k, d))
+    return frozenset(dimensions)
 
 
 def bind_loop_shapes(graph: Graph, relaxed: AbstractSet[Dimension] = frozenset()) -> int:
-    """Write the known dimensions of loop inputs into the loops' output shapes; returns how many shapes changed.
+    """Write the known dimensions of loop inputs into the loops' output shapes; return how many shapes changed.
 
-    Shapes of what reads the outputs must be inferred again.
+    Shapes of readers must be inferred again.
 
     >>> from graphwright.ir.attributes import FunctionReference
     >>> from graphwright.ir.graph import DTYPES, Function
@@ -87,10 +85,10 @@ def bind_loop_shapes(graph: Graph, relaxed: AbstractSet[Dimension] = frozenset()
 
 
 def bind_stacked_shapes(shapes: Mapping[Value, Shape]) -> int:
-    """Write the shapes of tensors that are made of lists, where the lists cannot have another length; returns how many that are.
+    """Write the shapes of tensors made of lists of fixed length; return how many.
 
     Args:
-        shapes: as the elements have it (`analyze.loops.stacked_shapes`).
+        shapes: see `analyze.loops.stacked_shapes`.
     """
     changed = 0
     for value, shape in shapes.items():
@@ -105,13 +103,10 @@ def bind_stacked_shapes(shapes: Mapping[Value, Shape]) -> int:
 
 
 def fold_body_shapes(graph: Graph) -> int:
-    """Fold the sizes that loops ask for in every round, and let the gradients of loops read them from constants; returns how many.
+    """Fold the sizes that loops ask for in every iteration, also for their gradients; return how many.
 
-    The shapes in the bodies must be those of this call. They are those of every round where what the body returns has the shapes that it
-    was given, and what it takes out of lists are rows of a tensor: only such bodies are folded.
-
-    Raises:
-        UnknownShapeError: a value of a loop, whose shape was bound, has another one after a round.
+    The shapes in the bodies must be those of this call. Only bodies are folded whose results have the shapes of their arguments, and whose
+    list elements are rows of a tensor. Raises `UnknownShapeError` if a loop value with a bound shape changes its shape.
     """
     called = calls(graph)
     folded = 0
@@ -139,7 +134,7 @@ def fold_body_shapes(graph: Graph) -> int:
 
 
 def calls(graph: Graph) -> Counter[str]:
-    """How many nodes call each function, those inside functions included that are reached: an inlined one may have stayed behind."""
+    """Return how many nodes call each function, also inside functions."""
     reached = [graph, *(graph.functions[name].body for name in reached_functions(graph, graph.nodes))]
     return Counter(name for body in reached for n in body.nodes for name in called_functions(n))
 
@@ -156,18 +151,18 @@ def _refuse_growing(loop: Node, body: Graph) -> None:
 
 
 def _keeps_shapes(loop: Node, body: Graph) -> bool:
-    for given, argument, result in zip(loop.inputs, body.inputs, body.outputs, strict=True):
+    for start, argument, result in zip(loop.inputs, body.inputs, body.outputs, strict=True):
         is_tensor = argument.dtype.itemsize is not None
-        if is_tensor and (argument.nbytes is None or not argument.shape == given.shape == result.shape):
+        if is_tensor and (argument.nbytes is None or not argument.shape == start.shape == result.shape):
             return False
         is_read = is_list(argument) and any(not (pushes(n) or keeps_length(n)) for n in readers_of(argument))
-        if is_read and not unstacks(origin(given).producer) and not _pops_one_shape(argument, origin(given)):
+        if is_read and not unstacks(origin(start).producer) and not _pops_one_shape(argument, origin(start)):
             return False
     return True
 
 
 def _pops_one_shape(argument: Value, given: Value) -> bool:
-    """Whether a list was filled by a loop, one element of the same shape in each round, and that is the shape that is popped."""
+    """Whether a loop filled the list with one element of the popped shape per iteration."""
     forward, pushed = given.producer, pushed_value(given)
     function = function_at(forward, "body", forward.graph) if pushed is not None else None
     if pushed is None or pushed.nbytes is None or function is None:
@@ -177,31 +172,30 @@ def _pops_one_shape(argument: Value, given: Value) -> bool:
 
 
 def _fold_questions_about_lists(loop: Node, body: Graph) -> int:
-    """Fold what a body asks about a list that was made before the loop: how many elements it has, and of which shape."""
-    found: dict[Node, list[Array]] = {}
+    """Fold a body's questions about the length and element shape of a list from outside."""
+    answers: dict[Node, list[Array]] = {}
     for node in body.nodes:
-        made = _made_before(loop, body, node.inputs[0]) if asks_for_length(node) or asks_for_element_shape(node) else None
-        if made is None or not (unstacks(made) or reserves(made)):
+        maker = _made_before(loop, body, node.inputs[0]) if asks_for_length(node) or asks_for_element_shape(node) else None
+        if maker is None or not (unstacks(maker) or reserves(maker)):
             continue
         if asks_for_length(node):
-            length = _length(made.outputs[0])
+            length = _length(maker.outputs[0])
             array = None if length is None else np.asarray(length)
         else:
-            array = constant_array(origin(made.inputs[1 if unstacks(made) else 0]).producer)
+            array = constant_array(origin(maker.inputs[1 if unstacks(maker) else 0]).producer)
         if array is not None:
-            found[node] = [array.astype(node.outputs[0].dtype.name)]
-    return replace_by_constants(body, found)
+            answers[node] = [array.astype(node.outputs[0].dtype.name)]
+    return replace_by_constants(body, answers)
 
 
 def _made_before(loop: Node, body: Graph, value: Value) -> Node | None:
-    """What made a list of a body, as long and of the same elements; None for one that is made inside, or another in a later round."""
+    """Return the maker of a list outside the body; None if it is made inside, or changes."""
     argument = _as_long(value)
     k = body.inputs.index(argument) if argument in body.inputs else -1
     return _as_long(loop.inputs[k]).producer if k >= 0 and _as_long(body.outputs[k]) is argument else None
 
 
 def _as_long(value: Value) -> Value:
-    """The list that a list was, before nodes changed its elements and not how many it has."""
     value = origin(value)
     while keeps_length(value.producer):
         value = origin(value.producer.inputs[0])
@@ -209,7 +203,6 @@ def _as_long(value: Value) -> Value:
 
 
 def _length(value: Value) -> int | None:
-    """How many elements a list has, whatever the rounds of the loops that it goes through; None where that is not known."""
     value = _as_long(value)
     node = value.producer
     if unstacks(node):

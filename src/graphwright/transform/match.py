@@ -6,11 +6,8 @@ captured
     The value in a graph that corresponds to an input of the pattern: any value, the same one wherever the pattern reads that input.
 root
     The node of a pattern that is searched first; it makes one of the outputs. The others are found from it along edges, in both directions.
-neighborhood
-    The types of a node, of the producers of its inputs, and so on, three edges deep. A large graph has few different neighborhoods. A
-    pattern is compared with each of them once, and then only with nodes whose neighborhood fits.
 loosely
-    Ignoring dtypes. A pattern traced for one dtype tells where it is worth tracing it for another one.
+    Ignoring dtypes. A pattern traced for one dtype shows where tracing it for another dtype is worthwhile.
 
 Constants of a pattern match by value, inputs of commutative operations in either order. Two nodes of a pattern may match one node of the
 graph, unless both make results. If a pattern fits in several ways at one place, the first one that the caller accepts is taken.
@@ -20,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import permutations, repeat
+from itertools import permutations
 
 import numpy as np
 
@@ -35,36 +32,8 @@ from graphwright.ir.traits.values import is_constant, origin
 from graphwright.ir.walk import backward_reachable, order_of
 
 Defaults = Callable[[str], Mapping[str, Attribute]]
-_DEPTH = 3
 _MOST_TERMS = 4
 """Terms of a sum whose orders are all tried, at most 24."""
-
-
-class Neighborhoods:
-    """Numbers of neighborhoods: equal ones have the same number.
-
-    Attributes:
-        parts: by number, the type of the node, and the numbers of the smaller neighborhoods of its inputs' producers.
-    """
-
-    def __init__(self) -> None:
-        self.parts: list[tuple[str, tuple[int, ...]]] = []
-        self._numbers: dict[tuple[str, tuple[int, ...], int], int] = {}
-        self._known: list[dict[Node, int]] = [{} for _ in range(_DEPTH + 1)]
-
-    def of(self, node: Node, depth: int = _DEPTH) -> int:
-        """Return the number of a node's neighborhood, `depth` edges deep."""
-        known = self._known[depth]
-        number = known.get(node)
-        if number is None:
-            inputs = tuple([self.of(value.producer, depth - 1) for value in node.inputs]) if depth else ()
-            key = type_of_today(node), inputs, depth
-            number = self._numbers.get(key)
-            if number is None:
-                number = self._numbers[key] = len(self.parts)
-                self.parts.append(key[:2])
-            known[node] = number
-        return number
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +109,7 @@ class Match(Mapping[str, Captured]):
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """A partial match: nodes and values of the graph by those of the pattern."""
+    """A partial match: by node and value of the pattern, the node and value of the graph."""
 
     nodes: dict[Node, Node]
     values: dict[Value, Value]
@@ -184,8 +153,6 @@ class Pattern:
         self._check(fed)
         self._attributes = {node: self._compared_attributes(node) for node in self.nodes}
         self._order = self._search_order()
-        self._fits: dict[tuple[Node, int], bool] = {}
-        self._neighborhoods: Neighborhoods | None = None
 
     @property
     def dtypes(self) -> tuple[DType, ...]:
@@ -196,36 +163,6 @@ class Pattern:
     def root(self) -> Node:
         """The node that is searched first."""
         return self.graph.outputs[0].producer
-
-    def may_match(self, neighborhoods: Neighborhoods, number: int) -> bool:
-        """Return whether a node with this neighborhood may be the root."""
-        if self._neighborhoods is not neighborhoods:
-            self._neighborhoods, self._fits = neighborhoods, {}
-        return self._may_be(self.root, neighborhoods.parts, number)
-
-    def _may_be(self, wanted: Node, parts: list[tuple[str, tuple[int, ...]]], number: int) -> bool:
-        known = self._fits.get((wanted, number))
-        if known is None:
-            kind, inputs = parts[number]
-            known = kind == type_of_today(wanted) and (not inputs or self._may_read(wanted, parts, inputs))
-            self._fits[wanted, number] = known
-        return known
-
-    def _may_read(self, wanted: Node, parts: list[tuple[str, tuple[int, ...]]], inputs: tuple[int, ...]) -> bool:
-        if len(inputs) != len(wanted.inputs):
-            return False
-        orders = [inputs]
-        if wanted.op_type in COMMUTES:
-            if len(inputs) > 2:
-                return True
-            orders.append(inputs[::-1])
-        return any(all(map(self._may_make, wanted.inputs, repeat(parts), order)) for order in orders)
-
-    def _may_make(self, value: Value, parts: list[tuple[str, tuple[int, ...]]], number: int) -> bool:
-        producer = value.producer
-        if is_constant(producer):
-            return parts[number][0] == producer.op_type
-        return producer not in self._attributes or self._may_be(producer, parts, number)
 
     def matches_at(self, node: Node, *, loosely: bool = False) -> Iterator[Match]:
         """Yield the matches whose root is this node of a graph."""

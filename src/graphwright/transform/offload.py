@@ -1,15 +1,13 @@
-"""What carries a copy of a tensor out of the memory of a device, and back: the nodes that do it, in the graph, without Python.
+"""Nodes that copy a tensor out of the memory of a device, and back, without Python.
 
-`SpillFiles` writes it to a file. Of what TensorFlow can do without calling Python, a checkpoint of one tensor is what takes least memory,
-measured on TensorFlow 2.21: writing takes a buffer of 8 MiB however large the tensor is, reading takes none, and all dtypes of numbers
-come back as they were. `SerializeTensor` with `WriteFile`, and `ReadFile` with `ParseTensor`, take about two more copies each way.
-`ImmutableConst` maps a file, but its name stands in the graph, so that two steps at once would meet in one file.
+`SpillFiles` writes a file. A checkpoint of one tensor takes the least memory, measured on TensorFlow 2.21: writing takes a buffer of 8 MiB,
+reading none, and all numeric dtypes come back unchanged. `SerializeTensor` with `WriteFile`, and `ReadFile` with `ParseTensor`, take about
+two more copies each way. `ImmutableConst` maps a file, but its name is fixed in the graph, so two concurrent steps would share it.
 
-Each run of a step draws 128 bits from the system for the names of its files, so no two runs meet, in whatever processes they are. A file
-that was read for the last time is renamed to one name that all have in common, and replaces the one before: of what was written, the one
-tensor that was read last stays on disk until the folder is removed.
+Each run of a step draws 128 bits from the system for its file names, so no two runs collide. A file that was read for the last time is
+renamed to one common name, which replaces the file before it, so one tensor stays on disk until the folder is removed.
 
-`HostCopies` hands it to another device and takes it back, both by an `Identity` there.
+`HostCopies` copies to another device and back, both by an `Identity` there.
 """
 
 from __future__ import annotations
@@ -34,24 +32,20 @@ _TEXT = DTYPES["string"]
 
 
 class Carrier(Protocol):
-    """Adds the nodes that carry copies to one graph."""
+    """Adds the nodes that make copies to one graph."""
 
-    def write(self, value: Value) -> Node:
-        """What writes a copy; when it has run, the value is no longer needed."""
-        ...
+    def write(self, value: Value) -> Node: ...
 
-    def read(self, value: Value) -> Node:
-        """What reads the copy back, after it was written; its output stands for the value."""
-        ...
+    def read(self, value: Value) -> Node: ...
 
     def finish(self) -> None:
-        """Add what clears up, once all is read."""
+        """Add the cleanup after all reads."""
         ...
 
 
 @dataclass
 class HostCopies:
-    """Copies in the memory of another device, named as in TensorFlow, "CPU:1"."""
+    """Copies in the memory of another device, such as "CPU:1"."""
 
     graph: Graph
     device: str
@@ -73,11 +67,7 @@ class HostCopies:
 
 
 class SpillFiles:
-    """Copies in files of a folder, which exists.
-
-    Args:
-        folder: as the graph names it, so an absolute path if the working directory may change.
-    """
+    """Copies in files of an existing folder, given by its absolute path."""
 
     def __init__(self, graph: Graph, folder: str) -> None:
         self.graph, self.folder = graph, folder.rstrip("/") + "/"
@@ -110,7 +100,7 @@ class SpillFiles:
 
 
 class _FileTexts:
-    """The nodes of one graph that name files in a folder, write one tensor each, and read it."""
+    """Nodes that name files in a folder, write one tensor each, and read it."""
 
     def __init__(self, graph: Graph, folder: str) -> None:
         self.graph = graph
@@ -120,7 +110,6 @@ class _FileTexts:
         self._slices = self.text(f"{OFFLOADED}/slices", [""])
 
     def text(self, name: str, text: str | Sequence[str]) -> Value:
-        """A constant, which is changed where there is one of this name."""
         if name in self.graph:
             self.graph.set_attr(self.graph[name], "value", text_attribute(text))
             return self.graph[name].outputs[0]
@@ -128,7 +117,7 @@ class _FileTexts:
         return _add(self.graph, "Const", name, [], (_TEXT, shape), dtype=_TEXT, value=text_attribute(text)).outputs[0]
 
     def file(self, name: str, digits: Value, suffix: str) -> Value:
-        """The name of a file: the folder, digits, and what tells it from others."""
+        """Return the name of a file: the folder, random digits, and a suffix."""
         parts = [self.folder, digits, self.text(f"{name}/number", suffix)]
         return _add(self.graph, "StringJoin", f"{name}/file", parts, (_TEXT, ()), N=3, separator=b"").outputs[0]
 
@@ -142,14 +131,13 @@ class _FileTexts:
         return _add(self.graph, "RestoreV2", name, inputs, (dtype, shape), dtypes=(dtype,), _output_shapes=shapes)
 
     def give_up(self, name: str, file: Value, readers: Sequence[Node]) -> Node:
-        """Rename the file, when it was read, to the name that all such files have in common."""
         names = _add(self.graph, "Pack", f"{name}/names", [file], (_TEXT, (1,)), N=1, T=_TEXT, axis=0).outputs[0]
         attrs: dict[str, Attribute] = {"delete_old_dirs": False, "allow_missing_files": False}
         name = self.graph.unique_name(name)
         return self.graph.add_node("MergeV2Checkpoints", name, inputs=[names, self.over], attrs=attrs, control_inputs=readers)
 
     def drawn_digits(self, name: str) -> Value:
-        """128 bits that the system draws in each run, as a text."""
+        """Return 128 bits that the system draws in each run, as text."""
         int32 = DTYPES["int32"]
         shape = add_constant(self.graph, f"{name}/shape", np.array(_DRAWN_SHAPE, np.int32))
         output = int32, _DRAWN_SHAPE

@@ -1,4 +1,4 @@
-"""Weights that are constants lie in a file once."""
+"""Write equal constant weights once."""
 
 from graphwright.ir.attributes import Attribute, SerializedAttribute
 from graphwright.ir.edit.library import remove_unused_functions
@@ -11,10 +11,9 @@ _LARGE_BYTES = 1024
 
 
 def leave_one_copy(graph: Graph) -> None:
-    """Merge large constants that are equal, and remove the functions that only objects of a SavedModel call.
+    """Merge equal large constants, and remove functions that only objects of a SavedModel call.
 
-    Two signatures of one model have the same weights. Functions of objects hold the weights as they were before: as
-    constants of their own, or as variables, which need a checkpoint. Functions that make and fill tables stay.
+    Those functions hold earlier weights, as constants or as variables that need a checkpoint. Functions that make and fill tables stay.
     """
     first: dict[tuple[Attribute, str], Node] = {}
     for node in filter(is_constant, graph.nodes):

@@ -1,8 +1,7 @@
-"""Let the updates of variables in a branch, or in a round of a loop, run one after another.
+"""Run the updates of variables in a branch or a loop body one after another.
 
-An optimizer that scales the loss updates its variables in one branch of a conditional, since a step whose gradients
-overflowed updates nothing; one that accumulates gradients computes them in a loop, a part of the batch in each round. Nothing orders
-the nodes of such a body, so the temporaries of all updates may be there at once. In an order, those of one update are.
+An optimizer that scales the loss updates its variables in a branch, since a step with overflowing gradients updates nothing; gradient
+accumulation computes them in a loop. Nothing orders the nodes of such a body, so the temporaries of all updates could be live at once.
 """
 
 from collections.abc import Mapping
@@ -21,13 +20,9 @@ from graphwright.transform.split_identities import split_identities
 
 
 def order_updates(graph: Graph, purity: Purity) -> int:
-    """Chain what touches large tensors in the branches and loops that write several variables; returns how many bodies changed.
+    """Chain the nodes that touch large tensors in branches and loops that write several variables; return how many bodies changed.
 
-    Those that hold tensors of unknown size, or run on several devices or wait for other processes, stay as they are.
-
-    Args:
-        graph: flat, with static shapes.
-        purity: tells which of its nodes have effects.
+    Bodies with unknown sizes, several devices or other processes stay as they are.
 
     >>> from graphwright.ir.text import from_text
     >>> g = from_text('''
@@ -74,7 +69,7 @@ def _order_body(body: Graph, purity: Purity) -> bool:
 
 
 def _one_after_another(body: Graph) -> list[Node]:
-    """All nodes; behind what one end of the graph needs come those that the next end needs besides."""
+    """Return all nodes so that the needs of one end of the graph come before the further needs of the next."""
     place: Mapping[Node, int] = {node: k for k, node in enumerate(topological_order(body))}
     ends = sorted({*body.control_outputs, *(value.producer for value in body.outputs)}, key=place.__getitem__)
     order: dict[Node, None] = dict.fromkeys(value.producer for value in body.inputs)

@@ -1,6 +1,6 @@
-"""The proof by structure that a rewritten graph computes what the original does: nothing runs, on any device, under XLA too.
+"""The proof by structure that a rewritten graph computes the same as the original. Nothing runs.
 
-It knows nothing of what rewrote the graph: no names of clones, no schedule. See `analyze/meaning.py` for what is compared.
+It does not know the rewrite. See `analyze/meaning.py` for what is compared.
 """
 
 from dataclasses import dataclass
@@ -13,19 +13,18 @@ from graphwright.ir.traits.effects import Purity
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What was found.
+    """The result of a proof.
 
     Attributes:
-        difference: what keeps the rewritten graph from standing for the original; "" where nothing does.
-        nodes: how many operations of the rewritten graph were numbered.
-        effects: how many writes and other effects run once in both.
-        sums: how many sums of three and more terms it or the original has. Which terms their kernel adds first depends on which buffers it
-            may reuse.
-        pools: how many gradients of max pools were put into another form, which is not a matter of structure.
-        parts: how many sums over the batch are added up part by part.
-        loops: how many loops run in segments, which was proved before (`transform.segments_proof`).
-        uncompiled: how many calls of convolutions that XLA compiles in the original run by TensorFlow's kernels.
-        optimized: whether the original is what Grappler made of the step, which is what TensorFlow runs for it.
+        difference: the first difference; "" if there is none.
+        nodes: operations of the rewritten graph that were numbered.
+        effects: writes and other effects that run once in both.
+        sums: sums of three and more terms, whose order of addition depends on which buffers the kernel may reuse.
+        pools: gradients of max pools in another form, which structure does not prove.
+        parts: sums over the batch that are added up part by part.
+        loops: loops in segments, proved before (`transform.segments_proof`).
+        uncompiled: convolutions that XLA compiles in the original and TensorFlow's kernels run in the rewritten step.
+        optimized: whether the original is Grappler's graph of the step.
     """
 
     difference: str
@@ -40,7 +39,6 @@ class Proof:
 
     @property
     def equal(self) -> bool:
-        """Whether it is proved."""
         return not self.difference
 
     def __str__(self) -> str:
@@ -74,15 +72,12 @@ class Proof:
 
 
 class Original:
-    """What a graph means before it is rewritten. Make it first, since a rewrite changes the graph in place.
+    """The meaning of a graph before it is rewritten. Make it first, since a rewrite changes the graph in place.
 
     Args:
         purity: tells which nodes of the graph and its functions have effects.
-        defaults: the attributes of an op type that nodes may leave out, with the values that they have then.
-        parts: whether a graph may run in parts of the batch (`transform.split_batch`); its sums have another order then.
-
-    Raises:
-        UnsupportedError: see `Numbering.meaning`.
+        defaults: default attributes of an op type.
+        parts: whether the rewritten graph may run in parts of the batch (`transform.split_batch`).
 
     >>> from graphwright.ir.graph import DTYPES
     >>> f32 = [(DTYPES["float32"], (2,))]
@@ -106,7 +101,7 @@ class Original:
         self._meaning: Meaning = self._numbering.meaning(graph, purity)
 
     def compare(self, graph: Graph, purity: Purity) -> Proof:
-        """Whether a graph can stand for the original: same outputs, same effects, in its order. Takes time linear in the graph."""
+        """Compare outputs, effects and their order with a rewritten graph, in linear time."""
         try:
             meaning = self._numbering.meaning(graph, purity)
         except GraphwrightError as error:  # a cycle

@@ -1,9 +1,7 @@
-"""Apply a schedule to a graph: clone what is recomputed, reroute its readers, fix the order by control edges.
+"""Apply a schedule to a graph: clone recomputed nodes, reroute their readers, fix the order by control edges.
 
-After `apply_schedule`, every execution order that the graph allows runs the tasks in the
-order of the schedule, or overlaps them where the plan has room for it, so the peak is kept
-whatever the executor's threads do.
-Small nodes and views stay free: they touch next to nothing.
+Every execution order that the result allows runs the tasks in the order of the schedule, or overlaps them within its memory. Small nodes
+and views stay free.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +11,7 @@ from graphwright.analyze.cost import TaskMap
 from graphwright.ir.attributes import Attribute
 from graphwright.ir.edit.prune import prune
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits.values import EXECUTION, RECOMPUTED_FROM, hands_on_several, index_behind, input_behind
+from graphwright.ir.traits.values import EXECUTION, RECOMPUTED_FROM, forwards_several, index_behind, input_behind
 from graphwright.ir.walk import topological_order
 from graphwright.plan.model import Schedule, Waits
 from graphwright.transform.keep_order import keep_order
@@ -34,24 +32,21 @@ def apply_schedule(
 ) -> dict[int, tuple[Node, ...]]:
     """Rewrite `tasks.graph` in place so that it runs `schedule`.
 
-    A repeat of a task becomes a clone named `recomputed/<name>` with the attribute
-    `_graphwright_recomputed_from`; of a task that is copied, a read of the copy. Each execution reads the latest version of its inputs.
+    A repeat becomes a clone named `recomputed/<name>` with the attribute `_graphwright_recomputed_from`; of a copied task, a read of the
+    copy. Each execution reads the latest version of its inputs. Raises `GraphError` if the schedule contradicts the dependencies of the
+    graph.
 
     Args:
-        fix_order: chain the steps by control edges. Without it the executor may run
-            recomputations early, and the peak is not the planned one.
-        ordered_from: the position of the first step that is chained; steps before it stay as free as they were.
+        fix_order: chain the steps by control edges; otherwise the executor may run recomputations early.
+        ordered_from: position of the first chained step.
         behind: nodes that the first chained step waits for.
-        unordered: nodes that no control edge may lead to or from; their steps are left out of the chain.
-        lanes: per task, the number of the device that runs it: each device's steps are a chain of their own. One chain without it.
+        unordered: nodes without new control edges; their steps are left out of the chain.
+        lanes: per task, the number of its device, if there are several; each device has its own chain.
         waits: per step, the groups of steps that it waits for (`plan.relaxed_order`), instead of the chain.
-        carrier: what adds the nodes that write copies and read them back, where tasks are copied.
+        carrier: adds the nodes that write copies and read them back.
 
     Returns:
         The nodes of each step, by its position in the schedule.
-
-    Raises:
-        GraphError: the schedule contradicts the dependencies of the graph.
     """
     rewriter = _Rewriter(tasks)
     steps: dict[int, tuple[Node, ...]] = {}
@@ -92,17 +87,14 @@ class _Rewriter:
         self.inputs: dict[Node, tuple[Value, ...]] = {}  # the original inputs of the nodes that were rerouted
 
     def reroute(self, nodes: tuple[Node, ...]) -> None:
-        """Let the nodes read the latest versions."""
         for node in nodes:
             self.inputs[node] = node.inputs
             self.graph.replace_inputs(node, [self._latest(value) for value in node.inputs])
 
     def reroute_outputs(self) -> None:
-        """Let the graph return the latest versions."""
         self.graph.outputs = [self._latest(value) for value in self.graph.outputs]
 
     def clone(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-        """Clone a task; later readers see the clones' outputs."""
         clones: list[Node] = []
         for node in nodes:
             name = self.graph.unique_name(f"recomputed/{node.name}")
@@ -121,7 +113,6 @@ class _Rewriter:
         return tuple(clones)
 
     def read_back(self, value: Value, carrier: Carrier) -> Node:
-        """Read a copy; later readers see what was read."""
         node = carrier.read(value)
         self.current[value] = node.outputs[0]
         return node
@@ -134,14 +125,14 @@ class _Rewriter:
         return self._view(value, root, version)
 
     def _view(self, value: Value, root: Value, version: Value) -> Value:
-        """The same view of `version` as `value` is of `root`."""
+        """Return the view of `version` that `value` is of `root`."""
         if value is root:
             return version
-        found = self.views.get((value, version))
-        if found is not None:
-            return found
+        view = self.views.get((value, version))
+        if view is not None:
+            return view
         node = value.producer
-        several = hands_on_several(node)
+        several = forwards_several(node)
         source = self._view(input_behind(value), root, version)
         attrs: dict[str, Attribute] = {"T": value.dtype} if several else dict(node.attrs)
         clone = self.graph.add_node(

@@ -1,20 +1,16 @@
-"""Put other nodes in the place of those that a pattern finds, until none is found any more.
+"""Replace matches of patterns until none is left.
 
-What is left alone, and why: a match that holds what has effects (unless the rule is for that), a clone that rematerialization made, or
-a node that a collection names; one of which something outside reads a value in between (unless the rule keeps such nodes); one that
-would come to depend on itself; and, among branches of TF1, one whose replacement reads less than the pattern did, since it would run
-where the original did not.
+A match is left if it has effects (unless the rule allows them), holds a rematerialized clone or a node in a collection, has inner values
+with outside readers (unless the rule keeps such nodes), would depend on itself, or, among TF1 branches, reads less than before and so would
+run where the original did not.
 
-What holds behind it: control edges, in and out, follow; a result that is fetched, or that nothing reads, keeps its name; new nodes
-run on the device of the old result.
+Control edges follow; fetched or unread results keep their names; new nodes run on the device of the old result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from operator import itemgetter
 
 from graphwright.errors import GraphError
 from graphwright.ir.dtypes import agree, filled, format_shape
@@ -32,7 +28,7 @@ from graphwright.ir.traits.effects import Purity
 from graphwright.ir.traits.values import MAY_BE_FED, RECOMPUTED_FROM, is_constant
 from graphwright.ir.walk import backward_reachable, consumers_of, fetched_values, order_of, producers_of, reached
 from graphwright.transform.interface import put_in_order, says_less
-from graphwright.transform.match import Match, Neighborhoods, Pattern
+from graphwright.transform.match import Match, Pattern
 
 Check = Callable[[Match, Graph], None]
 """Raises where a replacement does not compute what a match does."""
@@ -47,12 +43,12 @@ class GraphRule:
     """A rule on graphs.
 
     Attributes:
-        name: in reports and errors.
-        patterns: what is looked for, any of them.
-        replacement: for a match, a graph with as many inputs and outputs as the pattern; None leaves the match as it is.
-        typed: the pattern for these captured values, with their dtypes; None where there is none.
-        keep_shared: whether a match counts too of which others read values in between; the nodes that make those stay.
-        effects: whether what has effects may be replaced.
+        name: for reports and errors.
+        patterns: alternatives to match.
+        replacement: for a match, a graph with the inputs and outputs of the pattern; None leaves the match.
+        typed: the pattern for these captured values with their dtypes, or None.
+        keep_shared: whether inner values may have other readers; their nodes stay.
+        effects: whether nodes with effects may be replaced.
     """
 
     name: str
@@ -68,9 +64,8 @@ class Application:
     """One replacement.
 
     Attributes:
-        rule: the name of the rule.
-        node: the name of the node that made the first of the replaced results.
-        function: the function in whose body it is; empty for the graph itself.
+        node: name of the node that made the first replaced result.
+        function: the function whose body holds it; "" for the graph.
     """
 
     rule: str
@@ -83,10 +78,8 @@ class LeftMatch:
     """A match that was left.
 
     Attributes:
-        rule: the name of the rule.
-        node: the name of the node that makes the first of its results.
-        reason: why.
-        function: the function in whose body it is; empty for the graph itself.
+        node: name of the node that makes its first result.
+        function: the function whose body holds it; "" for the graph.
     """
 
     rule: str
@@ -105,20 +98,17 @@ def rewrite_graph(
     check: Check | None = None,
     kept: Container[Node] = (),
 ) -> tuple[list[Application], list[LeftMatch]]:
-    """Apply rules wherever they match, until no rule matches any more.
+    """Apply rules wherever they match, until no rule matches any more. The graph is unchanged if an error is raised.
 
-    Of matches that overlap, the rule that is given first goes first, then the node that comes first. The graph is as it was where this
-    raises.
+    Of overlapping matches the first rule wins, then the first node. Raises `GraphError` if the rules do not terminate, or a replacement has
+    other dtypes or shapes.
 
     Args:
         purity: tells which nodes of the graph and its functions have effects.
-        rounds: how often the rules may go over a graph.
-        functions: whether bodies of functions, those of loops and branches among them, are rewritten too.
-        check: is asked before each replacement.
-        kept: nodes that must not lie in between, since they are known by their names.
-
-    Raises:
-        GraphError: the rules do not come to an end, or a replacement gives results of other dtypes or shapes.
+        rounds: maximum number of passes over a graph.
+        functions: whether bodies of functions are rewritten too.
+        check: is called before each replacement.
+        kept: nodes that must not be inner nodes of a match.
 
     >>> from graphwright.ir.text import from_text
     >>> text = '''graph "g"
@@ -166,7 +156,6 @@ class _Rewriter:
         self.left: dict[LeftMatch, None] = {}
 
     def run(self, rounds: int) -> None:
-        """Go over the graph until nothing changes."""
         around: Collection[Node] = self._graph.nodes
         before = 0
         for _ in range(rounds):
@@ -188,7 +177,6 @@ class _Rewriter:
             put_in_order(self._graph)
 
     def _near(self, touched: Sequence[Node]) -> set[Node]:
-        """What lies within reach of a match that a change may have made."""
         near, front = set(touched), touched
         for _ in range(self._reach):
             front = [n for node in front for n in (*producers_of(node), *consumers_of(node, control=False)) if n not in near]
@@ -196,18 +184,12 @@ class _Rewriter:
         return near
 
     def _sweep(self, around: Iterable[Node]) -> None:
-        neighborhoods = Neighborhoods()
-        alike: dict[int, list[tuple[int, Node]]] = {}
-        for k, node in enumerate(around):
-            if not is_constant(node):
-                alike.setdefault(neighborhoods.of(node), []).append((k, node))
-        by_kind: dict[str, list[int]] = {}
-        for number in alike:
-            by_kind.setdefault(neighborhoods.parts[number][0], []).append(number)
+        by_type: dict[str, list[Node]] = {}
+        for node in around:
+            by_type.setdefault(type_of_today(node), []).append(node)
         for rule in self._rules:
             for pattern in rule.patterns:
-                fitting = [k for k in by_kind.get(type_of_today(pattern.root), ()) if pattern.may_match(neighborhoods, k)]
-                for _, node in sorted(chain.from_iterable(alike[k] for k in fitting), key=itemgetter(0)):
+                for node in by_type.get(type_of_today(pattern.root), ()):
                     if self._graph.owns(node):
                         self._try(rule, pattern, node)
 
@@ -216,17 +198,16 @@ class _Rewriter:
             typed = rule.typed(pattern, loose.captured)
             for match in typed.matches_at(node) if typed is not None else ():
                 reason = self._blocked(rule, match)
-                made = None if reason else rule.replacement(match)
-                if made is not None:
-                    reason = self._reads_less(match, made)
+                replacement = None if reason else rule.replacement(match)
+                if replacement is not None:
+                    reason = self._reads_less(match, replacement)
                 if reason:
                     self.left[LeftMatch(rule.name, match.replaced[0].producer.name, reason, self._function)] = None
-                elif made is not None:
-                    self._replace(rule, match, made)
+                elif replacement is not None:
+                    self._replace(rule, match, replacement)
                     return
 
     def _blocked(self, rule: GraphRule, match: Match) -> str:
-        """Why a match must stay; empty when it need not."""
         graph = self._graph
         matched = {node for ours, node in match.node_of.items() if not is_constant(ours)}
         replaced = set(match.replaced)
@@ -262,7 +243,7 @@ class _Rewriter:
         return ""
 
     def _reads_less(self, match: Match, made: Graph) -> str:
-        """Among branches of TF1, a result that depends on less than before might run where it did not: its other inputs are dead."""
+        """Check results among TF1 branches: with fewer inputs they might run where they were dead."""
         if not self._switches:
             return ""
         pattern = match.pattern.graph
@@ -321,7 +302,6 @@ class _Rewriter:
         self._touched.update(dict.fromkeys((*copies, *readers, *sources, *around)))
 
     def _copy(self, match: Match, made: Graph, matched: Collection[Node]) -> tuple[dict[Node, None], list[Value]]:
-        """The replacement's nodes in the graph, and its results."""
         graph, first = self._graph, match.replaced[0].producer
         fed = {value.producer for value in made.inputs}
         inner = [node for node in order_of(backward_reachable(v.producer for v in made.outputs)) if node not in fed]

@@ -1,9 +1,8 @@
-"""Add up many terms as they come, instead of all at once when the last one is there.
+"""Add many terms as they are computed, instead of all at once.
 
-The gradient of a value that many operations read is a sum of as many terms (`AddN`), each as large as the value, and all of them are held
-until the last one is made. Sums of two terms each hold a total, the total of at most eight terms, and one term. They add in the order of
-`AddN`'s own kernel, so the result is the same bit for bit, unless that kernel writes into another term than the first because somebody
-else holds the first.
+The gradient of a value with many readers is a sum of as many terms (`AddN`), all of which are live until the last is computed. Sums of two
+terms hold a total, the total of at most eight terms, and one term. They add in the order of `AddN`'s kernel, so the result is bit for bit
+the same, unless that kernel writes into another term than the first because the first is shared.
 """
 
 from graphwright.ir.graph import Graph, Node, Value
@@ -12,13 +11,13 @@ from graphwright.ir.walk import topological_order
 
 
 def large_sums(graph: Graph, least_bytes: int) -> list[Node]:
-    """The sums of three and more terms that take so many bytes with their terms."""
+    """Return the sums of three and more terms that take so many bytes with their terms."""
     sums = [node for node in graph.nodes if adds_any_number(node) and len(node.inputs) > 2]
     return [node for node in sums if (len(node.inputs) + 1) * (node.outputs[0].nbytes or 0) >= max(least_bytes, 1)]
 
 
 def add_up_in_turn(graph: Graph, sums: list[Node]) -> None:
-    """Make of each sum, in place, sums of two terms, each placed behind the later one of the two.
+    """Replace each sum, in place, by sums of two terms, each after its later term.
 
     >>> from graphwright.ir.text import from_text
     >>> g = from_text('''graph "g"

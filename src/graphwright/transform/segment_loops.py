@@ -1,22 +1,21 @@
-"""Run a loop and its gradient loop in segments: keep the borders, run each segment again when its gradient is due.
+"""Run a loop and its gradient loop in segments: keep the borders, run each segment again for its gradient.
 
     forward   while cond(v): push intermediates; v = body(v)
     gradient  while j < n: pop intermediates; g = back(g)
 
-becomes, with segments of `length` rounds,
+becomes, with segments of `length` iterations,
 
     forward   while cond(v): push v onto borders; for `length` rounds, while cond(v): v = body(v)
     gradient  while j < n: pop v from borders; for `length` rounds, while cond(v): push intermediates; v = body(v);
                            as many rounds: pop intermediates; g = back(g)
 
-At any time there are the borders of all segments and the intermediates of one. Where memory is left, only the first rounds run in segments:
+At any time the borders of all segments and the intermediates of one are live. If memory is left, only the first iterations run in segments:
 
     forward   while cond(v) and rounds < `first`: ...a segment, as above;  while cond(v): push intermediates; v = body(v)
     gradient  for the rounds of the last loop: pop intermediates; g = back(g);  while j < n: ...the segments, as above
 
-No trip count has to be known, and the graph does not grow with it: the bodies are those of the loop. The order of all operations within
-a round, and of the rounds, is the one before, so are the sums of gradients, and results are the same bit for bit. It costs one more forward
-pass of the rounds in segments, whatever the length.
+The trip count need not be known, and the bodies are those of the loop. All operations and sums keep their order, so results are bit for bit
+the same. It costs one more forward pass of the iterations in segments.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ class Segments:
     """How a loop runs.
 
     Attributes:
-        length: rounds of a segment, 1 or more.
-        first: of the rounds that run in segments, which are the first; a loop that ends later goes on as it was. None for all rounds.
+        length: iterations per segment.
+        first: number of first iterations that run in segments; None for all.
     """
 
     length: int
@@ -58,7 +57,7 @@ def segment_loops(graph: Graph, segments: Mapping[LoopPair, Segments]) -> None:
     """Rewrite pairs of loops in place; their nodes keep their names.
 
     Args:
-        segments: per pair (`analyze.loop_pairs.find_pairs`), how it is to run.
+        segments: per pair (`analyze.loop_pairs.find_pairs`), how it runs.
     """
     for pair, asked in segments.items():
         _Nested(graph, pair, asked).rewrite()
@@ -67,8 +66,6 @@ def segment_loops(graph: Graph, segments: Mapping[LoopPair, Segments]) -> None:
 
 
 class _Nested:
-    """Rewrites one pair."""
-
     def __init__(self, graph: Graph, pair: LoopPair, asked: Segments) -> None:
         self.graph, self.pair, self.length, self.first = graph, pair, asked.length, asked.first
         self.condition, self.body = loop_functions(graph, pair.forward)
@@ -88,9 +85,8 @@ class _Nested:
             self.empty.append(node.outputs[0])
 
     def rewrite(self) -> None:
-        """Put the nested loops in the places of the two."""
         forward, gradient = self.pair.forward, self.pair.gradient
-        given = [forward.inputs[k] for k in self.fixed]
+        fixed_inputs = [forward.inputs[k] for k in self.fixed]
         lists = {p: forward.inputs[k] for p, k in self.popped.items()}
         controls = forward.control_inputs
         outer = self._loop(self.graph, forward, [*forward.inputs, *self.empty], self._forward_condition(), self._forward_body(), forward)
@@ -100,7 +96,7 @@ class _Nested:
         back = self._loop(
             self.graph,
             forward if reads_variables(forward) else gradient,
-            [*inputs, *given, *outer.outputs[count:]],
+            [*inputs, *fixed_inputs, *outer.outputs[count:]],
             self._gradient_condition(),
             self._gradient_body(),
             gradient,
@@ -111,7 +107,7 @@ class _Nested:
         replace_node(forward, last)
 
     def _last_rounds(self, outer: Node) -> tuple[Node, Sequence[Value]]:
-        """The loop that goes on behind the segments, and what its gradient loop leaves for the gradient of the segments."""
+        """Add the loop after the segments, and return the inputs that its gradient loop leaves for theirs."""
         graph, forward, gradient, (rounds, limit) = self.graph, self.pair.forward, self.pair.gradient, self.pair.rounds
         last = clone([forward], scope="last").node_of[forward]
         same = returned_arguments(self.body)
@@ -129,31 +125,30 @@ class _Nested:
     # The loop
 
     def _forward_condition(self) -> str:
-        made = _Body(self.graph, f"{self.condition.name}_segments")
-        arguments = made.arguments([*self.body.inputs, *self.empty])
-        (goes_on,) = made.inline(self.condition, arguments, self.condition.outputs)
+        condition = _Body(self.graph, f"{self.condition.name}_segments")
+        arguments = condition.arguments([*self.body.inputs, *self.empty])
+        (goes_on,) = condition.inline(self.condition, arguments, self.condition.outputs)
         if self.first is not None:
             rounds = arguments[self.pair.rounds[0]]
-            first = add_constant(made.body, "first", np.asarray(self.first, rounds.dtype.name))
-            is_first = made.add("Less", "in_segments", [rounds, first], {"T": rounds.dtype}, _BOOL)
-            goes_on = made.add("LogicalAnd", "both", [is_first, goes_on], {}, _BOOL)
-        return made.finish([goes_on])
+            first = add_constant(condition.body, "first", np.asarray(self.first, rounds.dtype.name))
+            is_first = condition.add("Less", "in_segments", [rounds, first], {"T": rounds.dtype}, _BOOL)
+            goes_on = condition.add("LogicalAnd", "both", [is_first, goes_on], {}, _BOOL)
+        return condition.finish([goes_on])
 
     def _forward_body(self) -> str:
-        """Push the borders, then run a segment."""
-        made = _Body(self.graph, f"{self.body.name}_segments")
-        arguments = made.arguments([*self.body.inputs, *self.empty])
+        segment = _Body(self.graph, f"{self.body.name}_segments")
+        arguments = segment.arguments([*self.body.inputs, *self.empty])
         values, borders = arguments[: len(self.body.inputs)], arguments[len(self.body.inputs) :]
-        pushed = [made.push(of, values[k]) for of, k in zip(borders, self.pair.borders, strict=True)]
-        kept = [k for k in range(len(values)) if k not in self.lists]
-        inner = self._segment(made, kept, [values[k] for k in kept])
-        after = dict(zip(kept, inner.outputs[1:], strict=True))
+        pushed = [segment.push(of, values[k]) for of, k in zip(borders, self.pair.borders, strict=True)]
+        passed = [k for k in range(len(values)) if k not in self.lists]
+        inner = self._segment(segment, passed, [values[k] for k in passed])
+        after = dict(zip(passed, inner.outputs[1:], strict=True))
         unchanged = returned_arguments(self.body)
         results = [value if unchanged[k] == k else after.get(k, value) for k, value in enumerate(values)]
-        return made.finish([*results, *pushed])
+        return segment.finish([*results, *pushed])
 
     def _segment(self, made: _Body, kept: Sequence[int], values: Sequence[Value]) -> Node:
-        """A loop over the rounds of one segment with some of the loop's values, behind a counter of its own."""
+        """Add a loop over the iterations of one segment, with a counter of its own."""
         types = [_of(self.body.inputs[k]) for k in kept]
         condition = _Body(self.graph, f"{self.condition.name}_segment")
         counter, *arguments = condition.arguments([(_INT32, ()), *types])
@@ -177,46 +172,46 @@ class _Nested:
         return [*(_of(v) for v in self.back.inputs), *fixed, *(_of(v) for v in self.empty)]
 
     def _gradient_condition(self) -> str:
-        made = _Body(self.graph, f"{self.back_condition.name}_segments")
-        arguments = made.arguments(self._gradient_arguments())
-        return made.finish(made.inline(self.back_condition, arguments, self.back_condition.outputs))
+        condition = _Body(self.graph, f"{self.back_condition.name}_segments")
+        arguments = condition.arguments(self._gradient_arguments())
+        return condition.finish(condition.inline(self.back_condition, arguments, self.back_condition.outputs))
 
     def _gradient_body(self) -> str:
-        """Pop the borders, run the segment with its lists, then as many rounds of the gradient."""
-        made = _Body(self.graph, f"{self.back.name}_segments")
-        arguments = made.arguments(self._gradient_arguments())
+        segment = _Body(self.graph, f"{self.back.name}_segments")
+        arguments = segment.arguments(self._gradient_arguments())
         count = len(self.back.inputs)
         values, fixed, borders = arguments[:count], arguments[count : count + len(self.fixed)], arguments[count + len(self.fixed) :]
-        popped = [made.pop(of, self.body.inputs[k]) for of, k in zip(borders, self.pair.borders, strict=True)]
+        popped = [segment.pop(of, self.body.inputs[k]) for of, k in zip(borders, self.pair.borders, strict=True)]
         known = dict(zip(self.fixed, fixed, strict=True)) | dict(zip(self.pair.borders, (v for _, v in popped), strict=True))
         known |= {k: values[p] for p, k in self.popped.items()}
         kept = sorted(known)
-        again = self._segment(made, kept, [known[k] for k in kept])
+        again = self._segment(segment, kept, [known[k] for k in kept])
         filled = dict(zip(kept, again.outputs[1:], strict=True))
-        start = add_constant(made.body, "first_gradient", np.asarray(0, np.int32))
+        start = add_constant(segment.body, "first_gradient", np.asarray(0, np.int32))
         inputs = [filled[self.popped[p]] if p in self.popped else value for p, value in enumerate(values)]
         names = self._round_condition(), self._round_body()
-        inner = self._loop(made.body, self.pair.gradient, [start, again.outputs[0], *inputs], *names, self.pair.gradient)
+        inner = self._loop(segment.body, self.pair.gradient, [start, again.outputs[0], *inputs], *names, self.pair.gradient)
         unchanged = returned_arguments(self.back)
         results = [v if p in self.popped or unchanged[p] == p else inner.outputs[2 + p] for p, v in enumerate(values)]
-        return made.finish([*results, *fixed, *(rest for rest, _ in popped)])
+        return segment.finish([*results, *fixed, *(rest for rest, _ in popped)])
 
     def _round_types(self) -> list[tuple[DType, Shape]]:
         return [(_INT32, ()), (_INT32, ()), *(_of(v) for v in self.back.inputs)]
 
     def _round_condition(self) -> str:
-        made = _Body(self.graph, f"{self.back_condition.name}_segment")
-        counter, limit, *_ = made.arguments(self._round_types())
-        return made.finish([made.add("Less", "in_segment", [counter, limit], {"T": _INT32}, _BOOL)])
+        condition = _Body(self.graph, f"{self.back_condition.name}_segment")
+        counter, limit, *_ = condition.arguments(self._round_types())
+        return condition.finish([condition.add("Less", "in_segment", [counter, limit], {"T": _INT32}, _BOOL)])
 
     def _round_body(self) -> str:
-        made = _Body(self.graph, f"{self.back.name}_segment")
-        counter, limit, *arguments = made.arguments(self._round_types())
-        following = made.add("AddV2", "round", [counter, add_constant(made.body, "one", np.asarray(1, np.int32))], {"T": _INT32}, _INT32)
-        return made.finish([following, limit, *made.inline(self.back, arguments, self.back.outputs)])
+        iteration = _Body(self.graph, f"{self.back.name}_segment")
+        counter, limit, *arguments = iteration.arguments(self._round_types())
+        following = iteration.add(
+            "AddV2", "round", [counter, add_constant(iteration.body, "one", np.asarray(1, np.int32))], {"T": _INT32}, _INT32
+        )
+        return iteration.finish([following, limit, *iteration.inline(self.back, arguments, self.back.outputs)])
 
     def _loop(self, graph: Graph, like: Node, inputs: Sequence[Value], condition: str, body: str, named: Node) -> Node:
-        """A loop in a graph, of the op type of `like`."""
         types = [_of(v) for v in self.graph.functions[body].body.inputs]
         attrs: dict[str, Attribute] = {
             "T": tuple(dtype for dtype, _ in types),
@@ -231,15 +226,12 @@ class _Nested:
 
 
 class _Body:
-    """A function while it is made."""
-
     def __init__(self, graph: Graph, name: str) -> None:
         self.graph = graph
         self.body = Graph(unique_function_name(graph, name), functions=graph.functions, versions=graph.versions)
         graph.functions[self.body.name] = Function(self.body.name, self.body)  # takes the name
 
     def arguments(self, given: Iterable[Value | tuple[DType, Shape]]) -> list[Value]:
-        """The function's arguments, of these types."""
         for k, item in enumerate(given):
             dtype, shape = _of(item) if isinstance(item, Value) else item
             node = self.body.add_node("_Arg", f"argument_{k}", attrs={"T": dtype, "index": k}, output_types=[(dtype, shape)])
@@ -247,14 +239,12 @@ class _Body:
         return list(self.body.inputs)
 
     def add(self, op_type: str, name: str, inputs: Sequence[Value], attrs: Mapping[str, Attribute], dtype: DType) -> Value:
-        """A scalar."""
         return self.body.add_node(op_type, self.body.unique_name(name), inputs=inputs, attrs=attrs, output_types=[(dtype, ())]).outputs[0]
 
     def push(self, onto: Value, value: Value) -> Value:
         return self.add("TensorListPushBack", "push", [onto, value], {"element_dtype": value.dtype}, _VARIANT)
 
     def pop(self, source: Value, like: Value) -> tuple[Value, Value]:
-        """The list without its last element, and that element, a tensor like another one."""
         known = like.shape is not None
         sizes = np.asarray([-1 if size is None else size for size in like.shape or ()] if known else -1, np.int32)
         shape = add_constant(self.body, "shape", sizes)
@@ -269,19 +259,17 @@ class _Body:
         return node.outputs[0], node.outputs[1]
 
     def inline(self, source: Graph, arguments: Sequence[Value], wanted: Sequence[Value]) -> list[Value]:
-        """Copies of what a function computes, for arguments of which there may be more than it takes."""
+        """Inline a function; there may be more arguments than it takes."""
         return self.inline_from(source, dict(zip(source.inputs, arguments, strict=False)), wanted)
 
     def inline_from(self, source: Graph, given: Mapping[Value, Value], wanted: Sequence[Value]) -> list[Value]:
-        """Copies of what some of a function's values need."""
         arguments = {v.producer for v in source.inputs}
         nodes = backward_reachable(v.producer for v in wanted) - arguments
         ordered = [node for node in source.nodes if node in nodes]
-        made = clone(ordered, into=self.body, input_map=given).value_of if ordered else {}
-        return [given[v] if v in given else made[v] for v in wanted]
+        value_of = clone(ordered, into=self.body, input_map=given).value_of if ordered else {}
+        return [given[v] if v in given else value_of[v] for v in wanted]
 
     def finish(self, outputs: Sequence[Value]) -> str:
-        """The name of the function, which is in the library."""
         self.body.outputs = outputs
         return self.body.name
 

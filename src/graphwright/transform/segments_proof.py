@@ -1,18 +1,16 @@
-"""The proof that loops in segments compute what the loops do. Nothing runs; it knows the scheme, and nothing of the code that rewrites.
+"""The proof that loops in segments compute the same as the loops. Nothing runs; it does not know the rewriting code.
 
-For each pair of loops (`analyze.loop_pairs`, which finds in the original what a segment needs and that nothing else touches it) these are
-read in the rewritten graph and compared, node by node, by value numbering:
+For each pair of loops (`analyze.loop_pairs` finds in the original what a segment needs) these are compared by value numbering:
 
-- The loop pushes its values at the start of each segment, and runs its own body for at most `length` rounds while its own condition holds.
-- The gradient loop pops those values, runs the same body, as long, from there on with the lists that were empty before the loop, and then
-  its own body once per round that was counted.
-- What does not change is what it is in the loop.
-- Where a loop goes on behind the segments, it is the loop, from where they ended, and its gradient loop comes before that of the segments
-  and takes as many rounds as are left: all rounds less those in segments. How many that are does not matter.
+- The loop pushes its values at the start of each segment, and runs its own body at most `length` times while its own condition holds.
+- The gradient loop pops those values, runs the same body as often, with the lists that were empty before the loop, and then its own body
+once
+  per counted iteration.
+- Unchanged values are those of the loop.
+- A loop after the segments is the loop, from where they ended; its gradient loop comes first, with as many iterations as are left.
 
-A segment that is run again starts from the same values, so it does the same, as often; the lists of all segments, end to end, are those of
-the loop; the gradient takes them from the last to the first, as before, and as many. Everything else is compared by `transform.proof`, with
-the loops put back in the places of those in segments.
+A segment that runs again starts from the same values, so it does the same; the lists of all segments, end to end, are those of the loop,
+and the gradient takes them from the last to the first. The rest is compared by `transform.proof`, with the loops put back.
 """
 
 from __future__ import annotations
@@ -35,11 +33,11 @@ from graphwright.transform.proof import Original
 
 
 def segments_difference(graph: Graph, purity: Purity, segmented: Graph, loops: Collection[str]) -> str:
-    """What keeps a graph with loops in segments from standing for the original; "" where nothing does.
+    """Return the difference between a graph and one with loops in segments; "" if there is none.
 
     Args:
         purity: of the original.
-        loops: the names of the loops that run in segments; their gradient loops are found.
+        loops: names of the loops that run in segments; their gradient loops are found.
     """
     pairs = [pair for pair in find_pairs(graph, purity)[0] if pair.forward.name in loops]
     if len(pairs) != len(loops):
@@ -59,7 +57,6 @@ def segments_difference(graph: Graph, purity: Purity, segmented: Graph, loops: C
 
 
 def _put_back(schemes: Sequence[_Scheme], segmented: Graph) -> Graph:
-    """A copy of the graph with the original loops in the places of those in segments."""
     copy = copy_graph(segmented).graph
     for scheme in schemes:
         pair, outer, last = scheme.pair, copy[scheme.outer.name], copy[scheme.last.name]
@@ -84,8 +81,6 @@ def _put_back(schemes: Sequence[_Scheme], segmented: Graph) -> Graph:
 
 
 class _Scheme:
-    """The check of one pair."""
-
     def __init__(self, graph: Graph, pair: LoopPair, segmented: Graph) -> None:
         self.graph, self.pair, self.segmented = graph, pair, segmented
         self.numbers = BodyNumbers()
@@ -111,11 +106,6 @@ class _Scheme:
         self.borders: list[int] = []
 
     def check(self) -> None:
-        """Compare all parts.
-
-        Raises:
-            DifferenceError: one is something else.
-        """
         self._check_loop()
         self._check_gradient()
         if self.goes_on:
@@ -153,11 +143,11 @@ class _Scheme:
             self.borders.append(k)
 
     def _check_segment(self, graph: Graph, inner: Node, given: Mapping[int, Class], places: Mapping[int, int]) -> int:
-        """A loop over the rounds of a segment: the number of rounds that it has at most.
+        """Check a loop over the iterations of a segment; return its maximum length.
 
         Args:
-            given: what each of its values, by position, is of the loop's.
-            places: the positions of these in the loop.
+            given: the class of each of its values, by position.
+            places: the positions of these values in the loop.
         """
         condition, body = loop_functions(graph, inner)
         own: list[Class] = [("round", 0), *(given[w] for w in range(1, len(inner.inputs)))]
@@ -206,15 +196,14 @@ class _Scheme:
         require(gradient.inputs[1].index == 0, "the gradient takes another number of rounds than the segment had")
         missing = [v.name for v in again.inputs[1:] if origin(v) not in known]
         require(not missing, f"a segment is run again from something else: {', '.join(missing)}")
-        found = {w: known[origin(v)] for w, v in enumerate(again.inputs) if w}
+        arguments = {w: known[origin(v)] for w, v in enumerate(again.inputs) if w}
         length = self._check_segment(
-            self.segmented, again, {w: item for w, (item, _) in found.items()}, {w: k for w, (_, k) in found.items()}
+            self.segmented, again, {w: item for w, (item, _) in arguments.items()}, {w: k for w, (_, k) in arguments.items()}
         )
         require(length == self.length, "a segment is run again with another length")
-        self._check_rounds(body, gradient, again, {k: w for w, (_, k) in found.items()})
+        self._check_rounds(body, gradient, again, {k: w for w, (_, k) in arguments.items()})
 
     def _check_last_rounds(self) -> None:
-        """The loop behind the segments, and its gradient loop before those of the segments."""
         (condition, body), (back_condition, back) = (loop_functions(self.segmented, node) for node in (self.last, self.rest))
         for k, value in enumerate(self.last.inputs):
             stays = value is self.outer.inputs[k] and (self.unchanged[k] or (k in self.lists and is_empty_list(value.producer)))
@@ -235,16 +224,15 @@ class _Scheme:
                     f"the gradient's value {p} goes on as something else",
                 )
         places: list[Class] = [("value", p) for p in range(self.back_count)]
-        for what, original, found, classes in (
+        for what, original, rewritten, classes in (
             ("the condition of the last rounds", self.condition, condition, self.classes),
             ("the body of the last rounds", self.body, body, self.classes),
             ("the gradient's condition in the last rounds", self.back_condition, back_condition, places),
             ("the gradient's body in the last rounds", self.back_body, back, places),
         ):
-            self._same(what, (original, classes, original.outputs), (found, classes, found.outputs))
+            self._same(what, (original, classes, original.outputs), (rewritten, classes, rewritten.outputs))
 
     def _check_rounds(self, body: Graph, gradient: Node, again: Node, place_of: Mapping[int, int]) -> None:
-        """The loop over the gradient's rounds of one segment."""
         condition, inner = loop_functions(self.segmented, gradient)
         is_counted = is_number(gradient.inputs[0], 0) and counts_from_zero(self.segmented, gradient, 0)
         test = origin(condition.outputs[0]).producer
@@ -259,8 +247,8 @@ class _Scheme:
                 require(value is filled, "the gradient pops from something else than the segment pushed")
                 continue
             require(value is body.inputs[p], f"the gradient's value {p} enters a segment as something else")
-            kept = result is body.inputs[p] and stays[p] == p
-            require(kept or result is gradient.outputs[2 + p], f"the gradient's value {p} leaves a segment as something else")
+            unchanged = result is body.inputs[p] and stays[p] == p
+            require(unchanged or result is gradient.outputs[2 + p], f"the gradient's value {p} leaves a segment as something else")
         classes: list[Class] = [("value", p) for p in range(self.back_count)]
         own: list[Class] = [("round", 0), ("rounds", 0), *classes]
         self._same("the gradient's body", (self.back_body, classes, self.back_body.outputs), (inner, own, inner.outputs[2:]))
@@ -268,12 +256,11 @@ class _Scheme:
     def _same(
         self, what: str, expected: tuple[Graph, Sequence[Class], Sequence[Value]], found: tuple[Graph, Sequence[Class], Sequence[Value]]
     ) -> None:
-        """Both compute the same of arguments of the same classes."""
         require(self.numbers.of(*expected) == self.numbers.of(*found), f"{what} is something else")
 
 
 def _limit(test: Node, counter: Value) -> int:
-    """The constant that a counter is less than; 0 where it is not."""
+    """Return the constant limit of a counter; 0 if there is none."""
     if not is_less(test) or origin(test.inputs[0]) is not counter:
         return 0
     array = constant_array(origin(test.inputs[1]).producer)

@@ -1,12 +1,10 @@
 """Split the batch: the step runs in parts of its batch, one after another, and updates its weights once.
 
-What `analyze.splitting` finds is copied once per part. What parts add to is added up at once, so that of a weight's gradient there is one
-sum and one term at a time. The result is the step's own but for the order of sums over the batch, masks of dropout included: a part of a
-stateless random operation draws from where the parts before it have stopped. Loops are copied with their bodies: each part has functions
-of its own, which run its part in each round.
+The nodes that `analyze.splitting` returns are copied once per part. Terms are added up at once, so that a weight's gradient is one sum and
+one term at a time. Results are the same up to the order of sums over the batch, dropout masks included: a part of a stateless random
+operation continues the counter of the parts before it. Loops are copied with their bodies.
 
-Nodes are ordered by phase (what waits for all parts begins a new one), part, and place in the original. That is the order that a planner
-starts from; the graph itself says only what needs what.
+Nodes are ordered by phase (a node that waits for all parts begins a new one), part, and original place. Planning starts from that order.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +35,7 @@ _Place = tuple[int, int, int, int]
 
 
 def part_borders(batch: int, parts: int) -> list[int]:
-    """Where each part begins, and where the last one ends; the first ones are the larger ones.
+    """Return where each part begins, and where the last one ends; the first parts are the larger ones.
 
     >>> part_borders(10, 4)
     [0, 3, 6, 8, 10]
@@ -46,18 +44,11 @@ def part_borders(batch: int, parts: int) -> list[int]:
 
 
 def split_batch(graph: Graph, purity: Purity, splitting: Splitting, parts: int) -> Graph:
-    """Rewrite a flat graph in place so that it runs in parts of its batch; returns it.
+    """Rewrite a flat graph in place so that it runs in parts of its batch, and return it.
 
-    Copies are called `<name>/part<k>` and have the attributes `_graphwright_part_of`, the name of the original, and `_graphwright_part`:
-    the first example of the part, the one behind its last, the size of the batch, and the kinds of the outputs
-    (`analyze.in_parts.InParts.outputs`).
-
-    Args:
-        splitting: what `find_splitting` found in this graph.
-        parts: how many.
-
-    Raises:
-        ArgumentError: fewer than two parts, or more than the batch has examples.
+    Copies are called `<name>/part<k>`. Their attributes are `_graphwright_part_of`, the name of the original, and `_graphwright_part`:
+    first example, end, size of the batch, and the kinds of the outputs (`analyze.in_parts.InParts.outputs`). Raises `ArgumentError` if
+    fewer than two parts, or more than the batch has examples.
 
     >>> from graphwright.analyze.splitting import find_splitting
     >>> from graphwright.ir.constants import add_constant
@@ -90,7 +81,7 @@ class _Rewriter:
 
     Args:
         borders: where the parts begin, and where the last one ends.
-        given: of a body, the arguments that are given in parts, and along which axis.
+        given: of a body, the arguments that are split, with their axes.
         results: of a body, the kinds of its results.
     """
 
@@ -130,7 +121,6 @@ class _Rewriter:
     # Nodes
 
     def _reroute(self, node: Node, *, waits: bool) -> None:
-        """Let a node that runs whole read whole values."""
         wholes = [self._whole(value) for value in node.inputs]
         if wholes != list(node.inputs):
             self.graph.replace_inputs(node, wholes)
@@ -175,7 +165,6 @@ class _Rewriter:
                 self._add_up(value, how)
 
     def _functions(self, loop: Node, how: InParts, start: int, stop: int) -> dict[str, Attribute]:
-        """The attributes of a loop with functions that run a part."""
         attrs: dict[str, Attribute] = {}
         for attribute, nodes, results in (("cond", dict[str, InParts](), None), ("body", how.body, how.outputs)):
             [name] = called_functions(loop, attribute)
@@ -183,12 +172,12 @@ class _Rewriter:
             new = unique_function_name(self.graph, f"{name}_part{start}")
             body = copy_body(function, new, self.graph.functions, {}).graph
             self.graph.functions[new] = Function(new, body)
-            given = dict(zip(body.inputs, how.outputs, strict=True))
-            for value, kind in given.items():
+            kinds = dict(zip(body.inputs, how.outputs, strict=True))
+            for value, kind in kinds.items():
                 value.shape = self._shape(value, kind, start, stop)
-            found = {body[name]: inside for name, inside in nodes.items()}
-            splitting = Splitting(self.splitting.batch, (), found, dict.fromkeys(body.nodes, 0))
-            _Rewriter(body, self.purity.of(body), splitting, (start, stop), given, results).run()
+            nodes_inside = {body[name]: inside for name, inside in nodes.items()}
+            splitting = Splitting(self.splitting.batch, (), nodes_inside, dict.fromkeys(body.nodes, 0))
+            _Rewriter(body, self.purity.of(body), splitting, (start, stop), kinds, results).run()
             attrs[attribute] = FunctionReference(new)
         return attrs
 
@@ -200,7 +189,6 @@ class _Rewriter:
         return (*shape[:axis], (shape[axis] or 0) * (stop - start) // self.splitting.batch, *shape[axis + 1 :])
 
     def _add_up(self, value: Value, how: InParts) -> None:
-        """Add each term to the sum of those before it."""
         node, copies = value.producer, self.copies[value.producer]
         total, suffix = copies[0].outputs[value.index], f"_{value.index}" if value.index else ""
         for part, copy in enumerate(copies[1:], start=1):
@@ -222,11 +210,10 @@ class _Rewriter:
     # Values
 
     def _whole(self, value: Value) -> Value:
-        """A value as the original has it: gathered, where there are parts of it."""
-        found = self.wholes.get(value, value)
+        whole = self.wholes.get(value, value)
         copies = self.copies.get(value.producer)
-        if copies is None or found is not value:
-            return found
+        if copies is None or whole is not value:
+            return whole
         axis = self.splitting.nodes[value.producer].kind(value)
         if axis < 0:  # all parts make the same
             return copies[0].outputs[value.index]
@@ -245,7 +232,7 @@ class _Rewriter:
         return joined
 
     def _read(self, value: Value, axis: int | None, part: int, place: _Place) -> Value:
-        """What a part reads of a value: all of it, or a term of it, or a part, which is made as such, or a slice."""
+        """Return what a part reads of a value: all of it, a term, a part, or a slice."""
         how, copies = self.splitting.nodes.get(value.producer), self.copies.get(value.producer)
         if how is not None and copies is not None and axis != TERM and how.kind(value) == (SAME if axis is None else axis):
             return copies[part].outputs[value.index]
@@ -275,9 +262,9 @@ class _Rewriter:
 
     def _constant(self, name: str, array: Array, place: _Place, like: Value | None = None) -> Value:
         dtype = None if like is None else like.dtype
-        found = add_constant(self.graph, f"{name}/part", array, dtype=dtype, device="" if like is None else like.producer.device)
-        self.places[found.producer] = place
-        return found
+        constant = add_constant(self.graph, f"{name}/part", array, dtype=dtype, device="" if like is None else like.producer.device)
+        self.places[constant.producer] = place
+        return constant
 
     def _sizes(self, node: Node, how: InParts, index: int, start: int, stop: int) -> Value:
         value = node.inputs[index]
@@ -289,7 +276,7 @@ class _Rewriter:
         return self._constant(value.producer.name, array, (*self.places.get(node, (0, 0, 0, 0))[:3], 0), value)
 
     def _counter(self, node: Node, drawn: int, part: int, counter: Value, place: _Place) -> Value:
-        """The counter where the parts before have stopped: one step gives so many numbers."""
+        """Return the counter after the parts before; one step gives several numbers."""
         elements = int(np.prod([size or 0 for size in node.outputs[0].shape or ()]))
         steps = elements * self.borders[part] // (self.splitting.batch * drawn)
         ahead = self._constant(node.name, np.array([steps, 0], np.uint64), place)
@@ -300,7 +287,7 @@ class _Rewriter:
     # Order
 
     def _place_whole(self, order: Sequence[Node], readers: dict[Node, tuple[Node, ...]]) -> None:
-        """Place what runs whole: as soon as the last part is in that it needs, and not before anybody needs it."""
+        """Place a node that runs whole: after the last part that it needs, and before its first reader."""
         phases, last = self.splitting.phases, len(self.borders) - 2
         for node in order:
             if node not in self.copies:

@@ -1,23 +1,22 @@
-"""Take IdentityN nodes out of the way.
+"""Remove IdentityN nodes.
 
-An optimizer passes all gradients through one IdentityN (a custom gradient does too). The
-node waits for all of its inputs and holds them, so no gradient could be used up before
-the last one is there. Each output is nothing but the input, so the readers may read that.
+An optimizer passes all gradients through one IdentityN (a custom gradient does too), which waits for all of its inputs and holds them. The
+readers read its inputs instead.
 """
 
 from collections.abc import Mapping
 
 from graphwright.ir.graph import Graph, Value
-from graphwright.ir.traits.values import hands_on_several
+from graphwright.ir.traits.values import forwards_several
 
 
 def split_identities(graph: Graph, *, gradients: bool = True) -> int:
-    """Let the readers of every IdentityN read its inputs; returns how many nodes were removed.
+    """Let the readers of every IdentityN read its inputs; return how many nodes were removed.
 
-    A node that something waits for, or that waits for something, stays.
+    A node with control edges stays.
 
     Args:
-        gradients: whether those too that say how their gradient is computed, which nobody asks for in a graph that holds its own.
+        gradients: whether nodes with a custom gradient are removed too, for graphs that hold their gradients.
 
     >>> from graphwright.ir.graph import DTYPES
     >>> f32 = (DTYPES["float32"], (2,))
@@ -29,16 +28,15 @@ def split_identities(graph: Graph, *, gradients: bool = True) -> int:
     (1, 'b:0')
     """
     fixed = {*graph.control_outputs, *(v.producer for v in graph.inputs)}
-    found = [n for n in graph.nodes if hands_on_several(n) and not (n.control_inputs or n.control_consumers or n in fixed)]
-    found = [n for n in found if gradients or "_gradient_op_type" not in n.attrs]
-    passed_on = {output: value for node in found for output, value in zip(node.outputs, node.inputs, strict=True)}
+    identities = [n for n in graph.nodes if forwards_several(n) and not (n.control_inputs or n.control_consumers or n in fixed)]
+    identities = [n for n in identities if gradients or "_gradient_op_type" not in n.attrs]
+    passed_on = {output: value for node in identities for output, value in zip(node.outputs, node.inputs, strict=True)}
     graph.replace_many_uses({output: _source(output, passed_on) for output in passed_on})
-    graph.remove_nodes(found)
-    return len(found)
+    graph.remove_nodes(identities)
+    return len(identities)
 
 
 def _source(value: Value, passed_on: Mapping[Value, Value]) -> Value:
-    """What the value is, through one node behind another."""
     while value in passed_on:
         value = passed_on[value]
     return value

@@ -1,7 +1,7 @@
-"""Push onto no list of which no gradient reads what it pops.
+"""Remove pushes to lists that no gradient pops.
 
-TensorFlow makes the gradient of an operation before it knows which of its inputs need one: of a quotient it pushes the dividend in each
-round, for the gradient of a constant divisor, which nobody reads. Such a list keeps its elements until the gradient loop ends.
+TensorFlow makes the gradient of an operation before it knows which inputs need one: of a quotient it pushes the dividend in each iteration,
+for the unread gradient of a constant divisor.
 """
 
 from graphwright.analyze.loop_pairs import popped_lists, pushed_value, readers_of
@@ -15,9 +15,9 @@ from graphwright.transform.loop_shapes import calls
 
 
 def drop_unread_lists(graph: Graph, purity: Purity) -> int:
-    """Hand on empty lists instead of those of which nothing is read; returns how many. Results stay the same bit for bit.
+    """Pass empty lists instead of unread ones; return how many. Results stay bit for bit the same.
 
-    Only lists that one loop fills and another one pops, once per round each, and whose functions nothing else calls.
+    Only lists that one loop fills and one loop pops, once per iteration, and whose functions nothing else calls.
 
     >>> drop_unread_lists(Graph(), Purity(Graph(), {}))
     0

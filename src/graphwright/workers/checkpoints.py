@@ -1,9 +1,8 @@
 """`TrainingCheckpoints`: all variables of a training, replica by replica, in files that are complete or absent.
 
-TensorFlow's own checkpoints store the first replica's value of a mirrored variable. That is enough for weights, which are equal on all
-replicas. Keras' moving averages and the sums of metrics differ between replicas, so a training that continues from such a checkpoint
-takes another course. Here each process writes the values of its own replicas. A restart continues from the newest step that all
-processes have undamaged; one of them may have died before or while it wrote the last step.
+TensorFlow's own checkpoints store the first replica's value of a mirrored variable. Keras' moving averages and the sums of metrics differ
+between replicas, so a training that continues from such a checkpoint takes another course. Here each process writes the values of its own
+replicas. A restart continues from the newest step that all processes have undamaged.
 """
 
 from __future__ import annotations
@@ -74,8 +73,7 @@ class TrainingCheckpoints:
             notes: further values for the restart, as JSON can hold them.
 
         Raises:
-            ArgumentError: the step is not such a number, JSON cannot hold the notes, a variable holds strings, or another training has
-                written to the folder since the last look.
+            ArgumentError: JSON cannot hold the notes, a variable holds strings, or another training has written to the folder meanwhile.
             OSError: the folder cannot be written to.
         """
         number = _whole(step)
@@ -146,8 +144,7 @@ class TrainingCheckpoints:
             step: another step than the newest; then the processes need not call this together.
 
         Raises:
-            ArgumentError: there is no such step or variable; or a variable is missing in the file, or there with another shape, dtype or
-                number of replicas; or (without `names`, or among those that a function selects) the file holds a variable that does not
+            ArgumentError: there is no such step or variable, a variable does not fit the file, or the file holds a variable that does not
                 exist, such as the state of an optimizer that is not built yet. Then no variable is changed.
             FileFormatError: the file is damaged.
         """

@@ -29,14 +29,12 @@ def multiply_add(node: Node) -> float:
 
 
 def matmul(node: Node) -> float:
-    """2 * m * n * k."""
     a = dims_of(node, 0, 2)
     inner = a[0] if node.attrs.get("transpose_a") is True else a[1]
     return multiply_add(node) * output_size(node) * inner
 
 
 def batch_matmul(node: Node) -> float:
-    """2 * batch * m * n * k; batches are those of the output, broadcast or not."""
     a = dims_of(node, 0, 2)
     inner = a[-2] if node.attrs.get("adj_x") is True else a[-1]
     return multiply_add(node) * output_size(node) * inner
@@ -125,7 +123,6 @@ def _contract(operands: Sequence[Labels], kept: set[str], sizes: dict[str, int],
 
 
 def _nonzeros(node: Node) -> float:
-    """Return the number of values of a sparse input."""
     return float(dims_of(node, 1, 1)[0])
 
 

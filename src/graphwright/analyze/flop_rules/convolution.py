@@ -26,7 +26,6 @@ from graphwright.ir.graph import Node
 
 
 def convolution(node: Node) -> float:
-    """2 * outputs * window * input channels of a group."""
     return multiply_add(node) * output_size(node) * math.prod(dims_of(node, 1, 3)[:-1])
 
 
@@ -51,7 +50,6 @@ def _dilation_gradient(node: Node) -> float:
 
 
 def window_size(node: Node) -> int:
-    """Elements of a pooling window."""
     window = numbers_attribute(node, "ksize")
     if not window and len(node.inputs) > 1:  # the V2 ops have it as an input, whose numbers are not known here
         return max(1, round(size_of(node) / max(output_size(node), 1)))

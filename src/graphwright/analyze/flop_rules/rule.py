@@ -20,12 +20,7 @@ class UnknownSizeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FlopRule:
-    """How an op type is counted.
-
-    Attributes:
-        family: the kind of op.
-        formula: the count in words.
-    """
+    """How an op type is counted: its family, the count in words, and the rule."""
 
     family: str
     formula: str
@@ -43,7 +38,6 @@ def table(families: Mapping[str, Iterable[Entry]]) -> dict[str, FlopRule]:
 
 
 def dims(value: Value) -> tuple[int, ...]:
-    """Return the shape of a value."""
     if value.shape is None or None in value.shape:
         raise UnknownSizeError
     return cast("tuple[int, ...]", value.shape)
@@ -55,7 +49,6 @@ def dims_of(node: Node, index: int, least_rank: int = 0) -> tuple[int, ...]:
 
 
 def ranked(node: Node, index: int, rank: int) -> tuple[int, ...]:
-    """Return the shape of an input with exactly this rank."""
     found = dims_of(node, index, rank)
     if len(found) != rank:
         raise UnknownSizeError
@@ -93,7 +86,6 @@ def largest_input(node: Node) -> int:
 
 
 def is_floating(value: Value) -> bool:
-    """Whether the value holds floating-point or complex numbers."""
     return value.dtype.name.startswith(("float", "bfloat", "complex"))
 
 
@@ -118,12 +110,10 @@ def numbers_attribute(node: Node, name: str) -> tuple[int, ...]:
 
 
 def per_output(factor: float) -> Rule:
-    """So many per element of the first output."""
     return lambda node: factor * output_size(node)
 
 
 def per_input(factor: float, index: int = 0) -> Rule:
-    """So many per element of an input."""
     return lambda node: factor * size_of(node, index)
 
 

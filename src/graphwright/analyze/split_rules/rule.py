@@ -1,10 +1,10 @@
-"""What a rule of splitting says, and what rules ask of a node.
+"""The form of split rules.
 
-Dimensions of inputs and outputs that carry the same *label* go together: a part of the node reads a slice of each input along the
-dimension with that label, and makes the slice of the output along its dimension with that label. Where the output has none, and the op
-sums over it, the part makes a term of the output's sum. None stands for a dimension that no part may cut.
+Dimensions of inputs and outputs with the same *label* belong together: a part of the node reads a slice of each input along the dimension
+with that label, and makes the slice of the output along its own. If the output lacks the label, and the op sums over it, the part makes a
+term of the sum. None is a dimension that no part may cut.
 
-So `("m", "k"), ("k", "n") -> ("m", "n")` says of a matrix product that it can be cut into rows, into columns, and into terms.
+So `("m", "k"), ("k", "n") -> ("m", "n")` says that a matrix product can be cut into rows, into columns, and into terms.
 """
 
 from collections.abc import Callable, Hashable, Mapping
@@ -27,14 +27,14 @@ class Dimensions:
 
     Attributes:
         inputs: per input.
-        output: of the first output; the others are cut along the dimension of the same number.
-        alone: whether nobody reads the others, so that they need not be cut.
-        same: whether each part makes the whole output where that does not have the label.
-        sizes: of constant inputs that hold sizes: the labels of the dimensions whose sizes their elements are.
-        sums: whether the output is a sum over the labels that it does not have.
-        term: the op type that makes the term of a part, where it is another one.
-        divisor: by what the sum of those terms is divided.
-        drawn: how many numbers the op draws per step of its counter; 0 where it draws none.
+        output: of the first output; the others are cut along the same dimension number.
+        alone: whether nothing reads the others, so that they need not be cut.
+        same: whether each part makes the whole output if it lacks the label.
+        sizes: of constant inputs that hold sizes, the labels of their elements.
+        sums: whether the output is a sum over the labels that it lacks.
+        term: the op type that makes the term of a part, if another one.
+        divisor: divides the sum of those terms.
+        drawn: numbers drawn per step of the counter; 0 if none.
     """
 
     inputs: tuple[Labels, ...]
@@ -57,38 +57,29 @@ Raises:
 
 
 def labels_of(name: str, rank: int) -> Labels:
-    """As many labels, all different, that belong to a name."""
     return tuple((name, k) for k in range(rank))
 
 
 def whole(rank: int) -> Labels:
-    """Dimensions that no part may cut."""
     return (None,) * rank
 
 
 def without(labels: Labels, axes: set[int], *, kept: bool = True) -> Labels:
-    """Labels with None, or with nothing, at some axes."""
     return tuple(None if k in axes else label for k, label in enumerate(labels) if kept or k not in axes)
 
 
 def constant(node: Node, index: int) -> Array:
-    """The value of a constant input.
-
-    Raises:
-        UnknownSizeError: it is none.
-    """
-    found = constant_array(origin(node.inputs[index]).producer) if index < len(node.inputs) else None
-    if found is None:
+    """Return the value of a constant input; raises `UnknownSizeError` if it is none."""
+    array = constant_array(origin(node.inputs[index]).producer) if index < len(node.inputs) else None
+    if array is None:
         raise UnknownSizeError
-    return found
+    return array
 
 
 def axes(node: Node, index: int, rank: int) -> set[int]:
-    """Axes that a constant input names, counted from the front."""
     return {int(axis) % max(rank, 1) for axis in np.atleast_1d(constant(node, index))}
 
 
 def number(node: Node, name: str, default: int = 0) -> int:
-    """An attribute that is a whole number."""
-    found = node.attrs.get(name, default)
-    return found if isinstance(found, int) else default
+    attribute = node.attrs.get(name, default)
+    return attribute if isinstance(attribute, int) else default

@@ -1,7 +1,7 @@
-"""The rules of splitting by op type. An op type without a rule runs whole: that costs memory, never correctness.
+"""The split rules by op type. An op type without a rule runs whole: that costs memory, never correctness.
 
-Rules speak of dimensions alone: that an op may be cut along one is a fact about its kernel, which `tests/analyze/test_split_rules.py`
-holds against TensorFlow's kernels for each op type.
+That an op may be cut along a dimension is a fact about its kernel, which `tests/analyze/test_split_rules.py` checks against TensorFlow's
+kernels.
 """
 
 import math
@@ -13,23 +13,23 @@ from graphwright.analyze.flop_rules.contraction import read_equation
 from graphwright.analyze.flop_rules.rule import UnknownSizeError, dims, dims_of, output_dims, text_attribute
 from graphwright.analyze.split_rules.rule import Dimensions, Labels, Rule, axes, constant, labels_of, number, whole, without
 from graphwright.ir.graph import Node, Value
-from graphwright.ir.traits.arithmetic import BATCH_NORMS, GOES_BY_ELEMENTS
+from graphwright.ir.traits.arithmetic import BATCH_NORMS, ELEMENTWISE
 from graphwright.ir.traits.rounds import is_list
 
 _MOST_DIMENSIONS = 8  # of the elements of a list
 
 
 def rows(pattern: str, *, sums: bool = False, **sizes: str) -> Rule:
-    """A rule for fixed ranks: `"n-- -- -> n--"` names each dimension of the inputs and the output by a letter, "-" where it stays whole.
+    """Return a rule for fixed ranks: `"n-- -- -> n--"` names each dimension of inputs and output by a letter, "-" if it stays whole.
 
-    Letters but "n" are of channels that come last: they do not hold where these come second, nor for convolutions in groups.
+    Letters other than "n" are of channels in last place; they do not hold for NCHW, nor for grouped convolutions.
 
     Args:
-        sizes: what the elements of constant inputs are the sizes of, as `of_<input>="n--"`.
+        sizes: labels of the elements of constant inputs, as `of_<input>="n--"`.
     """
     left, right = pattern.split("->")
     read = [tuple(None if letter == "-" else letter for letter in word if letter != "_") for word in left.split()]
-    made = tuple(None if letter == "-" else letter for letter in right.strip() if letter != "_")
+    result = tuple(None if letter == "-" else letter for letter in right.strip() if letter != "_")
     held = {int(name.removeprefix("of_")): tuple(None if letter == "-" else letter for letter in word) for name, word in sizes.items()}
 
     def rule(node: Node) -> Dimensions:
@@ -37,11 +37,11 @@ def rows(pattern: str, *, sums: bool = False, **sizes: str) -> Rule:
         if len(read) != len(ranks) or any(len(labels) != rank for labels, rank in zip(read, ranks, strict=True)):
             raise UnknownSizeError
         shapes = [dims(value) for value in node.inputs] + [output_dims(node)]
-        sizes = {pair for labels, shape in zip((*read, made), shapes, strict=True) for pair in zip(labels, shape, strict=True) if pair[0]}
+        sizes = {pair for labels, shape in zip((*read, result), shapes, strict=True) for pair in zip(labels, shape, strict=True) if pair[0]}
         if len(sizes) == len(dict(sizes)) and not text_attribute(node, "data_format").startswith("NC"):
-            return Dimensions(tuple(read), made, held, sums=sums)
+            return Dimensions(tuple(read), result, held, sums=sums)
         of_batch = {k: _of_batch(labels) for k, labels in held.items()}
-        return Dimensions(tuple(map(_of_batch, read)), _of_batch(made), of_batch, sums=sums)
+        return Dimensions(tuple(map(_of_batch, read)), _of_batch(result), of_batch, sums=sums)
 
     return rule
 
@@ -51,7 +51,7 @@ def _of_batch(labels: Labels) -> Labels:
 
 
 def by_elements(node: Node) -> Dimensions:
-    """Element by element; dimensions are counted from the last one, and inputs with one element there are repeated."""
+    """Element by element, with broadcasting."""
     if is_list(node.outputs[0]):
         labels = labels_of("d", _MOST_DIMENSIONS)
         return Dimensions((labels,) * len(node.inputs), labels)
@@ -61,7 +61,7 @@ def by_elements(node: Node) -> Dimensions:
 
 
 def select(node: Node) -> Dimensions:
-    """The old choice takes a condition for each row where it is a vector."""
+    """Of the TF1 choice a vector condition applies to rows."""
     rank = len(output_dims(node))
     labels = labels_of("d", rank)
     chosen = dims_of(node, 0)
@@ -74,7 +74,6 @@ def softmax(node: Node) -> Dimensions:
 
 
 def _broadcast(labels: Labels, sizes: Sequence[int], shape: Sequence[int]) -> Labels:
-    """The labels of an input that is repeated to these sizes."""
     front = len(sizes) - len(shape)
     if front < 0:
         raise UnknownSizeError
@@ -96,18 +95,18 @@ def _channel(node: Node, rank: int) -> int:
 
 
 def matrix_product(node: Node) -> Dimensions:
-    """Two matrices, or batches of them that are repeated where one has one element."""
-    a, b, made = dims_of(node, 0, 2), dims_of(node, 1, 2), output_dims(node)
+    """Two matrices, or broadcast batches of them."""
+    a, b, result = dims_of(node, 0, 2), dims_of(node, 1, 2), output_dims(node)
     flip_a = node.attrs.get("transpose_a") is True or node.attrs.get("adj_x") is True
     flip_b = node.attrs.get("transpose_b") is True or node.attrs.get("adj_y") is True
-    batch = labels_of("batch", len(made) - 2)
-    left = _broadcast(batch, made[:-2], a[:-2]) + (("k", "m") if flip_a else ("m", "k"))
-    right = _broadcast(batch, made[:-2], b[:-2]) + (("n", "k") if flip_b else ("k", "n"))
+    batch = labels_of("batch", len(result) - 2)
+    left = _broadcast(batch, result[:-2], a[:-2]) + (("k", "m") if flip_a else ("m", "k"))
+    right = _broadcast(batch, result[:-2], b[:-2]) + (("n", "k") if flip_b else ("k", "n"))
     return Dimensions((left, right), (*batch, "m", "n"), sums=True)
 
 
 def batch_norm(node: Node) -> Dimensions:
-    """By statistics that are given: element by element. Its other outputs only hand these on."""
+    """Inference mode: element by element."""
     if node.attrs.get("is_training") is not False or any(value.uses for value in node.outputs[1:]):
         raise UnknownSizeError
     labels = ("n", *whole(len(dims_of(node, 0)) - 1))
@@ -130,9 +129,9 @@ def reduction(*, sums: bool = False, mean: bool = False) -> Rule:
         gone = axes(node, 1, len(sizes))
         labels = labels_of("d", len(sizes))
         read = labels if sums else without(labels, gone)
-        made = without(labels, gone, kept=node.attrs.get("keep_dims") is True)
+        result = without(labels, gone, kept=node.attrs.get("keep_dims") is True)
         divisor = math.prod(sizes[axis] for axis in gone) if mean else 1
-        return Dimensions((read, whole(len(dims_of(node, 1)))), made, sums=sums, term="Sum" if mean else "", divisor=divisor)
+        return Dimensions((read, whole(len(dims_of(node, 1)))), result, sums=sums, term="Sum" if mean else "", divisor=divisor)
 
     return rule
 
@@ -142,7 +141,7 @@ def half_square(node: Node) -> Dimensions:
 
 
 def along_axis(node: Node) -> Dimensions:
-    """As long as its input, but for an axis along which elements depend on each other."""
+    """Elements depend on each other along one axis only."""
     labels = labels_of("d", len(dims_of(node, 0)))
     labels = without(labels, axes(node, 1, len(labels)))
     return Dimensions((labels, whole(len(dims_of(node, 1)))), labels)
@@ -155,14 +154,14 @@ def arg_max(node: Node) -> Dimensions:
 
 
 def reshape(node: Node) -> Dimensions:
-    """A dimension is kept where the product of the sizes in front of it is the same, though it may be merged with those behind it."""
-    read, made = (_by_place(shape) for shape in (dims_of(node, 0), output_dims(node)))
+    """A dimension is kept if the product of the sizes before it is the same, even if it is merged with those after it."""
+    read, result = (_by_place(shape) for shape in (dims_of(node, 0), output_dims(node)))
     others = tuple(whole(len(dims(value))) for value in node.inputs[1:])
-    return Dimensions((read, *others), made, {1: made} if others and node.op_type == "Reshape" else {})
+    return Dimensions((read, *others), result, {1: result} if others and node.op_type == "Reshape" else {})
 
 
 def _by_place(shape: Sequence[int]) -> Labels:
-    """Per dimension the product of the sizes in front; None where there is one element."""
+    """Return per dimension the product of the sizes before it; None for size 1."""
     return tuple(None if size == 1 else front for size, front in zip(shape, accumulate(shape, mul, initial=1), strict=False))
 
 
@@ -192,8 +191,6 @@ def unpack(node: Node) -> Dimensions:
 
 
 def cut(value: int, axis: int) -> Rule:
-    """Pieces along an axis that a constant input names."""
-
     def rule(node: Node) -> Dimensions:
         rank = len(dims_of(node, value))
         labels = without(labels_of("d", rank), axes(node, axis, rank))
@@ -203,7 +200,7 @@ def cut(value: int, axis: int) -> Rule:
 
 
 def extract(node: Node) -> Dimensions:
-    """A slice: the dimensions of which all is taken."""
+    """A slice keeps the dimensions that it takes whole."""
     sizes = dims_of(node, 0)
     taken = [begin == 0 and count in (-1, size) for begin, count, size in zip(constant(node, 1), constant(node, 2), sizes, strict=True)]
     labels = tuple(label if all_of_it else None for label, all_of_it in zip(labels_of("d", len(sizes)), taken, strict=True))
@@ -218,28 +215,27 @@ def pad(node: Node) -> Dimensions:
 
 
 def strided_slice(node: Node) -> Dimensions:
-    read, made, ends = _strided(node, dims_of(node, 0), 1)
-    return Dimensions((read, (None,), (None,), (None,)), made, {2: ends})
+    read, result, ends = _strided(node, dims_of(node, 0), 1)
+    return Dimensions((read, (None,), (None,), (None,)), result, {2: ends})
 
 
 def strided_slice_gradient(node: Node) -> Dimensions:
-    read, made, ends = _strided(node, [int(size) for size in constant(node, 0)], 1)
-    return Dimensions(((None,), (None,), (None,), (None,), made), read, {0: read, 2: ends})
+    read, result, ends = _strided(node, [int(size) for size in constant(node, 0)], 1)
+    return Dimensions(((None,), (None,), (None,), (None,), result), read, {0: read, 2: ends})
 
 
 def _strided(node: Node, sizes: Sequence[int], first: int) -> tuple[Labels, Labels, Labels]:
-    """Labels of what is sliced, of the slice, and of the ends that are sizes."""
     begins, ends, strides = (constant(node, k) for k in range(first, first + 3))
     bits = {name: number(node, name) for name in ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")}
     if bits["ellipsis_mask"]:
         raise UnknownSizeError
-    read, made, held = list(labels_of("d", len(sizes))), list[object](), list[object]()
+    read, result, held = list(labels_of("d", len(sizes))), list[object](), list[object]()
     axis = 0
     for k, (begin, end, stride) in enumerate(zip(begins, ends, strides, strict=True)):
         bit = 1 << k
         held.append(None)
         if bits["new_axis_mask"] & bit:
-            made.append(None)
+            result.append(None)
             continue
         from_start = bits["begin_mask"] & bit or begin == 0
         to_end = bits["end_mask"] & bit or end >= sizes[axis]
@@ -248,9 +244,9 @@ def _strided(node: Node, sizes: Sequence[int], first: int) -> tuple[Labels, Labe
         elif not bits["end_mask"] & bit and end == sizes[axis]:
             held[-1] = read[axis]
         if not bits["shrink_axis_mask"] & bit:
-            made.append(read[axis])
+            result.append(read[axis])
         axis += 1
-    return tuple(read), (*made, *read[axis:]), tuple(held)
+    return tuple(read), (*result, *read[axis:]), tuple(held)
 
 
 def gather(node: Node) -> Dimensions:
@@ -277,15 +273,14 @@ def segments(*, sums: bool = False) -> Rule:
 
 
 def gather_slices(node: Node) -> Dimensions:
-    """Slices of a tensor at places that the second input names, whose last dimension counts the first dimensions of the tensor."""
+    """Slices of a tensor at positions given by the second input, which index its first dimensions."""
     values, places = dims_of(node, 0), dims_of(node, 1, 1)
     counted, asked = places[-1], labels_of("place", len(places) - 1)
-    kept = labels_of("d", len(values))[counted:]
-    return Dimensions(((*whole(counted), *kept), (*asked, None)), (*asked, *kept))
+    slice_labels = labels_of("d", len(values))[counted:]
+    return Dimensions(((*whole(counted), *slice_labels), (*asked, None)), (*asked, *slice_labels))
 
 
 def scatter(node: Node) -> Dimensions:
-    """Slices of a tensor at places that the second input names: whole in the dimensions that these count."""
     sizes, places = dims_of(node, 0), dims_of(node, 1, 1)
     labels = labels_of("d", len(sizes))
     counted = places[-1]
@@ -294,11 +289,10 @@ def scatter(node: Node) -> Dimensions:
 
 
 def scatter_sum(node: Node) -> Dimensions:
-    """The sum of slices at places that the first input names, whole in the dimensions that these count."""
     places = dims_of(node, 0, 1)
-    asked, kept = labels_of("place", len(places) - 1), labels_of("d", len(output_dims(node)))[places[-1] :]
-    made = (*whole(places[-1]), *kept)
-    return Dimensions(((*asked, None), (*asked, *kept), (None,)), made, {2: made}, sums=True)
+    asked, slice_labels = labels_of("place", len(places) - 1), labels_of("d", len(output_dims(node)))[places[-1] :]
+    result = (*whole(places[-1]), *slice_labels)
+    return Dimensions(((*asked, None), (*asked, *slice_labels), (None,)), result, {2: result}, sums=True)
 
 
 def top(node: Node) -> Dimensions:
@@ -316,8 +310,6 @@ def one_hot(node: Node) -> Dimensions:
 
 
 def list_of(item: int) -> Rule:
-    """A list with another element, which is an input."""
-
     def rule(node: Node) -> Dimensions:
         labels = _of_element(node.inputs[item])
         return Dimensions(tuple(labels if k in (0, item) else () for k in range(len(node.inputs))), labels)
@@ -326,8 +318,6 @@ def list_of(item: int) -> Rule:
 
 
 def element_of(shape: int) -> Rule:
-    """An element of a list; one of the inputs says its shape."""
-
     def rule(node: Node) -> Dimensions:
         labels = _of_element(node.outputs[-1])
         return Dimensions((labels, *(whole(len(dims(v))) for v in node.inputs[1:])), labels, _element_sizes(node, shape, labels))
@@ -336,7 +326,6 @@ def element_of(shape: int) -> Rule:
 
 
 def new_list(node: Node) -> Dimensions:
-    """A list of which the first input says the shape of the elements."""
     labels = labels_of("d", _MOST_DIMENSIONS)
     return Dimensions(tuple(whole(len(dims(v))) for v in node.inputs), labels, _element_sizes(node, 0, labels))
 
@@ -356,12 +345,11 @@ def list_length(node: Node) -> Dimensions:
 
 
 def _of_element(value: Value) -> Labels:
-    """The labels of an element, which may be a list itself."""
     return labels_of("d", _MOST_DIMENSIONS if is_list(value) else len(dims(value)))
 
 
 def _element_sizes(node: Node, index: int, labels: Labels) -> dict[int, Labels]:
-    """What the elements of a shape are the sizes of; a shape that is not known is -1."""
+    """Return the labels of the elements of a shape; an unknown shape is -1."""
     known = constant(node, index)
     return {index: labels[: len(known)]} if known.ndim else {}
 
@@ -378,8 +366,10 @@ def tile(node: Node) -> Dimensions:
     counts, labels = constant(node, 1), labels_of("d", len(output_dims(node)))
     sizes = dims_of(node, 0)
     read = tuple(label if count == 1 else None for label, count in zip(labels, counts, strict=True))
-    made = tuple(label if count == 1 or size == 1 else None for label, count, size in zip(labels, counts, sizes, strict=True))
-    return Dimensions((read, (None,)), made, {1: tuple(label if count > 1 else None for label, count in zip(made, counts, strict=True))})
+    result = tuple(label if count == 1 or size == 1 else None for label, count, size in zip(labels, counts, sizes, strict=True))
+    return Dimensions(
+        (read, (None,)), result, {1: tuple(label if count > 1 else None for label, count in zip(result, counts, strict=True))}
+    )
 
 
 def broadcast(node: Node) -> Dimensions:
@@ -389,7 +379,7 @@ def broadcast(node: Node) -> Dimensions:
 
 
 def draw(node: Node) -> Dimensions:
-    """Philox draws a fixed number of elements per step of its counter, in the order of memory."""
+    """Philox draws a fixed number of elements per step of its counter, in memory order."""
     if int(constant(node, 3)) not in (1, 3):  # Philox, and what TensorFlow chooses by itself
         raise UnknownSizeError
     sizes = output_dims(node)
@@ -406,7 +396,7 @@ _ELEMENTS = (
 RULES: dict[str, Rule] = {
     op_type: rule
     for names, rule in (
-        (" ".join(sorted(GOES_BY_ELEMENTS)), by_elements),
+        (" ".join(sorted(ELEMENTWISE)), by_elements),
         (_ELEMENTS, by_elements),
         ("Select", select),
         ("Softmax LogSoftmax", softmax),

@@ -1,4 +1,4 @@
-"""Verbs that edit a graph beyond those of `Graph` itself. Each checks everything first."""
+"""Further verbs that edit a graph. Each checks everything first."""
 
 from graphwright.ir.edit.clone import CloneResult as CloneResult
 from graphwright.ir.edit.clone import clone as clone

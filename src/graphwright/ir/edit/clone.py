@@ -53,20 +53,20 @@ def clone(
     >>> clone([g["a"], g["b"]], scope="copy").node_of[g["b"]]
     <Node copy/b = Neg(copy/a:0)>
     """
-    given = dict.fromkeys(nodes)
-    if not given:
+    originals = dict.fromkeys(nodes)
+    if not originals:
         return CloneResult(Graph() if into is None else into, {}, dict(input_map or {}))
-    source = graph_of(given)
+    source = graph_of(originals)
     target = source if into is None else into
     values = dict(input_map or {})
-    _check_inputs(given, values, source, target)
+    _check_inputs(originals, values, source, target)
     controls = dict(control_map or {})
     for old, new in controls.items():
         if not target.owns(new):
             raise GraphError(f"{new.name!r} does not belong to graph {target.name!r}", where=f"control_map, in place of {old.name!r}")
-        if old in given:
+        if old in originals:
             raise GraphError(f"{old.name!r} is copied itself", where="control_map")
-    order = order_of(given)
+    order = order_of(originals)
 
     prefix = f"{scope}/" if scope else ""
     names = {node: rename(node.name) if rename is not None else prefix + node.name for node in order}
@@ -78,7 +78,7 @@ def clone(
     copy_nodes(order, result, controls, lambda node: target.unique_name(names[node]))
     _follow_colocation(result, source)
     for value, variable in list(source.variables.items()):
-        if value.producer in given:
+        if value.producer in originals:
             target.variables[result.node_of[value.producer].outputs[value.index]] = variable
     if target.shapes is not None:
         target.shapes.refresh(result.node_of[node] for node in order if any(v in mapped for v in node.inputs))
@@ -117,7 +117,6 @@ def copy_graph(graph: Graph) -> CloneResult:
 
 
 def copied_package(package: object | None, value_of: Mapping[Value, Value]) -> object | None:
-    """Copy `Graph.package`, with values replaced by their copies."""
     if package is None or not is_dataclass(package) or isinstance(package, type):
         return package
     changed: dict[str, Any] = {}
@@ -135,7 +134,7 @@ def _of_both(one: tuple[int, int] | None, other: tuple[int, int] | None) -> tupl
     return min(one[0], other[0]), max(one[1], other[1])
 
 
-def _check_inputs(given: Mapping[Node, object], values: Mapping[Value, Value], source: Graph, target: Graph) -> None:
+def _check_inputs(originals: Mapping[Node, object], values: Mapping[Value, Value], source: Graph, target: Graph) -> None:
     for old, new in values.items():
         if not target.owns(new.producer):
             raise GraphError(f"{new.name} does not belong to graph {target.name!r}", where=f"input_map, in place of {old.name}")
@@ -147,7 +146,7 @@ def _check_inputs(given: Mapping[Node, object], values: Mapping[Value, Value], s
             )
     if target is source:
         return
-    missing = dict.fromkeys(v.name for node in given for v in node.inputs if v.producer not in given and v not in values)
+    missing = dict.fromkeys(v.name for node in originals for v in node.inputs if v.producer not in originals and v not in values)
     if missing:
         raise GraphError(
             f"nothing in graph {target.name!r} takes the place of {', '.join(list(missing)[:3])}"

@@ -17,7 +17,7 @@ class CloneResult:
     node_of: dict[Node, Node] = field(default_factory=dict[Node, Node])
     """Original -> copy."""
     value_of: dict[Value, Value] = field(default_factory=dict[Value, Value])
-    """Value of an original -> value of its copy; and each value of the input map -> what stands for it."""
+    """Value of an original -> value of its copy; and the entries of the input map."""
     functions: dict[str, str] = field(default_factory=dict[str, str])
     """Function that was copied along under another name -> its name in the other library."""
 
@@ -82,14 +82,14 @@ def copy_nodes(nodes: Iterable[Node], result: CloneResult, controls: Mapping[Nod
 
 
 def _controls(node: Node, result: CloneResult, controls: Mapping[Node, Node]) -> list[Node]:
-    found: list[Node] = []
+    copies: list[Node] = []
     for control in node.control_inputs:
         after = result.node_of.get(control) or controls.get(control)
         if after is None and result.graph.owns(control):
             after = control
         if after is not None:
-            found.append(after)
-    return found
+            copies.append(after)
+    return copies
 
 
 def copy_whole(source: Graph, target: Graph, new_of: Mapping[str, str]) -> CloneResult:

@@ -71,8 +71,8 @@ def inline(call: Node, *, purity: Purity | None = None, strict: bool = True) -> 
     if call.control_consumers or (graph.is_border(call) and call in graph.control_outputs):
         ordered = [result.node_of[node] for node in effects.ordered]  # which wait for what the call waited for
         ends = held if held and len(changes) == len(ordered) else ordered or before
-        made = [source for source in sources.values() if not _is_given(source)] if strict else []
-        reroute_control(joined(graph, [*ends, *made] or (sources.values() if strict else ()), f"{call.name}/done"), call)
+        producers = [source for source in sources.values() if not _is_given(source)] if strict else []
+        reroute_control(joined(graph, [*ends, *producers] or (sources.values() if strict else ()), f"{call.name}/done"), call)
     graph.replace_many_uses(new_of)
     graph.remove_node(call)
     return result
@@ -110,19 +110,18 @@ class _Effects:
         self.waiting = self._first({n for n in self.inner if n in self.ordered or reads_resource(n) or n in inside})
         self._results = body.outputs
 
-    def _first(self, wanted: set[Node]) -> list[Node]:
+    def _first(self, members: set[Node]) -> list[Node]:
         guarded: set[Node] = set()
         first: list[Node] = []
         for node in self.inner:
             if not guarded.isdisjoint(producers_of(node)):
                 guarded.add(node)
-            elif node in wanted:
+            elif node in members:
                 guarded.add(node)
                 first.append(node)
         return first
 
     def late_results(self) -> frozenset[int]:
-        """Return the results that do not depend on all nodes that change something."""
         if not self.changing:
             return frozenset()
         feeds: dict[Node, int] = {}  # node -> the results that depend on it, as bits
@@ -147,11 +146,10 @@ def _inside_of_tf1(nodes: Sequence[Node]) -> set[Node]:
 
 
 def _outside(nodes: dict[Node, None], inside: set[Node]) -> dict[Node, None]:
-    """Replace nodes inside TF1 control flow by the nodes that leave it."""
-    found = {node: None for node in nodes if node not in inside}
-    if len(found) != len(nodes):
-        found.update((after, None) for node in inside for after in consumers_of(node) if after not in inside)
-    return found
+    outside = {node: None for node in nodes if node not in inside}
+    if len(outside) != len(nodes):
+        outside.update((after, None) for node in inside for after in consumers_of(node) if after not in inside)
+    return outside
 
 
 def _is_given(node: Node) -> bool:
@@ -186,7 +184,6 @@ def _body_of(call: Node) -> Graph:
 
 
 def _check_argument(function: Function, index: int) -> None:
-    """Refuse an argument of the body whose node does something else too, or that a signature of the body feeds."""
     value = function.body.inputs[index]
     node = value.producer
     if node.inputs or node.control_inputs or len(node.outputs) != 1:

@@ -30,7 +30,7 @@ def insert_before(
     Args:
         name: by default `<node>/<op_type>`; a suffix is added where it is taken.
         attrs, output_types: those of `Graph.add_node`; without a rule for ops, the default is one output like the input.
-        device: by default that of `node`.
+        device: by default the device of `node`.
 
     >>> from graphwright.ir.text import from_text
     >>> g = from_text('''
@@ -44,10 +44,10 @@ def insert_before(
     graph_of([node, *(v.producer for v in more_inputs)])
     if not 0 <= index < len(node.inputs):
         raise GraphError(f"{node.name!r} has {len(node.inputs)} inputs, got index {index}", where=f"node {node.name!r}")
-    made = _add_reader(graph, node.inputs[index], node, op_type, name, more_inputs, attrs, output_types, device)
-    graph.replace_input(node, index, made.outputs[0])
-    graph.refresh_shapes([made])
-    return made
+    inserted = _add_reader(graph, node.inputs[index], node, op_type, name, more_inputs, attrs, output_types, device)
+    graph.replace_input(node, index, inserted.outputs[0])
+    graph.refresh_shapes([inserted])
+    return inserted
 
 
 def insert_after(
@@ -81,22 +81,22 @@ def insert_after(
     (<Node negated = Neg(x:0)>, <Node a = Relu(negated:0)>, 'negated:0')
     """
     graph = graph_of([value.producer, *(v.producer for v in more_inputs)])
-    made = _add_reader(graph, value, value.producer, op_type, name, more_inputs, attrs, output_types, device)
-    also_kept = (made, *(v.producer for v in more_inputs))
-    reroute(made.outputs[0], value, can_modify=can_modify, cannot_modify=(*cannot_modify, *also_kept), borders=borders)
-    graph.refresh_shapes([made])
-    return made
+    inserted = _add_reader(graph, value, value.producer, op_type, name, more_inputs, attrs, output_types, device)
+    also_kept = (inserted, *(v.producer for v in more_inputs))
+    reroute(inserted.outputs[0], value, can_modify=can_modify, cannot_modify=(*cannot_modify, *also_kept), borders=borders)
+    graph.refresh_shapes([inserted])
+    return inserted
 
 
 def add_identity(value: Value, name: str, *, control_inputs: Sequence[Node] = ()) -> Node:
     """Add an Identity of a value, on its device; return it. A suffix is added to its name where it is taken."""
     node = value.producer
     graph = graph_of([node, *control_inputs])
-    made = add_op(
+    identity = add_op(
         graph, "Identity", name, [value], value.dtype, value.last_shape, T=value.dtype, control_inputs=control_inputs, device=node.device
     )
-    graph.refresh_shapes([made.producer])
-    return made.producer
+    graph.refresh_shapes([identity.producer])
+    return identity.producer
 
 
 def _add_reader(
@@ -110,7 +110,6 @@ def _add_reader(
     output_types: Sequence[tuple[Any, Any]] | None,
     device: str | None,
 ) -> Node:
-    """Add a node whose first output can replace the value, by default with a name and device like those of `beside`."""
     if output_types is None and graph.op_rule is None:
         output_types = [(value.dtype, value.last_shape)]
     name = graph.unique_name(name or f"{beside.name}/{op_type}")

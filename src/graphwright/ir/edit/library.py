@@ -38,7 +38,6 @@ def unique_function_name(graph: Graph, name: str) -> str:
 
 
 def remove_function(graph: Graph, name: str) -> None:
-    """Remove a function that nothing names, else raise `GraphError`."""
     _function(graph, name)
     callers = [node for node in call_sites(graph, name) if node.graph is not graph.functions[name].body]
     if callers:
@@ -64,8 +63,8 @@ def reached_functions(graph: Graph, nodes: Iterable[Node]) -> list[str]:
     """Return the functions of the library that the nodes name, directly or through others, in the order of the library."""
     library = graph.functions
     seeds = {name: None for node in nodes for name in functions_of_node(node, library)}
-    found = set(reached(seeds, lambda name: functions_of(library[name], library)))
-    return [name for name in library if name in found] if found else []
+    names = set(reached(seeds, lambda name: functions_of(library[name], library)))
+    return [name for name in library if name in names] if names else []
 
 
 def rename_functions(graph: Graph, new_of: Mapping[str, str]) -> None:
@@ -112,7 +111,6 @@ def import_functions(source: Graph, target: Graph, nodes: Iterable[Node]) -> dic
 
 
 def copy_functions(source: Graph, target: Graph, names: Iterable[str]) -> tuple[dict[str, str], list[CloneResult]]:
-    """Copy functions, with all that they name among `names`; return new names, and the copies of each body."""
     names = list(names)
     same = {name for name in names if name in target.functions and _is_same(source.functions[name], target.functions[name])}
     # What names a function that must be renamed is not the same either.
@@ -135,9 +133,9 @@ def copy_functions(source: Graph, target: Graph, names: Iterable[str]) -> tuple[
 
 
 def copy_function(function: Function, name: str, target: Graph, new_of: Mapping[str, str]) -> CloneResult:
-    found = copy_body(function, name, target.functions, new_of)
-    target.functions[name] = Function(name, found.graph, definition_with_functions(function.definition, new_of))
-    return found
+    copy = copy_body(function, name, target.functions, new_of)
+    target.functions[name] = Function(name, copy.graph, definition_with_functions(function.definition, new_of))
+    return copy
 
 
 def _is_same(function: Function, other: Function) -> bool:

@@ -31,12 +31,12 @@ def prune(
     >>> prune(g, [g.value("a")]), [n.name for n in g]
     (1, ['x', 'a'])
     """
-    wanted = graph.outputs if outputs is None else tuple(outputs)
-    waited = graph.control_outputs if control_outputs is None else tuple(control_outputs)
-    for node in (*(value.producer for value in wanted), *waited):
+    new_outputs = graph.outputs if outputs is None else tuple(outputs)
+    new_control_outputs = graph.control_outputs if control_outputs is None else tuple(control_outputs)
+    for node in (*(value.producer for value in new_outputs), *new_control_outputs):
         graph.check_owned(node, node.name)
-    graph.outputs = wanted
-    graph.control_outputs = waited
+    graph.outputs = new_outputs
+    graph.control_outputs = new_control_outputs
     needed = needed_nodes(graph, signatures=signatures, collections=collections)
     doomed = [node for node in graph if node not in needed]
     for name, signature in list(graph.signatures.items()):

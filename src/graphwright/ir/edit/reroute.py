@@ -78,8 +78,8 @@ def reroute_control(
         return 0
     after = [node for node in ((new,) if isinstance(new, Node) else dict.fromkeys(new)) if node is not old]
     graph = graph_of((old, *after))
-    kept = _Kept(can_modify, (*cannot_modify, *after))
-    readers = [node for node in old.control_consumers if node not in kept]
+    excluded = _Kept(can_modify, (*cannot_modify, *after))
+    readers = [node for node in old.control_consumers if node not in excluded]
     for reader in readers:
         graph.remove_control_input(reader, old)
         for node in after:
@@ -90,15 +90,14 @@ def reroute_control(
 
 
 def set_control_inputs(graph: Graph, node: Node, controls: Iterable[Node]) -> None:
-    """Make the node wait for exactly these nodes, in this order."""
-    wanted = dict.fromkeys(controls)
-    for control in (node, *wanted):
+    new_controls = dict.fromkeys(controls)
+    for control in (node, *new_controls):
         graph.check_owned(control, node.name)
-    if node in wanted:
+    if node in new_controls:
         raise GraphError(f"{node.name!r} cannot be its own control input", where=f"node {node.name!r}")
     for control in node.control_inputs:
         graph.remove_control_input(node, control)
-    for control in wanted:
+    for control in new_controls:
         graph.add_control_input(node, control)
 
 
@@ -132,7 +131,7 @@ def replace_node(old: Node, new: Node, *, keep_name: bool = True) -> None:
             continue
         counterpart = new.outputs[k] if k < len(new.outputs) else None
         if counterpart is None:
-            raise GraphError(f"{new.name!r} has no output that could stand for {value.name}", where=f"node {new.name!r}")
+            raise GraphError(f"{new.name!r} has no output that could replace {value.name}", where=f"node {new.name!r}")
         if counterpart.dtype != value.dtype:
             raise GraphError(
                 f"{counterpart.name} has dtype {counterpart.dtype}, {value.name} {value.dtype}", remedy="insert a Cast behind the new node"
@@ -161,7 +160,7 @@ def replace_node(old: Node, new: Node, *, keep_name: bool = True) -> None:
     if keep_name:
         graph.rename(new, name)
     for node, attribute in colocated:
-        graph.set_attr(node, ATTRIBUTE, with_names(attribute, lambda found: new.name if found == name else found))
+        graph.set_attr(node, ATTRIBUTE, with_names(attribute, lambda target: new.name if target == name else target))
 
 
 def take_name(graph: Graph, old: Node, new: Node) -> None:

@@ -16,33 +16,27 @@ if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so t
 
 _Term = TypeVar("_Term")
 ADDITIONS = frozenset({"Add", "AddV2"})
-"""The sum of two inputs."""
 SUMS_OF_MANY = frozenset({"AddN", "AccumulateNV2"})
-"""The sum of any number of inputs of one shape."""
 SUMS = ADDITIONS | SUMS_OF_MANY
-"""The sum of all inputs."""
 ADDS_BIAS = frozenset({"BiasAdd", "BiasAddV1"})
-"""What adds a number per channel."""
 SUMS_AND_DIFFERENCES = SUMS | {"Sub", "Neg"}
-"""A sum of the inputs, some of them negative."""
 SCALES = frozenset({"Mul", "RealDiv", "Div", "DivNoNan", "MulNoNan"})
 """The first input times the second, or divided by it."""
 CHOOSES_ELEMENTS = frozenset({"Select", "SelectV2", "Maximum", "Minimum"})
-"""Each element is that of one of the inputs."""
+"""Each element is taken from one of the inputs."""
 COMBINES_TWO = ADDITIONS | frozenset("Sub Mul Div RealDiv Maximum Minimum SquaredDifference".split())
 """Cheap arithmetic on two inputs, element by element."""
 COMMUTES = SUMS | frozenset(
     "Mul Maximum Minimum Equal NotEqual LogicalAnd LogicalOr BitwiseAnd BitwiseOr BitwiseXor SquaredDifference".split()
 )
-"""What gives the same result, bit for bit, when its two inputs change places. Not so where `Add` joins text: ask `commutes`."""
+"""The result is the same, bit for bit, when the two inputs change places. Not where `Add` joins text: ask `commutes`."""
 CONVOLUTIONS = frozenset({"Conv2D", "Conv3D"})
-"""Convolutions of images and volumes, of all channels or of groups of them."""
+"""Convolutions of images and volumes, also in groups of channels."""
 MATRIX_PRODUCTS = frozenset({"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"})
-"""Products of two matrices, or of batches of them."""
 TRANSPOSES = ("transpose_a", "transpose_b")
-"""The attributes of the product of two matrices that say which of them it takes transposed."""
+"""The attributes of a matrix product that transpose its inputs."""
 LINEAR_IN_ALL = SUMS_AND_DIFFERENCES | {"ConcatV2", "Pack"}
-"""Op types that make terms of their result of terms of sums in all inputs."""
+"""Ops that distribute over sums in all inputs."""
 _LINEAR_IN_FIRST = "Identity Neg RealDiv Cast Sum Mean Reshape Squeeze ExpandDims Transpose Slice StridedSlice SplitV Unpack Pad"
 _BILINEAR = frozenset({"Mul", *MATRIX_PRODUCTS})
 LINEAR_IN: dict[str, tuple[int, ...]] = {
@@ -52,25 +46,25 @@ LINEAR_IN: dict[str, tuple[int, ...]] = {
     "StridedSliceGrad": (4,),
     "UnsortedSegmentSum": (0,),
 }
-"""Op types that make terms of their result of terms of a sum in one of these inputs."""
+"""Ops that distribute over a sum in one of these inputs."""
 BATCH_NORMS = frozenset({"FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"})
-"""Batch normalization by one kernel, as it stands in graphs that are not optimized yet."""
+"""Batch normalization by one kernel, before Grappler."""
 LOSSES_WITH_GRADIENT = frozenset({"SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"})
 """Output 0 is the loss, output 1 its gradient."""
 LOOKUPS = frozenset({"Gather", "GatherV2"})
-"""Rows of the first input, at the places that the second one names."""
+"""Rows of the first input, at the indices in the second."""
 ASKS_FOR_SHAPE = frozenset({"Shape", "ShapeN", "Size", "Rank", "VariableShape"})
-"""What tells the shape of an input, or a number of it."""
+"""The shape of an input, or a number from it."""
 adds_any_number = of_type({"AddN"})
-"""Whether it is the sum of any number of inputs of one shape, or of as many lists."""
+"""Returns whether it is a sum of any number of inputs of one shape, or of lists."""
 MAKES = {"ZerosLike": 0, "OnesLike": 1}
-"""What makes a tensor of one number, and which that is."""
+"""Ops that fill a tensor with one number -> the number."""
 REPEATS = {"Fill": 1, "BroadcastTo": 0, "Tile": 0}
-"""What repeats the elements of an input, and which that is."""
+"""Ops that repeat the elements of an input -> its index."""
 NO_LARGER = frozenset("Sum Mean Max Min Prod All Any ArgMax ArgMin Slice StridedSlice Reshape BroadcastGradientArgs Shape".split())
-"""What makes no more bytes than its largest input has."""
+"""The output has no more bytes than the largest input."""
 TAKES_OUT_OF_LIST = frozenset({"TensorListGetItem", "TensorListPopBack", "OptionalGetValue"})
-"""What gives a tensor that a list, or an optional value, holds."""
+"""Reads an element of a list, or of an optional value."""
 UNARY_IN_PLACE = frozenset(
     "Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Digamma Elu Erf Erfc Erfinv Exp Expm1 Floor Inv LeakyRelu Lgamma Log Log1p "
     "LogSoftmax LogicalNot Neg Reciprocal Relu Relu6 Rint Round Rsqrt Selu Sigmoid Sign Sin Sinh Softmax Softplus Softsign Sqrt "
@@ -81,8 +75,8 @@ BINARY_IN_PLACE = frozenset(
     "LogicalOr Maximum Minimum Mod Mul MulNoNan Pow RealDiv ReciprocalGrad Relu6Grad ReluGrad RsqrtGrad SeluGrad SigmoidGrad "
     "SoftplusGrad SoftsignGrad SqrtGrad SquaredDifference Sub TanhGrad TruncateDiv Xdivy Xlogy".split()
 )
-GOES_BY_ELEMENTS = UNARY_IN_PLACE | BINARY_IN_PLACE | {"Select", "SelectV2", "AddN"}
-"""Op types that compute element by element, inputs with one element in a dimension repeated."""
+ELEMENTWISE = UNARY_IN_PLACE | BINARY_IN_PLACE | {"Select", "SelectV2", "AddN"}
+"""Elementwise ops, with broadcast inputs."""
 
 
 def in_place_pairs(node: Node) -> tuple[tuple[int, int], ...]:

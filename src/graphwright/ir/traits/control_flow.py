@@ -17,29 +17,26 @@ if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so t
     from graphwright.ir.node import Function, Node, Value
 
 COMPILED = "_XlaMustCompile"
-"""The attribute that has XLA compile what a node calls."""
+"""The attribute of calls that XLA compiles."""
 ENTERS, EXITS = frozenset({"Enter", "RefEnter"}), frozenset({"Exit", "RefExit"})
-"""How a value gets into the frame of a loop of TF1, and out of it."""
+"""How a value enters and leaves the frame of a TF1 loop."""
 NEXT_ITERATIONS = frozenset({"NextIteration", "RefNextIteration"})
-"""How a value gets from one round of a loop of TF1 into the next."""
+"""How a value gets into the next round of a TF1 loop."""
 MERGES = frozenset({"Merge", "RefMerge"})
-"""What hands on the one of its inputs that is not dead."""
+"""Forwards the input that is not dead."""
 SWITCHES = frozenset({"Switch", "RefSwitch", "_SwitchN"})
-"""What hands its input on at one output, and leaves the others dead; `_SwitchN` is of the executor, for a `Case`."""
+"""Forwards its input to one output, and leaves the others dead; the executor makes `_SwitchN` from a `Case`."""
 IDENTITY_OF_TF1 = {"Switch": "Identity", "_SwitchN": "Identity", "Merge": "Identity", "RefSwitch": "RefIdentity", "RefMerge": "RefIdentity"}
-"""Switches and merges -> what hands on the same value."""
+"""Switches and merges -> the op that forwards the same value."""
 RUNS_WHEN_DEAD = MERGES | {"ControlTrigger"}
-"""What runs when something that it waits for is dead."""
+"""Runs although an input is dead."""
 LOOP_CONDITIONS = frozenset({"LoopCond"})
-"""What tells the switches of a loop of TF1 whether it goes on."""
-HANDS_ON_IN_TF1 = ENTERS | EXITS | NEXT_ITERATIONS | MERGES | SWITCHES | LOOP_CONDITIONS
-"""What hands on a value in loops and branches of TF1."""
-CONTROL_FLOW_OF_TF1 = HANDS_ON_IN_TF1 | {"ControlTrigger"}
-"""Loops and branches made of single nodes, with dead tensors and frames; the executor knows no other ones."""
+FORWARDS_IN_TF1 = ENTERS | EXITS | NEXT_ITERATIONS | MERGES | SWITCHES | LOOP_CONDITIONS
+"""Forwards a value in loops and branches of TF1."""
+CONTROL_FLOW_OF_TF1 = FORWARDS_IN_TF1 | {"ControlTrigger"}
+"""Loops and branches made of single nodes, with dead tensors and frames, as the executor runs them."""
 is_loop_condition = of_type(LOOP_CONDITIONS)
-"""Whether it says if a loop of TF1 goes on."""
 is_control_flow_of_tf1 = of_type(CONTROL_FLOW_OF_TF1)
-"""Whether the node belongs to the control flow of TF1, with dead tensors and frames."""
 
 
 def is_compiled_call(node: Node) -> bool:
@@ -52,7 +49,6 @@ def is_control_flow(node: Node) -> bool:
 
 
 def is_call(node: Node, graph: Graph) -> bool:
-    """Return whether the node calls a function of the library and can be inlined."""
     return node.op_type in CALL_TYPES or node.op_type in graph.functions
 
 
@@ -74,7 +70,6 @@ def is_back_edge(value: Value, reader: Node) -> bool:
 
 
 def runs_over_data(node: Node) -> bool:
-    """Return whether it maps, filters or reduces a data set with functions."""
     return "Dataset" in node.op_type and bool(called_functions(node))
 
 
@@ -90,5 +85,4 @@ def called_functions(node: Node, *attributes: str) -> tuple[str, ...]:
 
 
 def function_at(node: Node, attribute: str, graph: Graph) -> Function | None:
-    """Return the function of the library that an attribute names, or None."""
     return next((graph.functions[name] for name in called_functions(node, attribute) if name in graph.functions), None)

@@ -22,15 +22,14 @@ _ONLY_COMPUTES = (VIEWS | VIEWS_OF_ALL | UNARY_IN_PLACE | BINARY_IN_PLACE) - {"R
     "Const MatMul BatchMatMul BatchMatMulV2 Conv2D MaxPool AvgPool Shape Size Rank Fill Pack Unpack Transpose AddN Equal NotEqual Less "
     "LessEqual Greater GreaterEqual Select SelectV2 GatherV2 ArgMax Range".split()
 )
-"""Known to be pure where nobody asks TensorFlow's registry."""
+"""Pure ops, for callers without TensorFlow's registry."""
 CHECKS = frozenset({"Assert"})
-"""Op types that stop a run, and change nothing else."""
+"""May stop a run, and change nothing else."""
 MESSAGES = frozenset({"Print", "PrintV2"})
-"""Op types that write to the terminal, and change nothing else."""
+"""Write to the terminal, and change nothing else."""
 CALLS_PYTHON = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
-"""Op types that call Python functions of this process."""
 WRITES_INTO_INPUT = frozenset({"InplaceAdd", "InplaceSub", "InplaceUpdate", "_ParallelConcatUpdate"})
-"""Op types that write into the tensor that they are given, whoever else reads it; TensorFlow's registry calls them stateless."""
+"""Write into their input, whoever else reads it; TensorFlow's registry calls them stateless."""
 _STATEFUL_OPS = (
     WRITES_INTO_INPUT
     | CALLS_PYTHON
@@ -47,22 +46,20 @@ _TAKES_FROM_STREAM = ("IteratorGetNext", "QueueDequeue", "ReaderRead")
 _COLLECTIVES = ("Collective", "NcclAllReduce", "NcclBroadcast", "NcclReduce", "CrossReplicaSum", "AllToAll")
 _NO_EXCHANGE = frozenset({"CollectiveAssignGroupV2", "CollectiveInitializeCommunicator"})
 writes_file, reads_file, moves_files = of_type({"SaveV2"}), of_type({"RestoreV2"}), of_type({"MergeV2Checkpoints"})
-"""Whether the node writes tensors into files of their own, reads them back, or gives such files another name."""
+"""Return whether the node writes checkpoints, reads them, or renames their files."""
 draws_from_system = of_type({"NonDeterministicInts"})
-"""Whether it draws numbers that no seed decides, other ones each time, in each process."""
+"""Returns whether it draws numbers that no seed determines."""
 joins_texts = of_type({"AsString", "ReduceJoin", "StringJoin", "Pack"})
-"""Whether it makes text of numbers, or one of several."""
+"""Returns whether it makes text from numbers, or one text from several."""
 makes_counter = of_type({"StatelessRandomGetKeyCounter"})
-"""Whether output 1 is a counter of a stateless generator whose lower half is 0, so that adding to it carries nothing over."""
+"""Returns whether output 1 is a counter of a stateless generator whose lower half is 0, so that adding to it carries nothing over."""
 
 
 def is_collective(node: Node) -> bool:
-    """Return whether the node waits for its counterparts on other devices."""
     return node.op_type.startswith(_COLLECTIVES) and node.op_type not in _NO_EXCHANGE
 
 
 def takes_from_stream(node: Node) -> bool:
-    """Return whether it takes data from an input pipeline, a queue or a reader."""
     return node.op_type.startswith(_TAKES_FROM_STREAM)
 
 

@@ -1,6 +1,7 @@
 """Marks of gradient nodes in TensorFlow: names of their scopes, and op types that exist only for gradients.
 
-A tape puts gradients under `gradient_tape/`, `tf.gradients` those of `x` under `x_grad/`. A name proves nothing: users may choose it too.
+A tape puts gradients under `gradient_tape/`, `tf.gradients` the gradients of `x` under `x_grad/`. A name proves nothing: users may choose
+it too.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so t
     from graphwright.ir.node import Node
 
 ACCUMULATES = SUMS_OF_MANY | SAME_BUT_FOR_TYPE | {"ConcatV2"}
-"""What a tape makes between the gradients of two operations, without a mark: a sum, or the rows of several sparse gradients."""
+"""Unmarked ops that a tape inserts between gradients: a sum, or the rows of several sparse gradients."""
 NOT_LINEAR_IN_BOTH = (COMBINES_TWO | COMMUTES) - SCALES
-"""What is not the gradient of anything where one input is a constant: a gradient is linear in the gradient of the loss."""
+"""No gradient where one input is a constant: a gradient is linear in the gradient of the loss."""
 _SCOPE = re.compile(r"(^|/)gradient_tape/|_grad(_\d+)?/")
 _ADJOINTS = ("adj_x", "adj_y")
 
 
 def is_in_gradient_scope(node: Node) -> bool:
-    """Return whether its name, or that of a function that it calls and XLA compiles, is in a gradient scope."""
+    """Return whether its name, or the name of a compiled function that it calls, is in a gradient scope."""
     return _SCOPE.search(node.name) is not None or _calls_gradient(node)
 
 

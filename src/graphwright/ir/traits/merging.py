@@ -12,9 +12,9 @@ if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so t
     from graphwright.ir.node import Node
 
 _WITH_PRODUCER = {"BiasAdd": "Conv2D", "Conv2D": "Pad", "_FusedConv2D": "Pad"}
-"""What is merged with the producer of its first input, and the type of that one."""
+"""Merged with the producer of the first input -> its type."""
 _WITH_OTHER_READER = {"BiasAddGrad": (0, "Conv2DBackpropFilter", 2), "Conv2DBackpropFilter": (2, "BiasAddGrad", 0)}
-"""What is merged with another reader of what the same node makes: the input, the type of the other one, and its input."""
+"""Merged with another reader of the same producer -> the input, the type of the other reader, and its input."""
 _FUSED_BEHIND_PAD = frozenset(b"BiasAdd Add FusedBatchNorm Relu Relu6 Elu LeakyRelu _MklSwish".split())
 
 

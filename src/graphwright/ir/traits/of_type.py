@@ -10,6 +10,5 @@ if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so t
 
 
 def of_type(op_types: Iterable[str]) -> Callable[[Node], bool]:
-    """Return a function that tells whether a node is of one of these types."""
     known = frozenset(op_types)
     return lambda node: node.op_type in known

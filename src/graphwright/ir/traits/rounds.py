@@ -17,27 +17,21 @@ def is_list(value: Value) -> bool:
 
 
 is_empty_list = of_type({"EmptyTensorList"})
-"""Whether it makes a list without elements."""
 pushes = of_type({"TensorListPushBack"})
-"""Whether it puts an element, its second input, at the end of a list, its first."""
+"""Returns whether it appends its second input to a list, its first."""
 pops = of_type({"TensorListPopBack"})
-"""Whether it takes the last element, its second output, out of a list; its first output is what is left."""
+"""Returns whether it removes the last element of a list; its outputs are the remaining list and the element."""
 puts_last_input = of_type({"TensorListPushBack", "TensorListSetItem"})
-"""Whether it puts its last input into a list, its first."""
 adds_two = of_type(ADDITIONS)
-"""Whether it is the sum of its two inputs."""
 subtracts = of_type({"Sub"})
-"""Whether it is its first input less its second."""
 is_less = of_type({"Less"})
-"""Whether it says if its first input is less than its second."""
 is_both = of_type({"LogicalAnd"})
-"""Whether it says if both of its inputs are true."""
 reads_variables = of_type({"While"})
-"""Whether a loop may read variables: what TensorFlow calls stateless may not."""
+"""Returns whether a loop may read variables; stateless loops may not."""
 reserves = of_type({"TensorListReserve"})
-"""Whether it makes a list of as many elements as its second input says."""
+"""Returns whether it makes a list with as many elements as its second input states."""
 unstacks = of_type({"TensorListFromTensor"})
-"""Whether it makes a list of a tensor's rows."""
+"""Returns whether it makes a list of a tensor's rows."""
 
 
 def asks_for_length(node: Node) -> bool:
@@ -49,7 +43,6 @@ def asks_for_element_shape(node: Node) -> bool:
 
 
 def keeps_length(node: Node) -> bool:
-    """Return whether its list has as many elements as the list in its first input."""
     return node.op_type in ("AddN", "ZerosLike") or (
         node.op_type == "TensorListSetItem" and not node.attrs.get("resize_if_index_out_of_bounds")
     )

@@ -14,32 +14,25 @@ if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so t
 REFERENCE_VARIABLES = frozenset({"VariableV2", "Variable"})
 """Variables of TF1 without a handle: their output is the value itself, by reference."""
 VARIABLES = REFERENCE_VARIABLES | {"VarHandleOp"}
-"""Op types that make a variable, which lives as long as the session."""
 MAKES_BY_REFERENCE = REFERENCE_VARIABLES | {"TemporaryVariable"}
-"""What makes a buffer that others write by reference."""
+"""Makes a buffer that others write by reference."""
 READS_OF_ROWS = frozenset({"ResourceGather", "ResourceGatherNd"})
-"""What gives rows of the value of a variable with a handle."""
 READS_OF_VALUES = READS_OF_ROWS | {"ReadVariableOp"}
-"""What gives the value of a variable with a handle, or rows of it."""
+"""Reads a variable with a handle, or rows of it."""
 WHOLE_READS = IDENTITIES | {"ReadVariableOp"}
-"""What gives the whole value of a variable: with a handle, or by reference."""
+"""Reads a whole variable, by handle or by reference."""
 ASKS_ABOUT_VARIABLES = frozenset({"VarIsInitializedOp", "VariableShape"})
-"""What takes the handle of a variable and does not give its value."""
 READS_OF_VARIABLES = READS_OF_VALUES | ASKS_ABOUT_VARIABLES
-"""Op types that take a handle and change nothing, though TensorFlow's registry calls them stateful."""
+"""Takes a handle and changes nothing, though TensorFlow's registry calls it stateful."""
 LEAVES_VALUES_ALONE = ASKS_ABOUT_VARIABLES | {"IsVariableInitialized", "DestroyResourceOp", "DestroyTemporaryVariable"}
-"""What takes a variable and neither reads nor writes its value."""
 READS_OF_TABLES = frozenset({"LookupTableFindV2", "LookupTableSizeV2", "LookupTableExportV2"})
-"""What looks into a table and leaves it as it is."""
 ASSIGNS_WHOLE_VALUE = frozenset({"Assign", "AssignVariableOp"})
-"""What gives a variable another value, whatever it held."""
 SAVES = frozenset({"Save", "SaveSlices", "SaveV2"})
-"""What writes variables into a checkpoint."""
 DRAWS_FROM_VARIABLE = frozenset(
     "StatefulStandardNormal StatefulStandardNormalV2 StatefulUniform StatefulUniformInt StatefulUniformFullInt StatefulTruncatedNormal "
     "StatefulRandomBinomial RngSkip RngReadAndSkip".split()
 )
-"""What makes random numbers from a state that a variable holds, and moves that state on."""
+"""Makes random numbers from the state in a variable, which it advances."""
 _WRITES_HANDLES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "ResourceStridedSliceAssign")
 _WRITES_ROWS = ("ResourceSparseApply", "ResourceScatter", "ResourceStridedSliceAssign")
 _UPDATES_REFERENCES = ("Apply", "SparseApply")
@@ -47,13 +40,10 @@ _OPTIMIZERS = (*_UPDATES_REFERENCES, "ResourceApply", "ResourceSparseApply")
 _WRITES_REFERENCES = ("Assign", "Scatter", "StridedSliceAssign", "CountUpTo")
 _ADDS_TO_VARIABLE = ("AssignAdd", "AssignSub", "ScatterAdd", "ScatterSub", "ScatterNdAdd", "ScatterNdSub")
 opens_variable = of_type({"VarHandleOp"})
-"""Whether it gives the handle of a variable."""
 is_read = of_type({"ReadVariableOp"})
-"""Whether it gives the whole value of a variable with a handle."""
 
 
 def resource_of(value: Value) -> Value:
-    """Return the resource behind a resource value, through Identity and loops."""
     return origin(value, IDENTITIES | LOOPS)
 
 
@@ -124,7 +114,6 @@ def updates_whole_value(node: Node) -> bool:
 
 
 def adds_to_variable(node: Node) -> bool:
-    """Return whether it adds to a variable, or to rows of it: such writes commute."""
     return node.op_type.removeprefix("Resource").startswith(_ADDS_TO_VARIABLE)
 
 

@@ -19,14 +19,7 @@ _STREAMS_OF_A_REPLICA = 2**20
 
 
 class Batch(NamedTuple):
-    """The samples of a batch: tensors whose first dimension counts them.
-
-    Attributes:
-        x: inputs.
-        targets: by output; `()` for an output that is not trained.
-        weights: of the samples, by output; `()` where all count the same.
-        streams: numbers that separate the random numbers of samples; `()` without random layers.
-    """
+    """The samples of a batch, by output where there are several; `()` where there is none. `streams` separates random numbers."""
 
     x: Any
     targets: Any
@@ -35,12 +28,7 @@ class Batch(NamedTuple):
 
 
 class BatchRows(Rows):
-    """Residuals and Jacobian of a model's losses on the batch of one device.
-
-    Args:
-        factors: of the outputs' losses, see `CompiledLosses`.
-        state: values of the model's other variables.
-    """
+    """Residuals and Jacobian of a model's losses on the batch of one device."""
 
     def __init__(
         self,
@@ -94,13 +82,7 @@ class BatchRows(Rows):
 def local_rows(
     function: ModelFunction, losses: CompiledLosses, data: Any, state: Sequence[Any], decide: Callable[[int], Decisions]
 ) -> BatchRows:
-    """Return the rows of a batch on one device.
-
-    Args:
-        data: inputs, targets and sample weights.
-        state: values of the model's other variables.
-        decide: the number of samples -> how to compute.
-    """
+    """Return the rows of a batch (inputs, targets, sample weights) on one device; `decide` maps the number of samples to decisions."""
     samples, dtype = sample_count(data[0]), function.layout.dtype
     factors = losses.factors(losses.denominators(losses.sample_weights(data[2]), samples, dtype))
     batch = batch_of(losses, data, dtype, streams=tf.range(samples) if function.is_random else ())
@@ -108,12 +90,9 @@ def local_rows(
 
 
 class ReplicatedRows:
-    """The rows of a batch shared by replicas, as sums over them.
+    """The rows of a batch shared by replicas, as sums over them, for the cross-replica context.
 
-    Use it in the cross-replica context. Arguments as of `local_rows`; `data` per replica.
-
-    Args:
-        jit_compile: let XLA compile the sums of each replica.
+    XLA compiles the sums of each replica if `jit_compile`.
     """
 
     def __init__(
@@ -176,7 +155,6 @@ class ReplicatedRows:
         return results, merged
 
     def _rows(self, data: Any) -> Rows:
-        """Return the rows of one replica."""
         function, samples, dtype = self._function, sample_count(data[0]), self.layout.dtype
         streams = _replica() * _STREAMS_OF_A_REPLICA + tf.range(samples) if function.is_random else ()
         batch = batch_of(self._losses, data, dtype, streams=streams)
@@ -201,14 +179,12 @@ class ReplicatedRows:
 
 
 def batch_of(losses: CompiledLosses, data: Any, dtype: Any, *, streams: Any = ()) -> Batch:
-    """Return the samples of inputs, targets and sample weights as a user passes them."""
     x, y, sample_weight = data
     weights = [() if weight is None else tf.cast(weight, dtype) for weight in losses.sample_weights(sample_weight)]
     return Batch(x, [() if target is None else target for target in losses.targets(y)], weights, streams)
 
 
 def sample_count(x: Any) -> int:
-    """Return the number of samples of a structure of tensors of static shape."""
     return int(tf.nest.flatten(x)[0].shape[0])
 
 

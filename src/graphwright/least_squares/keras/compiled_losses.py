@@ -16,15 +16,10 @@ tf: Any = importlib.import_module("tensorflow")
 
 @dataclass(frozen=True)
 class CompiledLosses:
-    """The losses of all outputs and their weights.
+    """The losses of all outputs (None for an output that is not trained) and their weights.
 
-    The loss of an output is a sum over samples, times a *factor*: the output's weight over a *denominator*, which is summed over
-    samples (and replicas) too.
-
-    Attributes:
-        names: of the outputs, in the order of `tf.nest.flatten`.
-        losses: one per output; None for an output that is not trained.
-        weights: one per output.
+    The loss of an output is a sum over samples, times a *factor*: the output's weight over a *denominator*, which is summed over samples
+    (and replicas) too.
     """
 
     names: tuple[str, ...]
@@ -38,18 +33,7 @@ class CompiledLosses:
 
     @staticmethod
     def of(loss: Any, loss_weights: Any, outputs: Any, output_names: Sequence[str] | None) -> CompiledLosses:
-        """Read the arguments of `compile`.
-
-        Args:
-            loss: a loss for all outputs, a list, or a dict by name; as in Keras.
-            loss_weights: None, a list, or a dict by name.
-            outputs: the structure of the model's outputs.
-            output_names: the names that Keras gives the outputs, if any.
-
-        Raises:
-            ArgumentError: losses that do not match the outputs, or weights that are negative.
-            UnsupportedError: a loss without residuals.
-        """
+        """Read the arguments of `compile`, for a structure of outputs and the names that Keras gives them, if any."""
         names = _names(outputs, output_names)
         losses = tuple(None if one is None else output_loss(one) for one in _by_output(loss, names, "loss", repeat=True))
         if not any(losses):
@@ -60,11 +44,7 @@ class CompiledLosses:
         return CompiledLosses(names, losses, tuple(weights))
 
     def targets(self, y: Any) -> list[Any]:
-        """Return the targets by output; None for an output that is not trained.
-
-        Raises:
-            ArgumentError: a trained output has no target.
-        """
+        """Return the targets by output; None for an output that is not trained."""
         targets = _by_output(y, self.names, "y", repeat=False)
         for name, loss, target in zip(self.names, self.losses, targets, strict=True):
             if loss is not None and target is None:
@@ -88,14 +68,12 @@ class CompiledLosses:
         return denominators
 
     def factors(self, denominators: Sequence[Any]) -> list[Any]:
-        """Return the factor of each output's loss, without sample weights and numbers of elements."""
         return [
             weight / tf.where(denominator > 0.0, denominator, tf.ones_like(denominator))
             for weight, denominator in zip(self.weights, denominators, strict=True)
         ]
 
     def total(self, targets: Sequence[Any], outputs: Sequence[Any], weights: Sequence[Any], factors: Sequence[Any], dtype: Any) -> Any:
-        """Return the loss summed over these samples: a scalar."""
         parts: list[Any] = []
         for loss, y_true, y_pred, weight, factor in zip(self.losses, targets, outputs, weights, factors, strict=True):
             if loss is None:

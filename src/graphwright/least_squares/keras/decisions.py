@@ -24,7 +24,6 @@ class Decisions:
     """How the steps of batches of one shape are computed.
 
     Attributes:
-        jacobian_mode: how Jacobians are computed.
         chunk_size: samples (or, where samples depend on each other, residuals) whose Jacobian is in memory at a time; None for all.
         parameters: number of trainable elements.
         residuals: of the batch, on one replica.
@@ -49,14 +48,10 @@ class Decisions:
 
 @dataclass(frozen=True)
 class Problem:
-    """The sizes of a batch and the properties of the model that matter.
+    """The sizes of a batch on one replica, and the properties of the model that matter.
 
     Attributes:
-        parameters: number of trainable elements.
-        samples: on one replica.
-        residuals_per_sample: r.
         itemsize: bytes of a number in the linear solver.
-        replicas: that share the batch.
         coupled: whether samples depend on each other.
         random: whether layers draw random numbers.
         einsum: whether layers multiply by `einsum`, whose vectorized gradient writes beyond its memory (TensorFlow 2.21, oneDNN).
@@ -82,18 +77,12 @@ class Problem:
 def decide(problem: Problem, method: Method, chunk_size: int | None, mode: JacobianMode) -> Decisions:
     """Choose what the user left open, by sizes.
 
-    Raises:
-        ArgumentError: choices that contradict each other.
-        UnsupportedError: a method that does not apply to the problem.
-
     >>> print(decide(Problem(10_000, 2000, 1, 4, 1, False, False), "auto", None, "auto"))
     dual: 10000 parameters, but only 2000 residuals; 2000 residuals of 2000 samples; Jacobian per sample, all at once
     >>> print(decide(Problem(10_000, 2000, 10, 4, 1, False, False), "auto", None, "auto"))
     cholesky: the Gram matrix of 10000 parameters fits into memory; 20000 residuals of 2000 samples; Jacobian per sample, 20 at a time
     >>> decide(Problem(1500, 300, 9, 4, 1, False, False, squares=False), "auto", None, "auto").reason
     'a Gram matrix takes 32 times the work of 50 products with it'
-    >>> decide(Problem(1_000_000, 512, 10, 4, 1, False, False), "auto", None, "auto").method
-    'cg'
     """
     residuals = problem.samples * problem.residuals_per_sample
     chosen, reason = (method, "as asked") if method != "auto" else _solver(problem, residuals)

@@ -204,7 +204,6 @@ class LMModel(keras.Model):
         return logs
 
     def _step(self, data: Any) -> dict[str, Any]:
-        """Make one step and return its logs; traced per shape of batch."""
         trainer = self.make_trainer()
         result = trainer.traced_step(data)
         strategy = strategy_of(self)

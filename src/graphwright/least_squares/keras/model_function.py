@@ -1,11 +1,8 @@
 """A Keras model as a function of its trainable tensors, the same function at every evaluation within a step.
 
-Within a step, the problem is linearized at one point and the cost evaluated at others. All evaluations must be of one function:
-
-- **random layers** (dropout, noise): Keras stores the state of a random number generator in a variable. Each step reads it once, so all
-  evaluations draw the same masks, and advances it once. Chunks of samples draw from separate streams.
-- **moving statistics** (batch normalization): read once, and written once per accepted step, with the values after the forward pass at
-  the step's start.
+- **random layers** (dropout, noise): each step reads the state of a random number generator once, so all evaluations draw the same masks,
+  and advances it once. Chunks of samples draw from separate streams.
+- **moving statistics** (batch normalization): read once, and written once per accepted step, with the values at the step's start.
 - **samples that depend on each other** (batch normalization in training): the batch is evaluated as a whole.
 """
 
@@ -28,13 +25,6 @@ _SEED_NAME = "seed_generator_state"
 
 class ModelFunction:
     """A built Keras model as a pure function.
-
-    Args:
-        model: a built model whose variables are float32 or float64.
-        solve_dtype: of the vector of all parameters, at least as wide as the variables'.
-
-    Raises:
-        UnsupportedError: no trainable variables, or variables of other types.
 
     Attributes:
         layout: of the trainable variables in the vector of all parameters.
@@ -72,11 +62,7 @@ class ModelFunction:
         self._takes_training = "training" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
     def examine(self, x: Any) -> Any:
-        """Run the model once on a batch to see whether its samples depend on each other; return the structure of its outputs.
-
-        Raises:
-            UnsupportedError: the model adds losses of its own, or masks its outputs.
-        """
+        """Run the model once on a batch to see whether its samples depend on each other; return the structure of its outputs."""
         where = f"model {self.model.name!r}"
         values = [variable.value for variable in self.variables]
         state = self.state()
@@ -117,11 +103,7 @@ class ModelFunction:
     def outputs(self, leaves: Sequence[Any], state: Sequence[Any], x: Any, streams: Any = None) -> tuple[list[Any], list[Any]]:
         """Return all outputs in training, flat, and the other variables afterwards.
 
-        Args:
-            leaves: values of the trainable variables.
-            state: values of the others.
-            x: the inputs.
-            streams: numbers of the samples, ints (samples,); the first selects the stream of random numbers.
+        `streams` numbers the samples (samples,); the first number selects the stream of random numbers.
         """
         values = [tf.cast(leaf, variable.dtype) for leaf, variable in zip(leaves, self.variables, strict=True)]
         if tf.is_tensor(streams) and self.is_random:

@@ -36,14 +36,7 @@ _SMALLEST_PROBABILITY = 1e-7
 
 
 class OutputLoss:
-    """A loss of one output.
-
-    Args:
-        loss: a Keras loss, or any object with `residuals(y_true, y_pred)`.
-
-    Attributes:
-        reduction: `"sum"`, `"sum_over_batch_size"`, or `"mean_with_sample_weight"`, as in Keras.
-    """
+    """A loss of one output; `reduction` is `"sum"`, `"sum_over_batch_size"`, or `"mean_with_sample_weight"`, as in Keras."""
 
     is_square = False
     """Whether it is a mean square of residuals."""
@@ -66,14 +59,7 @@ class OutputLoss:
 
 
 def output_loss(loss: Any) -> OutputLoss:
-    """Return the loss of one output for what `compile` accepts.
-
-    Args:
-        loss: a name, a Keras loss, one of Keras's loss functions, or any object with `residuals(y_true, y_pred)`.
-
-    Raises:
-        ArgumentError: not a loss.
-        UnsupportedError: a loss without a known positive Hessian.
+    """Return the loss of one output for a name, a Keras loss or loss function, or an object with `residuals(y_true, y_pred)`.
 
     >>> output_loss("mse").name, output_loss(keras.losses.Huber(2.0)).name
     ('mean_squared_error', 'huber_loss')
@@ -102,8 +88,6 @@ def output_loss(loss: Any) -> OutputLoss:
 
 
 class _MeanSquares(OutputLoss):
-    """Means over the last axis of squared differences."""
-
     is_square = True
 
     def residuals(self, y_true: Any, y_pred: Any) -> Any:
@@ -135,8 +119,6 @@ class _OwnResiduals(_MeanSquares):
 
 
 class _Huber(OutputLoss):
-    """Mean Huber losses, by the weights of the robust loss."""
-
     def __init__(self, loss: Any) -> None:
         super().__init__(loss)
         # Keras does not publish the residual from which the loss is linear; it is the slope there.
@@ -163,8 +145,6 @@ class _LogCosh(OutputLoss):
 
 
 class _Softmax(OutputLoss):
-    """Cross-entropy of classes, as a loss of the logits."""
-
     def __init__(self, loss: Any) -> None:
         super().__init__(loss)
         config = loss.get_config()
@@ -211,8 +191,6 @@ class _Softmax(OutputLoss):
 
 
 class _Sigmoid(OutputLoss):
-    """Mean cross-entropy of yes or no, as a loss of the logits."""
-
     def __init__(self, loss: Any) -> None:
         super().__init__(loss)
         config = loss.get_config()

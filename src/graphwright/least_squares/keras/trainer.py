@@ -37,7 +37,6 @@ class StepResult(NamedTuple):
     Attributes:
         loss: of the batch before the step, as Keras defines it.
         new_loss: of the batch after the step; equal to `loss` if no step was accepted.
-        accepted: whether a step was accepted.
         attempts: steps tried.
         damping: for the next batch, relative to squared column norms of the Jacobian.
         gain: actual over predicted reduction of the loss; 0 if no step was accepted.
@@ -59,13 +58,12 @@ class LevenbergMarquardt(tf.Module):
     For each batch the model is linearized, and steps are tried at growing damping until one lowers the loss of that batch, all in one
     compiled function. Damping follows the gain ratio (H. B. Nielsen 1999) and is kept between batches. Every step gains on its own batch,
     so the next batch has a say: the damping is eased only if the step lowered the loss there too, and a step that doubles it is undone.
-    Steps are measured in units of the Jacobian's column norms (Marquardt's scaling). `LMModel` uses these steps in `fit`.
+    Steps are measured in units of the Jacobian's column norms. `LMModel` uses these steps in `fit`.
 
     Args:
-        model: a built Keras model, its variables float32 or float64. Several inputs and outputs are supported.
-        loss: as for `compile`: a name, a Keras loss, or a list or dict of them by output. `MeanSquaredError`,
-            `MeanSquaredLogarithmicError`, `Huber`, `LogCosh`, `CategoricalCrossentropy`, `SparseCategoricalCrossentropy`,
-            `BinaryCrossentropy`, `LeastSquaresLoss` with residuals of your own, `ReducedMeanSquaredError`, `SquareRootLoss`.
+        model: a built Keras model, its variables float32 or float64.
+        loss: as for `compile`: a name, a Keras loss, or a list or dict of them by output. Keras' squared errors, cross-entropies, `Huber`
+            and `LogCosh`; `LeastSquaresLoss`, `ReducedMeanSquaredError`, `SquareRootLoss`.
         loss_weights: as for `compile`.
         method: the linear solver; `"auto"` chooses by sizes, and `decisions` gives the reason. `"qr"` for small models, `"dual"` (J J')
             for more parameters than residuals, `"cholesky"` (Gram matrix, summed over chunks), `"cg"` (matrix-free).
@@ -193,7 +191,6 @@ class LevenbergMarquardt(tf.Module):
 
         Raises:
             ArgumentError: data that do not match the model.
-            UnsupportedError: see `prepare`.
         """
         data = tuple(None if part is None else as_tensors(part) for part in (x, y, sample_weight))
         self.prepare(data)
@@ -311,8 +308,7 @@ class _Before(NamedTuple):
 def _judge(cost_of: Callable[[Any], Any], before: _Before, point: Any) -> tuple[Any, Any, Any]:
     """Judge the last step by a new batch; return the point (n,) to continue from, its loss, and the damping.
 
-    Every step gains on its own batch. It eases the damping by Nielsen's rule only if it lowers the loss of the next batch too, and raises
-    it otherwise. If each batch is all of the data, this is Nielsen's rule.
+    The damping is eased by Nielsen's rule if the step lowered the loss of this batch, and raised otherwise.
     """
     cost = cost_of(point)
     moved = before.gain > 0.0
@@ -324,16 +320,9 @@ def _judge(cost_of: Callable[[Any], Any], before: _Before, point: Any) -> tuple[
 
 
 class _Attempts(NamedTuple):
-    """Steps tried so far on one batch. Tensors.
+    """Steps tried so far on one batch: the end (n,), its loss, and the predicted reduction of the first step. Tensors.
 
-    Attributes:
-        point: the parameters afterwards (n,).
-        cost: the loss there.
-        predicted: reduction of the loss by the first step.
-        gain: actual over predicted reduction of the accepted step; 0 if none was.
-        damping: of the accepted step, else for the next one.
-        growth: factor of the next refusal.
-        attempts: steps tried.
+    `damping` is that of an accepted step, otherwise for the next one; `growth` is the factor of the next refusal.
     """
 
     point: Any
@@ -359,7 +348,6 @@ def _attempt(
     limits: tuple[float, float],
     attempts: int,
 ) -> _Attempts:
-    """Try steps from `point` at growing damping until one lowers the loss."""
     smallest, largest = max(limits[0], system.smallest_damping), limits[1]
     free = tf.ones_like(point)
 

@@ -1,8 +1,8 @@
-"""Gates as XLA's optimization barriers, where its compiler keeps them: on GPUs.
+"""Gates as XLA's optimization barriers, which its compiler keeps on GPUs.
 
-A barrier hands on all of its operands when all of them are there. So what a gate lets through goes through a barrier together with what the
-backward part has made since the barrier before, or, where that is nothing, made last. XLA drops an operand of a barrier that nobody reads
-behind it; so only what is read later on in the schedule is taken, and is read behind the barrier then.
+A barrier forwards its operands when all of them are computed. So the value that a gate lets through goes through a barrier together with
+the results of the backward part since the barrier before, or with its last result. XLA drops operands that nothing reads behind the
+barrier; so only values that are read later are taken, and they are read behind it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,18 +15,18 @@ from graphwright.source.live_graph import is_numeric
 
 
 def write_barriers(graph: Graph, gates: Sequence[Node], steps: Sequence[Sequence[Node]], *, first: int = 0) -> int:
-    """Put barriers in the place of gates, those that wait for the same into one; returns how many there are.
+    """Replace gates by barriers, one for all gates that wait for the same; return the number of barriers.
 
     Args:
-        gates: each an Identity, with control inputs that say which of them go together.
+        gates: each an Identity, whose control inputs say which gates go together.
         steps: the nodes of each step, in the order of the schedule.
-        first: the step from which on what is made can be waited for: that of the backward part, so that not all that waits for it is held.
+        first: the first step whose results can be waited for, usually that of the backward part.
     """
     position = {node: k for k, nodes in enumerate(steps) for node in nodes}
-    made = [v for nodes in steps[first:] for node in nodes if RECOMPUTED_FROM not in node.attrs for v in node.outputs if is_numeric(v)]
-    last = {value: max(_readers(value, position), default=-1) for value in made}
+    results = [v for nodes in steps[first:] for node in nodes if RECOMPUTED_FROM not in node.attrs for v in node.outputs if is_numeric(v)]
+    last = {value: max(_readers(value, position), default=-1) for value in results}
     latest: dict[Value, Value] = {}
-    coming, read_later, done = iter(made), list[Value](), 0
+    coming, read_later, done = iter(results), list[Value](), 0
     upcoming = next(coming, None)
     groups = _groups(graph, gates, position)
     for start, group in groups:
@@ -35,20 +35,20 @@ def write_barriers(graph: Graph, gates: Sequence[Node], steps: Sequence[Sequence
             upcoming = next(coming, None)
         read_later = [value for value in read_later if last[value] >= start]
         ties = dict.fromkeys([value for value in read_later if position[value.producer] >= done] or read_later[-1:])
-        kept = list(dict.fromkeys([*(gate.inputs[0] for gate in group), *ties]))
-        given = [latest.get(value, value) if value in ties else value for value in kept]
+        values = list(dict.fromkeys([*(gate.inputs[0] for gate in group), *ties]))
+        operands = [latest.get(value, value) if value in ties else value for value in values]
         barrier = graph.add_node(
             BARRIER,
             graph.unique_name(f"{group[0].name}/barrier"),
-            inputs=given,
-            attrs={"T": tuple(value.dtype for value in kept)},
-            output_types=[(value.dtype, value.shape) for value in kept],
+            inputs=operands,
+            attrs={"T": tuple(value.dtype for value in values)},
+            output_types=[(value.dtype, value.shape) for value in values],
             device=group[0].device,
         )
-        after = dict(zip(kept, barrier.outputs, strict=True))
+        after = dict(zip(values, barrier.outputs, strict=True))
         for gate in group:
             reroute(after[gate.inputs[0]], gate.outputs[0])
-        for value, before in zip(kept, given, strict=True):
+        for value, before in zip(values, operands, strict=True):
             if value in ties:
                 reroute(after[value], before, can_modify=[use.node for use in before.uses if position.get(use.node, -1) >= start])
                 latest[value] = after[value]
@@ -59,7 +59,7 @@ def write_barriers(graph: Graph, gates: Sequence[Node], steps: Sequence[Sequence
 
 
 def _groups(graph: Graph, gates: Sequence[Node], position: Mapping[Node, int]) -> list[tuple[int, list[Node]]]:
-    """Gates that can be one barrier, with the step at which it opens: all that they let through is there before."""
+    """Return gates that can share a barrier, with the step at which it opens."""
     opens = {gate: min(_readers(gate.outputs[0], position), default=len(position)) for gate in gates}
     ready: dict[Node, int] = {}  # the step in which what it needs is there; -1 before the backward part
     for node in topological_order(graph):
@@ -79,14 +79,13 @@ def _groups(graph: Graph, gates: Sequence[Node], position: Mapping[Node, int]) -
 
 
 def _readers(value: Value, position: Mapping[Node, int]) -> set[int]:
-    """The steps that read a value, perhaps behind views, which are of no step."""
-    found, seen, asked = set[int](), {value}, [value]
+    readers, seen, asked = set[int](), {value}, [value]
     while asked:
         for use in asked.pop().uses:
             if use.node in position:
-                found.add(position[use.node])
+                readers.add(position[use.node])
             elif use.node.op_type != BARRIER:
                 views = [view for view in use.node.outputs if view not in seen]
                 seen.update(views)
                 asked += views
-    return found
+    return readers

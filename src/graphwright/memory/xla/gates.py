@@ -1,18 +1,17 @@
-"""What keeps XLA from merging clones with their originals, and from computing them before the backward part asks for them.
+"""Keep XLA from merging clones with their originals, and from computing them before the backward part needs them.
 
-XLA drops control edges and merges equal computations across forward and backward part, which would undo every schedule. So clones and
-some gradients read through *gates* (`source/opaque_gate.py`), which open when what stands before them in the schedule is done. The order
-between two gates is left to XLA, which schedules for memory too.
+XLA drops control edges, and merges equal computations of forward and backward part, which would undo every schedule. So clones and some
+gradients read through *gates* (`source/opaque_gate.py`), which open when the steps before them in the schedule are done. XLA orders the
+operations between two gates, also for memory.
 
 Terms
 -----
 run
-    Clones that stand together in the schedule. Their gates open when the steps since the run before are done. A gate stands before the
-    smallest operand that is known only when the program runs: the weights of a convolution, not its image. What reads another clone of
-    its run needs none.
+    Consecutive clones of the schedule. Their gates open when the steps since the run before are done. A gate is placed before the smallest
+    operand that is unknown at compile time: the weights of a convolution, not its image. Readers of another clone of the run need none.
 sum of gradients
-    Where paths join, as at every block of a residual network, gradients are added up. XLA fuses a sum with each of its readers, and so
-    keeps the summands of all blocks instead of the one sum. What reads a sum made before the last run reads it through a solid gate.
+    Where paths join, as at every block of a residual network, gradients are summed. XLA fuses a sum with each of its readers, and so keeps
+    the summands of all blocks instead of the sum. Readers of a sum from before the last run read it through a solid gate.
 """
 
 from collections.abc import Iterable, Sequence
@@ -35,18 +34,17 @@ _SIZES_ONLY = frozenset({"Range", "LinSpace", "Fill"})
 def add_gates(
     graph: Graph, steps: Sequence[Sequence[Node]], behind: Iterable[Node], clones: AbstractSet[Node], *, sums: bool = True
 ) -> dict[Node, bool]:
-    """Let the clones wait for what stands before them in the schedule.
+    """Let the clones wait for the steps before them in the schedule.
 
     Args:
-        graph: in which the schedule has been applied, without an order; gates are added.
+        graph: the graph with the schedule applied, without an order; gates are added.
         steps: the nodes of each step of the backward part, in the order of the schedule.
-        behind: what is there when the backward part begins.
-        clones: those among the nodes of the steps.
+        behind: nodes that are done when the backward part begins.
+        clones: the clones among the nodes of the steps.
         sums: whether sums of gradients are held too.
 
     Returns:
-        The gates, each an Identity that waits for what must be there before it, and whether it is solid. `write_live_graph` makes them
-        what XLA honors.
+        The gates, each an Identity with control inputs, and whether it is solid. `write_live_graph` makes them opaque to XLA.
     """
     compile_time = made_of(graph, KNOWN_WHEN_COMPILING)
     made_in: dict[Node, int] = {}
@@ -83,7 +81,6 @@ class _Run:
         self._gated: dict[Value, Value] = {}
 
     def hold(self, clone: Node) -> None:
-        """Let a clone wait, unless what it reads does."""
         if not any(_behind_views(value) in self._held for value in clone.inputs):
             places = _operands_to_hold(clone, self._compile_time)
             for k in places:
@@ -93,7 +90,6 @@ class _Run:
         self._held.add(clone)
 
     def hold_sums(self, node: Node, is_old: Sequence[bool]) -> None:
-        """Let a step read by solid gates those sums that were made before the run."""
         for k, value in enumerate(node.inputs):
             if is_old[k] and _is_large_sum(value):
                 self._graph.replace_input(node, k, self._gate(value, solid=True))
@@ -117,7 +113,7 @@ def _behind_views(value: Value) -> Node:
 
 
 def _operands_to_hold(node: Node, compile_time: AbstractSet[Node]) -> list[int]:
-    """Places of the inputs that a gate goes before; none where XLA knows all of them when it compiles, or must."""
+    """Return the places of the inputs to gate; none if XLA knows all of them at compile time."""
     able = [k for k, value in enumerate(node.inputs) if value.producer not in compile_time and is_numeric(value)]
     if not able or node.op_type in _SIZES_ONLY:
         return []
@@ -135,7 +131,7 @@ def _is_large_sum(value: Value) -> bool:
 
 
 def _last_of(nodes: Sequence[Node], compile_time: AbstractSet[Node]) -> list[Node]:
-    """Those that no other one of them reads, and that can be waited for."""
+    """Return the nodes that no other node of the group reads and that can take a control edge."""
     able = [node for node in nodes if node not in compile_time and numeric_output(node) is not None]
     read = {value.producer for node in able for value in node.inputs}
     return [node for node in able if node not in read]

@@ -1,4 +1,4 @@
-"""Who judges the plans of a compiled step, and how they are held for it: this process's XLA, or XLA for a GPU that is not there."""
+"""The judge of a compiled step's plans: the XLA of this process, or XLA for an absent GPU."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ _HOW_ORDER = (
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Compiles a step, and says what it takes.
+    """Compiles a step, and reports its memory.
 
     Attributes:
         device: the GPU; None for this process's first device.
-        holdings: how plans may be held for it, the likely better one first.
+        holdings: ways to make XLA keep a plan, the likely better one first.
     """
 
     device: DeviceModel | None
@@ -33,19 +33,17 @@ class Judge:
 
     @property
     def name(self) -> str:
-        """As `device=` takes it."""
         return device_name(self.device)
 
     def memory(self, function: Any, shapes: Sequence[tuple[int, ...]]) -> XlaMemory:
-        """What the compiled step takes."""
         return xla_memory(function, shapes, self.device)
 
     def how(self, memory: XlaMemory, holding: Holding, *, parts: bool = False, recomputed: bool = True) -> dict[str, str]:
-        """What the figures are, by their names.
+        """Describe the origin of the figures.
 
         Args:
-            parts: whether the step runs in parts of its batch.
-            recomputed: whether anything is computed again.
+            parts: whether the step is split.
+            recomputed: whether anything is recomputed.
         """
         held = ["what is computed again"] * recomputed + ["what is kept"] * holding.residuals
         held += ["each part of the batch until the one before it is done"] * parts
@@ -54,7 +52,6 @@ class Judge:
 
 
 def judge_for(device: DeviceModel | None) -> Judge:
-    """The judge for a device."""
     if device is None:
         return Judge(None, (GATES,))
     return Judge(device, (Holding(barriers=True, residuals=False), Holding(barriers=True, residuals=True)))

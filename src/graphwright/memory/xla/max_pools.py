@@ -1,8 +1,8 @@
-"""Gradients of max pools in another form for XLA.
+"""Gradients of max pools in a form that suits XLA.
 
-XLA's CPU compiler makes four arrays of indices of the gradient of a max pool, each as large as the pool's input, and makes them long before
-it uses them; its compiler for GPUs passes over the input several times. Where windows do not overlap, each element belongs to one window,
-and comparisons do: the gradient goes to the first element of the window that is the largest, as TensorFlow's kernels and XLA have it.
+For the gradient of a max pool, XLA's CPU compiler makes four arrays of indices, each as large as the pool's input, long before it uses
+them; its GPU compiler passes over the input several times. If windows do not overlap, comparisons do the same: the gradient goes to the
+first largest element of each window, as in TensorFlow's kernels and XLA.
 """
 
 import importlib
@@ -20,17 +20,17 @@ _LARGEST_WINDOW = 16
 
 
 def rewrite_max_pool_gradients(graph: Graph) -> int:
-    """Replace the gradients of max pools whose windows do not overlap; returns how many there were."""
-    found = [node for node in graph.nodes if _can_be_compared(node)]
-    for node in found:
+    """Replace the gradients of max pools whose windows do not overlap; return their number."""
+    gradients = [node for node in graph.nodes if _can_be_compared(node)]
+    for node in gradients:
         values = list(dict.fromkeys(node.inputs))
         place = [values.index(value) for value in node.inputs]
         scope = graph.unique_name(f"{node.name}/compared")
         reroute(add_traced(graph, _gradient_of(_window(node), place), values, scope=scope), node.outputs)
         graph.remove_node(node)
-    if found:
+    if gradients:
         graph.sort_nodes(topological_order(graph))
-    return len(found)
+    return len(gradients)
 
 
 def _window(node: Node) -> tuple[int, int]:

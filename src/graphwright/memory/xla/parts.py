@@ -1,8 +1,8 @@
-"""What keeps XLA from running the parts of a batch at the same time.
+"""Keep XLA from running the parts of a batch at the same time.
 
-XLA drops control edges, so that one part of a batch comes after another is lost: XLA may begin all of them, and then holds all of them.
-So what a part alone reads goes through gates (`memory/xla/gates.py`), which open when the part before is done: the slices of the step's
-inputs, counters of random numbers, and, where parts met in between (statistics of batch normalization), what the part had made by then.
+XLA drops control edges, and could begin and hold all parts at once. So the values that only one part reads go through gates
+(`memory/xla/gates.py`), which open when the part before is done: slices of the step's inputs, counters of random numbers, and, where parts
+meet in between (batch statistics), what the part had computed by then.
 """
 
 from collections.abc import Collection, Sequence
@@ -19,16 +19,16 @@ from graphwright.transform.split_batch import PART
 def add_part_gates(
     graph: Graph, steps: Sequence[Sequence[Node]], others: Collection[Node] = (), residuals: Collection[Node] = ()
 ) -> dict[Node, bool]:
-    """Let each part of the batch wait for the one that is before it in the schedule.
+    """Let each part of the batch wait for the part before it in the schedule.
 
     Args:
-        graph: in which the schedule has been applied, without an order; gates are added.
+        graph: the graph with the schedule applied, without an order; gates are added.
         steps: the nodes of each step, in the order of the schedule.
-        others: gates that are there; what they let through waits already.
-        residuals: those among them by which backward parts read what is kept for them.
+        others: existing gates; what passes through them waits already.
+        residuals: those of them through which backward parts read residuals.
 
     Returns:
-        The gates, as `add_gates` returns them, none of them solid; none where the step does not run in parts.
+        The gates, as `add_gates` returns them, none of them solid; empty if the step is not split.
     """
     known = made_of(graph, KNOWN_WHEN_COMPILING)
     holding = _Holding(graph, {*known, *others})
@@ -44,11 +44,11 @@ def add_part_gates(
 
 @dataclass
 class _Turn:
-    """Nodes of one part that stand together in the schedule.
+    """Nodes of one part that are consecutive in the schedule.
 
     Attributes:
         start: the first example of the part.
-        behind: nodes of no part that stand behind them, up to the next turn.
+        behind: nodes of no part after them, up to the next turn.
     """
 
     start: object
@@ -56,40 +56,39 @@ class _Turn:
     behind: list[Node] = field(default_factory=list[Node])
 
     def results(self, unasked: set[Node]) -> list[Node]:
-        """What can be waited for: what the turn makes that it does not read itself, added to what the parts before it made.
+        """Return the results of the turn that other nodes can wait for, added to those of earlier turns.
 
         Args:
-            unasked: what is not waited for.
+            unasked: nodes that need not be waited for.
         """
         own = set(self.nodes)
-        made = [*self.nodes, *(node for node in self.behind if any(value.producer in own for value in node.inputs))]
-        read = {value.producer for node in made for value in node.inputs} | unasked
-        return [node for node in made if node not in read and any(map(is_numeric, node.outputs))]
+        nodes = [*self.nodes, *(node for node in self.behind if any(value.producer in own for value in node.inputs))]
+        read = {value.producer for node in nodes for value in node.inputs} | unasked
+        return [node for node in nodes if node not in read and any(map(is_numeric, node.outputs))]
 
 
 def _turns(steps: Sequence[Sequence[Node]]) -> list[_Turn]:
-    found: list[_Turn] = []
+    turns: list[_Turn] = []
     for node in (node for nodes in steps for node in nodes):
         if (start := part_of(node)) is not None:
-            if not found or found[-1].start != start:
-                found.append(_Turn(start))
-            found[-1].nodes.append(node)
-        elif found:
-            found[-1].behind.append(node)
-    return found
+            if not turns or turns[-1].start != start:
+                turns.append(_Turn(start))
+            turns[-1].nodes.append(node)
+        elif turns:
+            turns[-1].behind.append(node)
+    return turns
 
 
 def part_of(node: Node) -> object:
-    """The first example of the part that a node is of; None where it is of none."""
     part = node.attrs.get(PART)
     return part[0] if isinstance(part, tuple) else None
 
 
 class _Holding:
-    """Puts gates before what a turn reads.
+    """Puts gates before the inputs of a turn.
 
     Attributes:
-        given: what needs no gate: it is known, waits already, or was there for an earlier turn.
+        given: values that need no gate: constants, values that wait already, and values of an earlier turn.
     """
 
     def __init__(self, graph: Graph, given: set[Node]) -> None:
@@ -98,17 +97,17 @@ class _Holding:
         self._readers: dict[Value, set[object]] = {}
 
     def hold(self, turn: _Turn, before: Sequence[Node]) -> None:
-        """Let all that a turn reads and this part alone does wait for these nodes, by one gate for each value."""
+        """Let the inputs that only this part reads wait for these nodes, by one gate per value."""
         inside, gate_of = set(turn.nodes), dict[Value, Node]()
         for node in turn.nodes:
             for k, value in enumerate(node.inputs):
-                made, part = value.producer, part_of(value.producer)
-                if made in inside or made in self.given or not is_numeric(value):
+                producer, part = value.producer, part_of(value.producer)
+                if producer in inside or producer in self.given or not is_numeric(value):
                     continue
                 if part == turn.start:
                     reader, place = node, k
-                elif part is None and made.inputs and self._read_by(value) == {turn.start}:
-                    reader, place = made, 0  # a slice, say: of what is there anyway, where its result would take memory
+                elif part is None and producer.inputs and self._read_by(value) == {turn.start}:
+                    reader, place = producer, 0  # a slice, say: of what is there anyway, where its result would take memory
                 else:
                     continue
                 read = reader.inputs[place]
@@ -121,7 +120,6 @@ class _Holding:
                 self._graph.replace_input(reader, place, gate_of[read].outputs[0])
 
     def _read_by(self, value: Value) -> set[object]:
-        """The parts that read what is of none; asked once for each, since what all read has many readers."""
         if value not in self._readers:
             self._readers[value] = {part_of(use.node) for use in value.uses}
         return self._readers[value]

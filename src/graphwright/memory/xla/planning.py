@@ -1,9 +1,9 @@
-"""Plan a step that XLA compiles: the planner proposes what to compute again, XLA's own buffer assignment judges.
+"""Plan a step that XLA compiles: the planner proposes schedules, XLA's buffer assignment judges them.
 
-How much memory a schedule takes under XLA is known when XLA has compiled it: it fuses operations and orders them by rules of its own. So
-a few schedules, for smaller and larger budgets of the planner's model, are applied (`xla/schedule.py`) and compiled; of those that keep
-the budget by XLA's figure, the one with the least work is taken. Where the step may run in parts of its batch, these are tried first, in
-their own order; how many parts are compiled at all is told by the planner's model, corrected by what XLA took of it so far.
+XLA fuses and orders operations by its own rules, so the memory of a schedule is known only after compiling. A few schedules, for smaller
+and larger budgets of the planner's model, are applied (`xla/schedule.py`) and compiled; of those within the budget, the one with the least
+work wins. If the step may be split, parts in their own order are tried first; the planner's model, corrected by earlier compilations,
+limits how many are compiled.
 """
 
 import math
@@ -57,11 +57,11 @@ _MOST_SEARCHED = 2  # steps in parts that are planned where nothing keeps the bu
 
 @dataclass(frozen=True)
 class _Compiled:
-    """A schedule as XLA compiled it, held in a way.
+    """A schedule as XLA compiled it.
 
     Attributes:
-        overhead: more time than the unmodified step takes, as a share.
-        search: by which it was found.
+        overhead: extra time relative to the unmodified step, as a share.
+        search: the search that found it.
     """
 
     solution: Solution
@@ -77,13 +77,13 @@ class _Compiled:
 
 
 class _Search:
-    """Schedules of one step, as it is given or in parts of its batch, compiled as they are asked for.
+    """Schedules of one step, given or split, compiled on demand.
 
     Args:
-        step: what is planned.
-        largest: whether it runs in parts only what its largest values are for.
+        step: the step to plan.
+        largest: whether only the operations around the largest values are split.
         given: the step that it was made of, or the same.
-        original: what XLA makes of the given one.
+        original: XLA's memory for the given step.
         time_limit_s: for each schedule.
     """
 
@@ -110,52 +110,48 @@ class _Search:
 
     @property
     def model_temporary(self) -> int:
-        """What the planner's model says beside what is resident."""
+        """Bytes beyond the resident ones, by the planner's model."""
         return max(self.model_bytes - self.tasks.costs.resident_bytes, 1)
 
     @property
     def key(self) -> str:
-        """Under which a saved plan holds its schedule."""
         return plan_key(self.step.flat.graph, f"xla {self.step.how}".strip(), self.device)
 
     def own(self, budget_bytes: int) -> _Compiled:
-        """In its own order; held in the way that takes less, where the first one does not keep the budget."""
         costs = self.tasks.costs
         solution = known_solution(costs, Schedule(costs.order), None)
         assert solution is not None  # the order of a graph is one of its schedules
         return self._held(solution, budget_bytes)
 
     def at(self, share: float, budget_bytes: int) -> _Compiled:
-        """A schedule for this share of the model's peak above the resident bytes; the smallest one found where none keeps it."""
+        """Compile a schedule for this share of the model's peak above the resident bytes, or the smallest schedule."""
         costs = self.tasks.costs
         resident = costs.resident_bytes
         budget = max(int(resident + share * (self.model_bytes - resident)), 1)
         return self._held(solve(costs, budget, time_limit_s=self._time_limit_s), budget_bytes)
 
     def _held(self, solution: Solution, budget_bytes: int) -> _Compiled:
-        """A schedule, compiled.
+        """Compile a schedule.
 
-        Where there are several ways to hold it, and the first one does not keep the budget, the next one is tried, and whichever took less
-        is the first one from then on.
+        If there are several ways to hold it, and the first does not keep the budget, the next is tried; the better one comes first from
+        then on.
         """
-        found: list[_Compiled] = []
+        candidates: list[_Compiled] = []
         for holding in self.holdings:
-            found.append(self.compiled(solution, holding))
-            if found[-1].nbytes <= budget_bytes:
+            candidates.append(self.compiled(solution, holding))
+            if candidates[-1].nbytes <= budget_bytes:
                 break
-        best = min(found, key=lambda candidate: candidate.nbytes)
-        if len(found) > 1:
+        best = min(candidates, key=lambda candidate: candidate.nbytes)
+        if len(candidates) > 1:
             self.holdings = (best.holding,)
         return best
 
     def known(self, schedule: Schedule, budget_bytes: int) -> _Compiled | None:
-        """A schedule that is at hand, held as it was when it was found; None where it does not fit the step, or not the budget."""
         solution = known_solution(self.tasks.costs, schedule, None)
-        found = None if solution is None else self._held(solution, budget_bytes)
-        return found if found is not None and found.nbytes <= budget_bytes else None
+        candidate = None if solution is None else self._held(solution, budget_bytes)
+        return candidate if candidate is not None and candidate.nbytes <= budget_bytes else None
 
     def compiled(self, solution: Solution, holding: Holding) -> _Compiled:
-        """XLA's verdict; what it has compiled before is not compiled again."""
         for candidate in self.found:
             if candidate.solution.schedule.steps == solution.schedule.steps and candidate.holding == holding:
                 return replace(candidate, solution=solution)
@@ -174,7 +170,7 @@ class _Search:
         return candidate
 
     def prove(self, candidate: _Compiled) -> Proof:
-        """The proof by structure that a candidate computes what the step does; for gradients of max pools, after their rewriting."""
+        """Prove by structure that a candidate computes the same; gradients of max pools are rewritten first."""
         graph, flat = self._scheduled(candidate.solution, candidate.holding), self.given.flat
         original = Original(flat.graph, flat.purity, default_attributes, parts=self.step.parts > 1)
         proof = original.compare(graph, Purity(graph, stateful_op_types(graph)))
@@ -191,7 +187,7 @@ class _Search:
 
 
 class _Steps:
-    """The step as it is given, and in 2, 4, 8, ... parts of its batch, each made when it is asked for."""
+    """The given step, and its splits into 2, 4, 8, ... parts, made on demand."""
 
     def __init__(self, given: _Search, parts: Iterator[_Search]) -> None:
         self.given = given
@@ -199,14 +195,12 @@ class _Steps:
         self._parts = parts
 
     def in_parts(self) -> Iterator[_Search]:
-        """Those in parts."""
         yield from self._made
         for search in self._parts:
             self._made.append(search)
             yield search
 
     def before(self, search: _Search) -> _Search | None:
-        """The step in fewer parts that was made before this one; None where there is none."""
         fewer = [one for one in self._made if one.largest == search.largest and one.step.parts < search.step.parts]
         return fewer[-1] if fewer else None
 
@@ -216,8 +210,7 @@ class _Steps:
 
     @property
     def compiled(self) -> list[_Compiled]:
-        """All that was compiled so far."""
-        return [found for search in (self.given, *self._made) for found in search.found]
+        return [candidate for search in (self.given, *self._made) for candidate in search.found]
 
 
 def plan_xla_step(target: TracedStep, request: Request, *, earlier: Planned | None = None) -> Planned:
@@ -287,14 +280,14 @@ def plan_xla_step(target: TracedStep, request: Request, *, earlier: Planned | No
 
 
 def _in_parts(given: Candidate, map_allowed: Callable[[FlatStep], TaskMap]) -> Iterator[tuple[Candidate, bool]]:
-    """The step in parts of its batch, and what its largest values are for in parts alone, as long as that is quickly compiled."""
-    made = set[tuple[int, ...]]()
+    """Yield the splits of the batch, and of the largest values only, that compile quickly."""
+    seen = set[tuple[int, ...]]()
     for largest in (False, True):
         candidates = split_candidates(given, given.flat.binding.argument_count, map_allowed, largest=LARGE * largest)
         for step in takewhile(lambda step: len(step.flat.graph) <= _MOST_NODES, candidates):
             like = step.parts, len(step.flat.graph), step.peak_bytes, step.bound_bytes
-            if like not in made:  # where all that depends on the batch is there for the largest values, both are one
-                made.add(like)
+            if like not in seen:  # where all that depends on the batch is there for the largest values, both are one
+                seen.add(like)
                 yield step, largest
 
 
@@ -305,7 +298,6 @@ def _how_time(judge: Judge) -> str:
 
 
 def _kept_as(given: _Search, asked: str, time_limit_s: float, parts: int, *, largest: bool) -> str:
-    """Where the cache keeps a plan of so many parts: told by the step as it is given, so that none is made to look for it."""
     how = f"{'largest ' * largest}{parts}"
     return f"xla-{fingerprint(given.step.flat.graph, f'{asked} {how}', time_limit_s, given.device)}"
 
@@ -313,26 +305,26 @@ def _kept_as(given: _Search, asked: str, time_limit_s: float, parts: int, *, lar
 def _at_hand(
     steps: _Steps, asked: str, budget_bytes: int, time_limit_s: float, cache: PlanCache | None, earlier: Planned | None
 ) -> Obtained[_Compiled] | None:
-    """An earlier plan, or one that is kept on disk, where XLA finds that it keeps the budget."""
+    """Return an earlier or a cached plan, if XLA finds that it keeps the budget."""
     before = () if earlier is None else steps if earlier.plan.rewritten else (steps.given,)
     for search in before:
         schedule = reused_schedule(search.tasks, earlier.steps) if earlier is not None else None
-        found = None if schedule is None else search.known(schedule, budget_bytes)
-        if found is not None:
-            return Obtained(found, "taken over from the step's plan for other shapes")
+        candidate = None if schedule is None else search.known(schedule, budget_bytes)
+        if candidate is not None:
+            return Obtained(candidate, "taken over from the step's plan for other shapes")
     if cache is None:
         return None
     kinds = [(1, False), *((2**k, largest) for largest in (False, True) for k in range(1, _MOST_NODES.bit_length()))]
     keys = {kind: _kept_as(steps.given, asked, time_limit_s, kind[0], largest=kind[1]) for kind in kinds}
-    kept = {kind for kind, key in keys.items() if cache.path(key).exists()}
-    for search in steps if kept else ():
+    cached = {kind for kind, key in keys.items() if cache.path(key).exists()}
+    for search in steps if cached else ():
         kind = search.step.parts, search.largest
-        solution = cache.read(keys[kind], search.tasks.costs, None) if kind in kept else None  # XLA judges it
-        found = None if solution is None else search.known(solution.schedule, budget_bytes)
-        if found is not None:
-            return Obtained(found, f"read from the plan cache ({cache.path(keys[kind])})")
-        kept.discard(kind)
-        if not kept:
+        solution = cache.read(keys[kind], search.tasks.costs, None) if kind in cached else None  # XLA judges it
+        candidate = None if solution is None else search.known(solution.schedule, budget_bytes)
+        if candidate is not None:
+            return Obtained(candidate, f"read from the plan cache ({cache.path(keys[kind])})")
+        cached.discard(kind)
+        if not cached:
             break
     return None
 
@@ -341,38 +333,32 @@ def _saved(steps: _Steps, saved: MemoryPlan) -> Obtained[_Compiled]:
     for search in steps if saved.recipe is not None else ():
         schedule = saved.recipe.schedules.get(search.key, ()) if saved.recipe is not None else ()
         fits = bool(schedule) and max(schedule) < len(search.tasks.costs.tasks)
-        found = search.known(Schedule(schedule), saved.budget_bytes) if fits else None
-        if found is not None:
-            return Obtained(found, "that of the saved plan")
+        candidate = search.known(Schedule(schedule), saved.budget_bytes) if fits else None
+        if candidate is not None:
+            return Obtained(candidate, "that of the saved plan")
     raise other_step(steps.given.target.name)
 
 
 def _find(steps: _Steps, budget_bytes: int, map_allowed: Callable[[FlatStep], TaskMap]) -> Obtained[_Compiled]:
-    """The plan with the least work that keeps the budget, of the step as it is given and in parts.
-
-    Raises:
-        InfeasibleError: none does.
-    """
+    """Return the plan with the least work that keeps the budget; raises `InfeasibleError` if none does."""
     in_parts = _fewest_parts(steps, budget_bytes)
     if in_parts is not None and in_parts.found.overhead <= _CHEAP:
         return in_parts
     other_shares = _OTHER_SHARES if in_parts is None else ()
-    found = [in_parts, _search(steps.given, steps.given, budget_bytes, rounds=_ROUNDS, other_shares=other_shares)]
+    plans = [in_parts, _search(steps.given, steps.given, budget_bytes, rounds=_ROUNDS, other_shares=other_shares)]
     fewer = None if in_parts is None else steps.before(in_parts.found.search)
     if fewer is not None and len(fewer.step.flat.graph) <= _QUICKLY_COMPILED:  # that recompute, too
-        found.append(_search(fewer, steps.given, budget_bytes))
-    if not any(found):
-        found = [_search(search, steps.given, budget_bytes) for search in _promising(steps, budget_bytes)[:_MOST_SEARCHED]]
-    fitting = [one for one in found if one is not None]
+        plans.append(_search(fewer, steps.given, budget_bytes))
+    if not any(plans):
+        plans = [_search(search, steps.given, budget_bytes) for search in _promising(steps, budget_bytes)[:_MOST_SEARCHED]]
+    fitting = [one for one in plans if one is not None]
     if not fitting:
         raise _infeasible(steps, budget_bytes, map_allowed)
     return min(fitting, key=lambda one: (one.found.overhead, one.found.nbytes))
 
 
 def _promising(steps: _Steps, budget_bytes: int) -> list[_Search]:
-    """The steps in parts, the most promising first: those that the planner's model may well get into the budget by recomputing, of these
-    the smallest, since compiling takes longer with each node; then those that need least.
-    """
+    """Return the splits, most promising first: the smallest that recomputing may bring into the budget, then by lower bound."""
     given, original = steps.given, steps.given.original
     room = budget_bytes - original.peak_bytes + original.temporary_bytes
     wanted = _HALFWAY * given.model_temporary * room / max(original.temporary_bytes, 1)
@@ -386,10 +372,7 @@ def _promising(steps: _Steps, budget_bytes: int) -> list[_Search]:
 
 
 def _fewest_parts(steps: _Steps, budget_bytes: int) -> Obtained[_Compiled] | None:
-    """The fewest parts that keep the budget in their own order; None where none do.
-
-    What XLA takes is told by the planner's model, corrected by what was compiled before; what is clearly too much is not compiled.
-    """
+    """Return the fewest parts that keep the budget in their own order, or None."""
     given, original = steps.given, steps.given.original
     least = dict.fromkeys((False, True), original.peak_bytes)
     correction = dict.fromkeys((False, True), original.temporary_bytes / given.model_temporary)
@@ -399,24 +382,24 @@ def _fewest_parts(steps: _Steps, budget_bytes: int) -> Obtained[_Compiled] | Non
         largest = search.largest
         if largest in dearer or fixed + correction[largest] * search.model_temporary > _HOPELESS * budget_bytes:
             continue
-        found = search.own(budget_bytes)
-        if found.nbytes <= budget_bytes:
-            return Obtained(found, f"split: {search.step.how}, in its own order")
-        if found.nbytes >= least[largest]:
+        candidate = search.own(budget_bytes)
+        if candidate.nbytes <= budget_bytes:
+            return Obtained(candidate, f"split: {search.step.how}, in its own order")
+        if candidate.nbytes >= least[largest]:
             dearer.add(largest)
-        least[largest], correction[largest] = found.nbytes, (found.nbytes - fixed) / search.model_temporary
+        least[largest], correction[largest] = candidate.nbytes, (candidate.nbytes - fixed) / search.model_temporary
     return None
 
 
 def _search(
     search: _Search, given: _Search, budget_bytes: int, *, rounds: int = _QUICK_ROUNDS, other_shares: Sequence[float] = ()
 ) -> Obtained[_Compiled] | None:
-    """The plan of a step with the least work that keeps the budget, of a few that are compiled; None where none does.
+    """Compile a few plans, and return the one with the least work that keeps the budget, or None.
 
     Args:
-        given: for the step as it is given.
+        given: the search of the given step.
         rounds: how many are compiled at most.
-        other_shares: of the model's peak, that are tried besides where none of these keeps the budget; none without it.
+        other_shares: shares of the model's peak to try if none of these keeps the budget.
     """
     original = search.original
     fixed = original.peak_bytes - original.temporary_bytes
@@ -432,9 +415,9 @@ def _search(
     tried: dict[float, int] = {}
 
     def at(share: float) -> _Compiled:
-        found = search.at(share, budget_bytes)
-        tried[share] = found.nbytes
-        return found
+        compiled = search.at(share, budget_bytes)
+        tried[share] = compiled.nbytes
+        return compiled
 
     for _ in range(rounds):
         found = at(share)
@@ -468,7 +451,7 @@ def _search(
 
 
 def _beside_the_least(tried: Mapping[float, int]) -> Iterator[float]:
-    """Shares halfway between the one that took least so far and its neighbors, the wider gap first."""
+    """Yield shares halfway between the best one so far and its neighbors, the wider gap first."""
     for _ in range(_BESIDE):
         least = min(tried, key=lambda share: tried[share])
         shares = sorted(tried)
@@ -505,7 +488,6 @@ def _infeasible(steps: _Steps, budget_bytes: int, map_allowed: Callable[[FlatSte
 
 
 def _copy(tasks: TaskMap) -> TaskMap:
-    """The same tasks of a graph of its own, to rewrite."""
     copied = copy_graph(tasks.graph)
     node_of, value_of = copied.node_of, copied.value_of
     return replace(
@@ -523,7 +505,6 @@ def _copy(tasks: TaskMap) -> TaskMap:
 def _memory_plan(
     chosen: _Compiled, compiled: Sequence[_Compiled], original: XlaMemory, budget_bytes: int, how: Mapping[str, str], started: float
 ) -> MemoryPlan:
-    """What users see: the planner's model of the step, with XLA's figures in the place of the simulated ones."""
     search = chosen.search
     given = None if search.step is search.given else search.given.tasks
     plan = make_memory_plan(search.target, search.tasks, chosen.solution, search.model_bytes, how, search.step.flat.loops, given)
@@ -549,7 +530,6 @@ def _memory_plan(
 
 
 def _curve(found: Sequence[_Compiled], ends: Sequence[CurvePoint]) -> tuple[CurvePoint, ...]:
-    """The plans that were compiled on the way, by falling peak and rising work."""
     most, least = ends
     between = [CurvePoint(c.nbytes, c.overhead) for c in found if least.peak_bytes < c.nbytes < most.peak_bytes]
     points: list[CurvePoint] = [least]

@@ -1,17 +1,16 @@
-"""A schedule applied to a step that XLA compiles: clones, and gates in the place of an order.
+"""A schedule applied to a step that XLA compiles: clones, and gates instead of an order.
 
-XLA drops control edges and makes an order of its own, by memory. What a schedule frees there is lost in two ways:
+XLA drops control edges and orders operations itself, by memory. This undoes a schedule in two ways:
 
-- What is computed twice is merged. So clones read through gates (`memory/xla/gates.py`).
-- What is kept for the backward part is not what was planned: XLA fuses a cheap operation with every reader, those of the backward part
-  too, and then keeps what that operation is made of beside its result (the product of a dense layer beside its activation, 32 random
-  bits beside a mask of 8). So the backward part reads *residuals* through solid gates: what the plan keeps is what XLA keeps.
+- Equal computations are merged. So clones read through gates (`memory/xla/gates.py`).
+- XLA fuses a cheap operation with every reader, also in the backward part, and then keeps the operation's inputs beside its result (the
+  product of a dense layer beside its activation, 32 random bits beside a mask of 8). So the backward part reads *residuals* through solid
+  gates.
 
-The gate of a residual opens when the gradient before its first reader in the schedule is there. So nothing that the backward part makes of
-it runs early, and the schedule's order holds in the large.
+The gate of a residual opens when the gradient before its first reader in the schedule is computed. So the coarse order of the schedule
+holds.
 
-XLA's compiler for GPUs keeps optimization barriers, which cost nothing there; which of the two ways of holding needs less is found by
-compiling both.
+XLA's compiler for GPUs keeps optimization barriers, which cost nothing; both ways of holding are compiled to find the better one.
 """
 
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.storages import SMALL_BYTES
 from graphwright.ir.edit.insert import add_identity
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits.values import GIVEN, RECOMPUTED_FROM, hands_on_several
+from graphwright.ir.traits.values import GIVEN, RECOMPUTED_FROM, forwards_several
 from graphwright.ir.traits.variables import is_read
 from graphwright.ir.traits.views import is_view
 from graphwright.ir.walk import topological_order
@@ -38,11 +37,11 @@ from graphwright.transform.rematerialize import apply_schedule
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """How a schedule is held.
+    """How XLA is made to keep a schedule.
 
     Attributes:
         barriers: by XLA's optimization barriers (`memory/xla/barriers.py`) instead of opaque gates.
-        residuals: whether the backward part reads residuals, and sums of gradients, through them too, or clones alone what they read.
+        residuals: whether the backward part reads residuals and sums of gradients through gates too, and not only clones their inputs.
     """
 
     barriers: bool
@@ -53,10 +52,10 @@ GATES = Holding(barriers=False, residuals=True)
 
 
 def apply_for_xla(tasks: TaskMap, schedule: Schedule, holding: Holding = GATES) -> int:
-    """Rewrite `tasks.graph` in place so that XLA, left to its own order, keeps and repeats what the schedule does.
+    """Rewrite `tasks.graph` in place so that XLA, in its own order, keeps and recomputes what the schedule does.
 
     Returns:
-        How many gates were added; 0 where there is no backward part.
+        The number of gates; 0 if there is no backward part.
     """
     graph = tasks.graph
     backward = backward_nodes(graph)
@@ -85,7 +84,7 @@ def apply_for_xla(tasks: TaskMap, schedule: Schedule, holding: Holding = GATES) 
 def _hold_residuals(
     graph: Graph, resident: AbstractSet[Value], late: Sequence[Sequence[Node]], backward: AbstractSet[Node], clones: AbstractSet[Node]
 ) -> dict[Node, bool]:
-    """Let the steps of the backward part read large values of the forward part by solid gates; returns the gates."""
+    """Let the backward part read large forward values through solid gates; return the gates."""
     # The forward part of all parts of a batch but the first comes late, too.
     inside = {node for nodes in late for node in nodes if node in backward or node in clones or part_of(node) is None}
     early = {node for node in graph.nodes if node not in inside}
@@ -98,8 +97,8 @@ def _hold_residuals(
                 is_given = root in resident or root.producer.op_type in GIVEN or is_read(root.producer)
                 if gradient is not None and root.producer in early and not is_given and _is_large(root):
                     graph.replace_input(node, k, held.behind_gate(value, root, gradient))
-        made = [node for node in nodes if node in backward and node not in clones and not is_view(node) and _has_gradient(node)]
-        gradient = made[-1] if made else gradient
+        gradients = [node for node in nodes if node in backward and node not in clones and not is_view(node) and _has_gradient(node)]
+        gradient = gradients[-1] if gradients else gradient
     return dict.fromkeys(held.gates, True)
 
 
@@ -108,13 +107,12 @@ def _is_large(value: Value) -> bool:
 
 
 def _has_gradient(node: Node) -> bool:
-    """Whether a gate can wait for what the node makes: its first output that is numeric is a large one."""
     value = next((value for value in node.outputs if is_numeric(value)), None)
     return value is not None and _is_large(value)
 
 
 class _Held:
-    """Residuals behind gates, one gate for each storage, and the views that the backward part has of them."""
+    """Residuals behind gates, one gate per storage, and the views that the backward part has of them."""
 
     def __init__(self, graph: Graph, early: AbstractSet[Node]) -> None:
         self.gates: list[Node] = []
@@ -122,15 +120,15 @@ class _Held:
         self._behind: dict[Value, Value] = {}
 
     def root_of(self, value: Value) -> Value:
-        """What the storage was made as, as far back as the forward part and plain views go."""
-        while value.producer in self._early and is_view(value.producer) and not hands_on_several(value.producer):
+        """Return the value that owns the storage, as far back as views in the forward part go."""
+        while value.producer in self._early and is_view(value.producer) and not forwards_several(value.producer):
             if not value.producer.inputs:
                 break
             value = value.producer.inputs[0]
         return value
 
     def behind_gate(self, value: Value, root: Value, gradient: Node) -> Value:
-        """The value, as the backward part reads it; a gate that is made now waits for the gradient."""
+        """Return the value as the backward part reads it; a new gate waits for the gradient."""
         if value not in self._behind:
             node = value.producer
             if value is root:

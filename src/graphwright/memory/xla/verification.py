@@ -1,10 +1,8 @@
-"""The proof that a rewritten step which XLA compiles computes what the original does.
+"""The proof by running that a rewritten step that XLA compiles computes the same as the original.
 
-XLA fuses the two programs in different ways, so results differ in the last digits, and no tolerance fits all: an optimizer such as Adam
-makes a full step of a gradient that is zero up to rounding (the bias of a convolution before a batch norm). So the proof has two parts.
-The rewrite is proved with TensorFlow's own kernels, operation by operation, where both graphs must agree as elsewhere: bit for bit on the
-CPU. Then both programs of XLA run, and must agree within the tolerance by dtype, or as well as the original's program agrees with
-TensorFlow's kernels.
+XLA fuses the two programs differently, so results differ in the last digits, and no tolerance fits all: Adam makes a full step of a
+gradient that is zero up to rounding. So both graphs first run by TensorFlow's own kernels, and must agree bit for bit on the CPU. Then both
+XLA programs run, and must agree within the tolerance by dtype, or as well as the original's program agrees with TensorFlow's kernels.
 """
 
 import importlib
@@ -23,19 +21,16 @@ _YARDSTICK = 2.0  # how much farther than the original's own rounding the rewrit
 
 
 def verify_compiled(original: Any, rewritten: Any, inputs: Any, *, other_sums: bool = False) -> tuple[str, str]:
-    """Run both, with TensorFlow's kernels and as XLA compiles them, and put the variables back.
+    """Run both steps, with TensorFlow's kernels and as XLA compiles them, and restore the variables.
 
     Args:
         original: a `ConcreteFunction`, marked for XLA or not.
-        rewritten: what should compute the same.
+        rewritten: the function to verify.
         inputs: the arguments of one call, as `verify` takes them.
-        other_sums: whether sums may have another order, as those over the batch have where a step runs in parts.
+        other_sums: whether sums may have another order, as in a split step.
 
     Returns:
-        What was proved, in words; and what differs first, "" where nothing does.
-
-    Raises:
-        UnsupportedError, ArgumentError: see `verify`.
+        What was proved, in words; and the first difference, "" if there is none.
     """
     plain, ours = _run_by(original, xla=False), _run_by(rewritten, xla=False)
     if not is_jit_compiled(original):  # a plan for a GPU, which XLA compiles wherever it runs
@@ -65,13 +60,12 @@ def verify_compiled(original: Any, rewritten: Any, inputs: Any, *, other_sums: b
 
 
 def _draws_by_state(function: Any) -> bool:
-    """Whether an operation draws random numbers that TensorFlow seeds by a hidden counter; XLA has a state of its own for them."""
+    """Whether random numbers depend on a hidden counter of TensorFlow; XLA has its own."""
     graph_def = function.graph.as_graph_def()
     return any("seed" in node.attr and "seed2" in node.attr for node in nodes_of(graph_def))
 
 
 def _run_by(function: Any, *, xla: bool) -> Any:
-    """The same function, compiled by XLA or run by TensorFlow's kernels."""
     graph_def = function.graph.as_graph_def()
     for node in nodes_of(graph_def):
         node.attr.pop("_XlaMustCompile", None)

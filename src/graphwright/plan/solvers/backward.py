@@ -1,18 +1,12 @@
-"""A schedule built from its end: beam search over what must be live.
+"""A schedule built from its end: beam search over the set of live buffers.
 
-Read a schedule backward. The state is the set of buffers that later steps still need. To place
-a task in front of those steps takes its outputs out of the set and puts its inputs in; at that
-step the set before, the inputs, the outputs and the workspace are live together. A task may be
-placed again and again: a further placement is a recomputation. Each placement replaces a
-buffer by buffers made earlier, so a search ends by itself, at the set that needs no task.
+The state is the set of buffers that later steps need. Placing a task in front of those steps removes its outputs from the set and adds its
+inputs; at that step the set before, the inputs, the outputs and the workspace are live together. A task may be placed again, which is a
+recomputation. Each placement replaces a buffer by buffers made earlier, so a search ends at the set that needs no task.
 
-Every schedule without a useless run is such a path, so a search that was never cut short and
-has not arrived *proves* that no schedule fits. Otherwise the states of equal length that look
-best are kept: a beam (Lowerre 1976, "The HARPY speech recognition system"), chosen under
-several prices of bytes and of wasted time at once, since a state that holds little now and one
-that has wasted little are both worth following.
-
-All beam states are priced together with sparse matrix products.
+Every schedule without a useless run is such a path, so a search that was never pruned and failed *proves* that no schedule fits. Otherwise
+the best states of equal length are kept: a beam (Lowerre 1976, "The HARPY speech recognition system"), under several prices of bytes and of
+wasted time at once. All beam states are priced together with sparse matrix products.
 """
 
 from __future__ import annotations
@@ -28,6 +22,7 @@ from graphwright.plan.solvers.problem import Problem
 
 # What a byte (as a share of the budget) and a second of recomputation (as a share of all) cost against a second still to place.
 PRICES = ((0.0, 0.0), (0.5, 0.0), (1.0, 0.0), (2.0, 0.0), (0.0, 1.0), (0.5, 1.0), (1.0, 1.0), (2.0, 1.0))
+WIDTH = 400  # states that are kept
 LONGEST = 20  # give up when a schedule has this many times the tasks
 
 Integers = NDArray[np.int64]
@@ -39,7 +34,7 @@ class Found:
 
     Attributes:
         steps: a schedule within the budget, or None.
-        exhausted: there is none, proved by having looked at every one.
+        exhausted: whether it is proved that there is none.
     """
 
     steps: list[int] | None
@@ -49,9 +44,8 @@ class Found:
 class BackwardSearch:
     """The tables of one problem; `run` searches within a budget.
 
-    States are columns. A row stands for a buffer with a producer or without, or for a *mark*:
-    a buffer of no bytes that says "this task must still run" where no needed buffer says so (a
-    task that only has effects, or that must precede another).
+    States are columns. A row is a buffer, or a *mark*: a buffer of no bytes that says "this task must still run" for a task that only has
+    effects or must precede another.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -89,7 +83,7 @@ class BackwardSearch:
         self.killers_matrix = _matrix(killers, count) if any(killers) else None
 
     def _price(self) -> None:
-        """Tables that are linear in the state: bytes while a task runs, bytes and key of the state before it."""
+        """Make tables that are linear in the state: bytes while a task runs, bytes and key of the state before it."""
         problem = self.problem
         count = problem.task_count
         credit_rows: list[tuple[int, int, int]] = []
@@ -115,11 +109,11 @@ class BackwardSearch:
         self.key_change = reads.scaled(self.keys).plus(makes.scaled(self.keys))
         self.key_change_at = reads.scaled(self.keys).row_sums()
 
-    def run(self, budget: int, width: int, *, time_cap: float = float("inf"), deadline: float = float("inf")) -> Found:
+    def run(self, budget: int, width: int = WIDTH, *, time_cap: float = float("inf"), deadline: float = float("inf")) -> Found:
         """Search with at most `width` states at a time, until the problem's work limit or the deadline.
 
         Args:
-            time_cap: look for schedules that take less time than this only.
+            time_cap: only schedules that take less time.
         """
         problem = self.problem
         count = problem.task_count
@@ -192,14 +186,12 @@ class BackwardSearch:
 
 
 def _best(left: NDArray[np.float64], held: NDArray[np.float64], waste: NDArray[np.float64], width: int) -> Integers:
-    """Places of the states that are best under each of several prices."""
     share = max(1, width // len(PRICES))
-    kept = [np.argpartition(left + of_bytes * held + of_waste * waste, share - 1)[:share] for of_bytes, of_waste in PRICES]
-    return np.unique(np.concatenate(kept))
+    best = [np.argpartition(left + of_bytes * held + of_waste * waste, share - 1)[:share] for of_bytes, of_waste in PRICES]
+    return np.unique(np.concatenate(best))
 
 
 def _path(history: list[tuple[Integers, Integers]], state: int) -> list[int]:
-    """The tasks placed on the way to a state, last placed first: that is the order of execution."""
     steps: list[int] = []
     for parents, tasks in reversed(history):
         steps.append(int(tasks[state]))
@@ -214,7 +206,6 @@ class _Linear:
         self.matrix = matrix
 
     def times(self, states: Integers, rows: Integers) -> Integers:
-        """The given rows of the matrix times the states, which are columns."""
         return np.asarray(self.matrix[rows] @ states, dtype=np.int64)
 
     def row_sums(self) -> Integers:
@@ -234,7 +225,6 @@ def _sparse(values: Integers, rows: Integers, columns: Integers, shape: tuple[in
 
 
 def _matrix(rows: list[list[int]], width: int) -> _Linear:
-    """A zero-one matrix with the given columns set in each row."""
     flat, at = _flat(rows)
     return _Linear(_sparse(np.ones(len(flat), dtype=np.int64), np.repeat(np.arange(len(rows)), np.diff(at)), flat, (len(rows), width)))
 
@@ -246,7 +236,7 @@ def _flat(rows: list[list[int]]) -> tuple[Integers, Integers]:
 
 
 def _ragged(flat: Integers, at: Integers, rows: Integers) -> tuple[Integers, Integers]:
-    """All entries of some rows, and for each the place of its row in `rows`."""
+    """Return all entries of some rows, and for each the place of its row in `rows`."""
     lengths = at[rows + 1] - at[rows]
     which = np.repeat(np.arange(len(rows)), lengths)
     within = np.arange(len(which)) - np.repeat(np.cumsum(lengths) - lengths, lengths)

@@ -1,7 +1,7 @@
-"""The way down to a small peak: plans of which each is made from the one before.
+"""The descent to a small peak, each plan made from the one before.
 
-A plan made for a slightly larger budget is a better start than an order: the search then has to remove little overflow at a time. Where
-that fails, the plan is made cheaper in the memory that it takes (`improve`), which leaves time and ways for the next step down.
+A plan for a slightly larger budget is a better start than an order. If a step down fails, the plan is made cheaper in its present memory
+(`improve`), which leaves time for the next step.
 """
 
 import random
@@ -18,14 +18,12 @@ IMPROVING, IMPROVING_TASK = 60_000, 300  # the same at most after a failure, and
 
 
 def descend(start: Draft, low: int, *, max_time: float, until: float, improving_until: float, seed: int) -> Iterator[Draft]:
-    """Plans with ever smaller peaks that take at most `max_time`, the start first.
-
-    Without the clock they depend on the graph and the work allowed alone.
+    """Yield plans with ever smaller peaks that take at most `max_time`, the start first.
 
     Args:
-        low: no schedule has a smaller peak.
+        low: lower bound on the peak.
         until: value of `now()` at which to stop.
-        improving_until: the same from which on no plan is made cheaper.
+        improving_until: value of `now()` from which no plan is made cheaper.
     """
     problem, source = start.problem, random.Random(seed)
     floor = problem.graph.resident_bytes

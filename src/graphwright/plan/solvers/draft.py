@@ -1,11 +1,10 @@
-"""A schedule under edit: bytes of every step kept exact while runs are inserted and removed.
+"""A schedule under edit: the bytes of every step are kept exact while runs are inserted and removed.
 
-A *run* is one execution of a task; it keeps its number while its position moves. Inserting a
-recomputation of a task anywhere after its first run (and before its killers) is always
-allowed: a reader simply finds the later version. So the search is only about bytes and time.
+A *run* is one execution of a task; it keeps its number while its position moves. A recomputation may be inserted anywhere after the task's
+first run and before its killers: a reader simply finds the later version.
 
-`trial` prices an edit without making it; `apply` makes it. Both cost time in proportion to
-the runs of the touched buffers plus numpy work on the window of steps whose bytes change.
+`trial` prices an edit, `apply` makes it. Both take time proportional to the runs of the touched buffers plus numpy work on the window of
+steps whose bytes change.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Interval = tuple[int, int]
 
 @dataclass(slots=True)
 class Edit:
-    """An edit and its price. `chain` runs before the step now at position `at`; runs in `removed` go."""
+    """A priced edit. `chain` runs before the step at position `at`; runs in `removed` go."""
 
     chain: tuple[int, ...]
     at: int
@@ -44,13 +43,12 @@ class Edit:
     inner_credit: tuple[int, ...] = ()
 
     def top(self) -> int:
-        """Largest bytes in the window after the edit."""
         tops = [int(part.max()) for part in (self.window, self.inner) if part is not None and len(part)]
         return max(tops, default=0)
 
 
 class Draft:
-    """A valid schedule that is being edited, with the exact bytes of every step."""
+    """A valid schedule under edit, with the exact bytes of every step."""
 
     def __init__(self, problem: Problem, steps: Sequence[int], budget: int) -> None:
         self.problem = problem
@@ -58,7 +56,6 @@ class Draft:
         self.load(steps)
 
     def load(self, steps: Sequence[int]) -> None:
-        """Start over from a schedule that is known to be allowed."""
         problem = self.problem
         self.run_task: list[int] = list(steps)
         self.order: list[int] = list(range(len(steps)))  # run at each position
@@ -75,7 +72,6 @@ class Draft:
                 self.credit[position] = self._credit(task, position * _SCALE, lasts)
 
     def steps(self) -> list[int]:
-        """The schedule as task indices."""
         return [self.run_task[run] for run in self.order]
 
     def __len__(self) -> int:
@@ -83,32 +79,28 @@ class Draft:
 
     @property
     def peak(self) -> int:
-        """Largest bytes of any step."""
         return int(self.step_bytes.max()) if len(self.order) else self.problem.graph.resident_bytes
 
     def overflow(self) -> int:
-        """Bytes above the budget, summed over the steps."""
         over = self.step_bytes - self.budget
         return int(over[over > 0].sum())
 
     def is_present(self, run: int) -> bool:
-        """Whether a run has not been removed."""
         place = int(self.position[run])
         return 0 <= place < len(self.order) and self.order[place] == run
 
     def first_position(self, task: int) -> int:
-        """Position of a task's first run."""
         return int(self.position[self.runs[task][0]])
 
     def uses(self, number: int) -> list[int]:
-        """Positions that read a buffer, in order."""
+        """Return the positions that read a buffer, in order."""
         position, runs = self.position, self.runs
-        found = [int(position[run]) for task in self.problem.consumers[number] for run in runs[task]]
-        found.sort()
-        return found
+        positions = [int(position[run]) for task in self.problem.consumers[number] for run in runs[task]]
+        positions.sort()
+        return positions
 
     def writes(self, number: int) -> list[int]:
-        """Positions that make a buffer, in order; -1 alone for one that is there from the start."""
+        """Return the positions that make a buffer, in order; [-1] for one that is present from the start."""
         producer = self.problem.producer[number]
         if producer < 0:
             return [-1]
@@ -116,19 +108,19 @@ class Draft:
         return [int(position[run]) for run in self.runs[producer]]
 
     def lives(self, number: int) -> list[tuple[int, list[int]]]:
-        """(start, uses) of every version, in positions."""
+        """Return (start, uses) of every version, in positions."""
         writes, uses = self.writes(number), self.uses(number)
         stops = [*writes[1:], _END]
         return [(start, uses[bisect_left(uses, start) : bisect_left(uses, stop)]) for start, stop in zip(writes, stops, strict=True)]
 
     def may_rerun(self, task: int, at: int) -> bool:
-        """Whether a further run of a task may be put before the step at position `at`."""
+        """Whether a task may run again before the step at position `at`."""
         if not self.problem.recomputable[task] or self.first_position(task) >= at:
             return False
         return all(self.first_position(killer) >= at for killer in self.problem.killers[task])
 
     def may_postpone(self, run: int, at: int) -> bool:
-        """Whether a run may be moved to before the step at `at`, as far as rules other than reads are concerned."""
+        """Whether a run may be moved before the step at `at`, apart from reads."""
         task = self.run_task[run]
         if self.runs[task][0] != run:
             return all(self.first_position(killer) >= at for killer in self.problem.killers[task])
@@ -140,9 +132,8 @@ class Draft:
     def trial(self, chain: Sequence[int], at: int, removed: Sequence[int] = ()) -> Edit | None:
         """Price inserting `chain` before the step at `at` and removing runs.
 
-        Returns None where a removed run is the only one that a reader could read from.
-        The caller answers for `may_rerun` of every task of the chain, and never removes
-        the only run of a task.
+        Returns None if a removed run is the only source of a reader. The caller ensures `may_rerun` for the chain, and keeps one run of
+        each task.
         """
         problem = self.problem
         base = (at - 1) * _SCALE
@@ -242,7 +233,7 @@ class Draft:
         return edit
 
     def _intervals(self, number: int, added: dict[int, list[int]], gone: set[int]) -> tuple[list[Interval], list[Interval] | None]:
-        """Scaled (start, end) of the versions of a buffer before and after an edit."""
+        """Return scaled (start, end) of the versions of a buffer before and after an edit."""
         problem, position, runs = self.problem, self.position, self.runs
         producer = problem.producer[number]
         kept = problem.kept[number]
@@ -273,7 +264,7 @@ class Draft:
         return old, _versions(new_writes, new_uses, kept)
 
     def _credit(self, task: int, place: int, lasts: dict[int, set[int]]) -> int:
-        """Bytes saved in place by a run of a task at a scaled position."""
+        """Return the bytes saved in place by a run of a task at a scaled position."""
         problem = self.problem
         taken: set[int] = set()
         credit = 0
@@ -292,7 +283,7 @@ class Draft:
     # ---- editing -------------------------------------------------------------------------
 
     def apply(self, edit: Edit) -> list[int]:
-        """Make an edit that `trial` has priced on the present state. Returns the new runs."""
+        """Make an edit that `trial` has priced on the present state; return the new runs."""
         assert edit.window is not None
         at, count = edit.at, len(edit.chain)
         if edit.high >= edit.low:
@@ -342,22 +333,22 @@ class Draft:
 
 
 def _versions(writes: list[int], uses: list[int], kept: bool) -> list[Interval]:
-    found: list[Interval] = []
+    intervals: list[Interval] = []
     place, total = 0, len(uses)
     last = len(writes) - 1
     for index, start in enumerate(writes):
         if index == last:
             if kept:
-                found.append((start, _END))
+                intervals.append((start, _END))
             elif place < total:
-                found.append((start, uses[-1]))
+                intervals.append((start, uses[-1]))
             elif start >= 0:
-                found.append((start, start))
+                intervals.append((start, start))
             break
         stop = writes[index + 1]
         end = start
         while place < total and uses[place] < stop:
             end = uses[place]
             place += 1
-        found.append((start, end))
-    return found
+        intervals.append((start, end))
+    return intervals

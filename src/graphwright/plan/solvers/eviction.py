@@ -1,10 +1,8 @@
-"""Running an order under a memory cap: drop what is least missed, remake on demand.
+"""Run an order under a memory cap: drop the least missed buffers, remake on demand.
 
-The order is executed task by task. Where a task does not fit, live buffers are dropped by the
-least recompute time per byte and per step of waiting (the score of Kirisame et al. 2021,
-"Dynamic tensor rematerialization", with the true next use in place of a guess, as in Belady
-1966). A missing input is remade when it is read, recursively, under the same cap. Slower and
-dearer than the other solvers, it gets through with very little memory.
+If a task does not fit, live buffers are dropped by the least recompute time per byte and per step of waiting (the score of Kirisame et al.
+2021, "Dynamic tensor rematerialization", with the true next use as in Belady 1966). A missing input is remade when it is read, recursively,
+under the same cap. It is slower than the other solvers, but works with very little memory.
 """
 
 from collections.abc import Sequence
@@ -17,7 +15,7 @@ REACH = 300  # longest chain of missing makers that may arise
 
 
 def run_under_cap(problem: Problem, order: Sequence[int], cap: int, deadline: float) -> list[int] | None:
-    """A schedule that executes the order within `cap` bytes, or None where that fails."""
+    """Return a schedule that executes the order within `cap` bytes, or None."""
     return _Machine(problem, order, cap, deadline).run()
 
 
@@ -60,13 +58,13 @@ class _Machine:
         return self.steps
 
     def _secure(self, killer: int) -> bool:
-        """Remake what could not be remade any more once `killer` has run, if it is still to be read."""
+        """Remake buffers that cannot be remade once `killer` has run, if they are still to be read."""
         return all(self._execute(task) for root in self.victims.get(killer, ()) for task in self._wanted([root]))
 
     def _wanted(self, roots: list[int]) -> list[int]:
-        """Makers of dropped buffers that are still to be read and would be remade by way of `roots`."""
+        """Return makers of dropped buffers that are still to be read and would be remade from `roots`."""
         stack, seen = list(roots), set(roots)
-        found: list[int] = []
+        makers: list[int] = []
         while stack:
             task = stack.pop()
             if not self.done[task]:
@@ -75,12 +73,12 @@ class _Machine:
                 if number in self.live:
                     continue
                 if self.uses[number] and self.uses[number][0] > self.place:
-                    found.append(task)
+                    makers.append(task)
                 for reader in self.problem.consumers[number]:
                     if reader not in seen:
                         seen.add(reader)
                         stack.append(reader)
-        return found
+        return makers
 
     def _may_rerun(self, task: int) -> bool:
         if task < 0 or not self.done[task]:
@@ -88,7 +86,7 @@ class _Machine:
         return self.problem.recomputable[task] and not any(self.done[killer] for killer in self.problem.killers[task])
 
     def _execute(self, root: int) -> bool:
-        """Run a task after remaking what it lacks; an explicit stack of tasks under way."""
+        """Run a task after remaking its missing inputs, with an explicit stack."""
         problem = self.problem
         stack: list[tuple[int, list[int]]] = [(root, [])]  # task, inputs pinned for it
         while stack:
@@ -112,7 +110,6 @@ class _Machine:
         return True
 
     def _pin(self, task: int, pinned: list[int]) -> None:
-        """Keep the inputs of a task that are there, until it has run."""
         for number in self.problem.inputs[task]:
             if number in self.live and number not in pinned:
                 self.pins[number] += 1
@@ -175,7 +172,7 @@ class _Machine:
             self.used -= problem.nbytes[number]
 
     def _cost(self, task: int) -> float:
-        """Time to remake a task's outputs with what is live; infinite where that cannot or must not be done."""
+        """Return the time to remake a task's outputs from live buffers; infinite if impossible."""
         problem = self.problem
         total = problem.tiny_time
         seen = {task}
@@ -194,7 +191,6 @@ class _Machine:
         return total
 
     def _sweep(self, numbers: tuple[int, ...]) -> None:
-        """Free what has no reader to come."""
         problem = self.problem
         for number in numbers:
             if number not in self.live or self.pins[number] or problem.kept[number]:

@@ -1,10 +1,7 @@
-"""The smallest peak for a given time: a descent in which every plan is made from the one before.
+"""The smallest peak within a given time, by a descent in which every plan is made from the one before.
 
-Where a budget says what memory there is and asks for the least time, here the time is given and the memory is asked for.
-
-The descent starts from schedules by segments, cut down to the time given: what they repeat first is left out, since it was made
-last and is soon read for the last time. They take time linear in the graph, so that a network of ten thousand layers has a plan
-where the descent, which looks at single tensors, would not come far.
+The descent starts from schedules by segments, cut down to the time allowed: their first repeats are dropped. They take linear time, so that
+a network of ten thousand layers has a plan where the descent, which moves single tensors, would not come far.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,9 +20,9 @@ WORK = 900_000  # units of work for all of them
 
 
 def smallest_within(portfolio: Portfolio, max_time: float, deadline: float) -> list[int]:
-    """A schedule with a small peak whose time is at most `max_time`, in the portfolio's own numbering.
+    """Return a schedule with a small peak that takes at most `max_time`, in the portfolio's numbering.
 
-    The first way down is always finished, limited by work; the others start while there is time.
+    The first descent is always finished, limited by work; others start while there is time.
     """
     problem = portfolio.problem
     starts = sorted(_starts(portfolio, max_time, deadline))[:STARTS]
@@ -45,7 +42,6 @@ def smallest_within(portfolio: Portfolio, max_time: float, deadline: float) -> l
 
 
 def _starts(portfolio: Portfolio, max_time: float, deadline: float) -> Iterator[tuple[int, float, list[int]]]:
-    """Schedules within the time given, each with its peak and its time: the orders as they are, and their segments."""
     problem = portfolio.problem
     until = max(deadline, now() + SEGMENTS_TASK_S * problem.task_count)
     for order in dict.fromkeys(map(tuple, (problem.graph.order, *portfolio.orders[:2]))):
@@ -61,14 +57,13 @@ def _judged(problem: Problem, steps: list[int]) -> tuple[int, float, list[int]]:
 
 
 def _cut_down(problem: Problem, steps: Sequence[int], max_time: float) -> list[int]:
-    """The schedule without its first repeats, as many as it takes to be within the time."""
     excess = sum(problem.time[task] for task in steps) - max_time
     seen: set[int] = set()
-    kept: list[int] = []
+    shorter: list[int] = []
     for task in steps:
         if task in seen and excess > 0:
             excess -= problem.time[task]
             continue
         seen.add(task)
-        kept.append(task)
-    return kept
+        shorter.append(task)
+    return shorter

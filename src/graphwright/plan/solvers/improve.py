@@ -1,9 +1,8 @@
-"""Making a schedule that fits cheaper.
+"""Make a schedule that fits cheaper.
 
-`fill` spends free memory: recomputations are taken back, the most time per byte first.
-`ruin_and_recreate` is a large-neighborhood search (Schrimpf et al. 2000): take back all
-recomputations around one place, so that memory overflows there, repair with the interval
-solver under slightly shuffled prices, fill, and keep the result when it is cheaper.
+`fill` spends free memory: recomputations are taken back, the most time per byte first. `ruin_and_recreate` is a large-neighborhood search
+(Schrimpf et al. 2000): take back all recomputations around one place, repair with the interval solver under slightly shuffled prices, fill,
+and keep the result if it is cheaper.
 """
 
 import heapq
@@ -14,7 +13,7 @@ from graphwright.plan.solvers.intervals import reduce_overflow
 
 
 def fill(draft: Draft, deadline: float) -> None:
-    """Remove recomputations while nothing new rises above the budget; most time per byte first."""
+    """Remove recomputations while nothing new rises above the budget, the most time per byte first."""
     heap: list[tuple[float, int, int]] = []
     problem = draft.problem
     stamp = 0
@@ -60,7 +59,7 @@ def fill(draft: Draft, deadline: float) -> None:
 
 
 def _worth(draft: Draft, edit: Edit) -> float:
-    """Time saved per memory taken, where memory that is scarce counts more."""
+    """Return the time saved per memory taken; scarce memory counts more."""
     assert edit.window is not None
     old = draft.step_bytes[edit.low : edit.high + 1]
     grown = (edit.window - old).clip(min=0)
@@ -70,11 +69,7 @@ def _worth(draft: Draft, edit: Edit) -> float:
 
 
 def ruin_and_recreate(best: Draft, deadline: float, *, seed: int = 0, patience: int = 60) -> Draft:
-    """Look for a cheaper schedule within the budget from one that fits; returns the best one.
-
-    Args:
-        patience: rounds without improvement after which to stop.
-    """
+    """Return the cheapest schedule found near one that fits; stop after `patience` rounds without improvement."""
     source = random.Random(seed)
     idle = 0
     width = 0.15

@@ -1,14 +1,12 @@
 """Rematerialization by interval splitting.
 
-A buffer that waits between two uses while the memory is overfull is a candidate: it is
-dropped after the first use and made again right before the second, together with whatever
-of its inputs is gone by then (a *chain*). The price is the chain's time, the gain is the
-overflow (bytes above the budget, summed over steps) that vanishes. The candidate with the
-largest gain per time is taken; prices are brought up to date lazily, when a candidate comes
-to the top of the heap.
+A buffer that waits between two uses while the memory overflows is a candidate: it is dropped after the first use and made again right
+before the second, together with those of its inputs that are gone by then (a *chain*). The price is the chain's time, the gain the overflow
+(bytes above the budget, summed over steps) that vanishes. The candidate with the largest gain per time is taken; prices are updated lazily,
+when a candidate reaches the top of the heap.
 
-A chain that remakes a buffer which a later run would remake as well takes over from that run
-where memory allows, so the segments of classic checkpointing grow by themselves.
+If a later run would remake the same buffer, the chain replaces that run where memory allows, so the segments of classic checkpointing
+emerge.
 """
 
 import heapq
@@ -31,12 +29,12 @@ def reduce_overflow(
     time_cap: float = float("inf"),
     patience: int = 3,
 ) -> bool:
-    """Insert recomputations until nothing is above the budget. Returns whether that was reached.
+    """Insert recomputations until nothing is above the budget; return whether that was reached.
 
     Args:
         deadline: value of `now()` at which to stop.
-        noise: factor on the gain of dropping each buffer, for searches that want another answer.
-        time_cap: give up when the schedule takes longer than this.
+        noise: factor on the gain of dropping each buffer, to vary the answer.
+        time_cap: give up when the schedule takes longer.
         patience: how many times candidates are collected again.
     """
     for _ in range(patience):
@@ -110,7 +108,7 @@ def _one_round(draft: Draft, deadline: float, noise: list[float] | None, time_ca
 
 
 def _candidates(draft: Draft, noise: list[float] | None) -> Iterable[tuple[float, int, int]]:
-    """(-optimistic score, buffer, run at whose position the buffer would be remade)."""
+    """Return (-optimistic score, buffer, run before which the buffer would be remade)."""
     problem = draft.problem
     overfull = np.concatenate([[0], np.cumsum(draft.step_bytes > draft.budget)])
     overfull_list: list[int] = overfull.tolist()
@@ -131,7 +129,7 @@ def _candidates(draft: Draft, noise: list[float] | None) -> Iterable[tuple[float
 
 
 def _gap(draft: Draft, number: int, run: int) -> tuple[int, int] | None:
-    """(previous use or making, position of the run) of the wait that ends at a run."""
+    """Return (previous use or making, position of the run) of the wait that ends at a run."""
     if not draft.is_present(run):
         return None
     at = int(draft.position[run])
@@ -143,7 +141,7 @@ def _gap(draft: Draft, number: int, run: int) -> tuple[int, int] | None:
 
 
 def _estimate(draft: Draft, number: int, run: int) -> float:
-    """About the most that `price` can find: the buffer's own gain over the time of its producer alone."""
+    """Return an approximate upper bound on the score of `price`."""
     problem = draft.problem
     problem.work += 2
     producer = problem.producer[number]
@@ -158,9 +156,9 @@ def _estimate(draft: Draft, number: int, run: int) -> float:
 
 
 def price(draft: Draft, number: int, run: int, floor: float = 0.0) -> tuple[float, Edit | None]:
-    """Best edit that drops a buffer in the wait that ends at `run`, with its gain per time.
+    """Return the best edit that drops a buffer in the wait that ends at `run`, with its gain per time.
 
-    The score is 0 without one, and where a chain is so long that it cannot reach `floor` it is not priced.
+    The score is 0 without an edit; a chain too long to reach `floor` is not priced.
     """
     problem = draft.problem
     gap = _gap(draft, number, run)
@@ -194,7 +192,7 @@ def price(draft: Draft, number: int, run: int, floor: float = 0.0) -> tuple[floa
 
 
 def _unread_run(draft: Draft, task: int, place: int, at: int) -> int | None:
-    """The run of a task at `place`, if nothing reads its outputs before `at` and it may be moved there."""
+    """Return the run of a task at `place`, if nothing reads it before `at` and it may be moved there."""
     run = draft.order[place]
     if draft.run_task[run] != task or not draft.may_postpone(run, at):
         return None
@@ -205,11 +203,10 @@ def _unread_run(draft: Draft, task: int, place: int, at: int) -> int | None:
 
 
 def build_chain(draft: Draft, task: int, at: int, *, eager: bool, time_limit: float = float("inf")) -> tuple[list[int] | None, bool]:
-    """Tasks to run before position `at` so that `task` can run there, in order, `task` last.
+    """Return the tasks to run before position `at` so that `task` can run there, `task` last; None if they are too many.
 
-    An input that is gone by then is remade, or its life is prolonged where that fits in the
-    budget (`eager`: wherever it can be remade, it is). The chain is None where it gets too long;
-    the flag tells whether a life was prolonged instead of remaking the input.
+    An input that is gone is remade, or its life is prolonged if the budget allows (`eager`: it is remade if possible). The flag says
+    whether a life was prolonged instead.
     """
     problem = draft.problem
     chain: list[int] = []
@@ -248,7 +245,6 @@ def build_chain(draft: Draft, task: int, at: int, *, eager: bool, time_limit: fl
 
 
 def _topological(problem: Problem, chain: list[int]) -> list[int]:
-    """Order chain tasks so that makers come before readers."""
     inside = set(chain)
     if len(inside) < 2:
         return chain
@@ -273,7 +269,7 @@ def _topological(problem: Problem, chain: list[int]) -> list[int]:
 
 
 def _live_until(draft: Draft, number: int, at: int) -> int:
-    """Last use of the version that is current right before position `at`; `at` or more where it is live there."""
+    """Return the last use of the version that is current before position `at`; at least `at` if it is live there."""
     start = -1
     following = 1 << 62
     for write in draft.writes(number):
@@ -289,9 +285,9 @@ def _live_until(draft: Draft, number: int, at: int) -> int:
 
 
 def _later_runs(draft: Draft, chain: list[int], at: int) -> tuple[int, ...]:
-    """Runs after `at` that remake what the chain makes, where keeping it until then fits in the budget."""
+    """Return the runs after `at` that remake what the chain makes, if keeping it until then fits in the budget."""
     problem = draft.problem
-    found: list[int] = []
+    later: list[int] = []
     for task in chain:
         for run in draft.runs[task][1:]:
             place = int(draft.position[run])
@@ -299,6 +295,6 @@ def _later_runs(draft: Draft, chain: list[int], at: int) -> tuple[int, ...]:
                 continue
             nbytes = sum(problem.nbytes[number] for number in problem.outputs[task])
             if int(draft.step_bytes[at:place].max(initial=0)) + nbytes <= draft.budget:
-                found.append(run)
+                later.append(run)
             break
-    return tuple(found)
+    return tuple(later)

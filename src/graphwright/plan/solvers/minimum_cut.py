@@ -1,20 +1,18 @@
-"""What waits at the peak and what is run again after it: minimum cuts, in near-linear time.
+"""Which residuals wait at the peak, and which steps run again after it, by minimum cuts in near-linear time.
 
-At the peak of a schedule some versions wait (the *residuals*, see `segments`). Let a step before the peak be run again, or not. A residual
-either waits or its maker is run again, and so is each input of what is run again. With a price for a byte that waits, the choice that
-minimizes
+At the peak of a schedule some versions wait (the *residuals*, see `segments`). A residual either waits or its maker runs again, and so does
+the maker of each input of a step that runs again. With a price for a waiting byte, the choice that minimizes
 
-    time of what is run again + price x bytes of what waits
+    time of steps that run again + price x waiting bytes
 
 is a minimum cut of a network with a node for each step and each version (He & Yu 2023, "Transcending runtime-memory tradeoffs in
-checkpointing by being fusion aware"; the model of closures is Picard's, 1976). It is exact for the peak, whatever the graph looks like.
+checkpointing by being fusion aware"; the model of closures is Picard's, 1976). It is exact for the peak.
 
-Choices for rising prices nest, so the prices at which they change are the Pareto curves of all blocks of a network at once. Blocks that are
-alike change at the same price. A budget between two such choices is met by following the dear one in the first steps, whose values wait
-longest, and the cheap one in the rest.
+Choices for rising prices nest. Equal blocks of a network change at the same price, so a budget between two choices is met by following the
+expensive one in the first steps, whose values wait longest, and the cheap one in the rest.
 
-The cut knows nothing of how long what is run again waits then: a sum that goes on through all blocks (a residual network) would be made
-again as a whole. So some values wait for certain, those that cross the cuts that `segments` makes, for several lengths of a segment.
+The cut ignores how long recomputed values wait: a sum through all blocks (a residual network) would be made again as a whole. So the
+versions that cross the cuts of `segments` wait in any case, for several segment lengths.
 """
 
 import math
@@ -49,9 +47,8 @@ class Choice:
     """Which steps before the peak run again.
 
     Attributes:
-        again: per step before the peak.
-        waiting: bytes that are live at the peak then.
-        time: of what runs again.
+        waiting: bytes live at the peak.
+        time: of the steps that run again.
     """
 
     again: Booleans
@@ -60,7 +57,7 @@ class Choice:
 
 
 def minimum_cuts(problem: Problem, steps: Sequence[int], budget: int, deadline: float) -> list[list[int]]:
-    """Schedules made from one by minimum cuts, best first: those within the budget by time, then the one with the smallest peak."""
+    """Return schedules made by minimum cuts, best first: those within the budget by time, then the one with the smallest peak."""
     network = Network(problem, list(steps))
     if not network.lives.residuals:
         return []
@@ -115,7 +112,7 @@ def minimum_cuts(problem: Problem, steps: Sequence[int], budget: int, deadline: 
 def source_side(
     capacities: NDArray[np.int32], rows: NDArray[np.int64], columns: NDArray[np.int64], ends: tuple[int, int]
 ) -> tuple[int, Booleans]:
-    """The capacity of a minimum cut of a network with these edges, and per node whether it is on the source's side of one.
+    """Return the capacity of a minimum cut of a network, and per node whether it is on the source's side.
 
     Args:
         ends: the source, and the sink, which is the last node.
@@ -133,9 +130,9 @@ def source_side(
 
 
 class Network:
-    """The network of a schedule: nodes are the steps before its peak, its versions, a source and a sink.
+    """The network of a schedule: its nodes are the steps before the peak, the versions, a source and a sink.
 
-    On the source's side of a cut is what holds: that a step is run again, that a version is needed after the peak.
+    The source's side of a cut holds the steps that run again and the versions that are needed after the peak.
     """
 
     def __init__(self, problem: Problem, steps: list[int]) -> None:
@@ -181,7 +178,7 @@ class Network:
         self.always = max(simulate_unchecked(problem.graph, steps)) - int(self.nbytes[residuals].sum())
 
     def segmentations(self) -> Iterator[Booleans]:
-        """Versions that wait for certain: none, then what crosses the cuts between ever shorter segments."""
+        """Yield the versions that wait in any case: none, then those that cross the cuts between ever shorter segments."""
         nothing = np.zeros(len(self.nbytes), dtype=bool)
         yield nothing
         sizes = self.nbytes[self.residual]
@@ -193,7 +190,6 @@ class Network:
             size /= RATIO
 
     def cut(self, price: float, certain: Booleans) -> Choice:
-        """What is best where a byte that waits costs as much as `price` units of time, and some versions wait for certain."""
         waiting = np.where(certain[self.waiting], 0.0, price * self.nbytes[self.waiting])
         costs = np.concatenate([self.time[self.timed], waiting])
         capacities = np.full(len(self.rows), ENDLESS, dtype=np.int32)
@@ -203,7 +199,7 @@ class Network:
         return Choice(again, self.always + int(self.nbytes[self.saved(again, certain)].sum()), float(self.time[again].sum()))
 
     def saved(self, again: Booleans, certain: Booleans) -> Booleans:
-        """The versions that wait, where these steps are run again."""
+        """Return the versions that wait, given the steps that run again."""
         needed = self.residual.copy()
         needed[self.reads[again[self.reads[:, 0]], 1]] = True
         made_before = (self.made >= 0) & (self.made < self.peak)
@@ -212,7 +208,7 @@ class Network:
         return certain | (needed & made_before & ~made_again)
 
     def bracket(self, certain: Booleans, budget: int) -> tuple[Choice, Choice]:
-        """Two choices with prices close to each other, of which the dear one brings what waits into the budget, if any does."""
+        """Return choices at two close prices; the expensive one fits the budget, if any does."""
         cheap, dear = self._prices()
         below, above = self.cut(cheap, certain), self.cut(dear, certain)
         for _ in range(PRICES):
@@ -228,7 +224,6 @@ class Network:
         return below, above
 
     def dearer(self, certain: Booleans, above: Choice) -> Iterator[Choice]:
-        """Choices at rising prices from the last one on that are not all the same."""
         for _ in range(HIGHER):
             self.price *= 2
             higher = self.cut(self.price, certain)
@@ -237,15 +232,11 @@ class Network:
                 yield higher
 
     def _prices(self) -> tuple[float, float]:
-        """Prices between which all choices lie that are worth a look."""
         typical = self.problem.base_time / max(int(self.nbytes[self.residual].sum()), 1)
         return typical * 2.0**-20 + 1e-300, typical * 2.0**8 + 1e-300
 
     def schedule(self, again: Booleans, certain: Booleans) -> list[int] | None:
-        """The schedule in which a residual that does not wait is made again, with what it takes, right before it is read.
-
-        None where it would be far too long, as where what is made again is gone again before the next one is read.
-        """
+        """Return the schedule in which dropped residuals are remade right before they are read; None if it is far too long."""
         lives = self.lives
         saved = set(np.flatnonzero(self.saved(again, certain)).tolist())
         dropped = {version: version for version in lives.residuals if version not in saved}

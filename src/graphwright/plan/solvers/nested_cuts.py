@@ -1,10 +1,9 @@
 """Minimum cuts of schedules that minimum cuts have made, until nothing is above the budget.
 
-A minimum cut is exact for the peak of the schedule that it is made from, and knows nothing of what it makes again: a residual network's
-early blocks, made again at once, wait for their gradients together. So the next cut is made from that schedule, at its peak, where
-versions made again may be dropped once more (a chain gets the levels of Griewank & Walther 2000 that way). Each level takes, of the
-schedules that the cuts offer, the one with the least time for each halving of the overflow; repeats that served an earlier level and
-serve no more are taken back.
+A minimum cut is exact for the peak of its schedule, but ignores the memory of recomputed values: in a residual network early blocks, remade
+at once, wait for their gradients together. So the next cut starts from that schedule, at its peak, where recomputed versions may be dropped
+again (a chain gets the levels of Griewank & Walther 2000). Each level takes the cut with the least time per halving of the overflow;
+repeats that no longer serve are taken back.
 """
 
 from __future__ import annotations
@@ -26,13 +25,10 @@ FREE = 1e-4  # share of the whole time below which one is as cheap as another
 
 
 class NestedCuts:
-    """One way of cuts of cuts, a level at a time.
-
-    Args:
-        cuts: those of the first level.
+    """One sequence of nested cuts.
 
     Attributes:
-        draft: the schedule so far; it may still be above the budget.
+        draft: the schedule so far; it may still exceed the budget.
     """
 
     def __init__(self, problem: Problem, cuts: Sequence[list[int]], budget: int) -> None:
@@ -41,11 +37,9 @@ class NestedCuts:
 
     @property
     def is_at_its_end(self) -> bool:
-        """Whether the budget is kept, or no further level gets nearer to it."""
         return self._levels == LEVELS or self.draft.overflow() == 0
 
     def go_on(self, deadline: float) -> None:
-        """The next level."""
         draft = self.draft
         if self._levels:
             self._cuts = minimum_cuts(self._problem, draft.steps(), draft.budget, deadline)
@@ -57,9 +51,7 @@ class NestedCuts:
 
 
 def nested_cuts(problem: Problem, firsts: Iterable[Sequence[list[int]]], budget: int, deadline: float) -> list[list[int]]:
-    """Schedules of several such ways, the nearest to the budget first: each level goes on with that whose schedule takes the least time.
-
-    Time only grows from level to level, and some orders lead to twice the repeats of others, which is seen after a few levels.
+    """Return schedules of several such sequences, nearest to the budget first; the cheapest so far is continued.
 
     Args:
         firsts: for each order, the cuts of the first level.
@@ -67,8 +59,8 @@ def nested_cuts(problem: Problem, firsts: Iterable[Sequence[list[int]]], budget:
     ways = [NestedCuts(problem, cuts, budget) for cuts in firsts]
     while not problem.stop(deadline):
         cheapest = min(ways, key=lambda way: way.draft.time if not way.is_at_its_end else math.inf, default=None)
-        kept = min((way.draft.time for way in ways if way.draft.overflow() == 0), default=math.inf)
-        if cheapest is None or cheapest.is_at_its_end or cheapest.draft.time >= kept:
+        least_time = min((way.draft.time for way in ways if way.draft.overflow() == 0), default=math.inf)
+        if cheapest is None or cheapest.is_at_its_end or cheapest.draft.time >= least_time:
             break
         cheapest.go_on(deadline)
     ways.sort(key=lambda way: (way.draft.overflow(), way.draft.time))
@@ -76,14 +68,14 @@ def nested_cuts(problem: Problem, firsts: Iterable[Sequence[list[int]]], budget:
 
 
 def _cheapest_way(start: Draft, offers: Sequence[list[int]]) -> list[int] | None:
-    """The offer that takes the least time for each halving of the overflow, if any lowers it."""
+    """Return the offer with the least time per halving of the overflow, if any lowers it."""
     problem, overflow = start.problem, start.overflow()
-    least, found = math.inf, None
+    least, cheapest = math.inf, None
     for steps in offers[:OFFERS]:
         step_bytes = np.array(simulate_unchecked(problem.graph, steps), dtype=np.int64)
         left = int((step_bytes - start.budget).clip(min=0).sum())
         if left < overflow:
             slower = max(sum(problem.time[task] for task in steps) - start.time, 0.0)
             price = (slower + FREE * problem.base_time) / math.log((overflow + 1) / (left + 1))
-            least, found = min((least, found), (price, steps), key=lambda pair: pair[0])
-    return found
+            least, cheapest = min((least, cheapest), (price, steps), key=lambda pair: pair[0])
+    return cheapest

@@ -1,4 +1,4 @@
-"""The solvers' parts put together: what is tried, in which order, and what is kept."""
+"""The portfolio of solvers: which are tried, in which order, and which schedule wins."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -12,49 +12,35 @@ from graphwright.plan.solvers.improve import fill, ruin_and_recreate
 from graphwright.plan.solvers.intervals import reduce_overflow
 from graphwright.plan.solvers.minimum_cut import minimum_cuts
 from graphwright.plan.solvers.nested_cuts import nested_cuts
-from graphwright.plan.solvers.problem import Problem, now
+from graphwright.plan.solvers.problem import UNIT_S, Problem, now
 from graphwright.plan.solvers.reorder import reorder
 from graphwright.plan.solvers.segments import segment_levels
 
-ORDERS = ((1_000, 4), (3_000, 3), (20_000, 2), (1 << 62, 1))  # tasks up to which so many orders are tried
-CAPPED = 6_000  # tasks up to which running under a cap is worth its time
-LARGE = 30_000  # tasks above which a plan by minimum cuts is enough
-SEARCHED = 600  # tasks up to which the search from the end is worth its time ...
-SEARCHED_WIDE = 400  # ... and the wide ones
-FIRST_SEARCH = (400, 300_000)  # states it keeps, and units of work
-PROOF_SEARCH, WIDE_SEARCH = (8_000, 100_000), (1_600, 1_000_000)  # the same where nothing was found: a proof, and at last a way
-HALVING_SEARCH = (400, 200_000)  # the same on the way to the smallest peak ...
-HALVINGS = 6  # ... for so many budgets
-FIRST = 0.75  # share of the time for the first round of solvers
-NESTED, NESTED_OF_S = 0.5, 5.0  # share of the time for cuts of cuts, where there is no answer yet; of so many seconds at least
+SEARCHED = 600
+"""Tasks up to which the backward search runs: each of its states holds all tasks and buffers."""
+MANY = 6_000
+"""Tasks above which fewer orders are tried, and no eviction: they pay for every buffer that they move."""
+LARGE = 30_000
+"""Tasks above which a plan by minimum cuts is not improved: all that takes more than near-linear time is left out."""
+WORK = 200_000
+"""Units of work for one solver, some 2 s: a third of the default time limit."""
+FIRST = 0.8
+"""Share of the time limit for the first plans. The rest improves the best of them, which pays less the longer it takes."""
 FOREVER = float("inf")
-WORK_FIRST = 250_000  # units of work for one solver in the first round
-WORK_LATER = 100_000  # the same where one has failed and the way to the smallest peak has an answer ...
-WORK_HOPELESS = 40_000  # ... or has none
-WORK_DESCENT = 400_000  # units of work on the way to the smallest peak
-WORK_S = 1e-5  # seconds that a unit of work takes, about
-DESCENT = 0.4  # share of the time for a first answer that the way to the smallest peak may take, counted by work
-IMPROVING = 0.5  # seconds for the neighborhood search, per second spent before it ...
-IMPROVING_AT_LEAST = 1.0  # ... and at least
-LONG = 12.0  # a time limit in seconds above which it goes on ...
-IDLE = 4  # ... until so many of them in a row found nothing
-WORTH = 3.0  # a repair is given up at so many times the overhead of the best plan
-SPARE = 1.0  # a start is not tried when it is slower than the best plan by so many times the whole
 
 
 class Portfolio:
-    """Solvers on one graph; orders are found once and serve every budget.
+    """Solvers on one graph. Orders are computed once and serve every budget.
 
-    Inside, tasks and buffers are numbered by their place in the graph's order, so that the
-    answer depends on no label.
+    Tasks and buffers are numbered by their place in the graph's order, so that the answer depends on no label.
 
     Args:
-        longest_s: seconds of processor time after which all solvers stop, whether or not there is an answer.
+        longest_s: seconds of processor time after which all solvers stop.
 
     Attributes:
-        low: no schedule has a smaller peak (a lower bound).
-        how: in words, what found the last answer.
-        impossible: no schedule has a peak of so few bytes, proved by exhaustion (0: nothing proved).
+        low: lower bound on the peak.
+        how: which solver found the last answer.
+        impossible: bytes that no schedule fits into, proved by exhaustion; 0 if nothing is proved.
     """
 
     def __init__(
@@ -63,7 +49,7 @@ class Portfolio:
         last = now() + longest_s
         self.problem = Problem(canonical(graph))
         self.problem.last = last
-        self.scale = 1.0
+        self.descent_work = 2 * WORK
         self.hurry(longest_s)
         self.labels = graph.order
         self.progress = progress
@@ -77,25 +63,21 @@ class Portfolio:
         self.orders = reorder(self.problem)
 
     def hurry(self, longest_s: float) -> None:
-        """Look for the smallest peak as where no more than this was allowed, counted by work: the same time gives the same peak."""
-        searched = HALVINGS * HALVING_SEARCH[1] if self.problem.task_count <= SEARCHED else 0
-        descent_s = (WORK_DESCENT + searched) * WORK_S
-        self.scale = min(self.scale, DESCENT * longest_s / descent_s)
+        """Limit the work on the smallest peak to this time; work is counted, so that equal limits give equal peaks."""
+        self.descent_work = int(min(self.descent_work, longest_s / (3 * UNIT_S)))
 
     def say(self, share: float, text: str) -> None:
-        """Tell the caller how far it is."""
         self.told = max(self.told, min(1.0, share))
         if self.progress is not None:
             self.progress(self.told, text)
 
     def original(self, steps: Sequence[int]) -> list[int]:
-        """A schedule in the numbering of the graph that was given."""
         return [self.labels[task] for task in steps]
 
     def cheapest(self, budget: int, deadline: float) -> tuple[list[int] | None, bool]:
-        """A cheap schedule within the budget, or None; and whether it is proved to be the cheapest.
+        """Return a cheap schedule within the budget, or None; and whether it is proved to be the cheapest.
 
-        Without an answer the search goes on behind the deadline, until the problem's last moment; with one it does not.
+        Until a first answer is found the search goes on beyond the deadline, up to the problem's last moment.
         """
         problem = self.problem
         order = self.orders[0]
@@ -110,31 +92,22 @@ class Portfolio:
             return None, False
         if best is None:
             best = self._from_descent(budget, deadline)
-        if best is None and problem.task_count <= SEARCHED_WIDE:
-            best = self._searched(None, budget, *WIDE_SEARCH, FOREVER)
         if best is None:
             return None, False
         if problem.task_count > LARGE:
             return self.original(best.steps()), best.time <= problem.base_time
         self.say(0.6, "improving")
-        until = min(deadline, now() + max(IMPROVING_AT_LEAST, IMPROVING * (now() - started)))
-        if deadline - started > LONG:
-            until = deadline
-        first, seed, idle = best.time, 0, 0
-        while idle < (IDLE if until == deadline else 1) and not problem.stop(until):
-            improved = ruin_and_recreate(best, until, seed=seed)
-            seed, idle = seed + 1, idle + 1 if improved.time >= best.time else 0
-            best = min(best, improved, key=lambda plan: plan.time)
+        until = min(deadline, now() + (1 - FIRST) * (deadline - started))
+        first = best.time
+        best = min(best, ruin_and_recreate(best, until), key=lambda plan: plan.time)
         self.how += ", improved" if best.time < first else ""
         return self.original(best.steps()), best.time <= problem.base_time
 
     def _take(self, best: Draft | None, steps: Sequence[int], budget: int, how: str, until: float) -> Draft | None:
-        """Repair and fill a schedule; the better one of it and `best`."""
+        """Repair and fill a schedule; return the better of it and `best`."""
         plan = Draft(self.problem, steps, budget)
-        cap = float("inf") if best is None else self.problem.base_time + WORTH * (best.time - self.problem.base_time)
-        if best is not None and plan.time - best.time > SPARE * self.problem.base_time:
-            return best
-        if not reduce_overflow(plan, until, time_cap=cap):
+        cap = self._time_cap(best)
+        if plan.time > cap or not reduce_overflow(plan, until, time_cap=cap):
             return best
         fill(plan, until)
         if best is None or (plan.time, plan.peak) < (best.time, best.peak):
@@ -143,13 +116,12 @@ class Portfolio:
         return best
 
     def _first(self, budget: int, deadline: float) -> Draft | None:
-        """The best of one run of each solver on each order."""
+        """Return the best of one run of each solver on each order."""
         problem = self.problem
         started = now()
         best: Draft | None = None
-        count = next(count for size, count in ORDERS if problem.task_count <= size)
-        orders = self.orders[:count]
-        work = WORK_FIRST
+        orders = self.orders[: 3 if problem.task_count <= MANY else 2 if problem.task_count <= LARGE else 1]
+        work = WORK
         searched = False
         for place, order in enumerate(orders):
             until = started + FIRST * (deadline - started) * (place + 1) / len(orders)
@@ -162,7 +134,7 @@ class Portfolio:
             starts = [(steps, "minimum cut") for steps in cuts[:2]] if fit else []
             if cuts and not fit and not place:
                 self.say(share * 0.1, "cutting again")
-                last = started + NESTED * max(deadline - started, min(problem.last - started, NESTED_OF_S))
+                last = started + (problem.last - started) / 2
                 others = (minimum_cuts(problem, other, budget, last) for other in orders[1:])
                 starts = [(steps, "nested minimum cuts") for steps in nested_cuts(problem, (cuts, *others), budget, last)]
             if fit and problem.task_count > LARGE:
@@ -177,9 +149,7 @@ class Portfolio:
                     best = self._take(best, steps, budget, how, self._until(best, budget, until))
                 if best is None and not searched:  # the search from the end is what gets through where the others do not
                     searched = True
-                    best = self._searched(None, budget, *FIRST_SEARCH, FOREVER)
-                    if best is None and problem.task_count <= SEARCHED_WIDE:
-                        best = self._searched(None, budget, *PROOF_SEARCH, FOREVER)
+                    best = self._searched(None, budget, FOREVER)
                     if budget <= self.impossible:
                         return None
                 work = self._work(best, budget)
@@ -187,63 +157,62 @@ class Portfolio:
             with self.problem.limited(work):
                 best = self._take(best, order, budget, "intervals", self._until(best, budget, until))
             work = self._work(best, budget)
-            if problem.task_count <= CAPPED:
+            if problem.task_count <= MANY:
                 steps = run_under_cap(problem, order, budget, deadline if best is None else until)
                 if steps is not None:
                     best = self._take(best, steps, budget, "eviction", deadline if best is None else until)
-        return best if searched else self._searched(best, budget, *FIRST_SEARCH, self._until(best, budget, deadline))
+        return best if searched else self._searched(best, budget, self._until(best, budget, deadline))
 
     def _until(self, best: Draft | None, budget: int, deadline: float) -> float:
-        """The deadline where there is an answer already; else as long as it takes."""
+        """Return the deadline if there is an answer; otherwise no deadline."""
         answered = best is not None or (self._descent is not None and self._descent[0][0] <= budget)
         return deadline if answered else FOREVER
 
     def _work(self, best: Draft | None, budget: int) -> int:
-        """Work worth spending on one more solver; less where all before failed."""
+        """Return the work to spend on one more solver; less if all before it failed."""
         if best is not None:
-            return WORK_FIRST
-        return WORK_LATER if self.descent()[0][0] <= budget else WORK_HOPELESS
+            return WORK
+        return WORK // 2 if self.descent()[0][0] <= budget else WORK // 5
 
-    def _searched(self, best: Draft | None, budget: int, width: int, work: int, until: float) -> Draft | None:
-        """The better one of `best` and what the search from the end finds."""
-        # Recomputations can be taken back afterward, so a somewhat slower schedule is of use too.
-        cap = FOREVER if best is None else self.problem.base_time + WORTH * (best.time - self.problem.base_time)
-        steps = self._search(budget, width, work, cap, until)
+    def _time_cap(self, best: Draft | None) -> float:
+        """Return the time beyond which a plan is not worth repairing; recomputations can still be taken back afterward."""
+        return FOREVER if best is None else best.time + 2 * (best.time - self.problem.base_time)
+
+    def _searched(self, best: Draft | None, budget: int, until: float) -> Draft | None:
+        steps = self._search(budget, WORK, self._time_cap(best), until)
         if steps is None:
             return best
-        with self.problem.limited(WORK_FIRST):
+        with self.problem.limited(WORK):
             return self._take(best, steps, budget, "search from the end", until)
 
-    def _search(self, budget: int, width: int, work: int, time_cap: float = FOREVER, until: float = FOREVER) -> list[int] | None:
-        """A schedule within the budget by the search from the end, on small graphs."""
+    def _search(self, budget: int, work: int, time_cap: float = FOREVER, until: float = FOREVER) -> list[int] | None:
         if self.problem.task_count > SEARCHED or budget <= self.impossible or self.problem.stop(until):
             return None
         if self._backward is None:
             self._backward = BackwardSearch(self.problem)
         self.say(0.5, "searching from the end")
         with self.problem.limited(work):
-            found = self._backward.run(budget, width, time_cap=time_cap, deadline=until)
-        if found.exhausted:
+            result = self._backward.run(budget, time_cap=time_cap, deadline=until)
+        if result.exhausted:
             self.impossible = max(self.impossible, budget)
-        return found.steps
+        return result.steps
 
     def _from_descent(self, budget: int, deadline: float) -> Draft | None:
-        """The cheapest plan within the budget that was met on the way to the smallest peak."""
+        """Return the cheapest plan within the budget among those of the descent."""
         fitting = [(time, peak, place) for place, (peak, time, _, _) in enumerate(self.descent()) if peak <= budget]
         if not fitting:
             return None
         _, _, steps, how = self.descent()[min(fitting)[2]]
         plan = Draft(self.problem, steps, budget)
-        with self.problem.limited(WORK_FIRST):
+        with self.problem.limited(WORK):
             fill(plan, deadline)
         self.how = how
         return plan
 
     def descent(self) -> list[tuple[int, float, list[int], str]]:
-        """Plans met on the way down to the smallest peak found: (peak, time, steps, how).
+        """Return plans met on the way down to the smallest peak: (peak, time, steps, how).
 
-        Depends on the graph and the time allowed, by work, and neither on a budget nor, while that time lasts, on the clock;
-        it is made once. The smallest peak in it is a budget that every later question can rely on.
+        It is computed once, and depends on the graph and the allowed work only.
         """
         if self._descent is not None:
             return self._descent
@@ -256,7 +225,7 @@ class Portfolio:
             starts.append((lowest, "nested segments" if place else "segments"))
         for place, (steps, how) in enumerate(starts):
             self.say(0.6 + 0.3 * place / len(starts), "looking for the smallest peak")
-            with self.problem.limited(int(self.scale * WORK_DESCENT) // len(starts)):
+            with self.problem.limited(self.descent_work // len(starts)):
                 plans = descend(Draft(problem, steps, 0), self.low, max_time=FOREVER, until=FOREVER, improving_until=FOREVER, seed=place)
                 found.extend((plan.peak, plan.time, plan.steps(), how) for plan in plans)
         found.extend((plan.peak, plan.time, plan.steps(), "search from the end") for plan in self._halve(min(found)[0]))
@@ -265,13 +234,12 @@ class Portfolio:
         return found
 
     def _halve(self, peak: int) -> Iterator[Draft]:
-        """Plans with smaller peaks than `peak` by the search from the end; halves the distance to the bound."""
+        """Yield plans with smaller peaks by the backward search, halving the distance to the bound."""
         low = self.low
-        for _ in range(HALVINGS):
-            if peak <= low:
-                return
+        enough = (peak - low) // 50
+        while peak - low > enough:
             middle = (low + peak) // 2
-            steps = self._search(middle, HALVING_SEARCH[0], int(self.scale * HALVING_SEARCH[1]))
+            steps = self._search(middle, self.descent_work // 4)
             if steps is None:
                 low = middle + 1
                 continue
@@ -286,14 +254,14 @@ class Portfolio:
 
 
 def canonical(graph: CostGraph) -> CostGraph:
-    """The same graph with tasks numbered by `order` and buffers by where the order first meets them."""
+    """Return the graph with tasks numbered by `order` and buffers by first use."""
     task_at = {index: place for place, index in enumerate(graph.order)}
     buffer_at: dict[int, int] = {}
     for index in graph.order:
         for number in (*graph.tasks[index].inputs, *graph.tasks[index].outputs):
             buffer_at.setdefault(number, len(buffer_at))
-    given = [number for number in range(len(graph.buffers)) if number not in buffer_at]
-    for number in sorted(given, key=lambda number: (graph.buffers[number].nbytes, graph.buffers[number].kept)):
+    unused = [number for number in range(len(graph.buffers)) if number not in buffer_at]
+    for number in sorted(unused, key=lambda number: (graph.buffers[number].nbytes, graph.buffers[number].kept)):
         buffer_at[number] = len(buffer_at)
     tasks: list[Task] = []
     for index in graph.order:

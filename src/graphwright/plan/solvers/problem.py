@@ -1,7 +1,6 @@
 """A cost graph as flat lists, the form in which the solvers read it.
 
-Solvers touch the same few facts millions of times; plain lists of integers are several
-times faster to read than frozen dataclasses.
+Plain lists of integers are several times faster to read than frozen dataclasses.
 """
 
 import time as clock
@@ -10,23 +9,22 @@ from contextlib import contextmanager
 
 from graphwright.plan.model import CostGraph
 
+UNIT_S = 1e-5
+"""Seconds that a unit of work takes, about."""
+
 
 def now() -> float:
-    """Seconds of processor time that this thread has used, in which time limits are counted.
-
-    What else the machine does then costs a later answer, and not a worse one.
-    """
+    """Return the processor time of this thread in seconds, so that other load on the machine delays an answer but does not worsen it."""
     return clock.thread_time()
 
 
 class Problem:
-    """Flat view of a `CostGraph`. Lists are indexed by task or by buffer and are never changed.
+    """Flat view of a `CostGraph`. Lists are indexed by task or by buffer and never change.
 
     Attributes:
-        work: units of work done so far (about ten microseconds each). What must come out the
-            same on a slow and on a fast machine is limited by work, the rest by the clock.
+        work: units of work done so far (about ten microseconds each). Results that must not depend on the machine are limited by work.
         work_limit: the value of `work` at which solvers stop.
-        last: the value of `now()` at which they stop whatever they have found.
+        last: the value of `now()` at which all solvers stop.
     """
 
     def __init__(self, graph: CostGraph) -> None:
@@ -77,12 +75,10 @@ class Problem:
         self.tiny_time = max(self.base_time, 1e-30) * 1e-7 / max(1, self.task_count)
 
     def stop(self, deadline: float) -> bool:
-        """Whether the deadline (a value of `now()`), the last moment of all, or the work limit is reached."""
         return self.work > self.work_limit or now() > min(deadline, self.last)
 
     @contextmanager
     def limited(self, work: int) -> Generator[None]:
-        """Inside, solvers stop after so many more units of work."""
         before = self.work_limit
         self.work_limit = min(before, self.work + work)
         try:
@@ -91,7 +87,7 @@ class Problem:
             self.work_limit = before
 
     def precedence(self) -> tuple[list[list[int]], list[int]]:
-        """Successors of every task by all rules on first runs, and the number of predecessors."""
+        """Return the successors of every task by all rules on first runs, and the number of predecessors."""
         successors: list[set[int]] = [set() for _ in range(self.task_count)]
         for index in range(self.task_count):
             for number in self.inputs[index]:

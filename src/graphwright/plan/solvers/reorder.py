@@ -1,10 +1,9 @@
-"""Free reordering: each task once, in an order that holds less.
+"""Reordering without recomputation: each task once, in an order that holds less.
 
-List scheduling along a guide order: a ready task that, with what it alone makes ready and the few other readers of what it
-reads, soon frees more than it allocates runs at once; otherwise the next task of the guide runs. So optimizer updates run as
-soon as their gradient is there, both that read it where there are two, which frees the gradient. The mirror image walks from
-the end, so that tasks that allocate more than they free (zeros, masks, casts of weights) run as late as they can. Both are
-used in turn, and the order with the smallest peak wins; the original order takes part, so the result is never worse.
+List scheduling along a guide order: a ready task runs at once if it, with the tasks that it makes ready and the few other readers of its
+inputs, soon frees more than it allocates; otherwise the next task of the guide runs. So optimizer updates run as soon as their gradient is
+computed. The mirror image walks from the end, so that tasks that allocate more than they free (zeros, masks, casts of weights) run late.
+Both are used in turn; the order with the smallest peak wins, the original order included.
 """
 
 import heapq
@@ -18,10 +17,9 @@ SIBLINGS = 2  # readers of a value, besides a task, that are looked at with it: 
 
 
 def reorder(problem: Problem, *, rounds: int = 2) -> list[list[int]]:
-    """Valid orders that run each task once, best first by (peak, bytes held times time).
+    """Return valid orders that run each task once, best first by (peak, bytes held times time).
 
-    Bytes are weighted by time, not summed over steps: an update that runs early, while much is
-    still live, must not count for more than one that waits.
+    Bytes are weighted by time, so that an update that runs early, while much is live, does not count for more than one that waits.
     """
     successors, _ = problem.precedence()
     predecessors: list[list[int]] = [[] for _ in successors]
@@ -48,10 +46,9 @@ def reorder(problem: Problem, *, rounds: int = 2) -> list[list[int]]:
 
 
 class _Outlook:
-    """Looks a few tasks ahead: does running this task, what it alone makes ready, and what else waits for what it reads, free memory?
+    """Looks a few tasks ahead: does running this task free memory?
 
-    The first moment at which less is live than now is the *valley*, the most that is live on
-    the way there the *hill*; of several such tasks the one with the lowest hill goes first
+    The first moment with less memory than now is the *valley*, the maximum on the way the *hill*; the task with the lowest hill goes first
     (the rule that is optimal for trees, Liu 1987).
     """
 
@@ -64,7 +61,7 @@ class _Outlook:
         self.depth = 16 if problem.task_count < 20_000 else 8
 
     def growth(self, task: int, left: dict[int, int]) -> tuple[int, int]:
-        """(bytes live after the task less those live before, most bytes live on the way)."""
+        """Return (bytes live after the task less those before, maximum on the way)."""
         problem = self.problem
         made = lasting = freed = 0
         for number in problem.outputs[task]:
@@ -80,7 +77,7 @@ class _Outlook:
         return lasting - freed, made - credit + problem.workspace[task]
 
     def look(self, task: int, rank: list[int]) -> tuple[int, int] | None:
-        """(hill, valley) or None where no valley is in sight."""
+        """Return (hill, valley), or None if no valley is in sight."""
         left: dict[int, int] = {}
         waiting: dict[int, int] = {}
         offered = {task}
@@ -171,9 +168,8 @@ def _backward(problem: Problem, guide: Sequence[int], successors: list[list[int]
     done = [False] * problem.task_count
 
     def growth(task: int) -> int:
-        """Bytes live before the task less those live after it: what going past it costs."""
-        made = sum(nbytes[number] for number in outputs[task] if live[number])
-        return sum(nbytes[number] for number in inputs[task] if not live[number]) - made
+        freed = sum(nbytes[number] for number in outputs[task] if live[number])
+        return sum(nbytes[number] for number in inputs[task] if not live[number]) - freed
 
     by_rank = [(rank[task], task) for task in guide if not waiting[task]]
     shrinking = [(growth(task), rank[task], task) for _, task in by_rank]

@@ -1,20 +1,15 @@
-"""Segments between narrow cuts: the classic checkpointing schedule, on any schedule.
+"""Segments between narrow cuts: classic checkpointing, on any schedule.
 
-What is forward and what is backward is not known here. Instead: at the peak of a schedule
-some buffers wait, made before the peak and read after it (the *residuals*). The steps before
-the peak are split into segments at positions where few bytes are still needed by later
-steps before the peak (narrow cuts). What crosses a cut is saved; all other residuals are
-dropped, and the first read after the peak remakes its segment from the cut below it.
+At the peak of a schedule some buffers wait, made before the peak and read after it (the *residuals*). The steps before the peak are split
+into segments at positions where few bytes are still needed by later steps before the peak (narrow cuts). Buffers that cross a cut are
+saved; all other residuals are dropped, and the first read after the peak remakes its segment from the cut below it.
 
-Segments are either of equal bytes, or *graded*: when a segment is remade, what was saved for
-the segments after it is gone already, so a later segment may be shorter and an earlier one
-longer, as long as what is saved before a segment and its own residuals fit together. A chain
-of n layers then needs the memory of sqrt(2 n) of them instead of 2 sqrt(n), and the last
-segment is not remade at all.
+Segments have equal bytes, or are *graded*: when a segment is remade, buffers saved for later segments are gone already, so an earlier
+segment may be longer, as long as the bytes saved before a segment and its own residuals fit together. A chain of n layers then needs the
+memory of sqrt(2 n) of them instead of 2 sqrt(n), and the last segment is not remade.
 
-The result is a schedule again, with its own peak inside some segment, so the same function
-applied to its own result gives the multi-level schedules that very small budgets need
-(Griewank & Walther 2000, "revolve"; Chen et al. 2016, "sublinear memory cost").
+Applied to its own result, the function gives the multi-level schedules that very small budgets need (Griewank & Walther 2000, "revolve";
+Chen et al. 2016, "sublinear memory cost").
 """
 
 import bisect
@@ -32,11 +27,10 @@ GROWTH = 3  # longest schedule worth a look, as a multiple of the one it starts 
 
 
 def segment_levels(problem: Problem, steps: Sequence[int], budget: int, deadline: float) -> Iterator[list[list[int]]]:
-    """Schedules by segments, one level of recursion after the other.
+    """Yield schedules by segments, one level of recursion after the other.
 
-    Each level holds a schedule for each of several segment sizes, best first: those within
-    the budget by time, then the others by peak. The next level starts from the first; there
-    is none where nothing is left to drop, the peak no longer falls, or time is up.
+    Each level holds a schedule per segment size: those within the budget by time, then the others by peak. The next level starts from the
+    lowest peak; it ends if nothing is left to drop, the peak no longer falls, or time is up.
     """
     current = list(steps)
     peak = max(simulate_unchecked(problem.graph, current), default=0)
@@ -55,7 +49,6 @@ def segment_levels(problem: Problem, steps: Sequence[int], budget: int, deadline
 
 
 def _sizes(problem: Problem, steps: list[int], deadline: float) -> list[tuple[list[int], int]]:
-    """Schedules by segments of falling sizes, each with its peak."""
     lives = Lives(problem, steps)
     if not lives.residuals:
         return []
@@ -83,10 +76,9 @@ def _sizes(problem: Problem, steps: list[int], deadline: float) -> list[tuple[li
 
 
 def _equal(crossing: list[int], prefix: list[int], size: float) -> tuple[int, list[int]]:
-    """The last cut, and the cut before each, where at most `size` residual bytes lie between cuts.
+    """Return the last cut, and the cut before each, with at most `size` residual bytes between cuts and the fewest bytes saved.
 
-    `crossing[j]` bytes are saved by a cut after step `j`; `prefix[j]` residual bytes are made
-    before step `j`. The least bytes are saved: a sliding minimum over the segment before a cut.
+    `crossing[j]` bytes are saved by a cut after step `j`; `prefix[j]` residual bytes are made before step `j`. A sliding minimum.
     """
     count = len(prefix) - 1
     window: deque[int] = deque()
@@ -115,10 +107,9 @@ def _equal(crossing: list[int], prefix: list[int], size: float) -> tuple[int, li
 
 
 def _graded(crossing: list[int], prefix: list[int], size: float) -> tuple[int, list[int]]:
-    """The same where what all cuts before a segment save and its own residuals are at most `size` bytes together.
+    """Do the same with at most `size` bytes for all earlier cuts and the residuals of a segment together.
 
-    A cut that cannot be followed by one more step can never be followed again, so the
-    cheapest cut that still can is kept on top of a heap.
+    A cut that cannot be followed by one more step never can again, so the cheapest cut that still can is on top of a heap.
     """
     count = len(prefix) - 1
     cost = [0.0] * count
@@ -140,7 +131,7 @@ def _graded(crossing: list[int], prefix: list[int], size: float) -> tuple[int, l
 
 
 class Lives:
-    """Versions of a schedule, and what waits at its peak. A version is numbered in order of making."""
+    """Versions of a schedule, numbered in order of making, and the residuals at its peak."""
 
     def __init__(self, problem: Problem, steps: list[int]) -> None:
         self.problem = problem
@@ -191,7 +182,7 @@ class Lives:
 
     @cached_property
     def _crossings(self) -> tuple[list[int], list[int], list[tuple[int, int, int]]]:
-        """Bytes that a cut after each step saves, residual bytes made before each step, and (start, end, version) of what can be cut."""
+        """Bytes saved by a cut after each step, residual bytes made before each step, and (start, end, version) of versions to cut."""
         peak = self.peak_step
         inside = [0] * (peak + 1)  # residual bytes made at each step
         for version in self.residuals:
@@ -213,10 +204,10 @@ class Lives:
         return crossing, [0, *itertools.accumulate(inside)], spans
 
     def save(self, size: float, *, graded: bool) -> tuple[set[int], list[int]]:
-        """Cuts, and the versions that cross them.
+        """Return cuts, and the versions that cross them.
 
         Args:
-            size: about the most bytes of the residuals between two cuts; graded, together with all that is saved before.
+            size: maximum bytes of residuals between two cuts; graded, including all bytes saved before.
         """
         crossing, prefix, spans = self._crossings
         cut, before = _graded(crossing, prefix, size) if graded else _equal(crossing, prefix, size)
@@ -233,11 +224,9 @@ class Lives:
         return saved, cuts
 
     def generate(self, saved: set[int], cuts: list[int], *, drop_last: bool) -> list[int] | None:
-        """The schedule that drops all residuals but those saved, and remakes them a segment at a time.
+        """Return the schedule that drops all residuals except `saved`, and remakes them a segment at a time; None if it is far too long.
 
         The last segment, which is read first, stays unless `drop_last`.
-        None where it would be far too long: the backward pass does not come by the segments
-        one after the other, so each visit remakes one from its start.
         """
         if not cuts and not drop_last:
             return None
@@ -263,7 +252,7 @@ class Lives:
         return result
 
     def remake(self, wanted: list[int], at: int, dropped: dict[int, int], saved: set[int], remade: set[int], result: list[int]) -> None:
-        """Append the runs that make `wanted` from what is live at step `at`."""
+        """Append the runs that make `wanted` from the versions live at step `at`."""
         problem, steps = self.problem, self.steps
         done: set[int] = set()
         stack = [(self.made[version], False) for version in sorted(wanted, key=lambda version: -self.made[version])]
