@@ -25,7 +25,7 @@ from graphwright.gradient.arguments import listed
 from graphwright.gradient.gradients import GradientPlan
 from graphwright.ir.graph import Node
 from graphwright.ir.traits.effects import Purity
-from graphwright.ir.traits.values import STANDS_FOR_SOMETHING
+from graphwright.ir.traits.values import COMPUTES_NOTHING
 from graphwright.source.concrete_function import from_concrete_function
 from graphwright.source.private_tensorflow import has_tangents, is_traced_for_xla, is_watched, not_recorded
 from graphwright.source.tensorflow_import import import_keras, left_alone
@@ -116,7 +116,7 @@ class Traced:
         graph, _ = from_concrete_function(self.concrete, planned=False)
         purity = Purity(graph, stateful_op_types(graph))
         inputs = {value.producer for value in graph.inputs}
-        changing = (node for node in graph.nodes if node not in inputs and node.op_type not in STANDS_FOR_SOMETHING)
+        changing = (node for node in graph.nodes if node not in inputs and node.op_type not in COMPUTES_NOTHING)
         return next((node for node in changing if not purity.is_pure(node)), None)
 
 
