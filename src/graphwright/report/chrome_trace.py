@@ -128,7 +128,6 @@ def _counters(profile: StepProfile, places: _Places) -> Iterator[dict[str, objec
 
 
 def _flows(profile: StepProfile, places: _Places) -> Iterator[dict[str, object]]:
-    """Yield an arrow from the last run of a producer to each run that reads it."""
     last: dict[str, OpRun] = {}
     number = 0
     for run in profile.runs:

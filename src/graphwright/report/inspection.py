@@ -268,7 +268,6 @@ def _roofline_figure(roofline: Roofline) -> Drawing:
 
 
 def _graph_figure(inspection: Inspection, graph: Graph) -> Drawing:
-    """The graph with the costs of its nodes; only a page lays it out."""
     measured = inspection.profile is not None and bool(inspection.profile.runs)
     time = "measured time" if measured else "estimated time"
     costs = NodeCosts(inspection.nodes, inspection.timeline.live_at_peak, inspection.profile is not None)

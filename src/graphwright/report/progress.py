@@ -83,7 +83,6 @@ def shown(progress: Progress | None = None, *, title: str = "", after_s: float =
 
 @contextmanager
 def silent() -> Generator[None]:
-    """Drop the reports of the work inside."""
     token = _receiver.set(_Receiver())
     try:
         yield

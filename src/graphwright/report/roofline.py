@@ -74,7 +74,6 @@ class Roofline:
 def make_roofline(
     roofs: Roofs, layers: Iterable[LayerCost], op_types: Iterable[OpTypeCost], profile: StepProfile | None
 ) -> Roofline | None:
-    """Return the roofline of an inspection; None without figures for it."""
     if profile is not None:
         # The operations that ran, under their own names: TensorFlow fuses operations, and drops some.
         by = [by_layer(profile).values(), by_op_type(profile).values()]

@@ -36,7 +36,7 @@ class ServedPicture:
     Attributes:
         inputs: by drawn node, in execution order, its inputs from drawn nodes.
         weights: by node, the variables and constants that it reads, in words.
-        place: by node, its layer, "" for none; blocks of layers come first, as `block_1/block_1_conv`.
+        place: by node, its layer behind its block, as `block_1/block_1_conv`; "" for none.
         labels: the names of inputs and outputs in the signature.
         names: by node, its layer and the last part of its own name.
         outputs: the nodes that make the outputs.

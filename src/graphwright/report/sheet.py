@@ -142,7 +142,6 @@ class Flow(Block):
 def ranking(
     label: str, amounts: Iterable[tuple[str, float]], form: Callable[[float], str], part: Literal["first", "always"] = "first"
 ) -> Flow:
-    """Name the three largest amounts."""
     largest = sorted((row for row in amounts if row[1] > 0), key=lambda row: -row[1])[:3]
     names = shorten_apart([printable(name) for name, _ in largest], PLAIN_WIDTH // 2)
     items = [f"{name} {form(amount)}" for name, (_, amount) in zip(names, largest, strict=True)]
@@ -322,7 +321,6 @@ class Printed(Result):
 
 
 def nothing_of_zero(form: Callable[[Any], str]) -> Callable[[Any], str]:
-    """Write a figure in a form, and 0 as an empty text."""
     return lambda figure: form(figure) if figure else ""
 
 
@@ -340,7 +338,6 @@ def format_ratio(ratio: float) -> str:
 
 
 def ratio(above: float, below: float) -> float:
-    """Divide; return nan for a division by 0."""
     return above / below if below else math.nan
 
 

@@ -141,10 +141,10 @@ def _first_difference(texts: Sequence[str]) -> int:
 
 
 def glue_units(text: str) -> str:
-    """`text` with no-break spaces between numbers and their units, so that a line never ends between the two.
+    r"""Put no-break spaces between numbers and their units.
 
     >>> glue_units("needs 5.00 GiB, 28 % more").split(" ")
-    ['needs', '5.00\\xa0GiB,', '28\\xa0%', 'more']
+    ['needs', '5.00\xa0GiB,', '28\xa0%', 'more']
     """
     return _BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", text)
 
