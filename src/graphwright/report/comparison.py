@@ -62,7 +62,7 @@ LAYER_FIGURES: Mapping[str, Figure] = {
     "residual_bytes": Figure("residuals", "bytes", "forward values kept for the backward pass"),
     "peak_share_bytes": Figure("at peak", "bytes", "live at the peak of the step"),
 }
-"""What is compared of layers."""
+"""The compared figures of layers."""
 
 
 @dataclass(frozen=True, slots=True)

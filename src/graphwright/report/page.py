@@ -35,7 +35,7 @@ _SCRIPTS = ("report.js", "charts.js", "tables.js", "memory.js", "layers.js")
 
 
 class OnPage:
-    """A value with a report of its own."""
+    """A value with a page."""
 
     __slots__ = ()
 

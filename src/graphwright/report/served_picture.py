@@ -121,7 +121,7 @@ def _ends(fed: Sequence[Node]) -> list[Value]:
         return in_gradient_scope(node.name)
 
     forward = _reached(fed, forward=True, unless=is_gradient)
-    computed = {node: None for node in forward if node.outputs}  # what is assigned is no output
+    computed = {node: None for node in forward if node.outputs}  # assigned values are no outputs
     readers = {node: [n for v in node.outputs for n in v.consumers] for node in computed if node.inputs}
     ends = [node for node, by in readers.items() if not any(n in computed for n in by)]
     results = {node for node in ends if not readers[node] or any(n.outputs for n in readers[node])}

@@ -1,4 +1,4 @@
-"""What a result says, once for every medium.
+"""Sheets: the contents of a result, once for every medium.
 
 A *sheet* holds the verdict of a result, its facts, tables and charts as *blocks*, and the origin of each figure. `Sheet.text` prints it for
 a terminal, `page.py` draws it as an HTML page.
@@ -250,7 +250,7 @@ class Tab:
 
 @dataclass(frozen=True)
 class Sheet:
-    """What a result says.
+    """The contents of a result.
 
     Attributes:
         verdict: one sentence that answers the question.

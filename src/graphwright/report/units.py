@@ -163,7 +163,7 @@ def _scaled(amount: float, base: float, units: tuple[str, ...], digits: int) -> 
         return NOT_KNOWN
     scaled = float(amount)
     index = 0
-    # What is written decides, not what is meant: 1023.9999 MiB rounds to 1024, so it is written 1.00 GiB.
+    # The rounded text decides: 1023.9999 MiB rounds to 1024 MiB, so it is written as 1.00 GiB.
     while index + 1 < len(units) and abs(float(_significant(scaled, digits if index else 15))) >= base:
         scaled /= base
         index += 1
