@@ -6,11 +6,11 @@ MIB = 1 << 20
 
 
 def small_profile():
-    """A matrix product and its gradient on two threads, in which slices nest, cross and follow.
+    """A matrix product and its gradient on three lanes of the host and a stream.
 
     thread 1:  [MatMul 0..40][Relu 40..50]        [MatMul_1 60..100]
     thread 2:            [Wait 30..........70]
-    and on thread 2 a Recv 60..90 crosses the end of Wait; a kernel runs on a GPU.
+    thread 3:                                        [Recv 60..90]
     """
     runs = (
         OpRun(
@@ -29,7 +29,7 @@ def small_profile():
         OpRun(
             "net/dense/Relu", "Relu", "CPU:0", "thread 1", 40_000, 50_000, residual_bytes=64, output_bytes=MIB, flops=1e3, bytes_moved=4e3
         ),
-        OpRun("loss/Recv", "_Recv", "CPU:0", "thread 2", 60_000, 90_000),
+        OpRun("loss/Recv", "_Recv", "CPU:0", "thread 3", 60_000, 90_000),
         OpRun("net/dense/MatMul_1", "MatMul", "CPU:0", "thread 1", 60_000, 100_000, peak_bytes=MIB, direction="backward", flops=4e6),
         OpRun("net/dense/MatMul_1", "MatMul", "GPU:0", "stream 7", 65_000, 95_000, True, "sgemm", direction="backward"),
     )

@@ -69,7 +69,7 @@ def compared() -> Comparison:
             for r in found.layers
         )
         figures = dict.fromkeys(FIGURES, 1.0) | {"peak_bytes": found.peak_bytes}
-        return StepCosts(name, {"x": (batch, 4)}, figures, layers, (), {"peak": "simulated"}, 0, renamed)
+        return StepCosts(name, {"x": (batch, 4)}, figures, layers, (), {"peak": "simulated"}, renamed)
 
     a, b = costs("one", 4, "old/"), costs("two", 8, "")
     return Comparison(a, b, tuple(LayerPair(*pair) for pair in zip(a.layers, b.layers, strict=True)))

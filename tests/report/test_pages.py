@@ -277,7 +277,7 @@ def test_a_long_profile_is_thinned_and_says_so():
 def test_a_comparison_page_shows_both_steps():
     def costs(name: str, factor: int) -> StepCosts:
         layers = tuple(LayerFigures(layer, 1, factor, 10.0 * factor, 0.0, 0.0, 0, 0) for layer in ("net/conv", EVIL))
-        return StepCosts(name, {"x": (8, 4)}, dict.fromkeys(FIGURES, 100.0 * factor), layers, (), {"peak": "simulated"}, 100 * factor)
+        return StepCosts(name, {"x": (8, 4)}, dict.fromkeys(FIGURES, 100.0 * factor), layers, (), {"peak": "simulated"})
 
     a, b = costs("plain", 1), costs("normalized", 2)
     pairs = (LayerPair(a.layers[0], b.layers[0]), LayerPair(None, b.layers[1]), LayerPair(a.layers[1], None))

@@ -120,7 +120,6 @@ class Advice(Printed):
 
 
 def short(suggestion: Suggestion) -> str:
-    """Name a change in one to three words."""
     return KINDS.get(suggestion.kind) or suggestion.what.partition(" instead")[0].replace("a batch of", "batch").removeprefix("train with ")
 
 

@@ -1,7 +1,7 @@
 """A measured step as a Chrome trace (Trace Event Format), for Perfetto and chrome://tracing.
 
-Each device is a process, each thread or stream a track, each op run a slice. Slices of one track must nest or be disjoint; a slice that
-crosses another (an op that finishes on another thread) gets a track of its own. Memory is a counter track per allocator.
+Each device is a process, each lane or stream a track, each op run a slice; runs of one lane do not overlap. Memory is a counter track per
+allocator.
 
 The format: "Trace Event Format", https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
 """
@@ -62,9 +62,8 @@ def trace_events(profile: StepProfile, *, flows: bool = False) -> Iterator[dict[
     yield from places.names(profile.name)
     end_ns = max((run.end_ns for run in profile.runs), default=0)
     yield _slice(profile.name, "step", 0, end_ns, _STEP_TRACK, _FIRST_TID - 1, {"step_time_s": profile.step_time_s})
-    for k, run in enumerate(profile.runs):
-        pid, tid = places.of[k]
-        event = _slice(run.op_type, run.direction, run.start_ns, run.end_ns, pid, tid, _arguments(run))
+    for run in profile.runs:
+        event = _slice(run.op_type, run.direction, run.start_ns, run.end_ns, *places.of(run), _arguments(run))
         event["cname"] = _COLORS[run.direction]
         yield event
     yield from _counters(profile, places)
@@ -86,34 +85,25 @@ def _slice(name: str, category: str, start_ns: int, end_ns: int, pid: int, tid: 
 
 
 def _arguments(run: OpRun) -> dict[str, object]:
-    told = ("kernel", "allocated_bytes", "peak_bytes", "residual_bytes", "output_bytes", "flops", "bytes_moved")
+    names = ("kernel", "allocated_bytes", "peak_bytes", "residual_bytes", "output_bytes", "flops", "bytes_moved")
     figures: dict[str, object] = {
         "node": run.name,
         "direction": run.direction,
-        **{name: figure for name in told if (figure := getattr(run, name))},
+        **{name: figure for name in names if (figure := getattr(run, name))},
     }
     return figures | ({"flops_per_s": run.flops / run.time_s} if run.flops and run.end_ns > run.start_ns else {})
 
 
 class _Places:
-    """A process per device and a thread per track; `of` gives both for each run."""
+    """A process per device and a thread per lane or stream."""
 
     def __init__(self, profile: StepProfile) -> None:
-        self.pids: dict[str, int] = {}
-        self._tids: dict[tuple[str, str, int], int] = {}
-        self.of: list[tuple[int, int]] = []
-        lanes: dict[tuple[str, str], list[list[OpRun]]] = {}
-        for device in sorted({run.device for run in profile.runs} | {track.device for track in profile.memory}):
-            self.pids[device] = len(self.pids) + _STEP_TRACK + 1
-        for run in profile.runs:  # by start, so a lane is a stack of slices that are still open
-            open_lanes = lanes.setdefault((run.device, run.thread), [])
-            number = next((k for k, lane in enumerate(open_lanes) if _fits(lane, run)), len(open_lanes))
-            if number == len(open_lanes):
-                open_lanes.append([])
-            open_lanes[number].append(run)
-            key = (run.device, run.thread, number)
-            tid = self._tids.setdefault(key, len(self._tids) + _FIRST_TID)
-            self.of.append((self.pids[run.device], tid))
+        devices = sorted({run.device for run in profile.runs} | {track.device for track in profile.memory})
+        self.pids = {device: pid for pid, device in enumerate(devices, _STEP_TRACK + 1)}
+        self._tids = {lane: tid for tid, lane in enumerate(sorted({(run.device, run.thread) for run in profile.runs}), _FIRST_TID)}
+
+    def of(self, run: OpRun) -> tuple[int, int]:
+        return self.pids[run.device], self._tids[run.device, run.thread]
 
     def names(self, step: str) -> Iterator[dict[str, object]]:
         yield _named("process_name", _STEP_TRACK, 0, {"name": step})
@@ -121,22 +111,13 @@ class _Places:
         for device, pid in self.pids.items():
             yield _named("process_name", pid, 0, {"name": device})
             yield _named("process_sort_index", pid, 0, {"sort_index": pid})
-        for index, (device, thread, number) in enumerate(sorted(self._tids)):
-            name = (thread or _UNKNOWN_THREAD) + (f" (crossing {number})" if number else "")
-            pid, tid = self.pids[device], self._tids[(device, thread, number)]
-            yield _named("thread_name", pid, tid, {"name": name})
-            yield _named("thread_sort_index", pid, tid, {"sort_index": index})
+        for (device, thread), tid in self._tids.items():
+            yield _named("thread_name", self.pids[device], tid, {"name": thread or _UNKNOWN_THREAD})
+            yield _named("thread_sort_index", self.pids[device], tid, {"sort_index": tid})
 
 
 def _named(name: str, pid: int, tid: int, args: Mapping[str, object]) -> dict[str, object]:
     return {"ph": "M", "name": name, "pid": pid, "tid": tid, "args": dict(args)}
-
-
-def _fits(lane: list[OpRun], run: OpRun) -> bool:
-    """Return whether a run nests in the last open slice or follows all of them; remove closed slices."""
-    while lane and lane[-1].end_ns <= run.start_ns:
-        lane.pop()
-    return not lane or run.end_ns <= lane[-1].end_ns
 
 
 def _counters(profile: StepProfile, places: _Places) -> Iterator[dict[str, object]]:
@@ -147,17 +128,13 @@ def _counters(profile: StepProfile, places: _Places) -> Iterator[dict[str, objec
 
 
 def _flows(profile: StepProfile, places: _Places) -> Iterator[dict[str, object]]:
-    """Yield an arrow from the last run of a producer to each run that reads it."""
-    last: dict[str, int] = {}
+    last: dict[str, OpRun] = {}
     number = 0
-    for k, run in enumerate(profile.runs):
-        for before in profile.inputs.get(run.name, ()):
-            if before not in last:
-                continue
-            producer = profile.runs[last[before]]
+    for run in profile.runs:
+        for producer in (last[name] for name in profile.inputs.get(run.name, ()) if name in last):
             number += 1
-            for phase, at, time_ns in (("s", last[before], producer.start_ns), ("f", k, run.start_ns)):
-                pid, tid = places.of[at]
+            for phase, end in (("s", producer), ("f", run)):
+                pid, tid = places.of(end)
                 event: dict[str, object] = {"ph": phase, "id": number, "name": "value", "cat": "dataflow", "pid": pid, "tid": tid}
-                yield event | {"ts": time_ns / 1000} | ({"bp": "e"} if phase == "f" else {})
-        last[run.name] = k
+                yield event | {"ts": end.start_ns / 1000} | ({"bp": "e"} if phase == "f" else {})
+        last[run.name] = run

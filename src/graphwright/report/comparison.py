@@ -62,7 +62,7 @@ LAYER_FIGURES: Mapping[str, Figure] = {
     "residual_bytes": Figure("residuals", "bytes", "forward values kept for the backward pass"),
     "peak_share_bytes": Figure("at peak", "bytes", "live at the peak of the step"),
 }
-"""What is compared of layers."""
+"""The compared figures of layers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,6 @@ class LayerPair:
 
     @property
     def name(self) -> str:
-        """The name in B, if B has the layer."""
         return self.b.layer if self.b is not None else self.a.layer if self.a is not None else ""
 
     @property
@@ -415,7 +414,6 @@ _Held = tuple[tuple[str, str], Counter[str]]
 
 
 def _live_table(pairs: Sequence[LayerPair], timelines: Mapping[str, Timeline]) -> Table[_Held]:
-    """The live buffers of both peaks by layer and role; layers of A under their names in B."""
     names = {"A": {pair.a.layer: pair.name for pair in pairs if pair.a is not None}}
     sizes: dict[tuple[str, str], Counter[str]] = {}
     for letter, timeline in timelines.items():
@@ -438,7 +436,6 @@ def _live_table(pairs: Sequence[LayerPair], timelines: Mapping[str, Timeline]) -
 
 
 def _layer_table(layers: Sequence[LayerPair]) -> Table[LayerPair]:
-    """The differences of layers, the largest first; a terminal shows no equal layers."""
     order = {"changed": 0, "added": 0, "removed": 0, "same": 1}
     columns: list[Column[LayerPair]] = [
         Column("layer", lambda pair: pair.name, kind="layer"),

@@ -48,7 +48,6 @@ class ByDirection:
 
     @property
     def flops(self) -> float:
-        """FLOPs in all directions."""
         return self.undivided_flops or self.forward_flops + self.backward_flops + self.optimizer_flops
 
 
@@ -211,7 +210,6 @@ class LayerRow:
 
     @property
     def count(self) -> int:
-        """The number of layers that share the row."""
         return max(len(self.alike), 1)
 
     @property
@@ -323,7 +321,6 @@ def layer_tree(
     origins: Mapping[str, tuple[str, str]],
     table: LayerTable | None,
 ) -> Table[LayerRow]:
-    """The tree of layers as a table with its sum."""
     rows = layer_rows(layers, output_shapes, table.depth if table else None)
     names = table.columns if table else None
     figures = _columns(layers)

@@ -118,19 +118,15 @@ class GraphDiff(Result):
 
 
 def diff(before: Any, after: Any) -> GraphDiff:
-    """Compare two graphs, or what `load` reads, with functions, inputs, outputs and signatures, in near linear time.
+    r"""Compare two graphs, or what `load` reads, with functions, inputs, outputs and signatures, in near linear time.
 
     The order of nodes, recorded shapes and colocation do not count. Functions are compared by name; a function that only one graph has is
     reported as one node of type `function`.
 
-    >>> from graphwright.ir.graph import DTYPES
-    >>> def model(hidden, op_type):
-    ...     g = Graph("g")
-    ...     x = g.add_node("Placeholder", "x", output_types=[(DTYPES["float32"], (2,))]).outputs
-    ...     h = g.add_node("Relu", hidden, inputs=x, output_types=[(DTYPES["float32"], (2,))]).outputs
-    ...     _ = g.add_node(op_type, "y", inputs=h, output_types=[(DTYPES["float32"], (2,))])
-    ...     return g
-    >>> print(diff(model("h", "Neg"), model("hidden", "Abs")))
+    >>> from graphwright.ir.text import from_text
+    >>> before = from_text('graph "g"\n%x = Placeholder() : float32[2]\n%h = Relu(%x:0) : float32[2]\n%y = Neg(%h:0) : float32[2]')
+    >>> after = from_text('graph "g"\n%x = Placeholder() : float32[2]\n%hidden = Relu(%x:0) : float32[2]\n%y = Abs(%hidden:0) : float32[2]')
+    >>> print(diff(before, after))
     3 nodes before, 3 after: 1 renamed, 1 changed
     <BLANKLINE>
     Renamed

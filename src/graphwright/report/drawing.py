@@ -81,7 +81,6 @@ def _check_suffix(path: Path) -> None:
 
 
 def page(graph: Graph, *, scope: str = "", open_scopes: tuple[str, ...] = ()) -> str:
-    """Return the picture as the text of an HTML page."""
     picture = None if scope else served_picture(graph)
     title = graph.name or "graph"
     partial = picture is not None and len(picture.inputs) < len(graph)

@@ -62,13 +62,7 @@ def scope_tree(graph: Graph, *, scope: str = "") -> tuple[Part, dict[Node, Part]
 
 
 def _tree(root: Part, nodes: Iterable[tuple[Node, str, str, str]], joined: Callable[[Part, Part], str]) -> tuple[Part, dict[Node, Part]]:
-    """Fill a tree.
-
-    Args:
-        root: the empty tree.
-        nodes: each with its scope, its label and its path.
-        joined: labels a scope that holds only a node.
-    """
+    """Fill an empty tree with nodes, given with scope, label and path; `joined` labels a scope that holds only a node."""
     scopes: dict[str, Part] = {root.path: root}
     leaves: dict[Node, Part] = {}
     for node, place, label, path in nodes:
@@ -91,7 +85,6 @@ def _scope(scopes: dict[str, Part], root: Part, place: str) -> Part:
 
 
 def _unwrap(root: Part, label: Callable[[Part, Part], str]) -> None:
-    """Replace a scope that holds only a node by the node."""
     for part in reversed(root.all_parts()):
         if part.parent is not None and len(part.parts) == 1 and (only := part.parts[0]).node is not None:
             only.label, only.parent = label(part, only), part.parent
@@ -145,7 +138,6 @@ def _group(part: Part) -> None:
 
 
 def opened(root: Part, wanted: Iterable[str] = ()) -> set[Part]:
-    """Return the named scopes and the scopes around them."""
     names = set(wanted)
     open_parts = {root}
     for part in root.all_parts():

@@ -197,7 +197,6 @@ def _facts(count: FlopCount) -> list[Fact]:
 
 
 def _most(heading: str, rows: Mapping[str, FlopRow]) -> Iterable[Flow]:
-    """Name the rows with the most FLOPs; nothing if most FLOPs have no name."""
     amounts = [(row.name or NO_LAYER, row.total if row.formula is None else row.formula(_LARGE)) for row in rows.values()]
     finite = [(name, amount) for name, amount in amounts if math.isfinite(amount)]
     total = sum(amount for _, amount in finite)
@@ -206,7 +205,6 @@ def _most(heading: str, rows: Mapping[str, FlopRow]) -> Iterable[Flow]:
 
 
 def _rows_table(heading: str, rows: Mapping[str, FlopRow]) -> Table[FlopRow]:
-    """FLOPs of op types or layers; formulas if the batch size is open."""
     columns: list[Column[FlopRow]] = [
         Column(heading, lambda r: r.name or NO_LAYER, kind="name"),
         Column("ops", lambda r: r.ops),

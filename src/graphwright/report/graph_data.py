@@ -38,7 +38,6 @@ _HUES = {
 
 
 def graph_view(graph: Graph, title: str, scope: str = "", open_scopes: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return a graph with all its nodes and their attributes."""
     root, leaves = checked_tree(graph, scope)
     line = _line_of(graph)
     return _view(title, root, leaves, opened(root, open_scopes), lambda node: line(node) | _attributes(node))

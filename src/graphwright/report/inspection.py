@@ -50,8 +50,8 @@ class Inspection(OnPage, Printed):
     """The costs of a step. Returned by `graphwright.inspect`.
 
     Attributes:
-        peak_bytes: the peak of the step as TensorFlow or XLA runs it; the peak in the traced order if
-            that was requested or the other is unknown. `how` says which.
+        peak_bytes: the peak of the step as TensorFlow or XLA runs it; the peak in the traced order if that was requested or the other is
+            unknown. `how` says which.
         timeline: memory in the same order; in the traced order for a step that XLA compiles.
         executor: the prediction behind `peak_bytes`, with its range; None for the traced order.
         backward_flops: of the gradients, without the updates of variables.
@@ -268,7 +268,6 @@ def _roofline_figure(roofline: Roofline) -> Drawing:
 
 
 def _graph_figure(inspection: Inspection, graph: Graph) -> Drawing:
-    """The graph with the costs of its nodes; only a page lays it out."""
     measured = inspection.profile is not None and bool(inspection.profile.runs)
     time = "measured time" if measured else "estimated time"
     costs = NodeCosts(inspection.nodes, inspection.timeline.live_at_peak, inspection.profile is not None)

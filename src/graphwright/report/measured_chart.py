@@ -12,7 +12,6 @@ _PARTS = 400  # of the time of a step, each of which has one phase
 
 
 def measured_tracks(*measured: tuple[str, str, Measurement | None]) -> list[Track]:
-    """Return a track per measurement that knows its times; each is given with its id on the page and its title."""
     note = (
         "Allocated by TensorFlow in a process of its own, with scratch of kernels, but not what they ask of malloc. "
         "Recording slows the step, so the times are longer than those measured without it."
@@ -22,7 +21,6 @@ def measured_tracks(*measured: tuple[str, str, Measurement | None]) -> list[Trac
 
 
 def profile_tracks(profile: StepProfile) -> list[Track]:
-    """Return a track per allocator of a measured step."""
     end_s, spans = profile.step_time_s, _spans(profile)
     strip = " The strip below shows the phase that takes most of the time of operations; single operations may run early or late."
     tracks: list[Track] = []

@@ -297,7 +297,6 @@ def _point_data(point: CurvePoint) -> dict[str, float]:
 
 
 def _totals(plan: MemoryPlan) -> dict[Decision, tuple[int, int]]:
-    """Return count and bytes of the residuals by decision."""
     totals: dict[Decision, tuple[int, int]] = {}
     for row in plan.decisions:
         count, nbytes = totals.get(row.decision, (0, 0))

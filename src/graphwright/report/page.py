@@ -23,7 +23,7 @@ from graphwright.files import file_for_user
 from graphwright.report.sheet import NO_LAYER, Drawing, Sheet
 from graphwright.report.timeline import ROLES, MemoryCharts
 from graphwright.report.timeline_chart import chart_data
-from graphwright.report.units import format_bytes, format_count, format_flops, format_percent, format_time, glue_units
+from graphwright.report.units import format_bytes, format_count, glue_units
 
 ROW_LIMIT = 200
 """Further rows of a table are left out of a page, and the table says so."""
@@ -35,7 +35,7 @@ _SCRIPTS = ("report.js", "charts.js", "tables.js", "memory.js", "layers.js")
 
 
 class OnPage:
-    """A value with a report of its own."""
+    """A value with a page."""
 
     __slots__ = ()
 
@@ -107,9 +107,6 @@ def environment() -> jinja2.Environment:
     templates.filters |= {
         "bytes": format_bytes,
         "count": format_count,
-        "flops": format_flops,
-        "percent": format_percent,
-        "seconds": format_time,
         "glued": glue_units,
         "breakable": breakable,
         "breakable_code": _breakable_code,

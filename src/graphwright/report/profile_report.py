@@ -44,7 +44,6 @@ _TREE_ROWS = 200
 
 
 def profile_sheet(profile: StepProfile, feeds: Mapping[str, tuple[int, ...]], how: Mapping[str, str]) -> Sheet:
-    """What a profile says."""
     layers, op_types = by_layer(profile), by_op_type(profile)
     facts = _facts(profile)
     first: list[Block] = [Flow([f"{name} {format_percent(share)}" for name, share in _shares(profile)], part="first")]
@@ -72,7 +71,6 @@ def profile_sheet(profile: StepProfile, feeds: Mapping[str, tuple[int, ...]], ho
 
 
 def profile_verdict(profile: StepProfile) -> str:
-    """Say how long the step took, and what took most of it."""
     first = next(iter(by_op_type(profile).values()), None)
     most = f"; {first.name} takes {format_percent(first.share)} of the time of all operations" if first is not None else ""
     time = f"{format_time(profile.step_time_s)} a step"
@@ -84,7 +82,6 @@ def profile_verdict(profile: StepProfile) -> str:
 
 
 def _shares(profile: StepProfile) -> list[tuple[str, float]]:
-    """The share of each direction in the time of all operations."""
     total = whole(profile)
     parts = ("forward", total.forward_time_s), ("backward", total.backward_time_s), ("optimizer", total.optimizer_time_s)
     return [(name, part / total.time_s) for name, part in parts if part and total.time_s]
@@ -165,14 +162,12 @@ _TREE_FORMS = {
 
 
 def _tree_column(column: TreeColumn) -> Column[ProfileRow]:
-    """A column by its name in the options of a tree."""
     kind = column.rpartition("_")[2]  # "bytes" of "peak_bytes"
     heading = _TREE_HEADINGS.get(column, column)
     return Column(heading, lambda row: column_value(row, column), _TREE_FORMS.get(kind, format_count), bar=kind in ("time", "bytes"))
 
 
 def op_run_blocks(profile: StepProfile) -> list[Block]:
-    """The chart of op runs, and the table of the longest."""
     longest = sorted(profile.runs, key=lambda run: (run.start_ns - run.end_ns, run.start_ns))
     columns: list[Column[OpRun]] = [
         Column("operation", lambda run: profile.layers.words(run.name), kind="name"),
@@ -226,7 +221,6 @@ def _run_data(profile: StepProfile) -> dict[str, Any]:
 
 
 def _run_summary(profile: StepProfile) -> str:
-    """Describe the chart in words."""
     threads = len({_lane(run) for run in profile.runs})
     text = f"{format_count(len(profile.runs))} runs of operations on {counted(threads, 'lane')} in {format_time(profile.step_time_s)}."
     longest = max(profile.runs, key=lambda run: run.end_ns - run.start_ns)
@@ -257,7 +251,6 @@ class ProfileTree(Printed):
     options: TreeOptions
 
     def rows(self) -> Iterator[tuple[int, TreeNode]]:
-        """Yield the nodes that are shown, each with its depth, from the top."""
         stack = [(0, self.root)]
         while stack:
             depth, node = stack.pop()

@@ -83,7 +83,6 @@ def shown(progress: Progress | None = None, *, title: str = "", after_s: float =
 
 @contextmanager
 def silent() -> Generator[None]:
-    """Drop the reports of the work inside."""
     token = _receiver.set(_Receiver())
     try:
         yield
@@ -168,7 +167,7 @@ class _Bar:
             self._file = os.fdopen(os.dup(sys.stderr.fileno()), "w")
             console = SafeConsole(file=self._file)
         columns = SpinnerColumn(), BarColumn(bar_width=20), TimeElapsedColumn(), TextColumn("{task.description}")
-        # What is printed meanwhile goes where it is meant to go.
+        # Standard output and standard error stay as they are.
         bar = Bar(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
         self._task = bar.add_task(text, total=1.0)
         bar.start()

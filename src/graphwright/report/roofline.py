@@ -60,7 +60,7 @@ class Roofline:
         if total:
             text += f"Op types below that take {format_percent(slow / total)} of the time of operations that compute. "
         if self.measured and any(p.of_roof > 1 for p in self.op_types + self.layers):
-            text += "The roof is that of the main memory: what finds its data in the caches can stand above it. "
+            text += "The roof is the rate of the main memory: operations on cached data can be above it. "
         if self.measured:
             text += "Estimated times in the table are by assumed rates, not by these roofs. "
         if not self.measured:
@@ -74,7 +74,6 @@ class Roofline:
 def make_roofline(
     roofs: Roofs, layers: Iterable[LayerCost], op_types: Iterable[OpTypeCost], profile: StepProfile | None
 ) -> Roofline | None:
-    """Return the roofline of an inspection; None without figures for it."""
     if profile is not None:
         # The operations that ran, under their own names: TensorFlow fuses operations, and drops some.
         by = [by_layer(profile).values(), by_op_type(profile).values()]

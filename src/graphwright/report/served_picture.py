@@ -36,7 +36,7 @@ class ServedPicture:
     Attributes:
         inputs: by drawn node, in execution order, its inputs from drawn nodes.
         weights: by node, the variables and constants that it reads, in words.
-        place: by node, its layer, "" for none; blocks of layers come first, as `block_1/block_1_conv`.
+        place: by node, its layer behind its block, as `block_1/block_1_conv`; "" for none.
         labels: the names of inputs and outputs in the signature.
         names: by node, its layer and the last part of its own name.
         outputs: the nodes that make the outputs.
@@ -121,7 +121,7 @@ def _ends(fed: Sequence[Node]) -> list[Value]:
         return in_gradient_scope(node.name)
 
     forward = _reached(fed, forward=True, unless=is_gradient)
-    computed = {node: None for node in forward if node.outputs}  # what is assigned is no output
+    computed = {node: None for node in forward if node.outputs}  # assigned values are no outputs
     readers = {node: [n for v in node.outputs for n in v.consumers] for node in computed if node.inputs}
     ends = [node for node, by in readers.items() if not any(n in computed for n in by)]
     results = {node for node in ends if not readers[node] or any(n.outputs for n in readers[node])}

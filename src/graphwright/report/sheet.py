@@ -1,4 +1,4 @@
-"""What a result says, once for every medium.
+"""Sheets: the contents of a result, once for every medium.
 
 A *sheet* holds the verdict of a result, its facts, tables and charts as *blocks*, and the origin of each figure. `Sheet.text` prints it for
 a terminal, `page.py` draws it as an HTML page.
@@ -142,7 +142,6 @@ class Flow(Block):
 def ranking(
     label: str, amounts: Iterable[tuple[str, float]], form: Callable[[float], str], part: Literal["first", "always"] = "first"
 ) -> Flow:
-    """Name the three largest amounts."""
     largest = sorted((row for row in amounts if row[1] > 0), key=lambda row: -row[1])[:3]
     names = shorten_apart([printable(name) for name, _ in largest], PLAIN_WIDTH // 2)
     items = [f"{name} {form(amount)}" for name, (_, amount) in zip(names, largest, strict=True)]
@@ -251,7 +250,7 @@ class Tab:
 
 @dataclass(frozen=True)
 class Sheet:
-    """What a result says.
+    """The contents of a result.
 
     Attributes:
         verdict: one sentence that answers the question.
@@ -322,7 +321,6 @@ class Printed(Result):
 
 
 def nothing_of_zero(form: Callable[[Any], str]) -> Callable[[Any], str]:
-    """Write a figure in a form, and 0 as an empty text."""
     return lambda figure: form(figure) if figure else ""
 
 
@@ -340,7 +338,6 @@ def format_ratio(ratio: float) -> str:
 
 
 def ratio(above: float, below: float) -> float:
-    """Divide; return nan for a division by 0."""
     return above / below if below else math.nan
 
 

@@ -126,8 +126,15 @@ class SweepResult(OnPage, Printed):
         if self.others:
             hint += " The time that plans cost is not in this chart, and the peak of a plan is that of its own order, which is kept."
         blocks: list[Block] = [
-            Drawing("line_chart", {"id": "sweep", "summary": self.summary}, ("sweep.js",), self._chart_data, hint=hint),
-            replace(self.table(), on="page"),
+            Drawing(
+                "line_chart",
+                {"id": "sweep", "summary": self.summary},
+                ("sweep.js",),
+                self._chart_data,
+                hint=hint,
+                title="Peak against batch size",
+            ),
+            replace(self.table(), on="page", title=""),
             replace(self.table(), columns=[*self.table().columns, *bars], on="text"),
         ]
         if self.others:
@@ -167,7 +174,6 @@ def _rows(sweep: SweepResult) -> list[_Row]:
 
 
 def _columns(sweep: SweepResult, headings: Mapping[str, str]) -> list[Column[_Row]]:
-    """Return peaks with as many digits as it takes to tell them from the budget, and the resident bytes of the first sweep."""
     own, budget = sweep.name or "this", sweep.budget_bytes
 
     def peak(nbytes: float) -> str:
@@ -193,7 +199,6 @@ def _columns(sweep: SweepResult, headings: Mapping[str, str]) -> list[Column[_Ro
 
 
 def _bar(share: float) -> str:
-    """Draw a bar in eighths of a cell."""
     eighths = max(1, round(8 * _BAR_CELLS * share))
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 

@@ -61,7 +61,6 @@ def continued(command: str, width: int) -> str:
 
 
 def fact_lines(rows: Sequence[tuple[str, str, str]], width: int) -> list[str]:
-    """Lay out labels, figures and notes in columns."""
     labels = [shorten_middle(printable(label), _LABEL_WIDTH) for label, _, _ in rows]
     figures = [printable(figure) for _, figure, _ in rows]
     label_width, figure_width = max(map(cell_len, labels)), max(map(cell_len, figures))
@@ -77,15 +76,7 @@ def fact_lines(rows: Sequence[tuple[str, str, str]], width: int) -> list[str]:
 
 
 def table_lines(headings: Sequence[str], rows: Sequence[Sequence[str]], at_right: Sequence[bool], width: int, *, fixed: bool) -> list[str]:
-    """Lay out a table.
-
-    Args:
-        headings: of the columns.
-        rows: cells.
-        at_right: by column, whether its cells are aligned at the right.
-        width: of the whole; it shortens names in the first column.
-        fixed: keep all columns; otherwise leave out the last ones that do not fit.
-    """
+    """Lay out a table in a width; shorten names in the first column, and leave out the last columns that do not fit unless `fixed`."""
     widths = [max(map(cell_len, column)) for column in zip(headings, *rows, strict=True)]
     taken, count = min(widths[0], _NAME_WIDTH), 1
     while count < len(widths) and (fixed or taken + len(_GAP) + widths[count] <= width):

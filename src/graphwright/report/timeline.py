@@ -101,7 +101,6 @@ class Timeline(Printed):
         return "backward" if self.is_backward[step] else "forward"
 
     def at_peak(self) -> dict[Role, int]:
-        """Return the bytes at the peak by role, without empty roles."""
         rows: dict[Role, Sequence[int]] = {role: self.bytes_by_role.get(role) or () for role in ROLES}
         return {role: row[self.peak_step] for role, row in rows.items() if row and row[self.peak_step]}
 
@@ -160,7 +159,6 @@ class MemoryCharts(Block):
 
     @property
     def words(self) -> list[tuple[str, str, str, bool]]:
-        """Of each timeline its id, its title, its summary, and whether it has steps."""
         return [(identity, title, timeline_summary(timeline), bool(timeline.total_bytes)) for identity, title, timeline in self.timelines]
 
     def lines(self, width: int) -> list[str]:
@@ -213,7 +211,6 @@ def _phases(timeline: Timeline, columns: Sequence[range]) -> list[Phase]:
 
 
 def timeline_summary(timeline: Timeline) -> str:
-    """Describe the chart of a timeline in words."""
     if not timeline.total_bytes:
         return "The timeline has no operations."
     steps = len(timeline.total_bytes)

@@ -25,7 +25,6 @@ class _Words(dict[str, int]):
 
 
 def chart_data(charts: MemoryCharts) -> dict[str, Any]:
-    """Return the data of all charts of memory of a page."""
     words = _Words()
     timelines = [
         {**_timeline_data(timeline, words, charts.time_of), "id": identity, "title": title}
@@ -88,7 +87,6 @@ def _buffer_data(buffer: LiveBuffer, words: _Words, first: int | None, last: int
 
 
 def _track_data(track: Track) -> Mapping[str, Any]:
-    """Thin measured memory."""
     points = envelope(track.bytes_in_use, CHART_POINTS)
     times, nbytes = [round(track.times_s[k], 9) for k in points], [track.bytes_in_use[k] for k in points]
     return {"id": track.id, "title": track.title, "times": times, "bytes": nbytes, "end": track.end_s, "spans": track.spans}

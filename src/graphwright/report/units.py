@@ -141,10 +141,10 @@ def _first_difference(texts: Sequence[str]) -> int:
 
 
 def glue_units(text: str) -> str:
-    """`text` with no-break spaces between numbers and their units, so that a line never ends between the two.
+    r"""Put no-break spaces between numbers and their units.
 
     >>> glue_units("needs 5.00 GiB, 28 % more").split(" ")
-    ['needs', '5.00\\xa0GiB,', '28\\xa0%', 'more']
+    ['needs', '5.00\xa0GiB,', '28\xa0%', 'more']
     """
     return _BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", text)
 
@@ -163,7 +163,7 @@ def _scaled(amount: float, base: float, units: tuple[str, ...], digits: int) -> 
         return NOT_KNOWN
     scaled = float(amount)
     index = 0
-    # What is written decides, not what is meant: 1023.9999 MiB rounds to 1024, so it is written 1.00 GiB.
+    # The rounded text decides: 1023.9999 MiB rounds to 1024 MiB, so it is written as 1.00 GiB.
     while index + 1 < len(units) and abs(float(_significant(scaled, digits if index else 15))) >= base:
         scaled /= base
         index += 1
