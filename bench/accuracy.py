@@ -71,8 +71,6 @@ SMALL_BATCHES = {  # large, for below some ten megabytes the kernel's count of p
 }
 MODES = ("train", "infer")
 THREADS = (1, 2)
-_SIMULATIONS = 3  # of graphs that TensorFlow prepares anew
-_DRAWS = 9  # of what it leaves to chance, on the graph that ran
 _PROCESSES = 3  # in which a peak is measured that is chance
 _PROCESSES_SMALL = 7  # in which one is measured that is too small for a single measurement, and how small that is
 _SMALL_BYTES = 16 * 2**20
@@ -150,10 +148,10 @@ class Accuracy:
             seen += [ordered() for _ in range(1, _processes(seen[0]))]
             if flat.loops.trip_counts:
                 record.write_bytes(max(graphs, key=len))
-        found = predict_peak(step, inputs=inputs, threads=max(THREADS), simulations=_SIMULATIONS)
+        found = predict_peak(step, inputs=inputs, threads=max(THREADS))
         peak, low, high = found.peak_bytes, found.low_bytes, found.high_bytes
         if flat.loops.trip_counts and record.exists():
-            same = traced_loops_peak(traced, threads=max(THREADS), simulations=_DRAWS, records=[record.read_bytes()])
+            same = traced_loops_peak(traced, threads=max(THREADS), records=[record.read_bytes()])
             peak, low, high = same.peak_bytes, min(low, same.low_bytes), max(high, same.high_bytes)
         if seen:
             yield _row(key, seen, peak, low, high, grappler)
@@ -172,8 +170,8 @@ class Accuracy:
                 seen = [plain(graphs=graphs)]
                 record.write_bytes(max(graphs, key=len))
             ran = read_executed_graph([record.read_bytes()], like=flat.graph)
-            same = executor_peak(traced, flat.graph, tasks, threads=threads, simulations=_DRAWS, graph=ran, as_numbered=True)
-            anew = executor_peak(traced, flat.graph, tasks, threads=threads, simulations=_SIMULATIONS)
+            same = executor_peak(traced, flat.graph, tasks, threads=threads, graph=ran, as_listed=True)
+            anew = executor_peak(traced, flat.graph, tasks, threads=threads)
             low, high = min(anew.low_bytes, same.low_bytes), max(anew.high_bytes, same.high_bytes)
             if known is not None:
                 yield replace(known, predicted_bytes=same.peak_bytes, low_bytes=low, high_bytes=high, grappler_bytes=grappler)

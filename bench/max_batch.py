@@ -13,8 +13,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from graphwright.report.tables import Column
-from graphwright.report.terminal_layout import listed, plain_console, plain_text
+from graphwright.report.sheet import Column, Table
 from graphwright.report.units import format_bytes
 
 BUDGETS: dict[str, dict[str, tuple[str, str]]] = {
@@ -66,10 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if unknown:
         parser.error(f"no budgets for {unknown[0]!r}; there are some for {', '.join(budgets)}")
     lines = [row for name in given.models or budgets for row in rows(name, answers(name, given.size, budgets[name]))]
-    console = plain_console()
     columns = [Column[tuple[str, ...]](name, lambda row, k=k: row[k], kind="number" if k else "name") for k, name in enumerate(COLUMNS)]
-    console.print(*listed(80, lines, columns))
-    print(plain_text(console))
+    print("\n".join(Table(lines, columns, limit=None, fixed=True).lines(80)))
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ def rows(name: str, rounds: int) -> list[list[str]]:
         (large, f"in chunks of {4 * SMALL}", _steps(name, "float32", 4 * SMALL, encoders)[3], inputs),
     ):
         peak = gw.measure(step, given, steps=1, time=False).peak_bytes
-        predicted = gw.predict_peak(step, inputs=given, order="executor", simulations=2).peak_bytes
+        predicted = gw.predict_peak(step, inputs=given, order="executor").peak_bytes
         told.append([name, str(batch), words, f"{peak / MIB:.1f}", f"{predicted / MIB:.1f}", *[""] * 4])
     found = times(name, inputs, rounds, encoders)
     for row in told[1:]:

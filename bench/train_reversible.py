@@ -41,7 +41,7 @@ DEPTHS = {38: 2, 110: 6, 164: 9}
 """Layers of a bottleneck RevNet -> units of each of its three stages: 6 convolutions a unit, and the first and last layer."""
 
 BASIC_DEPTHS = (38, 110)
-"""Layers of the RevNets of basic units that `graphwright.train` has."""
+"""Layers of the RevNets of basic units in `examples/reversible_networks.py`."""
 
 
 class Subject:
@@ -104,17 +104,17 @@ def _recomputed(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def deep(units: int, *, quick: bool) -> Any:
-    from graphwright.reversible.revnet import revnet
+    from examples.reversible_networks import revnet
 
     side = 16 if quick else 32
     return revnet([units] * 3, [64, 128, 256], bottleneck=True, input_shape=(side, side, 3))
 
 
 def named(name: str, *, quick: bool) -> Any:
-    from graphwright import train
+    from examples.reversible_networks import paper_network
 
     side = 16 if quick else 32
-    return getattr(train, name)((side, side, 3))
+    return paper_network(name, (side, side, 3))
 
 
 STEPS: dict[str, dict[str, Any]] = {
@@ -224,11 +224,11 @@ def drift(results: dict[str, Any], *, quick: bool, batch: int) -> None:
     import keras
 
     import graphwright as gw
-    from graphwright import train
+    from examples.reversible_networks import revnet
 
     keras.utils.set_random_seed(0)
     side = 16 if quick else 32
-    one_stage = train.revnet([27], [16], input_shape=(side, side, 3), name="27 units of 16 channels")
+    one_stage = revnet([27], [16], input_shape=(side, side, 3), name="27 units of 16 channels")
     for model in (one_stage, named("revnet110", quick=quick)):
         check = gw.check_inverse(model, Subject(model, batch).inputs[0], training=True)
         print(check)

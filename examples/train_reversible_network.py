@@ -18,10 +18,9 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from reversible_networks import paper_network, resnet, revnet
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
-
-from graphwright import train
 
 SHARDS = 4
 SIDE = 16  # pixels; the scans have 8, each becomes a square of four
@@ -77,10 +76,10 @@ def batches(paths: list[str], batch: int, *, training: bool) -> Any:
 def networks(size: str) -> dict[str, Any]:
     """A RevNet and the ResNet with as many weights."""
     if size == "paper":
-        return {"RevNet-38": train.revnet38((SIDE, SIDE, 1)), "ResNet-32": train.resnet32((SIDE, SIDE, 1))}
+        return {"RevNet-38": paper_network("revnet38", (SIDE, SIDE, 1)), "ResNet-32": paper_network("resnet32", (SIDE, SIDE, 1))}
     return {
-        "RevNet": train.revnet([2, 2, 2], [8, 16, 32], input_shape=(SIDE, SIDE, 1), stem=16),
-        "ResNet": train.resnet([4, 4, 4], [8, 16, 32], input_shape=(SIDE, SIDE, 1), stem=8),
+        "RevNet": revnet([2, 2, 2], [8, 16, 32], input_shape=(SIDE, SIDE, 1), stem=16),
+        "ResNet": resnet([4, 4, 4], [8, 16, 32], input_shape=(SIDE, SIDE, 1), stem=8),
     }
 
 

@@ -20,4 +20,3 @@ def _needs(path: str | None, program: str) -> pytest.MarkDecorator:
 
 CHROMIUM = _first("chromium", "chromium-browser", "google-chrome")
 needs_chromium = _needs(CHROMIUM, "Chromium")
-needs_dot = _needs(_first("dot"), "Graphviz")

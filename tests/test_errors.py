@@ -73,7 +73,7 @@ def test_import_without_tensorflow():
         "gw.measure(len, ())",
         "gw.verify(len, len, ())",
         "gw.sweep(len, batches=[1], budget=1)",
-        "__import__('graphwright.commands.demo_model').commands.demo_model.make_demo()",
+        "__import__('graphwright.commands.demo_model').commands.demo_model.make_demo(input_size=188, filters=1, batch=1)",
     ],
 )
 def test_what_needs_tensorflow_says_what_to_install(call):

@@ -225,13 +225,12 @@ def test_a_writer_that_is_killed_leaves_the_old_or_the_new(name: str, tmp_path: 
 
 
 def test_graph_def_editor_writes_values_and_graph_at_once(tmp_path: Path) -> None:
-    from graphwright.editor.graph import Graph
     from graphwright.editor.saved_model import write_saved_model
 
     def write(path: Path, version: int) -> None:
         values = tmp_path / f"values_{version}"
         _prepare(values / "variables.index").write_text(str(version))
-        write_saved_model(Graph(_graph(version)), str(_prepare(path)), None, str(values))
+        write_saved_model(_graph(version), str(_prepare(path)), None, str(values))
 
     _check_every_moment(write, tmp_path, "model", over=False)
 

@@ -66,13 +66,13 @@ if TYPE_CHECKING:
     from graphwright.report.diff import diff as diff
     from graphwright.report.drawing import draw as draw
     from graphwright.report.flop_count import FlopCount as FlopCount
+    from graphwright.report.inspection import Inspection as Inspection
+    from graphwright.report.memory_plan import CopyEngine as CopyEngine
+    from graphwright.report.memory_plan import MemoryPlan as MemoryPlan
+    from graphwright.report.memory_plan import load_plan as load_plan
     from graphwright.report.out_of_memory import OutOfMemory as OutOfMemory
     from graphwright.report.parameter_table import ParameterTable as ParameterTable
     from graphwright.report.peak_prediction import PeakPrediction as PeakPrediction
-    from graphwright.report.plan_file import load_plan as load_plan
-    from graphwright.report.results import CopyEngine as CopyEngine
-    from graphwright.report.results import Inspection as Inspection
-    from graphwright.report.results import MemoryPlan as MemoryPlan
     from graphwright.report.shape_report import ShapeReport as ShapeReport
     from graphwright.report.sweep import SweepResult as SweepResult
     from graphwright.reuse.cache_frozen import cache_frozen as cache_frozen

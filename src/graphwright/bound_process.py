@@ -1,8 +1,8 @@
-"""Processes that end when the one that started them ends, however that ends: by SIGTERM, by SIGKILL, by the machine's OOM killer.
+"""Child processes that end with their parent, however it ends: by SIGTERM, SIGKILL or the machine's OOM killer.
 
-`bound(command)` is the same command, started by way of this file, which becomes it. On Linux the kernel is asked first to kill it with
-its parent, a request that outlives `exec`. Elsewhere a small process looks, twice a second, whether the parent is still there.
-The file is run as a script, by its path, so that a child starts quickly and loads nothing of the package.
+`bound(command)` starts the command by way of this file. On Linux the kernel kills it with its parent, which outlives `exec`. Elsewhere a
+small process checks, twice a second, whether the parent still exists. The file is run by its path, so that it loads nothing of the
+package.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MOST_FILES = 256
 
 
 def bound(command: Sequence[str]) -> list[str]:
-    """The command that runs `command` for as long as this process lives, with the same input, output, signals and status.
+    """Return a command that runs `command` as long as this process lives, with the same input, output, signals and status.
 
     >>> import subprocess
     >>> subprocess.run(bound([sys.executable, "-c", "print('done')"]), capture_output=True, text=True, check=True).stdout
@@ -30,13 +30,13 @@ def bound(command: Sequence[str]) -> list[str]:
 
 
 def bind_by_kernel() -> None:
-    """Let Linux kill this process when the thread that started it ends."""
+    """Make Linux kill this process when the thread that started it ends."""
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
         raise OSError(ctypes.get_errno(), "prctl")
 
 
 def bind_by_watching(parent: int) -> None:
-    """Let a process of its own kill this one when the parent is gone; it ends when this one does."""
+    """Fork a process that kills this one when the parent is gone; it ends when this one does."""
     watched = os.getpid()
     if os.fork():
         return

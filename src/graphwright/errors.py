@@ -1,10 +1,7 @@
-"""Errors: what happened, where, the likely cause, and the remedy.
+"""Errors with four parts: what happened (with the offending value), where (the node, file or argument), the likely cause, and the remedy.
 
-Every error that graphwright raises on purpose derives from `GraphwrightError`.
-The message is built from four parts, so that it reads the same everywhere:
-what happened (with what was got), where (the node, file or argument), the
-likely cause, and the remedy. What a program would want to know of them is
-data as well (`argument`, `item`, `code`), so that nobody reads messages.
+All errors that graphwright raises on purpose derive from `GraphwrightError`. Programs read `argument`, `item` and `code` instead of the
+message.
 """
 
 from __future__ import annotations
@@ -18,10 +15,7 @@ _NOT_SHOWN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    """`text` without what a terminal would obey or reorder: control characters, marks of direction, halves of characters.
-
-    Args:
-        lines: keep the ends of lines.
+    """Replace what a terminal would obey or reorder: control characters, direction marks, surrogates. With `lines`, line ends stay.
 
     >>> printable("conv\\x1b[31m\\nrelu"), printable("a\\u202eb\\nc", lines=True)
     ('conv\ufffd[31m\ufffdrelu', 'a\ufffdb\\nc')
@@ -34,26 +28,26 @@ def printable(text: str, *, lines: bool = False) -> str:
 
 
 class ErrorCode(StrEnum):
-    """What kind of mistake an error reports, for programs that catch it and say or do something of their own."""
+    """The kind of mistake that an error reports, for programs that react to it."""
 
     OPEN_INPUT = "open_input"
-    """The size of an input is not known; `item` names the input where it is one."""
+    """The size of an input is unknown; `item` names the input if there is one."""
     UNKNOWN_INPUT = "unknown_input"
-    """Something was fed that the step does not have; `item` names it."""
+    """An input was fed that the step does not have; `item` names it."""
     OPEN_BATCH = "open_batch"
-    """The batch size of a model is not known; `item` names an input that has it."""
+    """The batch size of a model is unknown; `item` names an input that has it."""
     FIXED_BATCH = "fixed_batch"
-    """The batch size has to be open, and is not."""
+    """The batch size must be open, but is fixed."""
     UNKNOWN_SIZE = "unknown_size"
-    """The size of a value inside the graph is not known."""
+    """The size of a value inside the graph is unknown."""
     UNKNOWN_ROUNDS = "unknown_rounds"
-    """How often a loop runs is not known, and the figure depends on it; `item` is empty, `where` names the loop."""
+    """The trip count of a loop is unknown, and the figure depends on it; `where` names the loop."""
     UNKNOWN_DTYPE = "unknown_dtype"
-    """The dtype of an input may have been guessed wrong; `item` names the input where it is one."""
+    """The dtype of an input may have been guessed wrong; `item` names the input if there is one."""
     UNTRUSTED = "untrusted"
-    """What a file holds would run, and nobody said that it may."""
+    """The contents of a file would run, and the file is not trusted."""
     EXISTS = "exists"
-    """There is something already where a file would be written."""
+    """The path of a new file exists already."""
     OUT_OF_MEMORY = "out_of_memory"
     """A process needed more memory than there is."""
 
@@ -62,13 +56,13 @@ class GraphwrightError(Exception):
     """Base of all errors raised on purpose.
 
     Args:
-        what: what happened, including the value that was got.
+        what: what happened, including the offending value.
         where: the node or file concerned; empty when there is none.
         cause: the likely cause; empty when it is plain from `what`.
         remedy: what the user can do; empty when nothing can be done.
         argument: the name of the argument concerned; `where` begins with it.
-        item: the key that is meant, of an argument that holds several, such as a feed.
-        code: what kind of mistake it is, where programs tell that apart.
+        item: the key in an argument that holds several values, such as a feed.
+        code: the kind of mistake, for programs.
 
     >>> print(GraphwrightError("budget 0 was given", argument="budget", remedy="give a positive number"))
     budget 0 was given
@@ -101,13 +95,13 @@ class GraphwrightError(Exception):
 
     @property
     def where(self) -> str:
-        """The argument concerned, and the places inside of what it holds; empty when there is none."""
+        """The argument concerned, and the places inside of it; empty when there is none."""
         named = f"{self.argument}[{self.item!r}]" if self.item else f"argument {self.argument!r}"
         return ", ".join(([named] if self.argument else []) + list(self.places))
 
     def __str__(self) -> str:
-        told = (("where", self.where), ("likely cause", self.cause), ("remedy", self.remedy))
-        return "\n".join([self.what, *(f"  {label}: {text}" for label, text in told if text)])
+        parts = (("where", self.where), ("likely cause", self.cause), ("remedy", self.remedy))
+        return "\n".join([self.what, *(f"  {label}: {text}" for label, text in parts if text)])
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), self.args, self.__dict__
@@ -115,7 +109,7 @@ class GraphwrightError(Exception):
 
 @contextmanager
 def located(place: str) -> Generator[None]:
-    """Adds a place to what is raised inside, at the end of its `where`, unless it is told already.
+    """Add a place to the end of `where` of errors in the block, unless it is named already.
 
     >>> with located("at batch size 3"), located("at batch size 3"):
     ...     raise ArgumentError("no", argument="budget")
@@ -133,7 +127,7 @@ def located(place: str) -> Generator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an error says, or its type where it says nothing.
+    """Return the first line of an error's message, or its type where there is none.
 
     >>> first_line(ValueError("two\\nlines")), first_line(MemoryError())
     ('two', 'MemoryError')
@@ -142,7 +136,7 @@ def first_line(error: BaseException) -> str:
 
 
 def origin_of(error: BaseException) -> BaseException:
-    """The error that was raised first, where others were raised because of it."""
+    """Return the first error of a chain of causes."""
     seen: set[int] = set()  # an error may be its own cause
     while (before := error.__cause__ or error.__context__) is not None and id(error) not in seen:
         seen.add(id(error))
@@ -151,7 +145,7 @@ def origin_of(error: BaseException) -> BaseException:
 
 
 def in_words(error: BaseException) -> str:
-    """The type of an error and the first line of what it says.
+    """Return the type of an error and the first line of its message.
 
     >>> in_words(ValueError("two\\nlines"))
     'ValueError: two'

@@ -1,10 +1,10 @@
-"""A file or folder is written whole or stays as it was, whatever ends the process: an error, a signal, a power cut.
+"""Atomic writes: a file or folder is written whole or stays as it was, whatever ends the process: an error, a signal, a power cut.
 
-What is new is made beside its place under a hidden name, brought to the disk, and takes its place in one step. A folder that
-stands there changes places with the new one (`renameat2` of Linux, `renamex_np` of macOS). Where the file system cannot do that,
-the old folder is set aside as `.<name>.before` for the moment between two renames; who writes there next puts it back.
+The new content is written beside its place under a hidden name, synced to disk, and takes its place in one step. Folders are exchanged
+(`renameat2` of Linux, `renamex_np` of macOS). Where the file system cannot do that, the old folder is set aside as `.<name>.before` for
+the moment between two renames; the next write there restores it.
 
-Of the files that a user names, only regular ones are read, since a pipe or a device may never answer, or never end.
+Only regular files that a user names are read, since a pipe or a device may never answer, or never end.
 """
 
 from __future__ import annotations
@@ -31,19 +31,15 @@ _NO_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # to op
 
 
 def cache_directory() -> Path:
-    """`$GRAPHWRIGHT_CACHE_DIR`, else `graphwright/plans` in the user's cache folder, which on Linux is `$XDG_CACHE_HOME` or `~/.cache`."""
+    """Return `$GRAPHWRIGHT_CACHE_DIR`, else `graphwright/plans` in the user's cache folder (on Linux `$XDG_CACHE_HOME` or `~/.cache`)."""
     given = os.environ.get("GRAPHWRIGHT_CACHE_DIR")
     return Path(given) if given else user_cache_path("graphwright", appauthor=False) / "plans"
 
 
 @contextmanager
 def replaced_file(path: Path) -> Generator[TextIO]:
-    """A stream to write the new content of a file to; the file has it when the block ends, and is as before when the block raises.
-
-    Bytes go to `stream.buffer`.
-
-    Raises:
-        OSError: the folder does not exist or cannot be written to, the disk is full, or the path is a folder.
+    """Open a stream for the new content of a file, which replaces the old one when the block ends, unless it raises. Bytes go to
+    `stream.buffer`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -98,10 +94,7 @@ def check_file_for_user(path: Path) -> None:
 
 @contextmanager
 def replaced_folder(path: Path) -> Generator[Path]:
-    """An empty folder to fill, which stands at the path when the block ends; what was there is as before when the block raises.
-
-    Raises:
-        OSError: the folder around it does not exist or cannot be written to, or the disk is full.
+    """Make an empty folder to fill, which replaces the one at the path when the block ends, unless it raises.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as around:
@@ -135,13 +128,13 @@ def replaced_folder(path: Path) -> Generator[Path]:
 
 
 def path_before(path: Path) -> Path:
-    """Where a folder is set aside for the moment in which another one takes its place."""
+    """Return where a folder is set aside for the moment in which another one replaces it."""
     whole = path.absolute()
     return whole.parent / f".{whole.name}.before"
 
 
 def put_back(path: Path) -> None:
-    """Put back what was set aside at a path by somebody who was stopped before the new one took the place."""
+    """Restore a folder that was set aside by a process that was stopped before the new one took its place."""
     aside = path_before(path)
     if not os.path.lexists(aside):
         return
@@ -157,7 +150,7 @@ def _beside(path: Path) -> Path:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Let two paths change places in one step; False where nothing can, and nothing was done then."""
+    """Exchange two paths in one step; return False, without any change, where the system cannot."""
     if sys.platform not in ("linux", "darwin"):
         return False
     libc: Any = ctypes.CDLL(None)
@@ -168,7 +161,7 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def _sync(path: Path) -> None:
-    """Bring a file, or the names in a folder, to the disk. Windows does so by itself; not every file system takes it for folders."""
+    """Sync a file, or the names in a folder, to disk. Windows does so automatically; some file systems refuse folders."""
     if os.name == "nt":
         return
     with contextlib.suppress(OSError) if path.is_dir() else contextlib.nullcontext():
@@ -187,10 +180,7 @@ def _remove(path: Path) -> None:
 
 
 def read_given(path: Path) -> bytes:
-    """The content of a regular file.
-
-    Raises:
-        FileFormatError: it cannot be read, or is a folder, a pipe, a socket or a device.
+    """Return the content of a regular file; raise `FileFormatError` where it cannot be read or is something else.
 
     >>> read_given(Path(os.devnull))
     Traceback (most recent call last):
@@ -210,11 +200,7 @@ def read_given(path: Path) -> bytes:
 
 
 def check_given(path: Path) -> None:
-    """Refuse what is there and is not a regular file, before somebody else opens it.
-
-    Raises:
-        FileFormatError: it is a folder, a pipe, a socket or a device.
-    """
+    """Refuse an existing path that is not a regular file, before somebody else opens it."""
     if path.exists():
         _check_regular(path.stat().st_mode, path)
 

@@ -1,4 +1,4 @@
-"""Values as JSON holds them: dataclasses as objects, tuples as lists, and no number that JSON has not. Results as a prompt shows them."""
+"""Values as JSON: dataclasses as objects, tuples as lists, and no number that JSON does not have. A short `repr` of results."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ _LARGEST = 2**63
 
 
 def number(figure: float) -> float | int | None:
-    """A figure for JSON: null for nan, and a whole number where it is one."""
+    """Convert a figure to JSON: null for nan and infinity, and a whole number where it is one."""
     if not math.isfinite(figure):
         return None
     return int(figure) if figure == int(figure) else figure
 
 
 def plain(value: Any, *, whole: bool = False) -> Any:
-    """A value as JSON can hold it: what it says itself in `to_json`, else its fields, its items, or its text.
-
-    Args:
-        whole: all fields under their own names, whatever `to_json` says, for `from_plain`.
+    """Convert a value to JSON: by its `to_json`, else its fields, its items, or its text. With `whole`, all fields appear under their own
+    names, whatever `to_json` does, for `from_plain`.
 
     >>> plain({"peak": 2.0, "time": math.nan, "shape": (8, None)})
     {'peak': 2, 'time': None, 'shape': [8, None]}
@@ -43,25 +41,17 @@ def plain(value: Any, *, whole: bool = False) -> Any:
 
 
 def fields_json(value: Any, *left_out: str, **called: str) -> dict[str, Any]:
-    """The fields of a dataclass by name.
-
-    Args:
-        left_out: fields that do not appear.
-        called: by field, under which other key it appears.
-    """
+    """Return the fields of a dataclass by name, except `left_out`; `called` gives other keys."""
     return {called.get(own.name, own.name): plain(getattr(value, own.name)) for own in fields(value) if own.name not in left_out}
 
 
 def from_plain(kind: Any, data: Any, place: str = "", **known: Any) -> Any:
-    """A value of a type from what `plain(value, whole=True)` made of it.
+    """Make a value of a type from the result of `plain(value, whole=True)`; raise `TypeError` where the data do not fit.
 
     Args:
-        kind: a dataclass, or what its fields are annotated with.
-        place: of the value, as errors name it.
-        known: by name, types that annotations name and modules do not.
-
-    Raises:
-        TypeError: the data are not of that type.
+        kind: a dataclass, or the annotation of a field.
+        place: of the value, for errors.
+        known: types by name that annotations name and modules do not.
 
     >>> from graphwright.analyze.measurement import Measurement
     >>> from_plain(Measurement | None, {"peak_bytes": 5, "resident_bytes": 1, "time_s": None, "how": "by hand"}).time_s
@@ -96,7 +86,7 @@ def from_plain(kind: Any, data: Any, place: str = "", **known: Any) -> Any:
 
 
 class Result:
-    """A value that users get: at a prompt it shows the first paragraph of its text, of at most five lines.
+    """A result for users: at a prompt it shows the first paragraph of its text, at most five lines.
 
     >>> from dataclasses import dataclass
     >>> @dataclass
@@ -119,5 +109,5 @@ class Result:
         return f"<{type(self).__name__}: " + "\n".join(lines[:5]) + (" ...>" if len(lines) > 5 else ">")
 
     def to_json(self) -> dict[str, object]:
-        """Its fields as plain numbers and text."""
+        """Return its fields as plain numbers and text."""
         return fields_json(self)

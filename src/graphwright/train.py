@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from graphwright.source.public_names import public_names
 
 if TYPE_CHECKING:
-    from graphwright.least_squares.keras.least_squares_losses import LeastSquaresLoss as LeastSquaresLoss
-    from graphwright.least_squares.keras.least_squares_losses import ReducedMeanSquaredError as ReducedMeanSquaredError
-    from graphwright.least_squares.keras.least_squares_losses import SquareRootLoss as SquareRootLoss
     from graphwright.least_squares.keras.lm_model import LMModel as LMModel
+    from graphwright.least_squares.keras.losses import LeastSquaresLoss as LeastSquaresLoss
+    from graphwright.least_squares.keras.losses import ReducedMeanSquaredError as ReducedMeanSquaredError
+    from graphwright.least_squares.keras.losses import SquareRootLoss as SquareRootLoss
     from graphwright.least_squares.keras.trainer import LevenbergMarquardt as LevenbergMarquardt
     from graphwright.least_squares.progress import LeastSquaresStep as LeastSquaresStep
     from graphwright.least_squares.result import LeastSquaresResult as LeastSquaresResult
@@ -27,18 +27,8 @@ if TYPE_CHECKING:
     from graphwright.reversible.downsampling import InvertibleDownsampling as InvertibleDownsampling
     from graphwright.reversible.recomputed import RecomputedLayer as RecomputedLayer
     from graphwright.reversible.remember import remember as remember
-    from graphwright.reversible.revnet import resnet as resnet
-    from graphwright.reversible.revnet import resnet32 as resnet32
-    from graphwright.reversible.revnet import resnet101 as resnet101
-    from graphwright.reversible.revnet import resnet110 as resnet110
-    from graphwright.reversible.revnet import resnet164 as resnet164
     from graphwright.reversible.revnet import revnet as revnet
-    from graphwright.reversible.revnet import revnet38 as revnet38
-    from graphwright.reversible.revnet import revnet104 as revnet104
-    from graphwright.reversible.revnet import revnet110 as revnet110
-    from graphwright.reversible.revnet import revnet164 as revnet164
     from graphwright.reversible.sequence import ReversibleSequence as ReversibleSequence
-    from graphwright.reversible.transformer import reversible_transformer as reversible_transformer
     from graphwright.workers.checkpoints import TrainingCheckpoints as TrainingCheckpoints
     from graphwright.workers.repair import repair_for_workers as repair_for_workers
     from graphwright.workers.resume import ResumeTraining as ResumeTraining

@@ -127,7 +127,7 @@ def test_the_largest_batch_is_found_by_few_questions(start: int) -> None:
         asked.add(size)
         return 1000 + 37 * size + size // 10
 
-    size = size_near_budget(peak, start, 5000, before=0, tries=4, enough=0.98)
+    size = size_near_budget(peak, start, 5000, base_bytes=1000, tries=4, enough=0.98)
     assert peak(size) <= 5000 < peak(size + 2)
     assert len(asked) <= 6
 

@@ -7,7 +7,7 @@ import pytest
 from graphwright.analyze.profile_tree import NO_LINE, TreeOptions, grow_tree
 from graphwright.analyze.step_profile import Figures, OpRun, SourceLine, StepProfile, by_layer, by_op_type, whole
 from graphwright.errors import ArgumentError
-from graphwright.report.terminal_profile import ProfileTree
+from graphwright.report.profile_report import ProfileTree
 from tests.report import profiles
 
 
@@ -135,16 +135,16 @@ def test_lines_that_led_to_the_step_are_left_out():
 @pytest.mark.parametrize(
     ("option", "kept"),
     [
-        ({"min_time_s": 35e-6}, {"net/dense/MatMul", "net/dense/Wait", "net/dense/MatMul_1"}),
-        ({"min_accelerator_time_s": 1e-6}, {"net/dense/MatMul_1"}),
-        ({"min_host_time_s": 35e-6}, {"net/dense/MatMul", "net/dense/Wait", "net/dense/MatMul_1"}),
-        ({"min_bytes": 1}, {"net/dense/MatMul"}),
-        ({"min_peak_bytes": profiles.MIB + 1}, {"net/dense/MatMul"}),
-        ({"min_residual_bytes": 1}, {"net/dense/Relu"}),
-        ({"min_output_bytes": 1}, {"net/dense/Relu"}),
-        ({"min_parameters": 1}, {"net/dense/ReadVariableOp"}),
-        ({"min_flops": 1e6}, {"net/dense/MatMul", "net/dense/MatMul_1"}),
-        ({"min_occurrences": 2}, set()),
+        ({"least": {"time": 35e-6}}, {"net/dense/MatMul", "net/dense/Wait", "net/dense/MatMul_1"}),
+        ({"least": {"accelerator_time": 1e-6}}, {"net/dense/MatMul_1"}),
+        ({"least": {"host_time": 35e-6}}, {"net/dense/MatMul", "net/dense/Wait", "net/dense/MatMul_1"}),
+        ({"least": {"bytes": 1}}, {"net/dense/MatMul"}),
+        ({"least": {"peak_bytes": profiles.MIB + 1}}, {"net/dense/MatMul"}),
+        ({"least": {"residual_bytes": 1}}, {"net/dense/Relu"}),
+        ({"least": {"output_bytes": 1}}, {"net/dense/Relu"}),
+        ({"least": {"parameters": 1}}, {"net/dense/ReadVariableOp"}),
+        ({"least": {"flops": 1e6}}, {"net/dense/MatMul", "net/dense/MatMul_1"}),
+        ({"least": {"occurrences": 2}}, set()),
     ],
 )
 def test_each_threshold_keeps_what_reaches_it(option, kept):
@@ -180,6 +180,7 @@ def test_only_what_is_asked_for_counts():
     [
         ({"by": "name"}, "by='name'"),
         ({"order_by": "weight"}, "order_by"),
+        ({"least": {"name": 1}}, "least='name'"),
         ({"columns": ("time", "weight")}, "weight"),
         ({"depth": -1}, "depth=-1"),
         ({"show": ("(",)}, "not a regular expression"),

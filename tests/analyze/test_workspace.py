@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from graphwright.analyze.cost import build_cost_graph
-from graphwright.analyze.eigen_product import Processor
 from graphwright.analyze.onednn_workspace import onednn_workspace_bytes
 from graphwright.analyze.time_model import estimated_time_s
 from graphwright.analyze.workspace import hidden_output_bytes, workspace_bytes
@@ -75,9 +74,6 @@ def with_onednn_and_two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     monkeypatch.setattr("graphwright.analyze.workspace._cpu_has", lambda any_of: "avx512f" in any_of)
-    monkeypatch.setattr(
-        "graphwright.analyze.eigen_workspace.this_processor", lambda threads: Processor(threads, second=512 << 10, third=32 << 20)
-    )
 
 
 def filter_gradient(op_type: str, dtype: str, side: int, channels: int, depth: int, kernel: int) -> int:
@@ -87,19 +83,10 @@ def filter_gradient(op_type: str, dtype: str, side: int, channels: int, depth: i
 
 
 @pytest.mark.parametrize(
-    ("dtype", "side", "channels", "depth", "kernel", "counted"),  # high-water marks of two threads
-    [("float16", 32, 16, 32, 3, 2_489_344), ("float16", 16, 256, 64, 3, 12_574_720)],
-)
-def test_a_filter_gradient_without_onednn_makes_columns(
-    dtype: str, side: int, channels: int, depth: int, kernel: int, counted: int
-) -> None:
-    assert 0.97 * counted < filter_gradient("Conv2DBackpropFilter", dtype, side, channels, depth, kernel) < 1.2 * counted
-    assert filter_gradient("Conv2DBackpropFilter", "float32", side, channels, depth, kernel) == kernel**2 * channels * depth * 4
-
-
-@pytest.mark.parametrize(
-    ("dtype", "side", "channels", "depth", "kernel", "measured"),  # by two threads of a processor with AVX2
+    ("dtype", "side", "channels", "depth", "kernel", "measured"),  # high-water marks of two threads
     [
+        ("float16", 32, 16, 32, 3, 2_489_344),
+        ("float16", 16, 256, 64, 3, 12_574_720),
         ("float32", 7, 512, 512, 3, 13_458_000),  # the filter is large: what is added to it is there beside it
         ("float32", 14, 256, 256, 3, 17_439_000),  # cut by rows
         ("float32", 28, 128, 128, 3, 28_770_000),  # not cut
@@ -109,11 +96,14 @@ def test_a_filter_gradient_without_onednn_makes_columns(
         ("float16", 7, 512, 512, 3, 8_194_000),
     ],
 )
-def test_a_filter_gradient_without_onednn_adds_up_groups_of_images(
+def test_a_filter_gradient_without_onednn_makes_columns(
     dtype: str, side: int, channels: int, depth: int, kernel: int, measured: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
-    assert abs(filter_gradient("Conv2DBackpropFilter", dtype, side, channels, depth, kernel) - measured) < 330_000
+    bound = filter_gradient("Conv2DBackpropFilter", dtype, side, channels, depth, kernel)
+    assert measured <= 1.01 * bound <= measured + (7 << 20)
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")
+    assert filter_gradient("Conv2DBackpropFilter", "float32", side, channels, depth, kernel) == kernel**2 * channels * depth * 4
 
 
 @pytest.mark.parametrize(
@@ -230,10 +220,10 @@ def test_without_onednn_operands_are_packed_and_halves_copied(monkeypatch: pytes
     product = {dtype: from_text(PRODUCT.format(dtype=dtype))["c"] for dtype in ("float32", "float16")}
     convolution = from_text(CONVOLUTION.format(op_type="Conv2D", dtype="float32", batch=2))["y"]
     assert workspace_bytes(product["float32"]) == 0
-    assert workspace_bytes(product["float16"]) == 9_437_184  # the output is written when what was packed is free again
+    assert 9_437_184 <= workspace_bytes(product["float16"]) <= 12 << 20
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
-    assert workspace_bytes(product["float32"]) == 512 * 512 * 4  # the rows are read where they lie
-    assert workspace_bytes(convolution) == 72 * 72 * 4  # its patches are packed a block at a time
+    assert workspace_bytes(product["float32"]) == (2048 + 512) * 512 * 4
+    assert workspace_bytes(convolution) == (128 + 16) * 72 * 4
     assert onednn_workspace_bytes(convolution) == FILTER_BYTES  # as on a GPU
 
 
@@ -319,3 +309,38 @@ def test_eigen_evaluates_a_part_of_an_expression_first(
     inputs = [graph.add_node("Const", f"x{k}", output_types=[(f32, shape)]).outputs[0] for k, shape in enumerate(shapes)]
     node = graph.add_node(op_type, "y", inputs=inputs, output_types=[(f32, shape) for shape in outputs])
     assert workspace_bytes(node) == tensors * 64 * 48 * 4
+
+
+@pytest.mark.parametrize(
+    ("op_type", "rows", "second", "blocks"),  # of 108 KiB, counted by a hook
+    [
+        ("SelectV2", 2048, "2048,48", 2),
+        ("SelectV2", 6144, "48", 4),
+        ("Mul", 2048, "48", 1),
+        ("SquaredDifference", 6144, "6144,1", 2),
+        ("Mul", 6144, "6144,48", 0),
+        ("Mul", 6144, "", 0),
+    ],
+)
+def test_broadcast_operands_are_copied_in_blocks(op_type: str, rows: int, second: str, blocks: int) -> None:
+    inputs = "%m:0, %x:0, %s:0" if op_type == "SelectV2" else "%x:0, %s:0"
+    graph = from_text(f"""graph "g"
+        inputs %x:0, %m:0, %s:0
+        outputs %y:0
+        %x = Placeholder() : float32[{rows},48]
+        %m = Placeholder() : bool[{rows},48]
+        %s = Placeholder() : float32[{second}]
+        %y = {op_type}({inputs}) : float32[{rows},48]
+        """)
+    assert workspace_bytes(graph["y"]) == blocks * (108 << 10)
+
+
+def test_the_scratch_of_a_broadcast_is_no_larger_than_its_output() -> None:
+    graph = from_text("""graph "g"
+        inputs %x:0, %s:0
+        outputs %y:0
+        %x = Placeholder() : float32[8,48]
+        %s = Placeholder() : float32[48]
+        %y = Mul(%x:0, %s:0) : float32[8,48]
+        """)
+    assert workspace_bytes(graph["y"]) == 8 * 48 * 4

@@ -18,8 +18,7 @@ from graphwright.commands.inputs import (
 from graphwright.commands.output import print_error
 from graphwright.errors import ArgumentError, ErrorCode
 from graphwright.plain import plain
-from graphwright.report.plan_file import load_plan
-from graphwright.report.results import CurvePoint
+from graphwright.report.memory_plan import CurvePoint, load_plan
 
 
 @pytest.fixture
@@ -83,22 +82,8 @@ class TestPlan:
         assert "broken.json" in done.stderr.replace("\n", "")
         assert "Traceback" not in done.stderr
 
-    def test_a_bad_budget(self, run, chain_file):
-        done = run("plan", chain_file, "--budget", "plenty")
-        assert done.exit_code == EXIT_ERROR
-        assert "'plenty' cannot be read" in done.stderr
-        assert "remedy" in done.stderr
-
 
 class TestTarget:
-    @pytest.mark.parametrize("target", ["nothing.keras", "no module:at all", "graphwright.nowhere:step", "json:nothing", ":step", "json:"])
-    @pytest.mark.parametrize("command", [("inspect",), ("optimize", "--budget", "0.5"), ("sweep", "--budget", "1GiB")])
-    def test_one_that_does_not_exist(self, run, target, command):
-        done = run(command[0], target, *command[1:])
-        assert done.exit_code == EXIT_ERROR
-        assert "argument TARGET" in done.stderr
-        assert "Traceback" not in done.stderr
-
     def test_a_module_in_the_current_folder(self, tmp_path, monkeypatch):
         (tmp_path / "steps_here.py").write_text("class inner:\n    step = 'found'\n", encoding="utf-8")
         monkeypatch.chdir(tmp_path)
@@ -317,22 +302,6 @@ class TestWithTensorFlow:
         assert other.exit_code == EXIT_ERROR
         assert "the plan is for another step" in other.stderr
         assert "option --plan" in other.stderr
-
-    @pytest.mark.parametrize(
-        ("arguments", "said"),
-        [
-            ((), "neither --budget nor --plan"),
-            (("--budget", "0.5", "--plan", "plan.json"), "--budget was given beside --plan"),
-            (("--plan", "nowhere.json"), "nowhere.json"),
-            (("--budget", "0.5", "--save", "nowhere/plan.json"), "nowhere"),
-        ],
-    )
-    def test_a_plan_and_a_budget_that_do_not_go_together(self, run, tmp_path, monkeypatch, arguments, said):
-        monkeypatch.chdir(tmp_path)
-        (tmp_path / "plan.json").write_text("{}")
-        done = run("optimize", "no_such:target", *arguments)
-        assert done.exit_code == EXIT_ERROR
-        assert said in done.stderr  # and not that there is no such target
 
     def test_a_budget_below_the_bound(self, run, steps):
         done = run("optimize", f"{steps}:train_step", *FEEDS, "--budget", "1000")

@@ -338,7 +338,7 @@ def test_options_stand_where_they_like_and_belong_to_their_job(old_model, tmp_pa
 
 def test_signatures_are_picked_before_the_model_is_frozen(keras_model, tmp_path):
     said = run("edit", keras_model, tmp_path / "out", "keep-signatures", "serving_default", "freeze")
-    assert said.splitlines()[:2] == ["removed 1 signature", "froze 20 variables"]
+    assert said.splitlines()[:2] == ["removed 1 signature", "froze 20 variables; the model serves its signatures only"]
     assert "20 variables" in run("show", keras_model).splitlines()[0]  # each of which has several handles
     assert list(tf.saved_model.load(str(tmp_path / "out")).signatures) == ["serving_default"]
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import graphwright as gw
 from graphwright.commands.cli import app
-from tests.report.browser import data_of
+from tests.report.page_parser import data_of
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 LONG = {"conv_next", "dense_net", "efficient_net", "inception"}

@@ -156,3 +156,19 @@ def test_a_log_gets_a_line_at_intervals_with_what_is_done_then(capsys):
     capsys.readouterr()
     time.sleep(0.05)
     assert not capsys.readouterr().err
+
+
+@pytest.mark.tensorflow
+def test_a_file_is_read_without_optional_packages_and_they_can_be_imported_later(tmp_path: Path) -> None:
+    (tmp_path / "model.pb").write_bytes(b"graph")
+    code = """
+import importlib.util, sys
+from graphwright.commands.inputs import load_target
+load_target("model.pb")
+assert not {"jax", "sklearn"} & set(sys.modules)
+if importlib.util.find_spec("sklearn"):
+    import sklearn
+print(sys.modules["keras"].backend.backend())
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1:] == ["tensorflow"], done.stderr

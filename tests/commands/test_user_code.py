@@ -72,7 +72,7 @@ REFUSED = {  # by command: words of the error
     "inspect own_code.py:signed.nothing --batch 2": ("has no 'nothing'",),
     "inspect ends.py:step": ("ends the process when it is imported", "sys.exit(3)", "__main__"),
     "inspect custom.keras --batch 2": ("Could not locate class 'Twice'", "--import MODULE"),
-    "inspect weights.h5": ("it holds weights alone", "load_weights"),
+    "inspect weights.h5": ("it holds only weights", "load_weights"),
     "inspect saved --outputs nothing --batch 2": ("there is no node named 'nothing'", "the last nodes are"),
 }
 

@@ -13,6 +13,8 @@ USAGES = {
     "optimize net.keras --budget 50": ("option --budget", "write 50%"),
     "optimize net.keras --budget 1XB": ("option --budget", "unknown unit 'XB'"),
     "optimize net.keras --budget -1": ("option --budget", "not a positive amount"),
+    "optimize steps:step --budget 50% --allow nothing": ("option --allow", "'nothing' is no verb", "recompute"),
+    "inspect junk.h5": ("the file is not HDF5", "junk.h5"),
     "optimize net.keras": ("neither --budget nor --plan was given",),
     "optimize net.keras --budget 50% --plan plan.json": ("give one of them",),
     "optimize missing.keras --budget 50%": ("no file or folder 'missing.keras'", "argument TARGET"),
@@ -49,6 +51,8 @@ USAGES = {
     "peak steps:step --device tpu": ("option --device", "there are cpu, h100"),
     "check steps:step --baseline missing.json": ("missing.json", "--write-baseline"),
     "check steps:step --baseline steps.py": ("the file is not JSON", "steps.py, line 1"),
+    "optimize steps:step --budget 50% --save nowhere/plan.json": ("option --save", "nowhere"),
+    "flops json:nothing:x": ("json:nothing:x",),
     "optimize steps:step --plan missing.json": ("cannot be read", "missing.json"),
     "optimize steps:step --budget smallest --max-overhead -1": ("--max-overhead",),
 }
@@ -70,6 +74,7 @@ def answers(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wrong")
     for name in ("net.keras", "empty.pb"):
         (folder / name).write_bytes(b"")
+    (folder / "junk.h5").write_bytes(b"junk")
     (folder / "broken.py").write_text("def f(:\n", encoding="utf-8")
     (folder / "steps.py").write_text("step = 1\n_hidden = 2\ndef build(): pass\n", encoding="utf-8")
     done = subprocess.run([sys.executable, "-c", RUN, json.dumps(list(USAGES))], cwd=folder, capture_output=True, text=True, check=False)

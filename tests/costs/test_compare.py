@@ -179,7 +179,7 @@ class TestCompare:
         assert {row["change"] for row in plain["layers"]} >= {"same", "added", "changed"}
         text = found.text("all")
         assert max(map(len, text.splitlines())) <= 80
-        assert "+ norm0" in text
+        assert "norm0" in text
 
     def test_what_cannot_be_compared(self):
         with pytest.raises(GraphwrightError):

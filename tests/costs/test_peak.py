@@ -61,15 +61,16 @@ def test_the_peak_is_split_by_role_and_layer(step: Any, order: Any) -> None:
 
 
 def test_the_executor_has_a_range_and_says_how(step: Any) -> None:
-    found = gw.predict_peak(step, feeds={"x": (1024, 256)}, order="executor", threads=2, simulations=4)
-    assert (found.simulations, found.threads) == (4, 2)
-    assert "4 such orders" in found.how["range"]
+    found = gw.predict_peak(step, feeds={"x": (1024, 256)}, order="executor", threads=2)
+    assert found.threads == 2
+    assert found.low_bytes < found.peak_bytes < found.high_bytes
+    assert "5%" in found.how["range"]
     assert "nothing was run" in found.how["peak"]
 
 
 def test_it_prints_itself_and_gives_plain_json(step: Any) -> None:
     for order in ("traced", "executor"):
-        found = gw.predict_peak(step, feeds={"x": (64, 256)}, order=order, simulations=2)
+        found = gw.predict_peak(step, feeds={"x": (64, 256)}, order=order)
         text = found.text("all")
         assert all(len(line) <= 80 for line in text.splitlines())
         assert "Live at the peak" in text
@@ -81,7 +82,7 @@ def test_it_prints_itself_and_gives_plain_json(step: Any) -> None:
 
 def test_a_keras_model_in_inference_needs_less_than_in_training() -> None:
     model, _ = zoo.keras_model("mlp1000", size="small")
-    train, infer = (gw.predict_peak(model, batch=512, mode=mode, order="executor", simulations=1) for mode in ("train", "infer"))
+    train, infer = (gw.predict_peak(model, batch=512, mode=mode, order="executor") for mode in ("train", "infer"))
     assert infer.peak_bytes < train.peak_bytes / 3
 
 
@@ -124,7 +125,7 @@ def test_a_timeline_shows_the_order_in_which_tensorflow_runs_a_loop() -> None:
     assert timeline.total_bytes[-1] < timeline.peak_bytes / 3
 
 
-@pytest.mark.parametrize("options", [{"order": "random"}, {"threads": 0}, {"simulations": 0}])
+@pytest.mark.parametrize("options", [{"order": "random"}, {"threads": 0}])
 def test_wrong_options_are_refused(step: Any, options: dict[str, Any]) -> None:
     with pytest.raises(gw.ArgumentError, match=next(iter(options))):
         gw.predict_peak(step, feeds={"x": (8, 256)}, **options)
@@ -141,7 +142,7 @@ def test_predictions_are_within_three_percent_of_measured_peaks(name: str) -> No
         graphs: list[bytes] = []
         measured = gw.measure(function, inputs, time=False, inter_op_threads=1, graphs=graphs)
         ran = read_executed_graph(graphs, like=flat.graph)
-        predicted = executor_peak(traced, flat.graph, map_tasks(flat), threads=1, simulations=1, graph=ran, as_numbered=True)
+        predicted = executor_peak(traced, flat.graph, map_tasks(flat), threads=1, graph=ran, as_listed=True)
         ratios.append(predicted.peak_bytes / measured.peak_bytes)
     assert statistics.median(ratios) == pytest.approx(1, rel=0.03), ratios
     ordered = gw.measure(fixed_order(traced), inputs, time=False, grappler=False)
@@ -181,7 +182,7 @@ def test_the_traced_order_of_a_step_with_a_loop_is_simulated_on_the_step_that_ho
             _, y = tf.while_loop(lambda i, _: i < 4, lambda i, y: (i + 1, tf.sin(y)), (0, x))
         return tape.gradient(y, x)
 
-    found = gw.predict_peak(step, inputs=tf.ones([128, 128]), order="traced", threads=1, simulations=2)
+    found = gw.predict_peak(step, inputs=tf.ones([128, 128]), order="traced", threads=1)
     assert found.order == "traced"
     assert "inside loops" in found.how["peak"]
     assert found.low_bytes <= found.peak_bytes <= found.high_bytes

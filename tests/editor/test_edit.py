@@ -37,12 +37,6 @@ def test_detach_inputs_and_outputs_of_a_node(graph, t):
     assert set(behind[0].consumers()) == {t.e.op, t.f.op, t.g.op}
 
 
-def test_placeholders_of_the_same_tensor_get_names_of_their_own(t):
-    gde.detach_inputs(t.e.op)
-    _, placeholders = gde.detach_inputs(t.f.op)
-    assert [p.op.name for p in placeholders] == ["foo/geph__c_0_1", "foo/geph__d_0_1"]
-
-
 def test_connect(graph, t):
     x = gde.make_const(graph, "x", np.array([1.0, 1.0], np.float32))
     y = gde.make_const(graph, "y", np.array([2.0, 2.5], np.float32))
@@ -68,13 +62,3 @@ def test_bypass(graph, t):
     assert list(view.inputs) == placeholders
     assert t.f.consumers() == []
     verify(graph.ir)
-
-
-def test_bypass_of_what_does_not_fit(t):
-    with pytest.raises(ValueError, match="different sizes"):
-        gde.bypass(t.f.op)
-
-
-def test_control_outputs_must_be_such(t):
-    with pytest.raises(TypeError, match="ControlOutputs"):
-        gde.detach_control_outputs(t.f.op, t.f.op)

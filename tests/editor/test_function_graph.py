@@ -93,12 +93,6 @@ def test_a_body_is_edited_with_the_same_words(g, f):
         assert session.run("Identity:0", {"v:0": 3.0}) == 9.0
 
 
-def test_iterating(g, f):
-    assert [n.name for n in g.nodes_iterator(lambda n: n.op_type == "Placeholder")] == ["x", "y"]
-    assert set(g.nodes_iterator()) == set(g.nodes)
-    assert set(g.nodes_iterator(iterate_functions=True)) == {*g.nodes, *f.nodes}
-
-
 def test_forward(g, f):
     starts = [g["x"], g["y"]]
     outside = [g["x"], g["y"], g["add"], g["PartitionedCall"]]

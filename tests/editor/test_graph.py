@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-import graphwright as gw
 import graphwright.editor as gde
 from graphwright.errors import UnsupportedError
 from graphwright.ir.text import to_text
@@ -43,13 +41,6 @@ def test_a_graph_is_made_of_several_things(graph):
         gde.Graph("file.pb")
     with pytest.raises(ValueError, match="SignatureInfo"):
         gde.Graph(signature_info={})
-
-
-def test_the_same_graph_is_seen_in_both_vocabularies(graph):
-    graph.ir.rename(graph.ir["foo/c"], "sum")
-    assert graph["sum"].output(0).consumers()[0].name == "foo/bar/e"
-    graph.rename_node("sum", "total")
-    assert graph.ir["total"].op_type == "AddV2"
 
 
 def test_a_graph_def_keeps_its_order_and_needs_no_shapes(graph):
@@ -167,15 +158,6 @@ def test_a_removed_node_may_be_rerouted_away_later(graph):
     assert run(graph, "foo/bar/g:0").tolist() == [2.0, 2.0]
 
 
-def test_versions(graph):
-    before = graph.version
-    graph.add_node("n", "NoOp")
-    assert graph.version > before
-    before = graph.version
-    graph["n"].add_attr("_x", 1)
-    assert graph.version > before
-
-
 def optimizer_graph():
     with tf.Graph().as_default() as tf_graph:
         labels = tf.placeholder(tf.float32, [None], name="labels")
@@ -253,17 +235,6 @@ def test_nodes_step_aside_for_a_copy():
     graph.remove_node_by_name("__original__x")
     with tf.Session(graph=graph.to_tf_graph()) as session:
         assert session.run("y:0", {"x:0": [2, 3]}).tolist() == [4.0, 9.0]
-
-
-def test_nodes_and_tensors_in_one_collection_are_refused():
-    graph = gde.Graph()
-    first, second = graph.add_node("a", "a_op"), graph.add_node("b", "b_op")
-    for node in (first, second):
-        node.set_outputs_from_pairs([(tf.int32, tf.TensorShape([]))])
-    first.add_to_collection("mixed")
-    second.output(0).add_to_collection("mixed")
-    with pytest.raises(TypeError, match="Node collections cannot be Nodes and Tensors"):
-        graph.get_collection_by_name("mixed")
 
 
 def test_collections_of_plain_items_are_passed_on(graph):
@@ -390,21 +361,3 @@ def test_shapes_inferred_anew():
     graph["c"].output(0).shape = [7]
     graph.infer_shapes_and_dtypes([graph["a"]])
     assert graph["c:0"].shape.as_list() == [7]
-
-
-def test_the_example_of_graph_def_editor():
-    """Two placeholders give way to constants; the names are those of the README that users started from."""
-    with tf.Graph().as_default() as tf_graph:
-        a = tf.constant(1.0, shape=[2, 3], name="a")
-        c = tf.add(tf.placeholder(tf.float32), tf.placeholder(tf.float32), name="c")
-    g = gde.Graph(tf_graph.as_graph_def())
-    b = gde.make_const(g, "b", np.full([2, 3], 2.0, dtype=np.float32))
-    gde.swap_inputs(g[c.op.name], [g[a.name], b.output(0)])
-    assert run(g, c.name).tolist() == [[3.0] * 3] * 2
-
-
-def test_the_package_offers_the_layer():
-    assert gw.__name__ == "graphwright"
-    assert gde.sgv is gde.make_view
-    assert gde.sgv_scope is gde.make_view_from_scope
-    assert gde.ph is gde.make_placeholder_from_dtype_and_shape

@@ -119,23 +119,6 @@ def test_a_convolution_that_others_read_is_left_alone():
     compare(tf_graph, gde.rewrite.fold_batch_norms, "Mul", must_fold=False)
 
 
-def test_factors_that_vary_along_something_else_are_left_alone():
-    with tf.Graph().as_default() as tf_graph:
-        made = linear("Conv2D", tf.placeholder(tf.float32, [2, 6, 6, 4], name="x"), channels=5)
-        tf.multiply(made, random(5, 1), name="out")
-    compare(tf_graph, gde.rewrite.fold_batch_norms, "Mul", must_fold=False)
-
-
-def test_weights_that_others_read_stay_as_they_are():
-    with tf.Graph().as_default() as tf_graph:
-        x = tf.placeholder(tf.float32, [2, 6, 6, 4], name="x")
-        weights = tf.constant(random(2, 2, 4, 3), name="weights")
-        plain = tf.nn.conv2d(x, weights, [1, 1, 1, 1], "VALID")
-        scaled = tf.multiply(tf.nn.conv2d(x, weights, [1, 1, 1, 1], "VALID"), random(3))
-        tf.add(plain, scaled, name="out")
-    compare(tf_graph, gde.rewrite.fold_batch_norms, "Mul")
-
-
 @pytest.mark.parametrize("norm", ["FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"])
 @pytest.mark.parametrize("kind", ["Conv2D", "DepthwiseConv2dNative"])
 def test_fused_normalization_is_folded(norm, kind):
@@ -169,32 +152,6 @@ def test_the_oldest_normalization_is_folded():
     close(run(graph, "out:0", feeds), before)
 
 
-def test_normalization_in_training_is_left_alone():
-    with tf.Graph().as_default() as tf_graph:
-        made = linear("Conv2D", tf.placeholder(tf.float32, [2, 6, 6, 4], name="x"))
-        raw = tf.raw_ops.FusedBatchNormV3(x=made, scale=positive(3), offset=random(3), mean=[], variance=[], is_training=True, name="norm")
-        tf.identity(raw[0], name="out")
-    compare(tf_graph, gde.rewrite.fold_old_batch_norms, "FusedBatchNormV3", must_fold=False)
-    compare(tf_graph, gde.rewrite.fold_batch_norms_up, "FusedBatchNormV3", must_fold=False)
-
-
-@pytest.mark.parametrize("axis", [3, 2])
-def test_two_convolutions_and_a_concatenation(axis):
-    with tf.Graph().as_default() as tf_graph:
-        x = tf.placeholder(tf.float32, [2, 6, 6, 4], name="x")
-        joined = tf.concat([linear("Conv2D", x, name="one"), linear("Conv2D", x, name="two")], axis)
-        tf.identity(normalized("FusedBatchNormV3", joined), name="out")
-    compare(tf_graph, gde.rewrite.fold_old_batch_norms, "FusedBatchNormV3")
-
-
-def test_batch_to_space_between():
-    with tf.Graph().as_default() as tf_graph:
-        x = tf.placeholder(tf.float32, [4, 3, 3, 4], name="x")
-        spread = tf.raw_ops.BatchToSpaceND(input=linear("Conv2D", x), block_shape=[2, 2], crops=[[0, 0], [0, 1]])
-        tf.identity(normalized("FusedBatchNormV3", spread), name="out")
-    compare(tf_graph, gde.rewrite.fold_old_batch_norms, "FusedBatchNormV3", shape=(4, 3, 3, 4))
-
-
 @pytest.mark.parametrize("kind", ["Conv2D", "MatMul", "DepthwiseConv2dNative"])
 @pytest.mark.parametrize("relu", [None, tf.nn.relu, tf.nn.relu6])
 def test_factors_and_offsets_are_folded_into_what_follows(kind, relu):
@@ -206,32 +163,6 @@ def test_factors_and_offsets_are_folded_into_what_follows(kind, relu):
     graph = compare(tf_graph, gde.rewrite.fold_batch_norms_up, "Mul", shape=shape, scale=10.0)
     assert "Relu6" not in op_types(graph)
     assert ("Minimum" in op_types(graph)) == (relu is tf.nn.relu6)
-
-
-@pytest.mark.parametrize("relu", [None, tf.nn.relu, tf.nn.relu6])
-def test_fused_normalization_is_folded_into_what_follows(relu):
-    with tf.Graph().as_default() as tf_graph:
-        spread = normalized("FusedBatchNormV3", tf.placeholder(tf.float32, [2, 6, 6, 4], name="x"))
-        linear("DepthwiseConv2dNative", spread if relu is None else relu(spread), name="out")
-    graph = compare(tf_graph, gde.rewrite.fold_batch_norms_up, "FusedBatchNormV3", scale=10.0)
-    assert graph["norm"].op_type == "BiasAdd"
-
-
-def test_a_relu_between_and_a_negative_factor():
-    with tf.Graph().as_default() as tf_graph:
-        x = tf.placeholder(tf.float32, [2, 6, 6, 4], name="x")
-        spread = tf.add(tf.multiply(x, np.array([1, -2, 3, 4], np.float32)), random(4))
-        linear("Conv2D", tf.nn.relu(spread), name="out")
-    compare(tf_graph, gde.rewrite.fold_batch_norms_up, "Mul", must_fold=False)
-
-
-def test_padding_that_would_be_scaled_differently():
-    """The border of a padded convolution is zero before and after: zeros times a factor are zeros, so folding holds."""
-    with tf.Graph().as_default() as tf_graph:
-        x = tf.placeholder(tf.float32, [2, 6, 6, 4], name="x")
-        spread = tf.add(tf.multiply(x, positive(4)), random(4))
-        tf.nn.conv2d(spread, random(3, 3, 4, 5), [1, 1, 1, 1], "SAME", name="out")
-    compare(tf_graph, gde.rewrite.fold_batch_norms_up, "Mul")
 
 
 def test_a_node_that_a_signature_names_stays():

@@ -49,17 +49,6 @@ def test_neighbors_with_and_without_control_edges(graph, t):
     assert len(gde.get_ops_ios(t.c.op, control_ios=control)) == 6
 
 
-def test_which_control_edges(graph):
-    control = gde.ControlOutputs(graph)
-    assert gde.check_cios() == (False, None)
-    assert gde.check_cios(control_ios=control) == (True, control)
-    assert gde.check_cios(control_outputs=control) == (False, control)
-    with pytest.raises(ValueError, match="should be None"):
-        gde.check_cios(control_outputs=control, control_ios=control)
-    with pytest.raises(TypeError, match="ControlOutputs"):
-        gde.check_cios(control_ios=graph)
-
-
 def test_boundaries(t):
     assert gde.compute_boundary_ts(t.g.op) == ([t.c, t.a], [t.g], [])
     assert gde.compute_boundary_ts([t.g.op, t.h.op]) == ([t.c, t.a, t.f], [t.h], [t.g])

@@ -35,12 +35,12 @@ class Counted:
 
     def __init__(self, graph: Graph) -> None:
         self.questions: list[int] = []
-        self._rule = graph.shape_rule
-        graph.shape_rule = self
+        assert graph.shapes is not None
+        self._rule = graph.shapes.rule
+        graph.shapes.rule = self
 
     def __call__(self, nodes: Any) -> Any:
         self.questions.append(len(nodes))
-        assert self._rule is not None
         return self._rule(nodes)
 
 

@@ -44,20 +44,6 @@ def test_what_can_be_iterated(graph):
         assert not gde.util.is_iterable(single)
 
 
-def test_one_graph(graph):
-    other = two_constants_and_a_sum()
-    a, b, stranger = graph["a"], graph["b"], other["a"]
-    gde.util.check_graphs(a, b)
-    with pytest.raises(ValueError, match="Wrong graph"):
-        gde.util.check_graphs(a, b, stranger)
-    assert gde.util.get_unique_graph([a, b.output(0)]) is graph
-    assert gde.util.get_unique_graph(graph) is graph
-    assert gde.util.get_unique_graph([], none_if_empty=True) is None
-    for arguments, error in ((([a, stranger],), ValueError), (([],), ValueError), ((a,), TypeError), (([a], gde.Tensor), TypeError)):
-        with pytest.raises(error):
-            gde.util.get_unique_graph(*arguments)
-
-
 def test_lists_of_nodes_and_tensors(graph):
     a, b = graph["a"], graph["b"]
     assert len(gde.make_list_of_op(graph)) == 4
@@ -183,7 +169,3 @@ def test_attributes_that_are_no_plain_values():
     assert array.tolist() == [[1.5]]
     with pytest.raises(ValueError, match="cannot be an attribute"):
         gde.util.python_type_to_attr_value(object())
-
-
-def test_collections_that_tensorflow_knows():
-    assert {"variables", "trainable_variables", "losses"} <= set(gde.util.get_predefined_collection_names())

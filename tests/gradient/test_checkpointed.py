@@ -113,14 +113,6 @@ def test_closing_over_a_tensor_of_a_graph_that_is_traced() -> None:
         np.testing.assert_allclose(one, other, rtol=1e-4)
 
 
-def test_numbers_that_are_equal_but_of_another_type() -> None:
-    wrapped = gw.checkpointed(lambda x, by: tf.tanh(tf.sin(x)) * tf.cast(tf.constant(by) / 2, x.dtype), checkpoints="inputs")
-    x = tf.ones((64, 64))
-    for by in (1, 1.0, 0.0, -0.0):
-        wrapped(x, by)
-    assert len(wrapped._signatures) == 4
-
-
 @pytest.mark.parametrize("graph", [False, True])
 def test_second_derivatives(graph: bool) -> None:
     """By arguments, a tensor that is closed over, variables (one of them an embedding), and incoming gradients that depend on them."""
@@ -149,24 +141,6 @@ def test_second_derivatives(graph: bool) -> None:
         found.append(step(function, tf.random.stateless_normal((5, 16), (5, 6), dtype=tf.float64), tf.constant([1, 4, 1, 7, 0])))
     for one, other in zip(*found, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
-
-
-def test_third_derivatives() -> None:
-    wrapped = gw.checkpointed(lambda h: tf.tanh(tf.sin(h)), checkpoints="inputs")
-    found: list[Any] = []
-    for function in (wrapped, wrapped.function):
-        value = x = tf.constant(np.linspace(-1, 1, 64))
-        with tf.GradientTape() as third:
-            third.watch(x)
-            with tf.GradientTape() as second:
-                second.watch(x)
-                with tf.GradientTape() as first:
-                    first.watch(x)
-                    value = function(x)
-                value = first.gradient(value, x)
-            value = second.gradient(value, x)
-        found.append(third.gradient(value, x))
-    np.testing.assert_allclose(*found, rtol=1e-10)
 
 
 def _used_mib() -> float:
@@ -242,14 +216,6 @@ def test_forward_mode(outside: bool) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-10)
 
 
-def test_forward_mode_of_what_is_random() -> None:
-    wrapped = gw.checkpointed(lambda h: tf.nn.dropout(h, 0.5), checkpoints="inputs")
-    x = tf.ones((64, 64))
-    with tf.autodiff.ForwardAccumulator(x, 3 * x) as accumulator:
-        y = wrapped(x)
-    np.testing.assert_allclose(accumulator.jvp(y), 3 * y)
-
-
 def test_results_that_are_no_plain_tensors() -> None:
     weight = tf.Variable(tf.ones((4,)))
 
@@ -286,13 +252,6 @@ def test_a_variable_that_is_not_trainable_and_that_a_tape_watches() -> None:
             assert (one is None) == (other is None) == all(variable is not w for w in (x, *watched))
             if one is not None:
                 np.testing.assert_allclose(one, other, rtol=1e-5)
-
-
-def test_constants_that_are_equal_are_one_signature() -> None:
-    wrapped = gw.checkpointed(lambda x, by, shape: tf.reshape(x, shape) * by, checkpoints="inputs")
-    for _ in range(2):
-        wrapped(tf.ones((2, 3)), np.float32(2), tf.TensorShape((3, 2)))
-    assert len(wrapped._signatures) == 1
 
 
 def test_the_call_of_a_keras_layer() -> None:

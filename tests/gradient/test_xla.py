@@ -11,9 +11,7 @@ import pytest
 import tensorflow as tf
 
 import graphwright as gw
-from graphwright.gradient import checkpointed
 from graphwright.run.xla_memory import xla_memory
-from graphwright.source.split_function import split_function
 
 
 def _temporary_bytes(step: Any, *inputs: Any) -> int:
@@ -91,18 +89,6 @@ def test_each_of_many_blocks_by_itself() -> None:
     for one, other in zip(plain(x), saving(x), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-13)
     assert _temporary_bytes(saving, x) < 0.75 * _temporary_bytes(plain, x)
-
-
-def test_the_same_function_eagerly_and_compiled() -> None:
-    weights, loss = _chain(8, 32, "float64")
-    x = tf.constant(np.random.default_rng(1).normal(size=(256, 32)))
-    step = _by_tape(gw.checkpointed(loss, checkpoints="inputs"), weights)
-    eager = step(x)
-    compiled = tf.function(step, jit_compile=True)
-    for one, other in zip(eager, compiled(x), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-10)
-    plain = tf.function(_by_tape(loss, weights), jit_compile=True)
-    assert _temporary_bytes(compiled, x) <= _temporary_bytes(plain, x)
 
 
 def _normalized(dtype: str) -> Any:
@@ -201,25 +187,6 @@ def test_seeds_stay_arguments_of_the_program() -> None:
         step = tf.function(_by_tape(function, weights), jit_compile=True)
         sizes.append(xla_memory(step.get_concrete_function(x), [(2, 4, 16)]).argument_bytes)
     assert sizes[0] == sizes[1]  # else the seed is a constant, and each call is compiled anew
-
-
-def test_no_shape_goes_from_one_part_to_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """XLA would take for constants what it is made next to, the values of variables too, and compile anew when one changes."""
-    kernels = [tf.Variable(tf.random.stateless_normal((3, 3, 4, 4), (k, 1))) for k in range(2)]
-    table = tf.Variable(tf.random.stateless_normal((9, 4), (5, 6)))
-    made: list[Any] = []
-    monkeypatch.setattr(checkpointed, "split_function", lambda *args, **options: made.append(split_function(*args, **options)) or made[-1])
-
-    def loss(x: Any, rows: Any) -> Any:
-        for kernel in kernels:
-            x = tf.tanh(tf.nn.conv2d(x, kernel, 1, "SAME"))
-        return tf.reduce_mean(tf.reduce_sum(x, (1, 2)) * tf.nn.embedding_lookup(table, rows))
-
-    gw.checkpointed(loss, checkpoints="inputs")(tf.ones((2, 6, 6, 4)), tf.constant([3, 1]))
-    (split,) = made
-    assert any(op.type == "Conv2DBackpropFilter" for op in split.backward.graph.get_operations())
-    given = [tensor for tensor in split.backward.inputs[: -1 - len(split.needed_inputs)] if not tensor.dtype.is_floating]
-    assert not [tensor for tensor in given if tensor.dtype != tf.resource]
 
 
 @pytest.mark.slow

@@ -73,6 +73,10 @@ class Editor:
 
     def apply(self) -> None:
         verbs = [
+            self._wire,
+            self._wire,
+            self._remove,
+            self._set_borders,
             self._reroute,
             self._control,
             lambda: edit.replace_node(self.node(), self.node(), keep_name=bool(self.number(1))),
@@ -93,6 +97,37 @@ class Editor:
             self._edit_body,
         ]
         verbs[self.number(len(verbs) - 1)]()
+
+    def _wire(self) -> None:
+        graph, node, value = self.graph, self.node(), self.value()
+        verbs = [
+            lambda: graph.add_node("Add", self.name(), inputs=[value, self.value()], control_inputs=[node], output_types=[F32]),
+            lambda: graph.replace_input(node, self.number(3) - 1, value),
+            lambda: graph.replace_inputs(node, [self.value() for _ in range(self.number(3))]),
+            lambda: graph.append_input(node, value),
+            lambda: graph.replace_uses(value, self.value(value), keep=self.nodes()),
+            lambda: graph.replace_many_uses({value: self.value(value), self.value(): value}),
+            lambda: graph.add_control_input(node, self.node()),
+            lambda: graph.remove_control_input(node, next(iter(node.control_inputs), self.node())),
+        ]
+        verbs[self.number(len(verbs) - 1)]()
+
+    def _remove(self) -> None:
+        if self.number(1):
+            self.graph.remove_node(self.node())
+        else:
+            self.graph.remove_nodes(self.nodes())
+
+    def _set_borders(self) -> None:
+        kind = self.number(3)
+        if kind == 0:
+            self.graph.inputs = [self.value()]
+        elif kind == 1:
+            self.graph.outputs = [self.value(), self.value()]
+        elif kind == 2:
+            self.graph.control_outputs = self.nodes()
+        else:
+            self.graph.sort_nodes([*self.graph.nodes[1:], *self.graph.nodes[: self.number(1)]])
 
     def _reroute(self) -> None:
         old = self.value()

@@ -1,14 +1,11 @@
-"""Random graphs, and random edits of them, for Hypothesis."""
+"""Random graphs for Hypothesis."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from hypothesis import strategies as st
 
-from graphwright.errors import GraphError
 from graphwright.ir.attributes import Attribute, FunctionReference, SerializedAttribute, ShapeAttribute
-from graphwright.ir.dtypes import DTYPES, DType, Shape
+from graphwright.ir.dtypes import DTYPES, Shape
 from graphwright.ir.graph import Function, Graph, Node, Value, Variable
 from graphwright.ir.signature import Collection, NamedRefs, Signature
 
@@ -93,64 +90,3 @@ def _fill(draw: st.DrawFn, graph: Graph) -> None:
     for value in graph.inputs:
         if value.dtype.name == "resource":
             graph.variables[value] = Variable(draw(st.text(max_size=4)), DTYPES["float32"], draw(shapes), draw(st.booleans()))
-
-
-def edit(draw: Callable[[st.SearchStrategy[int]], int], graph: Graph, other: Graph) -> None:
-    """One random verb with random arguments, some of them wrong: from `other`, out of range, taken."""
-
-    def pick_node() -> Node:
-        home = other if draw(st.integers(0, 9)) == 0 and len(other) else graph
-        return home.nodes[draw(st.integers(0, len(home) - 1))] if len(home) else other.nodes[0]
-
-    def pick_value() -> Value:
-        node = pick_node()
-        for _ in range(4):
-            if node.outputs:
-                return node.outputs[draw(st.integers(0, len(node.outputs) - 1))]
-            node = pick_node()
-        return other.nodes[0].outputs[0]
-
-    def pick_name() -> str:
-        return ["fresh", pick_node().name, "", "a:b", "^a"][draw(st.integers(0, 4))]
-
-    verbs: list[Callable[[], object]] = [
-        lambda: graph.add_node("Add", pick_name(), inputs=[pick_value()], control_inputs=[pick_node()], output_types=[_FLOAT]),
-        lambda: graph.add_node("Add", graph.unique_name("new"), inputs=[pick_value(), pick_value()], output_types=[_FLOAT]),
-        lambda: graph.replace_input(pick_node(), draw(st.integers(-1, 2)), pick_value()),
-        lambda: replace_all_inputs(graph, pick_node(), [pick_value() for _ in range(draw(st.integers(0, 3)))]),
-        lambda: graph.append_input(pick_node(), pick_value()),
-        lambda: graph.replace_uses(pick_value(), pick_value()),
-        lambda: graph.replace_uses(pick_value(), pick_value(), keep=[pick_node()]),
-        lambda: graph.replace_many_uses({pick_value(): pick_value(), pick_value(): pick_value()}),
-        lambda: graph.add_control_input(pick_node(), pick_node()),
-        lambda: graph.remove_control_input(pick_node(), pick_node()),
-        lambda: remove_some_control_input(graph, pick_node()),
-        lambda: graph.remove_node(pick_node()),
-        lambda: graph.remove_nodes([pick_node() for _ in range(draw(st.integers(0, 4)))]),
-        lambda: graph.rename(pick_node(), pick_name()),
-        lambda: graph.sort_nodes([*graph.nodes[1:], *graph.nodes[:1]]),
-        lambda: graph.sort_nodes([pick_node() for _ in graph.nodes]),
-        lambda: set_borders(graph, [pick_value()], [pick_value(), pick_value()], [pick_node()]),
-    ]
-    verbs[draw(st.integers(0, len(verbs) - 1))]()
-
-
-_FLOAT: tuple[DType, Shape] = (DTYPES["float32"], (2,))
-
-
-def replace_all_inputs(graph: Graph, node: Node, values: list[Value]) -> None:
-    graph.replace_inputs(node, values)
-
-
-def remove_some_control_input(graph: Graph, node: Node) -> None:
-    if node.control_inputs:
-        graph.remove_control_input(node, node.control_inputs[0])
-
-
-def set_borders(graph: Graph, inputs: list[Value], outputs: list[Value], controls: list[Node]) -> None:
-    """Set one of the three, whichever is first found to be right."""
-    try:
-        graph.outputs = outputs
-    except GraphError:
-        graph.control_outputs = controls
-    graph.inputs = inputs

@@ -12,6 +12,7 @@ from graphwright.ir import edit
 from graphwright.ir.attributes import FunctionReference, ShapeAttribute
 from graphwright.ir.dtypes import DTYPES, Shape, common_shape
 from graphwright.ir.graph import Function, Graph, Node
+from graphwright.ir.shapes import Shapes
 from graphwright.ir.text import from_text
 from graphwright.ir.traits.control_flow import result_functions
 
@@ -47,7 +48,7 @@ class Rule:
 def with_rule(text: str) -> tuple[Graph, Rule]:
     graph, rule = from_text(text), Rule()
     for each in (graph, *(f.body for f in graph.functions.values())):
-        each.shape_rule = rule
+        each.shapes = Shapes(each, rule)
     return graph, rule
 
 
@@ -226,7 +227,8 @@ def test_calls_follow_a_function_that_is_put_into_the_library_directly():
     graph, rule = with_rule(ONE_CALL)
     assert graph.value("behind").shape == (6,)
     wider = from_text(INNER.replace('function "inner"', 'graph "inner"').replace("[3]", "[5]"))
-    wider.functions, wider.shape_rule = graph.functions, rule
+    wider.functions = graph.functions
+    wider.shapes = Shapes(wider, rule)
     graph.functions["inner"] = Function("inner", wider)
     assert graph.value("behind").shape == (10,)
 
@@ -235,6 +237,7 @@ def test_calls_follow_a_body_that_is_assigned():
     graph, rule = with_rule(ONE_CALL)
     assert graph.value("behind").shape == (6,)
     wider = from_text(INNER.replace('function "inner"', 'graph "inner"').replace("[3]", "[7]"))
-    wider.functions, wider.shape_rule = graph.functions, rule
+    wider.functions = graph.functions
+    wider.shapes = Shapes(wider, rule)
     graph.functions["inner"].body = wider
     assert graph.value("behind").shape == (14,)

@@ -12,6 +12,7 @@ from graphwright.errors import GraphError
 from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.dtypes import DTYPES, Shape
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.shapes import Shapes
 from graphwright.ir.text import from_text
 from graphwright.ir.walk import topological_order
 
@@ -50,7 +51,7 @@ class Rule:
 
 def graph_with_rule(text: str) -> tuple[Graph, Rule]:
     graph, rule = from_text(text), Rule()
-    graph.shape_rule = rule
+    graph.shapes = Shapes(graph, rule)
     return graph, rule
 
 
@@ -135,7 +136,7 @@ def test_without_a_rule_shapes_stay():
     graph = from_text(CHAIN)
     graph.replace_input(graph["a"], 0, graph.value("y"))
     assert graph.value("a").shape == (3,)
-    assert not graph.stale
+    assert graph.shapes is None
 
 
 def test_a_rule_that_raises_names_the_node_and_leaves_the_shapes():
@@ -150,7 +151,7 @@ def test_a_rule_that_raises_names_the_node_and_leaves_the_shapes():
     assert isinstance(caught.value.__cause__, ValueError)
     assert [value.last_shape for node in graph for value in node.outputs] == before
     assert graph["c"].attrs["_output_shapes"] == (ShapeAttribute((6,)),)
-    assert set(graph.stale) == {graph["a"], total}
+    assert set(graph.shapes.stale) == {graph["a"], total}
     graph.replace_input(total, 1, graph.value("c"))
     assert graph.value("total").shape == (10,)
     assert rule.asked
@@ -158,7 +159,7 @@ def test_a_rule_that_raises_names_the_node_and_leaves_the_shapes():
 
 def test_a_rule_with_too_few_answers_is_refused():
     graph, _ = graph_with_rule(CHAIN)
-    graph.shape_rule = lambda nodes: [[] for _ in nodes]
+    graph.shapes = Shapes(graph, lambda nodes: [[] for _ in nodes])
     graph.set_attr(graph["a"], "alpha", 0.5)
     with pytest.raises(GraphError, match="other numbers of shapes"):
         graph.settle_shapes()
@@ -187,7 +188,7 @@ def test_a_long_chain_is_settled_with_few_questions():
     for k in range(3000):
         value = graph.add_node("Relu", f"n{k}", inputs=[value], output_types=[(F32, (3,))]).outputs[0]
     rule, calls = Rule(), []
-    graph.shape_rule = lambda nodes: calls.append(len(nodes)) or rule(nodes)
+    graph.shapes = Shapes(graph, lambda nodes: calls.append(len(nodes)) or rule(nodes))
     graph.value("x").shape = (4,)
     assert value.shape == (4,)
     assert len(calls) <= 6
@@ -202,7 +203,7 @@ def layered(draw: st.DrawFn) -> Graph:
     for k in range(draw(st.integers(1, 12))):
         inputs = [draw(st.sampled_from(graph.nodes)).outputs[0] for _ in range(draw(st.integers(1, 2)))]
         graph.add_node(draw(st.sampled_from(["Relu", "Twice", "Merge"])), f"n{k}", inputs=inputs, output_types=[(F32, None)])
-    graph.shape_rule = Rule()
+    graph.shapes = Shapes(graph, Rule())
     graph.refresh_shapes()
     return graph
 

@@ -100,7 +100,7 @@ def test_bytes_that_are_no_tensor_stay_bytes(data):
         ('graph "g"\n%b = Const()\n%a = Neg(%b:0) : float32[2]', r"there is no value %b:0"),
         ('graph "g"\n%a = Neg(%b:0) : int32[]\n%b = Neg(%a:0) : int32[]', "nodes wait for each other"),
         ('graph "g"\n%a = NoOp()\n%a = NoOp()', "two nodes are named 'a'"),
-        ('graph "g"\noutputs %a:0', "there is no value %a:0"),
+        ('graph "g"\noutputs %a:0', "there is no node %a"),
         ('graph "g"\ncontrol_outputs %a', "there is no node %a"),
         ('graph "g"\nfunction "f"\nfunction "f"', "two functions are named 'f'"),
         ('graph "g"\n%a = Const() {value = tensor int32[3] [1, 2]}', "these elements make no tensor"),

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.graph import Graph
 from graphwright.ir.text import from_text
-from graphwright.ir.traits.arithmetic import in_place_pairs, is_batch_norm
-from graphwright.ir.traits.control_flow import FUNCTION_ATTRIBUTES, called_functions, is_call, is_control_flow, result_functions
-from graphwright.ir.traits.effects import Purity, has_known_effects
-from graphwright.ir.traits.values import INPUTS, SAME_NUMBERS, STANDS_FOR_SOMETHING, origin
-from graphwright.ir.traits.variables import adds_to_variable, resource_of, written_references, written_resources
+from graphwright.ir.traits.control_flow import result_functions
+from graphwright.ir.traits.effects import Purity
+from graphwright.ir.traits.values import SAME_NUMBERS, origin
+from graphwright.ir.traits.variables import resource_of, written_references, written_resources
 from graphwright.ir.traits.views import is_view
 
 STATEFUL = {"Relu": False, "Neg": False, "MatMul": False, "Custom": True, "RandomUniform": True, "TensorListReserve": False}
@@ -94,24 +92,6 @@ def test_an_optimizer_kernel_writes_all_of_its_resources():
     assert [v.name for v in written_resources(graph["y"])] == ["w:0", "m:0"]
 
 
-def test_calls_and_called_functions():
-    graph = graph_of("%y = f(%x:0) : float32[4]\n%z = Case() {branches = [@f, @g], T = [float32]}", PURE_BODY)
-    assert is_call(graph["y"], graph)
-    assert not is_call(graph["x"], graph)
-    assert called_functions(graph["z"]) == ("f", "g")
-    graph.set_attr(graph["y"], "f", FunctionReference("f"))
-    assert called_functions(graph["y"]) == ("f",)
-
-
-def test_pairs_that_kernels_may_share():
-    graph = graph_of(
-        "%y = AddN(%x:0, %x:0, %x:0) : float32[4]\n%m = MatMul(%x:0, %x:0) : float32[4]\n%s = SelectV2(%x:0, %x:0, %x:0) : float32[4]"
-    )
-    assert in_place_pairs(graph["y"]) == ((0, 0), (1, 0), (2, 0))
-    assert in_place_pairs(graph["m"]) == ()
-    assert in_place_pairs(graph["s"]) == ((1, 0), (2, 0))
-
-
 def test_the_functions_that_give_a_node_its_results():
     graph = from_text("""
         graph "g"
@@ -160,23 +140,6 @@ def test_a_variable_with_a_handle_is_not_written_by_reference():
     assert written_references(graph_of("%y = AssignAddVariableOp(%w:0, %x:0)")["y"]) == ()
 
 
-@pytest.mark.parametrize("op_type", ["AssignAdd", "AssignSubVariableOp", "ScatterSub", "ResourceScatterNdAdd"])
-def test_additions_to_variables(op_type):
-    assert adds_to_variable(graph_of(f"%y = {op_type}(%w:0, %x:0)")["y"])
-
-
-@pytest.mark.parametrize("op_type", ["AssignVariableOp", "ScatterUpdate", "ResourceScatterMul", "TensorScatterAdd"])
-def test_what_is_no_addition_to_a_variable(op_type):
-    assert not adds_to_variable(graph_of(f"%y = {op_type}(%w:0, %x:0)")["y"])
-
-
-@pytest.mark.parametrize(
-    ("op_type", "expected"), [("FusedBatchNormV2", True), ("_FusedBatchNormEx", True), ("FusedBatchNormGradV3", False)]
-)
-def test_batch_norms(op_type, expected):
-    assert is_batch_norm(graph_of(f"%y = {op_type}(%x:0) : float32[4]")["y"]) == expected
-
-
 def test_a_value_is_followed_through_each_output_of_its_own():
     graph = graph_of(
         "%i = IdentityN(%x:0, %w:0) : float32[4], resource[]\n%r = Reshape(%i:0) : float32[2,2]\n%s = Switch(%r:0) : float32[2,2]"
@@ -185,20 +148,3 @@ def test_a_value_is_followed_through_each_output_of_its_own():
     assert origin(graph["r"].outputs[0]) is graph["r"].outputs[0]
     assert origin(graph["r"].outputs[0], SAME_NUMBERS) is graph["x"].outputs[0]
     assert origin(graph["s"].outputs[0], SAME_NUMBERS) is graph["s"].outputs[0]
-
-
-def test_arguments_and_results_on_a_device_stand_for_something():
-    assert "_DeviceArg" in INPUTS
-    assert {"_DeviceArg", "_DeviceRetval"} <= STANDS_FOR_SOMETHING
-
-
-@pytest.mark.parametrize("op_type", FUNCTION_ATTRIBUTES)
-def test_control_flow_names_its_functions(op_type):
-    attributes = ", ".join(f"{key} = [@f]" if key == "branches" else f"{key} = @f" for key in FUNCTION_ATTRIBUTES[op_type])
-    node = graph_of(f"%y = {op_type}(%x:0) {{{attributes}}} : float32[4]", PURE_BODY)["y"]
-    assert is_control_flow(node)
-    assert set(called_functions(node)) == {"f"}
-
-
-def test_what_draws_from_the_state_in_a_variable_has_effects():
-    assert has_known_effects(graph_of("%y = StatefulStandardNormal(%w:0) : float32[4]")["y"])

@@ -9,7 +9,6 @@ from graphwright.least_squares.jacobians import (
     forward_jacobian,
     per_sample_jacobian,
     reverse_jacobian,
-    rows_of_jacobian,
 )
 
 RNG = np.random.default_rng(1)
@@ -47,12 +46,6 @@ def test_every_mode_gives_the_jacobian(jacobian):
     residuals, matrix = tf.function(jacobian, autograph=False)()
     np.testing.assert_allclose(residuals, network(LEAVES, DATA), rtol=1e-14)
     np.testing.assert_allclose(matrix, numeric(LEAVES), atol=1e-14)
-
-
-def test_a_block_of_rows():
-    residuals, block = rows_of_jacobian(lambda leaves: network(leaves, DATA), LEAVES, tf.constant(3), 4)
-    assert residuals.shape == (10,)
-    np.testing.assert_allclose(block, numeric(LEAVES)[3:7], atol=1e-14)
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "traced"])

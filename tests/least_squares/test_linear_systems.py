@@ -32,16 +32,15 @@ def test_a_damped_step_minimizes_the_augmented_problem(name, count):
     system = SYSTEMS[name](rows)
     at = system.linearize(x)
     for damping in (1e-2, 10.0):
-        for given in (None, np.ones(4), np.array([1.0, 0.0, 1.0, 1.0])):
-            free = np.ones(4) if given is None else given
+        for free in (np.ones(4), np.array([1.0, 0.0, 1.0, 1.0])):
             augmented = np.vstack([matrix * free, np.sqrt(damping) * np.diag(SCALE)])
             exact = -np.linalg.lstsq(augmented, np.concatenate([f, np.zeros(4)]), rcond=None)[0]
-            step, solve = system.step(x, at, tf.constant(SCALE), tf.constant(damping, tf.float64), given)
+            step, solve = system.step(x, at, tf.constant(SCALE), tf.constant(damping, tf.float64), free)
             np.testing.assert_allclose(step, exact, rtol=1e-8, atol=1e-10)
             np.testing.assert_allclose(system.half_square(x, at, step), 0.5 * np.sum((matrix @ exact) ** 2), rtol=1e-8)
             if solve is not None:
-                wanted = np.linalg.solve(np.diag(free) @ matrix.T @ matrix @ np.diag(free) + damping * np.diag(SCALE**2), free)
-                np.testing.assert_allclose(free * solve(tf.constant(free)), free * wanted, rtol=1e-8, atol=1e-10)
+                expected = np.linalg.solve(np.diag(free) @ matrix.T @ matrix @ np.diag(free) + damping * np.diag(SCALE**2), free)
+                np.testing.assert_allclose(free * solve(tf.constant(free)), free * expected, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", SYSTEMS)

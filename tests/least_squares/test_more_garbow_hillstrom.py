@@ -70,16 +70,6 @@ def check(name, method):
             assert fit.status == "flat"
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
-def test_the_minima_are_below_the_starts_and_the_starts_are_finite(name):
-    """The registry itself: a residual that is not what the paper says would show here first."""
-    problem = PROBLEMS[name]
-    squares = float(tf.reduce_sum(problem.residuals(tf.constant(problem.start, tf.float64)) ** 2))
-    assert np.isfinite(squares)
-    assert problem.minima[0] < squares
-    assert not problem.is_minimum(squares)
-
-
 def test_wrong_derivatives_at_a_minimum_with_large_residuals_are_no_convergence():
     """Where the Hessian decides, it is that of the Jacobian that was given: turned around, it has no minimum."""
     problem = PROBLEMS["Freudenstein and Roth"]

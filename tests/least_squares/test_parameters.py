@@ -15,16 +15,6 @@ class Line(NamedTuple):
     offset: float
 
 
-def test_a_structure_survives_the_way_through_a_vector():
-    params = {"b": [tf.ones((2, 3), tf.float64), tf.constant(4.0, tf.float64)], "a": (np.arange(2.0),)}
-    layout, vector = flatten_parameters(params)
-    back = layout.pack(layout.split(vector))
-    assert layout.size == 9
-    tf.nest.assert_same_structure(params, back)
-    for before, after in zip(tf.nest.flatten(params), tf.nest.flatten(back), strict=True):
-        np.testing.assert_array_equal(before, after)
-
-
 def test_elements_are_named_as_the_user_writes_them():
     layout, _ = flatten_parameters({"w": np.zeros((2, 2)), "line": Line(1.0, 2.0)})
     assert [layout.element_name(i) for i in range(layout.size)] == [

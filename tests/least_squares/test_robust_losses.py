@@ -25,7 +25,7 @@ def test_the_cost_is_that_of_scipy(name, values, scale):
     assert float(RobustLoss(name, scale).cost(tf.constant(values))) == pytest.approx(fit.cost, rel=1e-12, abs=cancelled)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "linear"])
 @given(values=residuals, scale=st.floats(0.01, 100.0))
 def test_weighted_residuals_give_the_exact_gradient_of_the_cost(name, values, scale):
     loss, f = RobustLoss(name, scale), tf.constant(values)

@@ -11,7 +11,6 @@ import tensorflow as tf
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-import graphwright as gw
 from bench.nist import MODELS, read_problem
 from graphwright.errors import ArgumentError
 from graphwright.least_squares.solve import LeastSquares, choose_method, least_squares
@@ -186,10 +185,6 @@ def test_a_solver_is_traced_once():
     assert len(traces) == count
 
 
-def test_the_public_name():
-    assert gw.train.least_squares is least_squares
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -266,11 +261,6 @@ def test_data_of_another_type_than_the_parameters_and_lists_of_numbers_are_refus
 def test_a_jacobian_of_another_shape_or_type_is_refused(jacobian, message):
     with pytest.raises(ArgumentError, match=message):
         least_squares(lambda p, x: p[0] * x + p[1], np.ones(2), data=(np.arange(3.0),), jacobian=jacobian)
-
-
-def test_what_is_no_function_is_refused():
-    with pytest.raises(ArgumentError, match="residuals=3"):
-        least_squares(3, np.ones(2))  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(

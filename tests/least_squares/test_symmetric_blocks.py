@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from graphwright.least_squares.symmetric_blocks import (
-    MOST_BLOCKS,
     SMALLEST_BLOCK,
-    block_bounds,
     cholesky,
     cholesky_solve,
     diagonal,
@@ -29,16 +25,6 @@ def blocks_and_matrix(size):
     first, second = rng.standard_normal((size + 3, size)), rng.standard_normal((2, size))
     blocks = plus_products(plus_products(zero_blocks(size, tf.float64), tf.constant(first)), tf.constant(second))
     return blocks, first.T @ first + second.T @ second, rng
-
-
-@pytest.mark.parametrize("size", [*SIZES, 10_000, 100_003])
-def test_blocks_cover_all_rows_and_are_few(size):
-    bounds = block_bounds(size)
-    assert bounds[0][0] == 0
-    assert bounds[-1][1] == size
-    assert all(end == first for (_, end), (first, _) in itertools.pairwise(bounds))
-    assert all(first < end for first, end in bounds)
-    assert len(bounds) <= MOST_BLOCKS
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -66,9 +52,3 @@ def test_a_matrix_that_is_not_positive_has_no_finite_solution(size):
     shift = tf.constant(-2.0 * np.linalg.eigvalsh(matrix)[0] - 1.0)
     roots = cholesky(blocks, tf.ones(size, tf.float64), shift)
     assert not np.isfinite(cholesky_solve(roots, tf.ones(size, tf.float64))).any()
-
-
-def test_half_of_the_work_and_of_the_memory():
-    size = 4 * SMALLEST_BLOCK
-    elements = sum(int(np.prod(block.shape)) for block in zero_blocks(size, tf.float32))
-    assert elements == 0.625 * size**2

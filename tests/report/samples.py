@@ -17,21 +17,11 @@ from graphwright.analyze.time_model import ASSUMED_ROOFS
 from graphwright.analyze.update_checks import Finding
 from graphwright.ir.graph import DTYPES, Graph, Node
 from graphwright.report.advice import Advice, Suggestion
-from graphwright.report.results import (
-    ROLES,
-    BufferDecision,
-    BufferLifetime,
-    CurvePoint,
-    Inspection,
-    LayerCost,
-    LiveBuffer,
-    MemoryPlan,
-    NodeCost,
-    OpTypeCost,
-    ParameterCount,
-    Role,
-    Timeline,
-)
+from graphwright.report.cost_rows import LayerCost, NodeCost, OpTypeCost
+from graphwright.report.inspection import Inspection
+from graphwright.report.memory_plan import BufferDecision, CurvePoint, MemoryPlan
+from graphwright.report.parameter_table import ParameterCount
+from graphwright.report.timeline import ROLES, BufferLifetime, LiveBuffer, Role, Timeline
 
 FLOAT_BYTES = 4
 ADAM_OPS = ("Mul", "Sub", "Mul_1", "AddV2", "Square", "Mul_2", "AddV2_1", "Sqrt", "AddV2_2", "RealDiv", "AssignSubVariableOp")
@@ -67,11 +57,16 @@ def unet_ops(batch: int, filters: int = 64, side: int = 572) -> tuple[list[Op], 
         forward.append(Op(name, op_type, layer, int(elements) * FLOAT_BYTES, inputs, flops, "residuals", False, block))
         return name
 
+    def grad(name: str, op_type: str, layer: str, elements: int, inputs: tuple[str, ...], flops: float, block: str) -> Op:
+        return Op(name, op_type, layer, elements * FLOAT_BYTES, inputs, flops, "gradients", True, block)
+
+    kernel_grad = "Conv2DBackpropFilter"
+
     def conv(layer: str, source: str, side: int, channels_in: int, channels: int, kernel: int, block: str) -> tuple[str, int]:
         out_side = side - kernel + 1
         elements = batch * out_side * out_side * channels
         flops = 2.0 * elements * kernel * kernel * channels_in
-        weights[f"{layer}/kernel"] = kernel * kernel * channels_in * channels
+        kernel_size = weights[f"{layer}/kernel"] = kernel * kernel * channels_in * channels
         weights[f"{layer}/bias"] = channels
         product = add(f"unet/{layer}/Conv2D", "Conv2D", layer, elements, (source,), flops, block)
         biased = add(f"unet/{layer}/BiasAdd", "BiasAdd", layer, elements, (product,), elements, block)
@@ -81,32 +76,10 @@ def unet_ops(batch: int, filters: int = 64, side: int = 572) -> tuple[list[Op], 
         in_elements = batch * side * side * channels_in
         grads.append(
             [
-                Op(f"{prefix}/ReluGrad", "ReluGrad", layer, elements * 4, (down, out), elements, "gradients", True, block),
-                Op(
-                    f"{prefix}/BiasAddGrad", "BiasAddGrad", layer, channels * 4, (f"{prefix}/ReluGrad",), elements, "gradients", True, block
-                ),
-                Op(
-                    f"{prefix}/Conv2DBackpropFilter",
-                    "Conv2DBackpropFilter",
-                    layer,
-                    weights[f"{layer}/kernel"] * 4,
-                    (source, f"{prefix}/ReluGrad"),
-                    flops,
-                    "gradients",
-                    True,
-                    block,
-                ),
-                Op(
-                    f"grad:{source}",
-                    "Conv2DBackpropInput",
-                    layer,
-                    in_elements * 4,
-                    (f"{prefix}/ReluGrad",),
-                    flops,
-                    "gradients",
-                    True,
-                    block,
-                ),
+                grad(f"{prefix}/ReluGrad", "ReluGrad", layer, elements, (down, out), elements, block),
+                grad(f"{prefix}/BiasAddGrad", "BiasAddGrad", layer, channels, (f"{prefix}/ReluGrad",), elements, block),
+                grad(f"{prefix}/{kernel_grad}", kernel_grad, layer, kernel_size, (source, f"{prefix}/ReluGrad"), flops, block),
+                grad(f"grad:{source}", "Conv2DBackpropInput", layer, in_elements, (f"{prefix}/ReluGrad",), flops, block),
             ]
         )
         return out, out_side
@@ -121,28 +94,25 @@ def unet_ops(batch: int, filters: int = 64, side: int = 572) -> tuple[list[Op], 
             skips.append((source, side, channels))
             pooled = add(f"unet/{block}/MaxPool", "MaxPool", block, batch * (side // 2) ** 2 * channels, (source,), 0.0, block)
             elements = batch * side * side * channels
-            grads.append(
-                [Op(f"grad:{source}", "MaxPoolGrad", block, elements * 4, (source, f"grad:{pooled}"), elements, "gradients", True, block)]
-            )
+            grads.append([grad(f"grad:{source}", "MaxPoolGrad", block, elements, (source, f"grad:{pooled}"), elements, block)])
             source, side = pooled, side // 2
     for level in range(3, -1, -1):
         channels, block = filters * 2**level, f"decoder{level + 1}"
         side *= 2
         elements = batch * side * side * channels
         layer = f"{block}/up"
-        weights[f"{layer}/kernel"] = 4 * channels_in * channels
+        kernel_size = weights[f"{layer}/kernel"] = 4 * channels_in * channels
         weights[f"{layer}/bias"] = channels
         up_flops = 2.0 * elements * channels_in
         up = add(f"unet/{layer}/conv2d_transpose", "Conv2DBackpropInput", layer, elements, (source,), up_flops, block)
         joined = add(f"unet/{block}/concat", "ConcatV2", block, 2 * elements, (up, skips[level][0]), 0.0, block)
         grads.append(
             [
-                Op(f"grad:{up}", "Slice", block, elements * 4, (f"grad:{joined}",), 0.0, "gradients", True, block),
-                Op(f"gradient_tape/unet/{layer}/Conv2DBackpropFilter", "Conv2DBackpropFilter", layer, weights[f"{layer}/kernel"] * 4,
-                   (source, f"grad:{up}"), up_flops, "gradients", True, block),
-                Op(f"grad:{source}", "Conv2D", layer, elements * 2 * 4 // 4, (f"grad:{up}",), up_flops, "gradients", True, block),
+                grad(f"grad:{up}", "Slice", block, elements, (f"grad:{joined}",), 0.0, block),
+                grad(f"gradient_tape/unet/{layer}/{kernel_grad}", kernel_grad, layer, kernel_size, (source, f"grad:{up}"), up_flops, block),
+                grad(f"grad:{source}", "Conv2D", layer, elements // 2, (f"grad:{up}",), up_flops, block),
             ]
-        )  # fmt: skip
+        )
         source, channels_in = joined, 2 * channels
         for index in (1, 2):
             source, side = conv(f"{block}/conv{index}", source, side, channels_in, channels, 3, block)
@@ -152,7 +122,7 @@ def unet_ops(batch: int, filters: int = 64, side: int = 572) -> tuple[list[Op], 
     loss = add(
         "unet/loss/SparseSoftmaxCrossEntropyWithLogits", "SoftmaxCrossEntropyWithLogits", "loss", elements, (source,), elements, "head"
     )
-    backward = [Op(f"grad:{source}", "Mul", "loss", elements * 4, (loss,), elements, "gradients", True, "head")]
+    backward = [grad(f"grad:{source}", "Mul", "loss", elements, (loss,), elements, "head")]
     made = {op.name for op in backward}
     for ops in reversed(grads):
         for op in ops:

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
+from graphwright.ir.graph import DTYPES, Graph
 from graphwright.report.comparison import FIGURES, Comparison, LayerFigures, LayerPair, StepCosts
-from graphwright.report.comparison_page import comparison_page
-from graphwright.report.inspection_page import inspection_page, plan_page
-from graphwright.report.profile_page import profile_page
+from graphwright.report.drawing import draw
+from graphwright.report.page import page_of
+from graphwright.report.profile_report import profile_sheet
 from graphwright.report.sweep import SweepPoint, SweepResult
-from graphwright.report.sweep_page import sweep_page
 from tests.programs import CHROMIUM, needs_chromium
+from tests.report.page_parser import PAGES
 from tests.report.profiles import small_profile
 from tests.report.samples import full_inspection, sample_advice, sample_inspection, sample_plan
 
@@ -40,18 +41,16 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("pages")
-    full = inspection_page(full_inspection(profiled=True))
-    (made / "full.html").write_text(full, encoding="utf-8")
-    (made / "plain.html").write_text(inspection_page(sample_inspection()), encoding="utf-8")
-    (made / "plan.html").write_text(plan_page(sample_plan()), encoding="utf-8")
-    (made / "compare.html").write_text(comparison_page(compared()), encoding="utf-8")
+    full_inspection(profiled=True).write_html(made / "full.html")
+    sample_inspection().write_html(made / "plain.html")
+    sample_plan().write_html(made / "plan.html")
+    compared().write_html(made / "compare.html")
     points = tuple(SweepPoint(b, 100 * b * 2**20, 50 * 2**20, 60 * 2**20, fits=b < 4) for b in (1, 2, 4))
     leaner = SweepResult(tuple(SweepPoint(p.batch, p.peak_bytes // 2, p.resident_bytes, 0, fits=True) for p in points), 0, None, "halved")
     sweep = SweepResult(points, 350 * 2**20, 2, "made up", "<b>step</b>").beside(planned=leaner)
-    (made / "profile.html").write_text(profile_page(small_profile(), {}, {}), encoding="utf-8")
-    advised = sample_inspection(measured=True).with_advice(sample_advice())
-    (made / "advice.html").write_text(inspection_page(advised), encoding="utf-8")
-    (made / "sweep.html").write_text(sweep_page(sweep), encoding="utf-8")
+    (made / "profile.html").write_text(page_of(profile_sheet(small_profile(), {}, {})), encoding="utf-8")
+    sample_inspection(measured=True).with_advice(sample_advice()).write_html(made / "advice.html")
+    sweep.write_html(made / "sweep.html")
     return made
 
 
@@ -113,12 +112,6 @@ def column(page: Any, table: str, label: str) -> list[float]:
     )
 
 
-def test_only_tabs_with_data_are_shown(page: Any, folder: Path) -> None:
-    assert page.locator('[role="tab"]').all_inner_texts() == ["Overview", "Layers", "At the peak", "Timeline", "Roofline", "Graph"]
-    show(page, folder, "plain")
-    assert page.locator('[role="tab"]').all_inner_texts() == ["Overview", "Layers", "At the peak"]
-
-
 def test_tabs_by_keyboard_and_the_back_button(page: Any) -> None:
     page.locator("#tab-overview").focus()
     page.keyboard.press("ArrowRight")
@@ -171,7 +164,7 @@ def test_a_layer_of_a_comparison_shows_what_it_holds_in_both_steps(page: Any, fo
     page.locator(f'#table-layers a[href="{HREF}"]').first.click()
     page.wait_for_selector("#layer-detail:not([hidden])")
     lists = page.locator("#layer-detail .lists > div")
-    assert lists.locator("h4").all_inner_texts() == ["Its largest tensors, A: one", "Its largest tensors, B: two"]
+    assert lists.locator("h4").all_inner_texts() == ["Its largest tensors: A: one", "Its largest tensors: B: two"]
     assert all("conv1/Conv2D:0" in text for text in lists.all_inner_texts()), "A calls the layer otherwise"
     page.get_by_text("What it holds at the peak").click()
     on_tab(page, "At the peak")
@@ -185,7 +178,7 @@ def test_a_layer_of_a_plan_leads_to_what_becomes_of_it(page: Any, folder: Path) 
     page.locator("#tab-layers").click()
     page.locator(f'#table-layers a[href="{HREF}"]').click()
     page.wait_for_selector("#layer-detail:not([hidden])")
-    assert page.locator("#layer-detail h4").all_inner_texts() == ["Its largest tensors, before", "Its largest tensors, planned"]
+    assert page.locator("#layer-detail h4").all_inner_texts() == ["Its largest tensors: Before", "Its largest tensors: Planned"]
     page.get_by_text("What becomes of its residuals").click()
     on_tab(page, "Residuals")
     assert set(page.locator("#table-decisions tbody tr:not([hidden])").evaluate_all("rows => rows.map((row) => row.dataset.key)")) == {
@@ -235,7 +228,7 @@ def test_a_filter_takes_words_and_regular_expressions(page: Any) -> None:
 
 def test_columns_are_chosen(page: Any) -> None:
     page.locator("#tab-layers").click()
-    ops = page.locator("#table-layers th", has_text="ops")
+    ops = page.locator("#table-layers th", has_text=re.compile("^ops"))
     assert ops.is_hidden()
     page.locator("#layers .table-tools summary").click()
     page.get_by_label("ops (operations)").check()
@@ -281,7 +274,7 @@ def test_the_roofline_shows_layers_and_leads_to_them(page: Any) -> None:
     layer = mark.get_attribute("data-layer")
     mark.dispatch_event("pointermove", {"clientX": 600})
     assert page.locator("#roofline-chart .said").inner_text().startswith(f"{layer}: ")
-    assert "assumed" in page.locator("#roofline-caption").inner_text()
+    assert "assumed" in page.locator("#roofline-chart-caption").inner_text()
     before = marks.count()
     page.get_by_label("op types", exact=True).uncheck()
     assert 0 < marks.count() < before
@@ -469,22 +462,6 @@ def test_what_a_table_is_sorted_by_is_seen_on_a_narrow_screen(page: Any, folder:
     page.locator(".scroll:has(#table-decisions) th", has_text="layer").wait_for(state="hidden")
 
 
-def test_what_is_resident_is_told_from_the_rest_in_the_dark(browser: Any, folder: Path) -> None:
-    page = browser.new_page(color_scheme="dark")
-    show(page, folder, "full")
-    shades = page.evaluate(
-        """() => {
-          const [bar, resident] = [".bar.measured", ".bar.resident"].map((name) => getComputedStyle(document.querySelector(name)));
-          const channels = (color) => color.match(/[0-9]+/g).slice(0, 3).map(Number);
-          const page = channels(getComputedStyle(document.body).backgroundColor);
-          const seen = channels(bar.backgroundColor).map((c, k) => c * bar.opacity + page[k] * (1 - bar.opacity));
-          return seen.map((c, k) => Math.abs(c - channels(resident.backgroundColor)[k]));
-        }"""
-    )
-    page.close()
-    assert min(shades) > 20
-
-
 def test_a_sweep_shows_both_lines_and_the_budget(page: Any, folder: Path) -> None:
     show(page, folder, "sweep")
     assert page.locator("#sweep .curve").count() == 4
@@ -525,6 +502,32 @@ def test_advice_is_the_first_tab_and_its_bars_end_where_the_figures_say(page: An
     assert shares == pytest.approx([1.0, 0.4, 0.6, 0.8], abs=0.01)
     page.locator("#tab-overview").click()
     assert page.locator("#measured .chart text.note").count() == 2, "the peak and the memory there is"
+
+
+@pytest.mark.parametrize("case", PAGES)
+def test_every_kind_of_page_opens_without_errors(page: Any, tmp_path: Path, case: str) -> None:
+    (tmp_path / "page.html").write_text(PAGES[case](), encoding="utf-8")
+    show(page, tmp_path, "page")
+    assert page.evaluate("window.pwned === undefined")
+
+
+def test_a_picture_opens_scopes_and_breaks_wide_layers(page: Any, tmp_path: Path) -> None:
+    graph = Graph("wide")
+    float32 = [(DTYPES["float32"], (None, 3))]
+    for k in range(140):  # a scope of one node would be drawn as that node
+        weight = graph.add_node("Const", f"layer_{k}/weight", output_types=float32).outputs[0]
+        graph.add_node("Relu", f"layer_{k}/relu", inputs=[weight], output_types=float32)
+    graph.add_node("AddN", "sum", inputs=[node.outputs[0] for node in graph.nodes if node.op_type == "Relu"], output_types=float32)
+    page.goto(draw(graph, tmp_path / "graph.html").as_uri())
+    boxes = page.locator(".box")
+    assert boxes.count() == 141
+    size = "(id) => document.getElementById(id).getBoundingClientRect().width"
+    assert page.evaluate(size, "world") <= page.evaluate(size, "picture")
+    page.locator(".box.scope").first.dispatch_event("dblclick")
+    assert boxes.count() == 143
+    page.locator("#query").fill("layer_7/weight")
+    page.keyboard.press("Enter")
+    assert page.locator("#details h2").inner_text() == "layer_7/weight"
 
 
 def _until(page: Any, condition: str, argument: Any = None) -> None:

@@ -13,8 +13,7 @@ from graphwright.ir.text import from_text
 from graphwright.report import graph_data
 from graphwright.report.drawing import draw, page
 from graphwright.report.drawing_tree import LARGEST_LEVEL, opened, scope_tree, visible
-from tests.programs import needs_chromium
-from tests.report.browser import data_of, open_in_browser
+from tests.report.page_parser import data_of
 
 F32 = [(DTYPES["float32"], (None, 3))]
 
@@ -243,27 +242,3 @@ def test_what_cannot_be_drawn(tmp_path, monkeypatch):
     monkeypatch.setattr(graph_data, "_MOST_NODES", 3)
     with pytest.raises(UnsupportedError, match="too many for one picture"):
         page(network(1), scope="stage_0")
-
-
-@pytest.mark.slow
-@needs_chromium
-def test_a_browser_opens_scopes_and_breaks_wide_layers(tmp_path):
-    graph = Graph("wide")
-    for k in range(140):  # a scope of one node would be drawn as that node
-        weight = graph.add_node("Const", f"layer_{k}/weight", output_types=F32).outputs[0]
-        graph.add_node("Relu", f"layer_{k}/relu", inputs=[weight], output_types=F32)
-    graph.add_node("AddN", "sum", inputs=[node.outputs[0] for node in graph.nodes if node.op_type == "Relu"], output_types=F32)
-    probe = """
-    const boxes = () => [...document.querySelectorAll(".box")];
-    const size = (id) => document.getElementById(id).getBoundingClientRect();
-    const fits = size("world").width <= size("picture").width;
-    const before = boxes().length;
-    boxes().find((box) => box.classList.contains("scope")).dispatchEvent(new MouseEvent("dblclick", {bubbles: true}));
-    const opened = boxes().length;
-    boxes().find((box) => box.classList.contains("open")).dispatchEvent(new MouseEvent("dblclick", {bubbles: true}));
-    document.getElementById("query").value = "layer_7/weight";
-    document.getElementById("search").dispatchEvent(new Event("submit", {cancelable: true}));
-    return {before, opened, closed: boxes().length - 1, fits, heading: document.querySelector("#details h2").textContent};
-    """
-    _, seen = open_in_browser(page(graph), tmp_path, probe)
-    assert seen == {"errors": [], "refused": [], "before": 141, "opened": 143, "closed": 142, "fits": True, "heading": "layer_7/weight"}

@@ -164,7 +164,7 @@ def regularized() -> Any:
     ("encode", "words"),
     [
         (lambda: encoder(keras.layers.BatchNormalization(dtype="float64")), "statistics of a chunk"),
-        (lambda: lambda x: tf.nn.dropout(x, 0.5) @ WEIGHT, "counts its calls by itself"),
+        (lambda: lambda x: tf.nn.dropout(x, 0.5) @ WEIGHT, "counts its calls itself"),
         (lambda: counted, "changes the variable"),
         (lambda: lambda x: (x - tf.reduce_mean(x, 0)) @ WEIGHT, "cannot be shown"),
         (lambda: lambda x: tf.nn.softmax(x @ tf.transpose(x)) @ (x @ WEIGHT), "cannot be shown"),

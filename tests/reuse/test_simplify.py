@@ -20,7 +20,6 @@ from graphwright.commands.cli import app
 from graphwright.ir.graph import Graph
 from graphwright.ir.text import from_text, to_text
 from graphwright.ir.verify import verify
-from graphwright.reuse import simplify as simplify_module
 from graphwright.source.trace_rule import run_side
 
 pytestmark = pytest.mark.tensorflow
@@ -218,23 +217,3 @@ def test_random_graphs_compute_the_same(steps):
     text = to_text(graph)
     gw.simplify(graph)
     assert to_text(graph) == text
-
-
-def test_looking_at_all_nodes_does_not_grow_with_the_functions(monkeypatch):
-    """Each function was simplified after a look at every node of the graph."""
-    looks = []
-    plain = simplify_module.stateful_op_types
-    monkeypatch.setattr(simplify_module, "stateful_op_types", lambda graph: looks.append(graph) or plain(graph))
-
-    def looks_for(count):
-        def function(x):
-            for k in range(count):
-                x = tf.cond(x[0, 0] > float(k), lambda x=x: tf.sin(x) + tf.sin(x), lambda x=x: -x)
-            return x
-
-        looks.clear()
-        report = gw.simplify(graph_of(function, F32))
-        assert report.found["merged"] >= count
-        return len(looks)
-
-    assert looks_for(12) == looks_for(3)

@@ -37,8 +37,8 @@ def function(coupling, *, rich=True):
 
 def network(coupling="additive", *, blocks=2, rich=True, kept_blocks=0, **options):
     keras.utils.set_random_seed(0)
-    made = [gw.ReversibleBlock(function(coupling, rich=rich), function(coupling, rich=rich), coupling=coupling) for _ in range(blocks)]
-    sequence = gw.ReversibleSequence(made, kept_blocks=kept_blocks, name="trunk", **options)
+    layers = [gw.ReversibleBlock(function(coupling, rich=rich), function(coupling, rich=rich), coupling=coupling) for _ in range(blocks)]
+    sequence = gw.ReversibleSequence(layers, kept_blocks=kept_blocks, name="trunk", **options)
     return keras.Sequential(
         [keras.layers.Input((6, 6, 2 * CHANNELS)), sequence, keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(3)]
     )
@@ -59,8 +59,8 @@ def gradients(model, x, *, how="graph", plain=False):
         return loss, tape.gradient(loss, [x, *(v.value for v in model.trainable_variables)])
 
     run = {"eager": step, "graph": tf.function(step), "xla": tf.function(step, jit_compile=True)}[how]
-    loss, found = run(x)
-    return loss.numpy(), [g.numpy() for g in found], [v.numpy() for v in model.non_trainable_variables]
+    loss, values = run(x)
+    return loss.numpy(), [g.numpy() for g in values], [v.numpy() for v in model.non_trainable_variables]
 
 
 def largest_difference(a, b):

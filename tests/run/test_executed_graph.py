@@ -245,6 +245,7 @@ import glob, json, re, sys, tempfile
 import tensorflow as tf
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 from graphwright.analyze.executor import simulate_executor
+from graphwright.analyze.executor_order import number_nodes
 from graphwright.run.executed_graph import read_executed_graph
 from graphwright.source.attributes import constant_array
 from graphwright.source.concrete_function import from_concrete_function
@@ -282,7 +283,12 @@ for plane in space.planes:
             if name in wanted and line.name.startswith("tf_Compute"):
                 events.append((line.timestamp_ns * 1000 + event.offset_ps, name))
 state = simulate_executor(
-    graph, time_of=lambda n: 1.0, workspace_of=lambda n: 0, constant=constant_array, resident_bytes=0
+    graph,
+    time_of=lambda n: 1.0,
+    workspace_of=lambda n: 0,
+    constant=constant_array,
+    resident_bytes=0,
+    numbered=number_nodes(graph, as_listed=True),
 )
 print(json.dumps({"ran": [name for _, name in sorted(events)], "simulated": [name for name in state.order if name in wanted]}))
 """

@@ -235,41 +235,6 @@ def test_saved_model_cli(model, tmp_path):
     assert "[[-4. -6.]]" in output
 
 
-def call_of(graph: Graph, name: str) -> Node:
-    return next(n for n in graph if getattr(n.attrs.get("f"), "name", "") == name)
-
-
-def test_the_argument_of_a_function_becomes_text(model, tmp_path):
-    """float32[?,2] becomes string[?] in the wrapper of the signature, its call, the signature and the object graph."""
-    graph = load(model)
-    signature = graph.signatures["serving_default"]
-    name = signature.outputs["y"].producer.attrs["f"].name
-    call, body = call_of(graph, name), graph.functions[name].body
-    old = body.value("x")
-    text = body.add_node("_Arg", "text", attrs={"T": STRING, "index": 9}, output_types=[(STRING, (None,))]).outputs[0]
-    numbers = body.add_node("StringToNumber", "numbers", inputs=[text], attrs={"out_type": FLOAT}, output_types=[(FLOAT, None)]).outputs[0]
-    pairs = body.add_node(
-        "Reshape",
-        "pairs",
-        inputs=[numbers, constant(body, "shape", np.array([-1, 2], np.int32))],
-        attrs={"T": FLOAT, "Tshape": DTYPES["int32"]},
-        output_types=[(FLOAT, None)],
-    ).outputs[0]
-    body.replace_uses(old, pairs)
-    body.inputs = [text if v is old else v for v in body.inputs]
-    body.remove_node(old.producer)
-    body.rename(text.producer, "x")
-    placeholder = signature.inputs["x"].producer
-    fresh = graph.add_node("Placeholder", "fresh", attrs={"dtype": STRING}, output_types=[(STRING, (None,))]).outputs[0]
-    graph.set_inputs(call, [fresh if v.producer is placeholder else v for v in call.inputs])
-    signature.inputs["x"] = fresh
-    graph.remove_node(placeholder)
-    write(graph, tmp_path / "edited")
-    assert served(tmp_path / "edited", x=np.array([b"1", b"-1"]), word=WORD)["y"] == [[-2.0, -2.0]]
-    loaded = load(tmp_path / "edited")
-    assert sorted(loaded.functions) == sorted(graph.functions)  # the wrapper was edited, not replaced
-
-
 def test_the_argument_of_a_function_that_python_calls(model, tmp_path):
     """`loaded.call` takes what its edited function takes; its `input_signature` follows."""
     graph = load(model)

@@ -57,8 +57,8 @@ def test_what_one_inference_says_is_not_asked_again():
         return x
 
     graph = load(tf.function(deep).get_concrete_function(tf.TensorSpec((None, 3))))
-    rule, asked = graph.shape_rule, []
-    graph.shape_rule = lambda nodes: asked.append(nodes) or rule(nodes)
+    rule, asked = graph.shapes.rule, []
+    graph.shapes.rule = lambda nodes: asked.append(nodes) or rule(nodes)
     infer_shapes(graph, {0: (7, 3)})
     assert {node.outputs[0].shape for node in graph if node.op_type in ("Relu", "AddV2")} == {(7, 3)}
     assert not asked

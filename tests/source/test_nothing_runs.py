@@ -24,7 +24,6 @@ from graphwright.errors import ArgumentError  # noqa: E402
 from graphwright.source.files import load_callable  # noqa: E402
 from graphwright.source.never_run import only_computes, reaches_outside  # noqa: E402
 from graphwright.source.private_tensorflow import op_definition  # noqa: E402
-from graphwright.step import flatten as flatten_module  # noqa: E402
 
 FEEDS = {"x": (4, 8)}
 READ = {
@@ -240,26 +239,6 @@ def test_ops_that_only_compute_are_told_from_those_that_reach_outside() -> None:
     for op_type in "VarHandleOp ReadVariableOp HashTableV2 TensorListReserve While StatefulPartitionedCall ResourceApplyAdam".split():
         assert not reaches_outside(op_type), op_type
         assert op_type == "TensorListReserve" or not only_computes(op_type), op_type
-
-
-def test_constants_are_folded_where_they_are_sure_to_stay_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A ragged range says in its numbers how long it is; 200 MB were made of this one to count FLOPs."""
-    asked: list[str] = []
-
-    def graph_of(limit: int) -> Any:
-        with tf.Graph().as_default() as graph:
-            x = tf.compat.v1.placeholder(tf.float32, [4], name="x")
-            ends = [tf.constant([k], tf.int32) for k in (0, limit, 1)]
-            _, numbers = tf.raw_ops.RaggedRange(starts=ends[0], limits=ends[1], deltas=ends[2])
-            tf.add(x, tf.cast(numbers[0], tf.float32), name="y")
-        return graph.as_graph_def()
-
-    evaluate = flatten_module.evaluate_constants
-    monkeypatch.setattr(
-        flatten_module, "evaluate_constants", lambda graph: lambda values: asked.extend(v.name for v in values) or evaluate(graph)(values)
-    )
-    assert gw.count_flops(graph_of(50_000_000), outputs=["y"]).total == 4
-    assert not [name for name in asked if "Ragged" in name]
 
 
 def keras_file_with(path: Path, function: Any) -> Path:

@@ -71,7 +71,7 @@ def test_tensorflow_refuses_the_op_in_a_new_graph(tmp_path):
     with pytest.raises(tf.errors.UnimplementedError, match="not available in GraphDef version"):
         run(old_graph_def(tf.version.GRAPH_DEF_VERSION))
     graph = gw.load(old_graph_def(tf.version.GRAPH_DEF_VERSION))
-    with pytest.raises(UnsupportedError, match="before version 9 alone, and this one has"):
+    with pytest.raises(UnsupportedError, match="only in graphs before version 9, and this one has"):
         gw.write(graph, tmp_path / "new.pb")
     graph.versions = (8, 0)  # as the message proposes
     gw.write(graph, tmp_path / "new.pb")

@@ -154,8 +154,9 @@ def test_convolutions_in_groups_keep_their_bits() -> None:
 
 
 @pytest.mark.thorough
-def test_what_eigen_takes_for_convolutions_in_groups_is_counted() -> None:
-    kernel = tf.random.stateless_normal((5, 5, 1, 48), (1, 1))
+@pytest.mark.parametrize("kernel_shape", [(5, 5, 1, 48), (3, 3, 4, 48)])
+def test_what_eigen_takes_for_convolutions_in_groups_is_counted(kernel_shape: tuple[int, ...]) -> None:
+    kernel = tf.random.stateless_normal(kernel_shape, (1, 1))
 
     @tf.function(jit_compile=True)
     def convolve(x: Any) -> Any:
@@ -165,6 +166,5 @@ def test_what_eigen_takes_for_convolutions_in_groups_is_counted() -> None:
     def step(x: Any) -> Any:
         return tf.reduce_sum(convolve(x + 1.0))
 
-    image = tf.random.stateless_normal((16, 24, 24, 48), (2, 2))
-    measured = gw.measure(step, (image,)).peak_bytes
-    assert 0.8 * measured < gw.predict_peak(step, inputs=(image,)).peak_bytes < 1.6 * measured
+    image = tf.random.stateless_normal((64, 24, 24, 48), (2, 2))
+    assert gw.measure(step, (image,), time=False).peak_bytes <= 1.03 * gw.predict_peak(step, inputs=(image,)).peak_bytes

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph
+from graphwright.ir.shapes import Shapes
 from graphwright.ir.signature import Signature
 from graphwright.ir.verify import verify
 from graphwright.source.graph_def import from_graph_def, to_graph_def
@@ -19,7 +20,7 @@ from graphwright.source.shape_inference import infer_output_shapes
 def inferring(graph: Graph) -> Graph:
     """The graph, with TensorFlow's rule for shapes, as `load` gives it."""
     for body in bodies(graph):
-        body.shape_rule = infer_output_shapes
+        body.shapes = Shapes(body, infer_output_shapes)
     return graph
 
 

@@ -218,6 +218,9 @@ SERVED = (
 )  # fmt: skip
 
 
+MEANS = {mean_by_hand, covariance_by_hand, gradient}
+
+
 def traced(function, batch):
     return tf.function(lambda x: function(x, batch)).get_concrete_function(tf.TensorSpec([batch, 6], tf.float32, "x"))
 
@@ -246,7 +249,7 @@ def check_sizes(function, load, *sizes):
     original = traced(function, OLD)
     for size in sizes:
         graph = load(original)
-        change_batch_size(graph, size)
+        change_batch_size(graph, size, means=True if function in MEANS else None)
         for batch in (10, 1) if size is None else (size,):
             x = random(batch, 6, seed=batch)
             wanted = traced(function, batch)(tf.constant(x)).numpy()
@@ -339,15 +342,81 @@ def test_what_cannot_be_known_is_refused_by_name(function, why):
     assert to_text(graph) == before
 
 
-def with_a_batch_of_one(x):
-    """One example, squeezed out of its batch."""
+def squeezed_example(x):
     return tf.nn.softmax(tf.reshape(x, [6]))
 
 
-def test_examples_that_would_be_mixed_are_refused():
-    graph = of_function(tf.function(with_a_batch_of_one).get_concrete_function(tf.TensorSpec([1, 6], tf.float32, "x")))
-    with pytest.raises(GraphError, match="Softmax 'Softmax' computes along dimension 0 of 'Reshape:0'"):
+def number_of_the_example(x):
+    return x + tf.constant([[0.0]])
+
+
+def row_of_the_example(x):
+    return x * tf.one_hot(tf.range(1), 6)
+
+
+def steps_first(x):
+    return tf.reshape(tf.transpose(tf.reshape(x, [1, 3, 2]), [1, 0, 2]), [3, 2])
+
+
+def summed_example(x):
+    return x - tf.reduce_sum(x, 0)
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (squeezed_example, "Softmax 'Softmax' computes along dimension 0 of 'Reshape:0'"),
+        (number_of_the_example, "AddV2 'add' reads 'Const:0', which may count the one example"),
+        (row_of_the_example, "Mul 'mul' reads 'one_hot:0', which may count the one example"),
+        (steps_first, "Reshape 'Reshape_1' brings"),
+        (summed_example, "Sum 'Sum' sums over the one example"),
+    ],
+)
+def test_a_batch_of_one_example_that_tells_too_little_is_refused(function, why):
+    graph = of_function(tf.function(function).get_concrete_function(tf.TensorSpec([1, 6], tf.float32, "x")))
+    with pytest.raises(GraphError, match=why):
         change_batch_size(graph, None)
+
+
+def half_of_all_squares(x):
+    return x + 0.5 * tf.reduce_sum(x * x)
+
+
+def mean_beside_half_a_sum(x):
+    return x + tf.reduce_mean(x, 0) * 0.0 + tf.reduce_sum(x * x) / 2.0
+
+
+def scaled_rows(x):
+    return x + tf.broadcast_to(tf.constant(TABLE[:1]), [2, 6]) / 2.0
+
+
+@pytest.mark.parametrize("function", [half_of_all_squares, mean_beside_half_a_sum, scaled_rows])
+def test_a_number_that_may_be_the_batch_size_is_refused_unless_it_is_stated(function):
+    concrete = tf.function(function).get_concrete_function(tf.TensorSpec([2, 6], tf.float32, "x"))
+    with pytest.raises(GraphError, match="divides a sum over the batch by 2") as raised:
+        change_batch_size(of_function(concrete), None)
+    assert "means=False" in str(raised.value)
+    graph = of_function(concrete)
+    change_batch_size(graph, 5, means=False)
+    x = random(5, 6)
+    wanted = x + TABLE[:1] / 2.0 if function is scaled_rows else x + 0.5 * (x * x).sum()
+    np.testing.assert_allclose(served(graph, x), wanted, rtol=1e-5)
+
+
+def test_sizes_follow_in_a_function_of_which_a_gradient_is_taken():
+    from tensorflow.python.framework.function import Defun
+
+    @Defun(tf.float32)
+    def squares(x):
+        return tf.reshape(tf.reshape(x, [5, 2, 3]) ** 2, [5, 6])
+
+    with tf.Graph().as_default() as tf_graph:
+        x = tf.compat.v1.placeholder(tf.float32, [5, 6], "x")
+        gradient = tf.identity(tf.gradients(squares(x), x)[0], name="gradient")
+    graph = gw.load(tf_graph.as_graph_def())
+    graph.outputs = [graph.value(gradient.name)]
+    change_batch_size(graph, None)
+    np.testing.assert_allclose(served(graph, random(7, 6)), 2 * random(7, 6), rtol=1e-6)
 
 
 def test_a_default_is_fed_in_another_size():

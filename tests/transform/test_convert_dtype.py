@@ -10,7 +10,7 @@ pytest.importorskip("tensorflow")
 import tensorflow as tf
 
 from graphwright.errors import ArgumentError
-from graphwright.ir.constants import add_constant, constant_array
+from graphwright.ir.constants import add_constant
 from graphwright.ir.text import to_text
 from graphwright.source.graph_def import to_graph_def
 from graphwright.transform.convert_dtype import convert_weights
@@ -62,58 +62,6 @@ def test_small_constants_and_values_out_of_range_stay():
     assert convert_weights(graph, "bfloat16") == 1
     with pytest.raises(ArgumentError, match="'int8'"):
         convert_weights(graph, "int8")
-
-
-@pytest.mark.parametrize("name", ["bool", "int8", "int32", "int64", "uint16", "float16", "float32", "float64", "bfloat16"])
-def test_every_encoding_of_a_constant_is_read(name):
-    dtype = tf.as_dtype(name)
-    arrays = [np.array([[0, 1, 1], [1, 0, 1]]), np.ones((4, 5)), np.zeros((2, 0)), np.array(1)]
-    if name not in ("bool", "uint16"):
-        arrays.append(np.array([-3, 2, 2, 2]))
-    for array in arrays:
-        typed = tf.cast(array, dtype).numpy()
-        for proto in (tf.make_tensor_proto(typed), tf.make_tensor_proto(typed.ravel()[:1], shape=typed.shape) if typed.size else None):
-            if proto is None:
-                continue
-            expected = tf.make_ndarray(proto)
-            value = v1.AttrValue(tensor=proto)
-            from graphwright.ir.attributes import SerializedAttribute
-            from graphwright.ir.dtypes import DTYPES
-            from graphwright.ir.graph import Graph
-
-            node = Graph().add_node(
-                "Const", "c", attrs={"value": SerializedAttribute(value.SerializeToString())}, output_types=[(DTYPES[name], None)]
-            )
-            ours = constant_array(node)
-            assert ours is not None
-            np.testing.assert_array_equal(ours, expected.astype(np.float32) if name == "bfloat16" else expected)
-            assert ours.shape == expected.shape
-
-
-def test_items_in_lists_of_each_kind_are_read():
-    from graphwright.ir.attributes import SerializedAttribute
-    from graphwright.ir.dtypes import DTYPES
-    from graphwright.ir.graph import Graph
-
-    field = {
-        "float32": "float_val",
-        "float64": "double_val",
-        "int32": "int_val",
-        "int64": "int64_val",
-        "bool": "bool_val",
-        "float16": "half_val",
-    }
-    for name, key in field.items():
-        array = tf.cast([[1, 0], [1, 1]], name).numpy()
-        items = array.view(np.uint16).ravel().tolist() if name == "float16" else array.ravel().tolist()
-        proto = v1.AttrValue(tensor=tf.make_tensor_proto(array))
-        proto.tensor.tensor_content = b""
-        proto.tensor.ClearField(key)
-        getattr(proto.tensor, key).extend(items)
-        node = Graph().add_node(
-            "Const", "c", attrs={"value": SerializedAttribute(proto.SerializeToString())}, output_types=[(DTYPES[name], None)]
-        )
-        np.testing.assert_array_equal(constant_array(node), array)
 
 
 def test_one_number_that_stands_for_many_stays_as_it_is():

@@ -50,24 +50,6 @@ def test_effects_of_a_body_happen_when_its_result_is_fetched(capfd):
     assert capfd.readouterr().err.count("called 2") == 1
 
 
-def test_effects_keep_their_order(capfd):
-    @tf.function
-    def shout(x):
-        tf.print("second", x)
-        return x + 1.0
-
-    def step(x):
-        tf.print("first", x)
-        y = shout(x)
-        tf.print("third", y)
-        return y
-
-    graph = traced(step, tf.TensorSpec([], tf.float32, "x"))
-    assert inline_calls(graph) == 2
-    serve(graph, {"x": 1.0})
-    assert [line.split()[0] for line in capfd.readouterr().err.splitlines() if line] == ["first", "second", "third"]
-
-
 def test_recursion_and_missing_functions_change_nothing():
     for name, kind in (("f", UnsupportedError), ("lost", GraphError)):
         graph = from_text(LIBRARY.replace("%s", name))

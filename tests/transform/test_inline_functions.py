@@ -10,7 +10,6 @@ pytest.importorskip("tensorflow")
 
 import tensorflow as tf
 
-from graphwright.errors import GraphError, UnsupportedError
 from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.graph import Graph
 from graphwright.ir.text import from_text
@@ -69,19 +68,6 @@ def test_nested_calls_that_read_and_write_a_variable(with_purity):
     for node in touching:
         for write in writes:
             assert node is write or waits_for(node, write) or waits_for(write, node)
-
-
-def test_a_function_called_twice_becomes_two_bodies():
-    @tf.function
-    def layer(x):
-        return tf.nn.relu(x) * 2.0
-
-    function = tf.function(lambda x: layer(layer(x))).get_concrete_function(tf.TensorSpec((3,)))
-    flat, rewritten = inlined(function)
-    relus = [n for n in flat if n.op_type == "Relu"]
-    assert len({n.name for n in relus}) == 2
-    assert all("/" in n.name for n in relus)
-    assert verify(function, rewritten, (tf.constant([1.0, -2.0, 3.0]),)).bitwise
 
 
 def test_gradients_of_nested_functions_lie_in_one_graph():
@@ -196,16 +182,6 @@ outputs %again:0
 %a = _Arg() : float32[2]
 %again = PartitionedCall(%a:0) {f = @f} : float32[2]
 """
-
-
-def test_a_function_that_calls_itself_through_another_is_refused():
-    with pytest.raises(UnsupportedError, match="function 'f' calls itself"):
-        inline_functions(from_text(LIBRARY.replace("%s", "f")))
-
-
-def test_a_missing_function_is_named():
-    with pytest.raises(GraphError, match="function 'lost' is not in the library"):
-        inline_functions(from_text(LIBRARY.replace("%s", "lost")))
 
 
 def test_the_old_calling_convention_is_inlined_too():

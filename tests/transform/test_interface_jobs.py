@@ -88,12 +88,6 @@ class TestBatchSize:
         with pytest.raises(ValueError, match="Cannot feed value"):
             serve(graph, {"a": A[:1], "b": B[:1]})
 
-    def test_a_function_with_a_fixed_argument(self):
-        graph = inferring(traced(lambda x: tf.reshape(x, [1, 6]) * 2.0, tf.TensorSpec([1, 2, 3], tf.float32, "x")))
-        change_batch_size(graph, None)
-        x = random(4, 2, 3)
-        np.testing.assert_array_equal(serve(graph, {"x": x})["output_0"], x.reshape(4, 6) * 2)
-
     def test_bad_sizes_and_inputs(self):
         for arguments, message in (((0,), "batch size 0"), ((2, ["nobody"]), "no input 'nobody'")):
             graph = two_ends()
@@ -171,10 +165,6 @@ class TestExtract:
         assert any(n.op_type == "PartitionedCall" for n in graph)
         np.testing.assert_array_equal(serve(part, {"h": A})["z"], -A)
 
-    def test_an_unknown_name(self):
-        with pytest.raises(ArgumentError, match="nobody"):
-            extract_submodel(two_ends(), ["nobody"], ["difference"])
-
 
 class TestMerge:
     @staticmethod
@@ -193,20 +183,6 @@ class TestMerge:
         result = serve(merged, {"a": A, "b": B, "factor": 3.0})
         assert list(result) == ["scaled"]
         np.testing.assert_array_equal(result["scaled"], (np.maximum(A, 0) - B) * np.float32(3))
-
-    def test_side_by_side_with_keys_that_both_have(self):
-        merged = merge_models(two_ends(), self.second())
-        result = serve(merged, {"a": A, "b": B, "second_a": B, "factor": 2.0})
-        np.testing.assert_array_equal(result["scaled"], B * 2)
-        np.testing.assert_array_equal(result["d"], np.maximum(A, 0) - B)
-
-    def test_functions_of_both_come_along(self):
-        first = traced(lambda x: x * 2.0, tf.TensorSpec([None, 3], tf.float32, "x"))
-        second = traced(lambda x: x + 1.0, tf.TensorSpec([None, 3], tf.float32, "x"))
-        merged = merge_models(first, second, connect={"x": "output_0"}, keep_outputs=True)
-        result = serve(merged, {"x": A})
-        np.testing.assert_array_equal(result["output_0"], A * 2)
-        np.testing.assert_array_equal(result["second_output_0"], A * 2 + 1)
 
     def test_what_does_not_fit(self):
         with pytest.raises(ArgumentError, match="no input 'nobody'"):

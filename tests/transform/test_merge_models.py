@@ -84,12 +84,9 @@ PAIRS = [
     (tf2, tf2),
     (tf1, tf1),
     (tf1_with_references, tf1),
-    (tf1_with_references, tf1_with_references),
     (tf1, tf2),
     (tf2, tf1),
     (frozen, tf2),
-    (tf2, frozen),
-    (frozen, frozen),
     (tf1, frozen),
 ]
 

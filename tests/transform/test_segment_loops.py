@@ -229,7 +229,7 @@ def test_the_proof_sees_what_is_something_else(change: Changes, first: int | Non
     step, arguments = loops.function_step("counted")
     flat = flat_step(trace(step, inputs=arguments))
     graph, names = in_segments(flat, first)
-    graph.op_rule = graph.shape_rule = None
+    graph.op_rule = graph.shapes = None
     assert segments_difference(flat.graph, flat.purity, graph, names) == ""
     change(graph)
     assert segments_difference(flat.graph, flat.purity, graph, names) != ""

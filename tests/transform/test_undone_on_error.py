@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-
 import numpy as np
 import pytest
 
@@ -136,15 +134,3 @@ def test_a_job_that_fails_late_has_done_nothing(job, monkeypatch):
         verify(graph)
         run(graph, values)  # and it can be done after all
         verify(graph)
-
-
-def test_without_the_block_the_change_would_be_seen(monkeypatch):
-    """The control of the test above."""
-    graph, _ = model()
-    before = state(graph)
-    monkeypatch.setattr(Graph, "restored_on_error", lambda _: nullcontext())
-    with monkeypatch.context() as patch:
-        fail_at(patch, 4)
-        with pytest.raises(LateError):
-            gw.strip_training(graph)
-    assert state(graph) != before

@@ -1,10 +1,10 @@
-"""`advise`: what can be done about the memory of a training step, ranked, each thing one call away."""
+"""`advise`: ranked remedies for the memory of a training step."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +22,7 @@ from graphwright.errors import ArgumentError, GraphwrightError, UnsupportedError
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.memory.optimize_memory import optimize_memory
 from graphwright.memory.plan_cache import PlanCache, plan_cache
-from graphwright.memory.plan_step import Planned, Unplanned, plan_step, unplanned
+from graphwright.memory.plan_step import Unplanned, plan_step, unplanned
 from graphwright.memory.planning import HOW_TIME
 from graphwright.memory.request import Request
 from graphwright.memory.verbs import BIT_FOR_BIT, Verb, read_allow
@@ -31,7 +31,7 @@ from graphwright.plan.budget import Budget
 from graphwright.report.advice import Advice, Suggestion, SuggestionKind, ranked
 from graphwright.report.obtained import Obtained
 from graphwright.report.progress import Progress, note, shown, tell
-from graphwright.report.units import format_bytes
+from graphwright.report.units import format_bytes, format_percent
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.step.example_inputs import example_inputs
@@ -47,7 +47,9 @@ _VERBS: Mapping[SuggestionKind, tuple[tuple[Verb, ...], str]] = {
     "plan, all verbs": (tuple(sorted(read_allow("all"))), "the same results but for the order of sums over the batch"),
 }
 _WORTH = 0.02  # of the peak: what saves less than this is not worth saying, and an optimizer that keeps less is left as it is
-_CHEAP = 0.01  # extra time as a share, below which no other verb is asked
+_CHEAP = 0.1  # extra time as a share: a plan that takes no more needs no other verb and no change of the training
+_NEEDLESS = ("plan, all verbs", "bfloat16", "optimizer")
+"""What is not looked at beside a cheap plan with the same results."""
 _SIZES, _NEAR = 4, 0.98  # batch sizes to look at, and the share of the memory from which on a batch is large enough
 
 
@@ -66,24 +68,23 @@ def advise(
     progress: Progress | None = None,
     device: str = HERE,
 ) -> Advice:
-    """What can be done so that a training step fits into memory, ranked, and what in it is likely a mistake. Nothing is run.
+    """Rank what can be done so that a training step fits into memory, and list likely mistakes in it. Nothing runs.
 
-    Looked at are a plan that gives the same bits, a plan with all verbs (which may run the batch in parts, or only what the largest values
-    are for, such as the loss), another batch size, and of a Keras model bfloat16 and optimizers that keep less. Each is one call or one
-    command away.
+    The remedies are a plan with the same bits, a plan with all verbs (which may run the batch in parts, or only the readers of the largest
+    values, such as the loss), another batch size, and for a Keras model bfloat16 and optimizers that keep less. If a plan with the same
+    bits fits at little cost, other plans and changes of the training are left out. Each remedy is one call or one command.
 
     Args:
-        memory: what there is, as `optimize_memory` takes a budget: bytes, text such as "2GiB", or a share of the step's own peak.
-        time_limit_s: seconds of processor time that the search for each plan may take.
-        cache_dir: where plans are kept, see `optimize_memory`: what was planned here is not planned again when the suggestion is followed.
-        progress: called with the share done and a few words, and with each result as soon as it is known; by default a bar shows, and the
-            results above it.
+        memory: the available memory, as a budget of `optimize_memory`: bytes, text such as "2GiB", or a share of the step's own peak.
+        time_limit_s: seconds of processor time for the search for each plan.
+        cache_dir: the folder of plans, see `optimize_memory`; following the advice does not plan again.
+        progress: called with the share done and a few words, and with each result as soon as it is known; by default a bar shows both.
 
     Returns:
         An `Advice`, which prints itself.
 
     Raises:
-        UnknownShapeError, UnsupportedError, ArgumentError: the step cannot be traced, or what it takes is not known.
+        UnknownShapeError, UnsupportedError, ArgumentError: the step cannot be traced, or its peak is unknown.
 
     >>> import tensorflow as tf
     >>> w = tf.Variable(tf.ones((64, 64)))
@@ -109,10 +110,10 @@ def advise(
         before = unplanned(traced)
         own = _Own(traced, before, _peak_of(traced, before), budget, _arguments_text(traced, feeds, batch), names)
         note(f"the step as it is: {format_bytes(own.peak.found)}")
-        found: list[Suggestion] = []
+        suggestions: list[Suggestion] = []
         left_out: dict[str, str] = {}
         asked: list[tuple[str, Callable[[], list[Suggestion]]]] = [
-            *((kind, partial(_plans, own, kind, time_limit_s, cache, cache_dir, found)) for kind in _VERBS),
+            *((kind, partial(_plans, own, kind, time_limit_s, cache, cache_dir, suggestions)) for kind in _VERBS),
             ("batch size", lambda: _other_batch(own, target, feeds)),
         ]
         if is_keras_model(traced.owner):
@@ -120,16 +121,21 @@ def advise(
         else:
             left_out["bfloat16, optimizer"] = "offered for Keras models only"
         for name, ask in asked:
+            cheap = next((s for s in suggestions if s.fits and s.kind == "plan" and s.time - 1 <= _CHEAP), None)
+            if cheap is not None and name in _NEEDLESS:
+                extra = format_percent(cheap.time - 1)
+                left_out[name] = f"not looked at, since a plan with the same results fits for {extra} more time"
+                continue
             try:
-                suggestions = ask()
+                answers = ask()
             except GraphwrightError as error:
                 left_out[name] = first_line(error)
                 note(f"{name}: {left_out[name]}")
                 continue
-            for suggestion in suggestions:
+            for suggestion in answers:
                 note(f"{suggestion.what}: {format_bytes(suggestion.peak_bytes)}{', which fits' if suggestion.fits else ''}")
                 if own.is_worth(suggestion):
-                    found.append(suggestion)
+                    suggestions.append(suggestion)
                 else:
                     left_out[suggestion.kind] = f"{suggestion.what}: {format_bytes(suggestion.peak_bytes)}, about as much as it is now"
         tell("looking for likely mistakes", 1.0)
@@ -139,7 +145,7 @@ def advise(
         feeds=traced.feeds,
         memory_bytes=own.memory_bytes,
         peak_bytes=own.peak.found,
-        suggestions=ranked(found),
+        suggestions=ranked(suggestions),
         lint=mistakes,
         left_out=left_out,
         how={
@@ -153,8 +159,6 @@ def advise(
 
 @dataclass(frozen=True)
 class _Own:
-    """The step as it is, and what there is for it."""
-
     traced: TracedStep
     before: Unplanned
     peak: Obtained[int]
@@ -164,12 +168,7 @@ class _Own:
 
     @property
     def fetched(self) -> str:
-        """The option of a command that says what is fetched from a graph."""
         return f" --outputs {','.join(self.outputs)}" * bool(self.outputs)
-
-    @property
-    def compiled(self) -> bool:
-        return self.traced.is_compiled
 
     @property
     def device(self) -> str:
@@ -181,18 +180,13 @@ class _Own:
 
     @property
     def batch(self) -> int:
-        """The first dimension of the inputs.
-
-        Raises:
-            ArgumentError: they have not the same.
-        """
         first = {shape[0] for shape in self.traced.shapes if shape}
         if len(first) != 1:
             raise ArgumentError("the inputs have no first dimension in common, so which one is the batch is not known")
         return first.pop()
 
     def time_of(self, tasks: TaskMap, batch: int | None = None) -> float:
-        """Of one example, in another step, as a share of what it takes in this one; NaN where that is too little to be estimated."""
+        """Return the time of one example in another step, as a share of its time in this one; nan if that is too little."""
         own = _seconds(self.before.tasks)
         if not own:
             return math.nan
@@ -200,21 +194,9 @@ class _Own:
         return ratio if batch is None else ratio * self.batch / batch
 
     def is_worth(self, suggestion: Suggestion) -> bool:
-        """Whether a suggestion fits where the step itself does not, takes less than it, or is another batch that fits."""
+        """Whether a suggestion fits when the step itself does not, takes less than it, or is another batch that fits."""
         helps = suggestion.fits and (suggestion.kind == "batch" or self.peak.found > self.memory_bytes)
         return helps or suggestion.peak_bytes < (1 - _WORTH) * self.peak.found
-
-    def suggest(
-        self,
-        kind: SuggestionKind,
-        what: str,
-        peak_bytes: int,
-        time: float,
-        results: str,
-        call: str,
-        command: str = "",
-    ) -> Suggestion:
-        return Suggestion(kind, what, peak_bytes, time, peak_bytes <= self.memory_bytes, results, call, command)
 
 
 def _seconds(tasks: TaskMap) -> float:
@@ -229,7 +211,7 @@ def _peak_of(traced: TracedStep, before: Unplanned) -> Obtained[int]:
 
 
 def _arguments_text(traced: TracedStep, feeds: Mapping[str, Feed] | None, batch: int | None) -> str:
-    """The options of a command that give the inputs these shapes: the batch size alone, where the rest is known without."""
+    """Return the options of a command for these input shapes; only the batch size if it implies the rest."""
     if batch is not None and feeds is None:
         return f" --batch {batch}"
     if feeds is None and is_keras_model(traced.owner):
@@ -242,7 +224,7 @@ def _arguments_text(traced: TracedStep, feeds: Mapping[str, Feed] | None, batch:
 
 
 def _feeds_text(traced: TracedStep, batch: int | None = None) -> str:
-    """The same in feeds, with the word batch where a first dimension is as large."""
+    """Return the shapes as feeds, with the word batch for a first dimension of this size."""
     dtypes = [tensor.dtype.name for tensor in traced.function.inputs]
     shapes = [("batch", *s[1:]) if batch is not None and s[:1] == (batch,) else s for s in traced.shapes]
     listed = zip(traced.names, shapes, dtypes, strict=False)
@@ -250,17 +232,22 @@ def _feeds_text(traced: TracedStep, batch: int | None = None) -> str:
 
 
 def _plans(
-    own: _Own, kind: SuggestionKind, time_limit_s: float, cache: PlanCache | None, cache_dir: Any, found: Sequence[Suggestion]
+    own: _Own, kind: SuggestionKind, time_limit_s: float, cache: PlanCache | None, cache_dir: Any, earlier: Sequence[Suggestion]
 ) -> list[Suggestion]:
-    """The plan of a kind that keeps the memory; none where it takes no less time than what was found, which allows less."""
+    """Return the plan of a kind that keeps the memory, unless an earlier one takes no more time."""
     verbs, results = _VERBS[kind]
-    least = min((s.time for s in found), default=math.inf)
-    if least - 1 < _CHEAP:
-        return []
     tell(f"planning: {kind}")
-    plan = _planned(own, own.budget, verbs, time_limit_s, cache).plan
-    if 1 + plan.overhead > least - _CHEAP:
+    request = Request(own.budget, time_limit_s=time_limit_s, cache=cache, allow=frozenset(verbs), prove=False)
+    compiled = own.traced.is_compiled
+    plan = (plan_xla_step(own.traced, request) if compiled else plan_step(own.traced, request, before=own.before)).plan
+    if 1 + plan.overhead > min((s.time for s in earlier), default=math.inf) - _WORTH:
         return []
+
+    def make() -> tuple[Any, Any]:
+        inputs = example_inputs(own.traced)
+        options: dict[str, Any] = {"allow": tuple(verbs), "time_limit_s": time_limit_s, "cache_dir": cache_dir, "device": own.device}
+        return optimize_memory(own.traced.function, own.budget.given, inputs=inputs, **options), inputs
+
     subject = "model" if is_keras_model(own.traced.owner) else "step"
     allow, option = (', allow="all"', " --allow all") if "split" in verbs else ("", "")
     what = f"run it with a plan: {plan.rewritten}" if plan.rewritten else "run it with a plan that fixes the order"
@@ -270,43 +257,28 @@ def _plans(
     fetched = f", outputs={own.outputs}" * bool(own.outputs)
     call = f"gw.optimize_memory({subject}, {json.dumps(own.budget.given)}{fetched}{allow})"
     command = f"graphwright optimize TARGET{own.fetched}{own.arguments} --budget {own.budget.given}{option}"
-    suggestion = own.suggest(kind, what, plan.peak_bytes, 1 + plan.overhead, results, call, command)
-    return [replace(suggestion, make=_optimized(own, verbs, time_limit_s, cache_dir))]
-
-
-def _planned(own: _Own, budget: Budget, verbs: Collection[Verb], time_limit_s: float, cache: PlanCache | None) -> Planned:
-    request = Request(budget, time_limit_s=time_limit_s, cache=cache, allow=frozenset(verbs), prove=False)
-    return plan_xla_step(own.traced, request) if own.compiled else plan_step(own.traced, request, before=own.before)
-
-
-def _optimized(own: _Own, verbs: Collection[Verb], time_limit_s: float, cache_dir: Any) -> Callable[[], tuple[Any, Any]]:
-    def make() -> tuple[Any, Any]:
-        inputs = example_inputs(own.traced)
-        options: dict[str, Any] = {"allow": tuple(verbs), "time_limit_s": time_limit_s, "cache_dir": cache_dir, "device": own.device}
-        return optimize_memory(own.traced.function, own.budget.given, inputs=inputs, **options), inputs
-
-    return make
+    fits = plan.peak_bytes <= own.memory_bytes
+    return [Suggestion(kind, what, plan.peak_bytes, 1 + plan.overhead, fits, results, call, command, make)]
 
 
 def _other_batch(own: _Own, target: Any, feeds: Mapping[str, Feed] | None) -> list[Suggestion]:
-    """The largest batch that was found to fit."""
     tell("looking for the largest batch")
     keras = is_keras_model(own.traced.owner)
     sized = SizedStep(own.traced.owner if keras else target, feeds or _feeds_of(own.traced), "auto", device=own.device)
     step, tasks = own.before.tasks, dict[int, TaskMap]()
-    kept = sum(nbytes for value, nbytes in step.resident.items() if value in step.graph.variables)  # whatever the batch is
-    peaks = {0: kept, own.batch: own.peak.found}
+    variable_bytes = sum(nbytes for value, nbytes in step.resident.items() if value in step.graph.variables)
+    peaks = {0: variable_bytes, own.batch: own.peak.found}
 
     def peak_at(size: int) -> int:
         if size not in peaks:
             tell(f"a batch of {size}")
             traced = sized.traced(size)
-            found = unplanned(traced)
-            tasks[size], peaks[size] = found.tasks, _peak_of(traced, found).found
+            other = unplanned(traced)
+            tasks[size], peaks[size] = other.tasks, _peak_of(traced, other).found
         return peaks[size]
 
-    if kept <= own.memory_bytes:
-        size_near_budget(peak_at, own.batch, own.memory_bytes, before=0, tries=_SIZES, enough=_NEAR)
+    if variable_bytes <= own.memory_bytes:
+        size_near_budget(peak_at, own.batch, own.memory_bytes, base_bytes=variable_bytes, tries=_SIZES, enough=_NEAR)
     size = max((size for size, peak in peaks.items() if peak <= own.memory_bytes), default=0)
     if size in (0, own.batch):
         raise UnsupportedError(f"no {'other ' if size else ''}batch size fits")
@@ -318,8 +290,8 @@ def _other_batch(own: _Own, target: Any, feeds: Mapping[str, Feed] | None) -> li
     device = "" if own.device == HERE else f" --device {own.device}"
     given = own.fetched + ("" if own.arguments.startswith(" --batch") else _feeds_text(own.traced, own.batch))
     command = f"graphwright max-batch TARGET{given} --budget {own.budget.given if not own.budget.is_share else own.memory_bytes}{device}"
-    made = own.suggest("batch", f"a batch of {size} instead of {own.batch}", peaks[size], time, words, call, command)
-    return [replace(made, make=_as_traced(sized.traced(size)))]
+    what = f"a batch of {size} instead of {own.batch}"
+    return [Suggestion("batch", what, peaks[size], time, True, words, call, command, _as_traced(sized.traced(size)))]
 
 
 def _feeds_of(traced: TracedStep) -> Mapping[str, Feed]:
@@ -333,60 +305,48 @@ def _as_traced(traced: TracedStep) -> Callable[[], tuple[Any, Any]]:
 
 
 def _bfloat16(own: _Own) -> list[Suggestion]:
-    """Layers compute in bfloat16, variables stay as they are."""
-    found = _variant(own, mixed_precision(own.traced.owner), "bfloat16")
     return [
-        replace(
-            own.suggest(
-                "bfloat16",
-                "compute in bfloat16, with variables in float32",
-                found.peak_bytes,
-                math.nan,
-                "how long it takes depends on the processor's kernels for bfloat16; activations are rounded to 8 significant bits",
-                f'keras.config.set_dtype_policy("{BFLOAT16}")  # before the model is made',
-            ),
-            make=found.make,
+        _variant(
+            own,
+            mixed_precision(own.traced.owner),
+            "bfloat16",
+            "compute in bfloat16, with variables in float32",
+            "how long it takes depends on the processor's kernels for bfloat16; activations are rounded to 8 significant bits",
+            f'keras.config.set_dtype_policy("{BFLOAT16}")  # before the model is made',
         )
     ]
 
 
 def _optimizers(own: _Own) -> list[Suggestion]:
-    """Optimizers that keep less of each weight."""
     roles, tasks = find_roles(own.before.tasks), own.before.tasks
-    kept = sum(nbytes for value, nbytes in tasks.resident.items() if roles.resident[value] == "optimizer state")
-    if kept < _WORTH * own.peak.found:
-        raise UnsupportedError(f"the optimizer keeps {format_bytes(kept)}, which is a small part of the peak")
-    found: list[Suggestion] = []
-    for text, optimizer in leaner_optimizers(own.traced.owner):
-        variant = _variant(own, other_optimizer(own.traced.owner, optimizer), f"the optimizer {text}", optimizer)
-        made = own.suggest(
+    state_bytes = sum(nbytes for value, nbytes in tasks.resident.items() if roles.resident[value] == "optimizer state")
+    if state_bytes < _WORTH * own.peak.found:
+        raise UnsupportedError(f"the optimizer keeps {format_bytes(state_bytes)}, which is a small part of the peak")
+    return [
+        _variant(
+            own,
+            other_optimizer(own.traced.owner, optimizer),
             "optimizer",
             f"train with {text} instead of {type(own.traced.owner.optimizer).__name__}",
-            variant.peak_bytes,
-            own.time_of(variant.tasks),
             "it trains differently: retune the learning rate",
             f"model.compile(keras.optimizers.{text}, loss=...)",
+            optimizer,
         )
-        found.append(replace(made, make=variant.make))
-    return found
+        for text, optimizer in leaner_optimizers(own.traced.owner)
+    ]
 
 
-@dataclass(frozen=True)
-class _Variant:
-    peak_bytes: int
-    tasks: TaskMap
-    make: Callable[[], tuple[Any, Any]]
-
-
-def _variant(own: _Own, changed: Any, words: str, *held: Any) -> _Variant:
-    """The step while a model is changed; the model is as before when this returns.
+def _variant(own: _Own, changed: Any, kind: SuggestionKind, what: str, results: str, call: str, *held: Any) -> Suggestion:
+    """Suggest the step of a changed model, which is restored.
 
     Args:
-        held: what the changed step needs, and the model does not keep alive.
+        held: objects that the changed step needs and the model does not keep alive.
     """
-    tell(words)
+    tell(what)
     with changed:
         traced = trace(own.traced.owner, feeds=_feeds_of(own.traced), device=own.device)
         traced = replace(traced, owner=(traced.owner, *held))
     before = unplanned(traced)
-    return _Variant(_peak_of(traced, before).found, before.tasks, _as_traced(traced))
+    peak_bytes = _peak_of(traced, before).found
+    time = math.nan if kind == "bfloat16" else own.time_of(before.tasks)
+    return Suggestion(kind, what, peak_bytes, time, peak_bytes <= own.memory_bytes, results, call, make=_as_traced(traced))

@@ -1,4 +1,4 @@
-"""`explain_oom`: TensorFlow's error for memory that ran out, turned into what the step held and what would fit."""
+"""`explain_oom`: turn TensorFlow's out-of-memory error into the memory of the step and what would fit."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _DTYPES = {"float": "float32", "double": "float64", "half": "float16"}
 
 
 class explain_oom(keras.callbacks.Callback):  # noqa: N801 - it is called like a function
-    """Say what a step held, and what would fit, when TensorFlow runs out of memory.
+    """Explain what a step held, and what would fit, when TensorFlow runs out of memory.
 
     Around calls of steps, `with explain_oom(): ...`; and for `fit`, `model.fit(..., callbacks=[explain_oom()])`. The step, its shapes and
-    its data are those of the call that failed, and nothing is changed while it goes well.
+    its data are those of the failed call.
 
     Args:
-        memory: what there is for the step with its variables: bytes, or text such as "8GiB". By default what this process may still take
-            of the host's memory, variables included; on a GPU give what it has.
+        memory: memory for the step with its variables: bytes, or text such as "8GiB". By default the host memory that this process may
+            still take, variables included; for a GPU give its memory.
         advice: whether to look for what would fit, which takes a minute or so.
 
     Raises:
@@ -73,7 +73,7 @@ class explain_oom(keras.callbacks.Callback):  # noqa: N801 - it is called like a
             raise OutOfMemoryError(str(report), remedy=remedy, report=report) from error
 
     def on_train_begin(self, _logs: Any = None) -> None:
-        """Watch the steps of `fit` from here on."""
+        """Watch the steps of `fit`."""
         step = self.model.train_function
 
         def watched(iterator: Any) -> Any:
@@ -87,7 +87,7 @@ class explain_oom(keras.callbacks.Callback):  # noqa: N801 - it is called like a
         self._step, self.model.train_function = step, watched
 
     def on_train_end(self, _logs: Any = None) -> None:
-        """Leave the model as it was."""
+        """Restore the model."""
         self.model.train_function = self._step
 
     def _explain(self, error: Any, calls: Sequence[FrameType]) -> OutOfMemory:
@@ -114,7 +114,6 @@ class explain_oom(keras.callbacks.Callback):  # noqa: N801 - it is called like a
                 return replace(found, left_out=first_line(trouble))
 
     def _looked_at(self, found: OutOfMemory, calls: Sequence[FrameType]) -> OutOfMemory:
-        """With what the step holds, and what would fit."""
         training = training_in(calls)
         call = call_in(calls) if training is None else None
         if training is not None:

@@ -1,4 +1,4 @@
-"""The training step of a Keras model as it would be with other numbers or another optimizer. The model stays as it is."""
+"""The training step of a Keras model with other numbers or another optimizer. The model is restored."""
 
 from __future__ import annotations
 
@@ -16,11 +16,7 @@ _SHORT = ("bfloat16", "float16")
 
 @contextmanager
 def mixed_precision(model: Any) -> Generator[None]:
-    """The layers of a model compute in bfloat16 while this lasts; variables stay float32.
-
-    Raises:
-        UnsupportedError: some compute in 16 bits as it is, and those that do not were left so on purpose.
-    """
+    """Let the layers of a model compute in bfloat16 in this block; variables stay float32."""
     policy = import_keras().DTypePolicy(BFLOAT16)
     every = all_layers(model)
     short = next((layer.compute_dtype for layer in every if layer.compute_dtype in _SHORT), None)
@@ -39,7 +35,7 @@ def mixed_precision(model: Any) -> Generator[None]:
 
 @contextmanager
 def other_optimizer(model: Any, optimizer: Any) -> Generator[None]:
-    """The model trains with another optimizer while this lasts."""
+    """Let the model train with another optimizer in this block."""
     before = model.optimizer
     try:
         model.optimizer = optimizer
@@ -49,7 +45,7 @@ def other_optimizer(model: Any, optimizer: Any) -> Generator[None]:
 
 
 def leaner_optimizers(model: Any) -> Sequence[tuple[str, Any]]:
-    """Optimizers that keep less than the model's, as text and as made with its learning rate; none for one that keeps little itself."""
+    """Return optimizers that keep less than the model's, as text and with its learning rate."""
     keras = import_keras()
     own = model.optimizer
     if own is None or not hasattr(own, "learning_rate"):

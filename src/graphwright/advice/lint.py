@@ -1,4 +1,4 @@
-"""What is likely a mistake in a step: in what it does with variables, in its inputs, and in sizes that stay open."""
+"""Likely mistakes in a step: its uses of variables, its inputs, and open sizes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAMED = 3  # nodes of one finding
 
 
 def lint(traced: TracedStep, flat: FlatStep) -> tuple[Finding, ...]:
-    """All findings about a step.
+    """Return all findings about a step.
 
     Args:
         flat: its flat graph, as it was traced.
@@ -39,7 +39,7 @@ def _unused_inputs(traced: TracedStep, flat: FlatStep) -> Iterable[Finding]:
 
 
 def _open_dimensions(traced: TracedStep, graph: Graph) -> Iterable[Finding]:
-    """Sizes for which XLA has no one program: those that the signature leaves open, and those that depend on data."""
+    """Return sizes for which XLA has no single program: open ones of the signature, and those that depend on data."""
     open_axes = tuple(
         f"dimension {axis} of {name}"
         for name, shape in zip(traced.names, argument_shapes(traced.function), strict=False)
@@ -69,7 +69,7 @@ def _open_dimensions(traced: TracedStep, graph: Graph) -> Iterable[Finding]:
 
 
 def _first_of_unknown_size(graph: Graph) -> list[Node]:
-    """Nodes that make values of which a size depends on data, and read none."""
+    """Return nodes that make values whose size depends on data, and read none."""
     unknown = {value for value, exact in graph.at_most.items() if exact is None or None in exact}
     return [
         node

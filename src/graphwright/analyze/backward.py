@@ -1,18 +1,16 @@
-"""Which nodes belong to the backward pass, told by dataflow: what depends on the gradient of the loss.
+"""Find the backward pass of a training step by dataflow: the nodes that depend on the gradient of the loss.
 
-A training step seeds the backward pass with constants (the derivative of the loss by itself, and factors of derivatives). They are
-float constants that the forward pass does not need, but the updates of the weights and the gradients that the step returns do. The
-forward pass is what the results of the step need. What depends on such a constant is backward, the optimizer's arithmetic included.
-Updates of moving averages and metrics are forward, and so is a gradient of which the forward pass goes on to compute (a gradient
-penalty).
+A training step seeds the backward pass with float constants: the derivative of the loss by itself, and factors of derivatives. The forward
+pass does not need them; the updates of the weights and the returned gradients do. The nodes that depend on such a constant are backward,
+the optimizer's arithmetic included. The forward pass is what the results of the step need. Updates of moving averages and metrics are
+forward, and so is a gradient that the forward pass goes on to use (a gradient penalty).
 
-A result that depends on gradients (a returned gradient, the norm of all) is told from the others by the nodes of gradients
-(`gradient_side`). Their names are a hint, which dataflow has to confirm. What they read of other nodes is forward too, so that a step
-that returns no loss is told as well.
+Names of gradient nodes are a hint that dataflow must confirm (`gradient_side`). They separate returned gradients from other results. The
+nodes that they read are forward, so a step that returns no loss is recognized too.
 
-Gap: where no node has such a name, a step that returns its gradients, or nothing at all, is told by op types that exist for gradients
-only (`*Grad`, `*Backprop*`), and by the gradient that a loss makes. A convolution and its transposed (`*BackpropInput`) are each the
-other's gradient: of those that read one filter, the kind that comes first is forward.
+Gap: without such names, a step that returns its gradients, or nothing, is recognized by op types that exist for gradients only (`*Grad`,
+`*Backprop*`) and by the gradient that a loss computes. A convolution and its transpose (`*BackpropInput`) are each the other's gradient: of
+those that read one filter, the kind that comes first is forward.
 """
 
 from collections.abc import Iterable
@@ -32,7 +30,7 @@ _HAND_ON = SAME_BUT_FOR_TYPE | WHOLE_READS
 
 
 def backward_nodes(graph: Graph) -> frozenset[Node]:
-    """The nodes that depend on the gradient of the loss; empty for a graph without a backward pass.
+    """Return the nodes that depend on the gradient of the loss; empty for a graph without a backward pass.
 
     >>> from graphwright.ir.graph import DTYPES
     >>> f32 = (DTYPES["float32"], (8,))
@@ -58,12 +56,11 @@ def backward_nodes(graph: Graph) -> frozenset[Node]:
 
 
 def gradient_side(graph: Graph) -> tuple[set[Node], list[Node]]:
-    """The nodes that compute gradients, by their names, as far as dataflow confirms it, and the forward nodes that they read.
+    """Return the nodes that compute gradients, by name and confirmed by dataflow, and the forward nodes that they read.
 
-    A gradient begins with ones of the loss's shape, with an op that exists for gradients alone, or with a forward product's factor
-    that is taken transposed. What leads from there to other named nodes belongs to it (custom gradients have no such names), and so
-    does what is named and read by nothing else (factors of derivatives). A gradient inside a loss is forward for the gradient of this
-    loss, which begins later with ones of its own.
+    A gradient begins with ones of the loss's shape, with an op that exists for gradients only, or with the transposed factor of a forward
+    product. All nodes from there to other named nodes belong to it (custom gradients have no such names), and so do named nodes that only
+    gradients read (factors of derivatives). A gradient inside a loss is forward for the gradient of that loss, which begins later.
     """
     named = {n for n in graph.nodes if is_in_gradient_scope(n)}
     if not named:
@@ -97,21 +94,20 @@ def gradient_side(graph: Graph) -> tuple[set[Node], list[Node]]:
 
 
 def depending_on(seeds: Iterable[Node]) -> set[Node]:
-    """The seeds and what depends on them through data, around loops of TF1 too."""
+    """Return the seeds and all nodes that depend on them through data, also around loops of TF1."""
     return set(reached(seeds, lambda node: (c for v in node.outputs for c in v.consumers)))
 
 
 def _find_results(graph: Graph, gradients: AbstractSet[Node], read: list[Node]) -> set[Node]:
-    """The forward pass: what gradients read of it, and what the outputs need that depend on no gradient but those in it."""
     forward = data_ancestors(read, depending_on(gradients))
     late = depending_on(gradients - forward)
     return data_ancestors([*read, *(v.producer for v in graph.outputs if v.producer not in late)], late)
 
 
 def _find_seeds(graph: Graph, gradients: AbstractSet[Node], results: AbstractSet[Node]) -> dict[Node, list[Node]]:
-    """Constants that only gradients and the updates of weights are computed of, each with its readers on the way there.
+    """Return the constants that only gradients and updates of weights use, each with its readers on the way there.
 
-    Grappler makes one of equal constants: the momentum of a moving average may be a decay rate of the optimizer, and leads to no gradient.
+    Grappler merges equal constants, so one may also be the momentum of a moving average, which leads to no gradient.
     """
     weights = {resource_of(v) for node in results for v in node.inputs if v.dtype.name == "resource" or is_reference(v)}
     late = depending_on(gradients - results)
@@ -138,12 +134,12 @@ def _seeds_by_type(graph: Graph) -> list[Node]:
 
 
 def is_reference(value: Value) -> bool:
-    """Whether it is a variable of TF1 without a handle, or what such a variable gives when it is read."""
+    """Return whether a value is a variable of TF1 without a handle, or the result of reading one."""
     return resource_of(value).producer.op_type in MAKES_BY_REFERENCE
 
 
 def updated_variables(node: Node) -> tuple[Value, ...]:
-    """The variables that the node writes: handles, and variables of TF1 without a handle."""
+    """Return the variables that a node writes: handles, and variables of TF1 without a handle."""
     written = written_resources(node)
     if written:
         return tuple(resource_of(v) for v in written)
@@ -151,12 +147,12 @@ def updated_variables(node: Node) -> tuple[Value, ...]:
 
 
 def updates_in_branches(node: Node) -> bool:
-    """Whether it is a conditional that may write variables, as loss scaling and the accumulation of gradients have it."""
+    """Return whether a node is a conditional that may write variables."""
     return node.op_type in BRANCHES and any(v.dtype.name == "resource" for v in node.inputs)
 
 
 def data_ancestors(seeds: list[Node], without: AbstractSet[Node] = frozenset()) -> set[Node]:
-    """What the seeds depend on, through data and through variables: a read depends on the writes that it waits for, but for some."""
+    """Return the nodes that the seeds depend on through data, and through variables whose write a read waits for."""
 
     def before(node: Node) -> list[Node]:
         writers = (c for c in node.control_inputs if c not in without and _writes_what_is_read(c, node))

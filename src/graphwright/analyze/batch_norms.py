@@ -1,8 +1,8 @@
-"""Batch norms that run in training mode, and whether something keeps their statistics.
+"""Batch norms in training mode, and whether the step keeps their statistics.
 
-In training a batch norm normalizes with the mean and the variance of the batch, and somebody has to move the moving statistics towards
-them: inference uses those. Two forms are found: `FusedBatchNorm` kernels that are in training mode, and the arithmetic
-`(x - mean) * rsqrt(var + epsilon)` with moments over the first axis, which is that of the batch.
+Training normalizes with the mean and the variance of the batch, and the step must move the moving statistics towards them, which inference
+uses. Two forms are found: `FusedBatchNorm` kernels in training mode, and `(x - mean) * rsqrt(var + epsilon)` with moments over the first
+axis, the batch.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import ADDITIONS, SCALES, SUMS_AND_DIFFERENCES, is_batch_norm
 from graphwright.ir.traits.control_flow import called_functions
-from graphwright.ir.traits.values import RECOMPUTED_FROM, SAME_BUT_FOR_TYPE, hands_on_several, input_behind, origin
+from graphwright.ir.traits.values import RECOMPUTED_FROM, SAME_BUT_FOR_TYPE, forwards_several, input_behind, origin
 from graphwright.ir.traits.variables import assigns, is_read
 
 _ARITHMETIC = SAME_BUT_FOR_TYPE | SUMS_AND_DIFFERENCES | SCALES
@@ -22,9 +22,9 @@ _LIMIT = 64
 
 
 def unkept_batch_norms(body: Graph, nodes: Iterable[Node]) -> list[Node]:
-    """The batch norms in training mode of whose statistics nothing is assigned to a variable.
+    """Return the batch norms in training mode whose statistics are not assigned to a variable.
 
-    Statistics that leave the body, or that a called function gets, count as kept.
+    Statistics that leave the body, or go to a called function, count as kept.
 
     Args:
         body: a graph or the body of a function.
@@ -54,7 +54,6 @@ def unkept_batch_norms(body: Graph, nodes: Iterable[Node]) -> list[Node]:
 
 
 def _batch_variance(root: Node) -> Value | None:
-    """The variance of a batch that a batch norm written out in arithmetic divides by."""
     total = root.inputs[0].producer
     if total.op_type not in ADDITIONS or len(total.inputs) != 2:
         return None
@@ -76,7 +75,7 @@ def _is_over_batch(mean: Node) -> bool:
 
 
 def _is_kept(statistic: Value, results: frozenset[Value]) -> bool:
-    """Whether a statistic of the batch, or arithmetic on it of the same size, is assigned, returned or handed to a function."""
+    """Whether a statistic of the batch, or arithmetic on it of the same size, is assigned, returned or passed to a function."""
     size = _size(statistic.shape)
     stack, seen = [statistic], {statistic}
     while stack and len(seen) < _LIMIT:
@@ -86,7 +85,7 @@ def _is_kept(statistic: Value, results: frozenset[Value]) -> bool:
         for consumer in value.consumers:
             if assigns(consumer) or called_functions(consumer):
                 return True
-            handed_on = [v for v in consumer.outputs if not hands_on_several(consumer) or input_behind(v) is value]
+            handed_on = [v for v in consumer.outputs if not forwards_several(consumer) or input_behind(v) is value]
             for after in handed_on if consumer.op_type in _ARITHMETIC else ():
                 if after not in seen and (size is None or consumer.op_type in SAME_BUT_FOR_TYPE or _size(after.shape) == size):
                     seen.add(after)
@@ -95,13 +94,12 @@ def _is_kept(statistic: Value, results: frozenset[Value]) -> bool:
 
 
 def _size(shape: Shape) -> Shape:
-    """The dimensions other than one."""
     return None if shape is None else tuple(d for d in shape if d != 1)
 
 
 def is_gpu_scratch(value: Value) -> bool:
-    """Whether it is what the GPU's kernel of batch normalization keeps for its gradient. Inference never knows its shape.
+    """Whether it is the scratch of the GPU's batch norm kernel for its gradient. Inference never knows its shape.
 
-    Other kernels leave it empty, but for oneDNN's: one bit for each element that a fused ReLU may let through.
+    Other kernels leave it empty, except for oneDNN's: one bit per element that a fused ReLU lets through.
     """
     return value.index == 5 and is_batch_norm(value.producer)

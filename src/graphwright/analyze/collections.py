@@ -1,8 +1,7 @@
-"""Collections of TF1 graphs in words: what each is for, and what it holds.
+"""Describe collections of TF1 graphs: their meaning and their contents.
 
-A collection is a list under a key that travels with a graph. TensorFlow and its libraries agree on keys
-(`tf.compat.v1.GraphKeys`); users make their own. Variables stand in them as a `VariableDef`
-(tensorflow/core/framework/variable.proto), which this file reads.
+A collection is a list under a key that travels with a graph. TensorFlow and its libraries agree on keys (`tf.compat.v1.GraphKeys`);
+users add their own. Variables are stored as a `VariableDef` (tensorflow/core/framework/variable.proto), which this file reads.
 """
 
 from dataclasses import dataclass
@@ -66,9 +65,9 @@ class CollectionSummary:
     """A collection in words.
 
     Attributes:
-        key: under which it travels.
-        meaning: what it is for.
-        items: names of what it holds: variables, operations, tensors; texts and numbers as they are.
+        key: its key in the graph.
+        meaning: its purpose.
+        items: names of variables, operations and tensors; texts and numbers as they are.
     """
 
     key: str
@@ -78,12 +77,12 @@ class CollectionSummary:
 
 @dataclass(frozen=True, slots=True)
 class VariableEntry:
-    """A variable as a collection names it.
+    """A variable in a collection.
 
     Attributes:
-        name: as its `VariableDef` says, without ":0".
-        value: the handle or reference in the graph; None when it is gone.
-        part_of: the name of the partitioned variable of which it is a part, or "".
+        name: the name in its `VariableDef`, without ":0".
+        value: the handle or reference in the graph; None if it is gone.
+        part_of: the name of the partitioned variable that it is a part of, or "".
     """
 
     name: str
@@ -92,33 +91,33 @@ class VariableEntry:
 
 
 def summarize_collections(graph: Graph) -> dict[str, CollectionSummary]:
-    """Every collection of a graph by key.
+    """Return a summary of every collection of a graph, by key.
 
     >>> g = Graph()
     >>> g.collections["mine"] = Collection("ints", [3, 4])
     >>> summarize_collections(g)["mine"].items
     ('3', '4')
     """
-    found: dict[str, CollectionSummary] = {}
+    summaries: dict[str, CollectionSummary] = {}
     for key in sorted(graph.collections):
         items = tuple(_name_of(item) for item in graph.collections[key].items)
-        found[key] = CollectionSummary(key, MEANINGS.get(key, OWN_KEY), items)
-    return found
+        summaries[key] = CollectionSummary(key, MEANINGS.get(key, OWN_KEY), items)
+    return summaries
 
 
 def variables_in(collection: Collection | None) -> list[VariableEntry]:
-    """The variables that a collection holds; what is not a variable is passed over."""
-    found: list[VariableEntry] = []
+    """Return the variables in a collection; other items are skipped."""
+    entries: list[VariableEntry] = []
     for item in () if collection is None else collection.items:
         if isinstance(item, NamedRefs):
             entry = _entry_of(item)
             if entry is not None:
-                found.append(entry)
+                entries.append(entry)
         elif isinstance(item, Value):
-            found.append(VariableEntry(item.producer.name, item, ""))
+            entries.append(VariableEntry(item.producer.name, item, ""))
         elif isinstance(item, Node) and item.outputs:
-            found.append(VariableEntry(item.name, item.outputs[0], ""))
-    return found
+            entries.append(VariableEntry(item.name, item.outputs[0], ""))
+    return entries
 
 
 def _entry_of(item: NamedRefs) -> VariableEntry | None:
@@ -132,7 +131,7 @@ def _entry_of(item: NamedRefs) -> VariableEntry | None:
 
 
 def _read_variable_def(data: bytes) -> tuple[str, str]:
-    """Name, and name of the whole of a `VariableDef`: fields 1 and 4, in the latter 1."""
+    """Return the name (field 1) and the full name of the partitioned variable (field 4, then 1) of a `VariableDef`."""
     name, part_of = "", ""
     for field in fields_of(data):
         if field.number == 1 and isinstance(field.content, bytes):

@@ -1,12 +1,11 @@
-"""Constants that are weights, told from axes, shapes and factors by what reads them.
+"""Constants that are weights, told from axes, shapes and factors by their readers.
 
-A constant of numbers is a weight where it gets, as it is or through casts, transpositions and dequantization, to a place where an
-operation takes a weight (the filter of a convolution, a side of a product, the rows of a lookup), or is combined element by element
-with data and has more than one element (a bias, a scale).
+A constant of numbers is a weight if it reaches, maybe cast, transposed or dequantized, the weight operand of an operation (the filter of a
+convolution, a side of a product, the rows of a lookup), or if it has several elements and is combined element by element with data (a
+bias, a scale).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from graphwright.analyze.parameters import Parameter, make_parameter
 from graphwright.analyze.variable_access import function_arguments
@@ -15,7 +14,7 @@ from graphwright.ir.dtypes import DType, element_count
 from graphwright.ir.edit.library import bodies, reached_functions
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import COMBINES_TWO, LOOKUPS, is_batch_norm
-from graphwright.ir.traits.values import hands_on_several, is_constant
+from graphwright.ir.traits.values import forwards_several, is_constant
 
 EVERY = -1
 _SLOTS: Mapping[str, tuple[int, ...]] = {
@@ -40,33 +39,17 @@ _LIMIT = 64
 """Nodes that are looked at behind one constant."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConstantWeights:
-    """The constants of a graph and of the functions that it reaches.
-
-    Attributes:
-        weights: those that are weights.
-        others: how many are not: axes, shapes, factors.
-        other_elements: of those.
-    """
-
-    weights: tuple[Parameter, ...]
-    others: int
-    other_elements: int
-
-
-def find_constant_weights(graph: Graph) -> ConstantWeights:
-    """Tell weights among the constants of a graph, of its functions, and among the tensors that a function captured.
+def find_constant_weights(graph: Graph) -> list[Parameter]:
+    """Return the weights among the constants of a graph and of its functions.
 
     >>> from graphwright.ir.graph import DTYPES
     >>> g = Graph()
     >>> x, w = (g.add_node(op, op, output_types=[(DTYPES["float32"], (8, 8))]).outputs[0] for op in ("Placeholder", "Const"))
     >>> y = g.add_node("MatMul", "y", inputs=[x, w], output_types=[(DTYPES["float32"], (8, 8))])
-    >>> [(p.name, p.elements) for p in find_constant_weights(g).weights]
+    >>> [(p.name, p.elements) for p in find_constant_weights(g)]
     [('Const', 64)]
     """
     weights: list[Parameter] = []
-    others = other_elements = 0
     reached = set(reached_functions(graph, graph.nodes))
     functions = {id(function.body): name for name, function in graph.functions.items() if name in reached}
     for body in bodies(graph):
@@ -78,20 +61,17 @@ def find_constant_weights(graph: Graph) -> ConstantWeights:
             array = constant_array(node)  # says its shape itself, where a large graph would have to be inferred
             shape = node.outputs[0].shape if array is None else tuple(array.shape)
             use = weight_use(node.outputs[0], graph, element_count(shape))
-            if use is None:
-                others += 1
-                other_elements += element_count(shape) or 0
-                continue
-            name = node.name if body is graph else f"{functions[id(body)]}/{node.name}"
-            weights.append(make_parameter(name, "constant", node.outputs[0].dtype, shape, use=use))
-    return ConstantWeights(tuple(weights), others, other_elements)
+            if use is not None:
+                name = node.name if body is graph else f"{functions[id(body)]}/{node.name}"
+                weights.append(make_parameter(name, "constant", node.outputs[0].dtype, shape, use=use))
+    return weights
 
 
 def weight_use(value: Value, graph: Graph, elements: int | None = None) -> str | None:
-    """What a value is used for where it is a weight ("" when that has no name), or None where it is none.
+    """Return the use of a value that is a weight ("" if it has no name), or None.
 
     Args:
-        elements: how many it has, where that is known without asking for its shape: a large graph may have to be inferred for that.
+        elements: their number if known; a large graph may have to be inferred for the shape.
     """
     if not value.dtype.name.startswith(_NUMBERS):
         return None
@@ -121,7 +101,7 @@ def weight_use(value: Value, graph: Graph, elements: int | None = None) -> str |
             elif node.op_type in _HANDS_ON and (use.index == 0 or node.op_type in ("IdentityN", "Pack", "ConcatV2")):
                 if node.op_type in _PACKED:
                     notes["packed"] = None
-                stack += node.outputs[use.index : use.index + 1] if hands_on_several(node) else node.outputs
+                stack += node.outputs[use.index : use.index + 1] if forwards_several(node) else node.outputs
             elif node.op_type in COMBINES_TWO and is_many:  # with another constant: what a fold has left
                 stack += node.outputs
     if not found:

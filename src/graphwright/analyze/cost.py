@@ -1,27 +1,22 @@
-"""Graph -> CostGraph: which nodes are tasks, which values are buffers, who holds them and until when.
+"""Build the planning model of a graph: which nodes are tasks, which values are buffers, and their lifetimes.
 
 Terms
 -----
 small
-    A node that touches less than `SMALL_BYTES` in inputs, outputs and workspace. Small
-    nodes run whenever they are ready; they take no part in the plan except as
-    dependencies between tasks. A collective is never small: its place in the order
-    decides which device waits for which.
+    A node that touches less than `SMALL_BYTES` in inputs, outputs and workspace. Small nodes run when they are ready; the plan sees them
+    only as dependencies between tasks. A collective is never small: its place in the order matters to other devices.
 view
-    A node whose output shares storage with its input (`ir.traits.is_view`). A view is no
-    task: whoever reads it reads the buffer behind it, its *root*.
+    A node whose output shares storage with its input (`ir.traits.is_view`). A view is no task: its readers read the buffer behind
+    it, its *root*.
 group
-    Nodes that the kernels fuse past control edges (Pad with Conv2D with BiasAdd, and each
-    Conv2DBackpropFilter with one BiasAddGrad, by TensorFlow's oneDNN pass), and a loop with the node
-    that made a list whose elements it hands on. A group is one task.
+    Nodes that kernels fuse past control edges (Pad with Conv2D with BiasAdd, and each Conv2DBackpropFilter with one BiasAddGrad, by
+    TensorFlow's oneDNN pass), and a loop with the node that made a list whose elements it returns. A group is one task.
 
-What is counted: dense tensors, by dtype and shape; lists of tensors (variants) by the
-elements they hold; variables, inputs, constants, and what the runtime computes of constants
-alone (`analyze.runtime_constants`), as resident bytes. TensorFlow copies a variable that is written while
-somebody holds what was read of it. So whoever reads that before the write in the original order does so in
-every schedule (the write *kills* the value), and for the others the task that writes makes a copy. A variable that is read or written
-by rows is copied by each read and each update of the whole (`analyze.variable_access.copied_variables`): the read is a task. Not counted:
-small tensors, the code of kernels, and memory that kernels allocate outside
+Counted are dense tensors by dtype and shape, lists of tensors by their elements, and as resident bytes variables, inputs, constants and
+values that the runtime computes of constants (`analyze.runtime_constants`). TensorFlow copies a variable that is written while somebody
+holds a value read from it. So readers before the write in the original order stay before it in every schedule (the write *kills* the
+value), and for later readers the writing task makes a copy. A variable that is accessed by rows is copied by each read and each update of
+the whole (`analyze.variable_access.copied_variables`): such a read is a task. Not counted are small tensors, code, and memory outside of
 TensorFlow's allocators.
 """
 
@@ -63,14 +58,14 @@ _NO_MACHINE_HAS = 2**48  # bytes; sums of what is below stay in 64 bits
 
 @dataclass(frozen=True)
 class TaskMap:
-    """A `CostGraph` and what its tasks and buffers stand for in the graph.
+    """A `CostGraph`, and the nodes and values of its tasks and buffers.
 
     Attributes:
-        nodes: per task, its nodes in order (more than one for a group).
-        values: per buffer, the value whose storage it is.
-        task_of: the task of a node; views, constants, what is computed of them once, and small nodes have none.
+        nodes: the nodes of each task in order, several for a group.
+        values: the value of each buffer.
+        task_of: the task of a node; views, constants, values computed of them once, and small nodes have none.
         buffer_of: the buffer of a root value.
-        root_of: the value whose storage a value shares (itself, mostly).
+        root_of: the value whose storage a value shares, mostly itself.
     """
 
     graph: Graph
@@ -95,13 +90,13 @@ def build_cost_graph(
     """Build the planning model of a flat graph with static shapes.
 
     Args:
-        time_of: cost of one execution of a task, given its nodes.
-        workspace_of: bytes that a node's kernel allocates while it runs, beyond its outputs.
-        loops: what control flow and lists cost (`graphwright.analyze.loops`); without it lists count as nothing.
+        time_of: returns the seconds of one execution of a task, given its nodes.
+        workspace_of: returns the bytes that a kernel allocates while it runs, beyond its outputs.
+        loops: costs of control flow and lists (`graphwright.analyze.loops`); without it lists count as nothing.
         gated: whether large constants are read through gates (`graphwright.analyze.runtime_constants`).
 
     Raises:
-        UnknownShapeError: a value's size is not known, or how often a loop runs; the message names the node and the input to bind.
+        UnknownShapeError: a size or a number of rounds is unknown; the message names the node and the input to bind.
     """
     if loops is not None and loops.unknown is not None:
         raise unknown_rounds(loops.unknown)
@@ -109,7 +104,7 @@ def build_cost_graph(
 
 
 def unknown_rounds(loop: Node | str) -> UnknownShapeError:
-    """The error of a loop that keeps something of each round, where nobody knows how many rounds there are, or of one over a data set.
+    """Return the error for a loop over a data set, or one that keeps something of each of an unknown number of rounds.
 
     Args:
         loop: the node, or the name of a frame of TF1.
@@ -237,7 +232,7 @@ class _Builder:
     # Tasks
 
     def time_of(self, nodes: tuple[Node, ...]) -> float:
-        """Time of one execution; of a loop, the sum over what it executes."""
+        """Return the seconds of one execution; of a loop, the sum over all that it executes."""
         plain = tuple(n for n in nodes if n not in self.loops.inside)
         inside = (self.loops.inside[n] for n in nodes if n in self.loops.inside)
         once: dict[Node, float] = {}
@@ -249,13 +244,13 @@ class _Builder:
         return total + sum(2 * copied_bytes(n) / ASSUMED_ROOFS.bytes_per_s for n in plain if n in self.copying)
 
     def workspace_of(self, node: Node) -> int:
-        """Bytes that the node needs while it runs; of a loop, what its iterations need."""
+        """Return the scratch bytes of a node; of a loop, of its iterations."""
         known = self.loops.workspace.get(node)
         copied = copied_bytes(node) if node in self.copying and not is_read(node) else 0
         return (self.kernel_workspace_of(node) if known is None else known) + copied
 
     def _find_groups(self) -> dict[Node, Node]:
-        """Node -> the leader of its group, for nodes that a fusing pass merges, and for the partners of loops."""
+        """Return the leader of the group of each fused node, and of partners of loops."""
         leader: dict[Node, Node] = dict(self.loops.partners)
         outputs = {self.roots[v] for v in self.graph.outputs}
         for node in (node for node in self.order if node.inputs):
@@ -313,7 +308,7 @@ class _Builder:
         return sum(touched.values()) + self.workspace_of(node)
 
     def _small_dependencies(self, task_of: Mapping[Node, int]) -> dict[Node, frozenset[int]]:
-        """Per node that is not a task: the tasks it waits for, through other such nodes."""
+        """Return, for each node that is not a task, the tasks that it waits for through other such nodes."""
         found: dict[Node, frozenset[int]] = {}
         for node in self.order:
             if node in task_of:
@@ -324,7 +319,7 @@ class _Builder:
         return found
 
     def _find_writes(self, task_of: Mapping[Node, int]) -> dict[Value, tuple[int, set[int]]]:
-        """Per read of a variable: the next task that writes it, and the tasks that read the value behind that one in the original order."""
+        """Return, for each read of a variable, the next writing task and the tasks that need the value after it."""
         found: dict[Value, tuple[int, set[int]]] = {}
         next_write: dict[Value, Node] = {}
         for node in reversed(self.order):
@@ -337,10 +332,10 @@ class _Builder:
     def _add_direct_reads(
         self, task_of: Mapping[Node, int], buffers: list[Buffer], values: list[Value]
     ) -> tuple[dict[int, list[int]], set[int]]:
-        """Buffers without bytes for the variables that a task reads from the resource itself, killed by the next write to it.
+        """Add buffers without bytes for the variables that a task reads from the resource itself, killed by the next write.
 
-        A loop, a branch or a gather reads the variable again each time it runs, so it must not run again behind
-        that write. Returns these buffers per task, and the tasks for which no such buffer can say it: they must not run again.
+        A loop, a branch or a gather reads the variable each time it runs, so it must not run again after that write. Returns the buffers
+        by task, and the tasks that must not run again because no such buffer can express this.
         """
         reads: dict[int, list[int]] = {}
         stale: set[int] = set()
@@ -361,11 +356,10 @@ class _Builder:
         return reads, stale
 
     def _shares_variable(self, node: Node) -> bool:
-        """Whether it gives the value of a variable without a copy."""
         return is_read(node) and node not in self.copying
 
     def _resources_read(self, node: Node) -> tuple[Value, ...]:
-        """The resources that a node without effects may read when it runs."""
+        """Return the resources that a node without effects may read."""
         if node in self.loops.reads:
             return tuple(dict.fromkeys(self.loops.reads[node]))
         if not reads_resource(node) or not self.purity.is_pure(node):
@@ -373,7 +367,7 @@ class _Builder:
         return tuple(dict.fromkeys(self.roots[v] for v in node.inputs if v.dtype.name == "resource"))
 
     def _resources_written(self, node: Node) -> tuple[Value, ...]:
-        """The resources that a node may write; all of them where nothing is known of it."""
+        """Return the resources that a node may write; all of them if it is unknown."""
         if node not in self.loops.writes and not reads_resource(node):
             return ()
         written = self._certainly_written(node)
@@ -382,7 +376,6 @@ class _Builder:
         return tuple(self.roots[v] for v in node.inputs if v.dtype.name == "resource")
 
     def _certainly_written(self, node: Node) -> tuple[Value, ...]:
-        """The resources that a node is known to write."""
         return self.loops.writes[node] if node in self.loops.writes else tuple(self.roots[v] for v in written_resources(node))
 
     def _make_buffers(
@@ -463,14 +456,14 @@ class _Builder:
         )
 
     def _storages_read(self, node: Node) -> Iterator[Value]:
-        """The values whose storage the node's inputs are, or keep alive."""
+        """Yield the values whose storage the node's inputs are, or keep alive."""
         for value in node.inputs:
             root = self.roots[value]
             yield root
             yield from self.loops.holds.get(root, ())
 
     def _loop_pairs(self, node: Node, buffer_of: Mapping[Value, int], buffers: list[Buffer], task: int) -> list[tuple[int, int]]:
-        """States that a loop replaces as it goes, and tensors that are freed before the loop behind them starts."""
+        """Return the states that a loop replaces, and tensors that are freed before the loop behind them starts."""
         candidates = [(node.inputs[i], node.outputs[o]) for i, o in self.loops.in_place.get(node, ())]
         if node in self.loops.partners:
             candidates.append((node.inputs[0], node.outputs[0]))
@@ -484,7 +477,7 @@ class _Builder:
         return pairs
 
     def _task_order(self, tasks: list[Task], buffers: list[Buffer], members: list[tuple[Node, ...]]) -> list[int]:
-        """The original order of the tasks; a group stands where its last node stood, as far as dependencies allow."""
+        """Return the original order of the tasks; a group takes the place of its last node, as far as dependencies allow."""
         needs: list[set[int]] = []
         for t, task in enumerate(tasks):
             before = {p for b in task.inputs if (p := buffers[b].producer) is not None} | set(task.after)
@@ -502,31 +495,26 @@ class _Builder:
 
 
 def _updated_references(graph: Graph) -> set[Value]:
-    """What updates of TF1's variables without a handle give back: the variable, which is resident."""
+    """Return the outputs of updates of TF1's variables without handle: the resident variable itself."""
     if not any(v.producer.op_type in REFERENCE_VARIABLES for v in graph.variables):
         return set()
     return {n.outputs[0] for n in graph.nodes if n.outputs and n.inputs and is_reference(n.inputs[0]) and updated_variables(n)}
 
 
 def _renumbered(tasks: list[Task], buffers: list[Buffer], new: Mapping[int, int]) -> tuple[list[Task], list[Buffer]]:
-    moved = [
-        Task(t.name, t.time, t.inputs, t.outputs, tuple(sorted(new[a] for a in t.after)), t.workspace_bytes, t.recomputable, t.in_place)
-        for t in tasks
-    ]
+    moved = [replace(task, after=tuple(sorted(new[t] for t in task.after))) for task in tasks]
     return moved, [
-        Buffer(
-            b.name,
-            b.nbytes,
-            None if b.producer is None else new[b.producer],
-            b.kept,
-            None if b.killed_by is None else new[b.killed_by],
+        replace(
+            b,
+            producer=None if b.producer is None else new[b.producer],
+            killed_by=None if b.killed_by is None else new[b.killed_by],
         )
         for b in buffers
     ]
 
 
 def _readers(value: Value) -> list[Node]:
-    """The nodes that read the value or a view of it."""
+    """Return the nodes that read the value or a view of it."""
     readers: list[Node] = []
     stack = [value]
     while stack:
@@ -538,14 +526,13 @@ def _readers(value: Value) -> list[Node]:
 
 
 def _reaches(first: Node, last: Node, position: Mapping[Node, int]) -> bool:
-    """Whether there is a path from `first` to `last`; looks only at nodes between them in the order."""
+    """Return whether a path leads from `first` to `last`."""
     limit = position[last]
     between = reached([first], lambda node: (c for c in consumers_of(node) if position[c] < limit))
     return any(last in consumers_of(node) for node in between)
 
 
 def _cause_of_unknown(value: Value) -> str:
-    """The inputs with unknown dimensions that the value depends on."""
     free: list[str] = []
     for node in reached([value.producer], lambda node: [v.producer for v in node.inputs]):
         if node.op_type in INPUTS and any(v.shape is None or None in v.shape for v in node.outputs):

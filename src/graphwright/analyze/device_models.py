@@ -1,8 +1,8 @@
-"""GPUs as figures: what XLA's compiler asks about one that is not there, and the rates by which times are estimated.
+"""GPUs as figures: the properties that XLA's compiler needs of an absent one, and the rates for estimated times.
 
-What XLA needs are the properties that CUDA tells of a device. Those of the H100, H200, B200 and A100 are the figures with which XLA itself
-describes them (openxla/xla, `xla/backends/gpu/target_config/specs/`), those of the L4 and T4 come from NVIDIA's data sheets and the tables
-of compute capabilities in the CUDA C++ Programming Guide. Peak rates are those of the data sheets, without sparsity.
+The properties of the H100, H200, B200 and A100 are those by which XLA itself describes them (openxla/xla,
+`xla/backends/gpu/target_config/specs/`); those of the L4 and T4 come from NVIDIA's data sheets and the tables of compute capabilities in
+the CUDA C++ Programming Guide. Peak rates are those of the data sheets, without sparsity.
 """
 
 from __future__ import annotations
@@ -17,11 +17,6 @@ _LAUNCH_S = 3e-6  # of a kernel
 
 
 def with_article(full_name: str) -> str:
-    """A vendor's name of a GPU in a sentence.
-
-    >>> with_article("NVIDIA L4"), with_article("Tesla T4")
-    ('an NVIDIA L4', 'a Tesla T4')
-    """
     return f"{'an' if full_name.startswith('N') else 'a'} {full_name}"
 
 
@@ -30,18 +25,17 @@ class DeviceModel:
     """A GPU.
 
     Attributes:
-        name: as `device=` takes it.
-        full_name: its vendor's name.
+        name: the value of `device=`.
         capability: CUDA's compute capability.
         cores: streaming multiprocessors.
-        units_per_core, threads_per_core: of each, units for float32 and threads that may be resident.
-        shared_bytes_per_core, shared_bytes_per_block: memory that threads share, all there is and the most that a block may ask for.
+        units_per_core, threads_per_core: units for float32 and resident threads of each.
+        shared_bytes_per_core, shared_bytes_per_block: memory that threads share, in all and for one block at most.
         cache_bytes: of the second level.
-        clock_ghz: at its fastest.
-        memory_bytes: what a program sees of its memory.
+        clock_ghz: the highest.
+        memory_bytes: as a program sees it.
         bytes_per_s: to and from that memory.
         host_bytes_per_s: over PCIe, one way.
-        product_flops_per_s: of matrix products and convolutions, by dtype; float32 runs as TF32 where there is that, as XLA has it.
+        product_flops_per_s: of matrix products and convolutions, by dtype; float32 as TF32 where available.
         flops_per_s: of anything else, in float32.
     """
 
@@ -63,7 +57,7 @@ class DeviceModel:
 
     @property
     def rates(self) -> Rates:
-        """Of the roofline; peaks, which no program reaches."""
+        """The rates of the roofline: peaks, which no program reaches."""
         return Rates(
             product_flops_per_s=self.product_flops_per_s,
             other_flops_per_s=self.flops_per_s,
@@ -73,10 +67,10 @@ class DeviceModel:
         )
 
     def description(self, memory_bytes: int | None = None) -> str:
-        """XLA's `GpuTargetConfigProto` as text.
+        """Return XLA's `GpuTargetConfigProto` as text.
 
         Args:
-            memory_bytes: what the device is said to have; XLA computes values again where a program would not fit.
+            memory_bytes: the stated memory of the device; XLA recomputes values if a program would not fit.
 
         >>> find_device("t4").description().splitlines()[:2]
         ['gpu_device_info {', '  threads_per_block_limit: 1024']
@@ -152,15 +146,11 @@ HERE = "cpu"
 
 
 def device_name(device: DeviceModel | None) -> str:
-    """What `device=` calls it."""
     return HERE if device is None else device.name
 
 
 def find_device(name: str) -> DeviceModel | None:
-    """The GPU of this name; None for "cpu", which stands for what this process runs on.
-
-    Raises:
-        ArgumentError: there is none; the message lists those that there are.
+    """Return the GPU of this name; None for "cpu", this process's own devices.
 
     >>> find_device("L4").full_name, find_device("cpu")
     ('NVIDIA L4', None)

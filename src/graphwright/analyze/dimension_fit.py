@@ -1,7 +1,7 @@
-"""What a dimension is as an expression of free dimensions: `batch`, `49*batch`, `batch + 1`, `ceil(x[1]/2)`, `batch*x[1]`.
+"""A dimension as an expression of free dimensions: `batch`, `49*batch`, `batch + 1`, `ceil(x[1]/2)`, `batch*x[1]`.
 
-Found from its size at some bindings: one that all are compared with, for each symbol two in which only that symbol differs, and
-one in which all differ, which checks the expression.
+It is fitted to its sizes at a base binding and, for each symbol, at two bindings in which only that symbol differs. A binding in which all
+symbols differ checks it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,20 +18,14 @@ _POWERS = (1, 2, 3)
 
 @dataclass(frozen=True, slots=True)
 class Bindings:
-    """Sizes of the symbols at which dimensions are looked at.
-
-    Attributes:
-        symbols: names.
-        sizes: per symbol: at the base, and at two more.
-        checked: sizes at the binding that checks.
-    """
+    """Sizes of the symbols at which dimensions are looked at: per symbol the base and two more, and those of the checking binding."""
 
     symbols: tuple[str, ...]
     sizes: Mapping[str, tuple[int, int, int]]
     checked: Mapping[str, int]
 
     def all(self) -> list[dict[str, int]]:
-        """The base, two for each symbol, and the one that checks; without symbols, the base alone."""
+        """Return the base, two bindings for each symbol, and the checking one; only the base without symbols."""
         base = {symbol: self.sizes[symbol][0] for symbol in self.symbols}
         if not self.symbols:
             return [base]
@@ -40,13 +34,13 @@ class Bindings:
 
 
 def fit_dimension(figures: Sequence[int | None], bindings: Bindings) -> Dimension:
-    """The expression that gives these sizes at all bindings.
+    """Return the expression that gives these sizes at all bindings.
 
     Args:
-        figures: by binding, in the order of `Bindings.all`.
+        figures: sizes in the order of `Bindings.all`.
 
     Returns:
-        `f(batch)` for what depends on a symbol in a way that is not found; None where a size is not known.
+        `f(batch)` for an unrecognized dependence on a symbol; None if a size is unknown.
 
     >>> bindings = Bindings(("batch",), {"batch": (3, 5, 8)}, {"batch": 7})
     >>> [fit_dimension(f, bindings) for f in ([6] * 4, [3, 5, 8, 7], [147, 245, 392, 343], [4, 6, 9, 8], [2, 3, 4, 4], [9, 25, 64, 49])]
@@ -92,7 +86,7 @@ def _power(symbol: str, points: Mapping[int, int]) -> str:
 
 
 def _rounded(symbol: str, points: Mapping[int, int]) -> str:
-    """floor((size + shift) / divisor), as strides and padding make it; written with ceil where that says it all."""
+    """Fit floor((size + shift) / divisor), as strides and padding make it; written with ceil if possible."""
     ordered = sorted(points.items())
     (first, at_first), (last, at_last) = ordered[0], ordered[-1]
     if at_last <= at_first:
@@ -129,7 +123,7 @@ def _product(changing: Sequence[str], by_symbol: Mapping[str, tuple[int, ...]], 
 
 
 def _product_with_one_other(changing: Sequence[str], by_symbol: Mapping[str, tuple[int, ...]], bindings: Bindings, check: int) -> str:
-    """A product of symbols and one expression of another symbol: `batch*ceil(x[1]/2)`."""
+    """Fit a product of symbols and one expression of another symbol: `batch*ceil(x[1]/2)`."""
     plain = [s for s in changing if all(by_symbol[s][k] * bindings.sizes[s][0] == by_symbol[s][0] * bindings.sizes[s][k] for k in (1, 2))]
     others = [s for s in changing if s not in plain]
     if len(others) != 1 or not plain:

@@ -1,20 +1,19 @@
-"""Which part of a step each node belongs to: forward, backward, or optimizer. Told by dataflow, never by a name alone.
+"""Assign each node of a step to the forward pass, the backward pass or the optimizer, by dataflow and never by a name only.
 
 Terms
 -----
 backward
-    What depends on the gradient of the loss (`graphwright.analyze.backward`).
+    Depends on the gradient of the loss (`graphwright.analyze.backward`).
 activation
-    A value that depends on the step's inputs or on random numbers and is not a gradient: floats of rank one or more, masks, lists. What a
-    step computes again for its backward pass (`tf.recompute_grad`) is such a value; the work of computing it again is backward.
+    A value that depends on the inputs of the step or on random numbers and is no gradient: floats of rank one or more, masks, lists. Values
+    that a step computes again for its backward pass (`tf.recompute_grad`) are activations; computing them again is backward work.
 optimizer
-    What lies between gradients and the updates of variables. A node that depends on gradients, from which an update and no reader of
-    activations can be reached, is on the last stretch. There the optimizer begins with the first arithmetic on a finished gradient,
-    which has the shape in which a variable is updated, or holds rows of it: scaling, clipping and weight decay are optimizer; sums over
-    a batch, transpositions and sums of several gradients of one weight (AddN), which finish the gradient, are backward, and so is what
-    TensorFlow's names and dataflow mark as a gradient (`graphwright.analyze.backward.gradient_side`). What only the optimizer needs (a
-    schedule of the learning rate, corrections of moments) belongs to it too, and so do updates of the same variables that depend on no
-    input (weight decay apart from the gradient).
+    The nodes between gradients and the updates of variables. A node that depends on gradients and leads to an update, but to no reader of
+    activations, is on the *last stretch*. There the optimizer begins with the first arithmetic on a finished gradient, which has the
+    shape in which a variable is updated, or holds rows of it. Scaling, clipping and weight decay are optimizer. Sums over a batch,
+    transpositions, sums of several gradients of one weight (AddN) and nodes of `gradient_side` are backward. The nodes that only the
+    optimizer needs (a learning rate schedule, corrections of moments) belong to it, and so do updates of the same variables that
+    depend on no input (decoupled weight decay).
 
 Gap: where no name marks it, elementwise arithmetic that finishes the gradient of a weight without reading an activation (the weight times
 a constant, the gradient of a regularizer) counts as optimizer.
@@ -43,10 +42,10 @@ _NORMS = frozenset({"L2Loss", "EuclideanNorm"})
 
 
 def find_directions(graph: Graph, backward: AbstractSet[Node] | None = None) -> Mapping[Node, Direction]:
-    """The direction of every node of a flat graph; forward is what is neither backward nor optimizer.
+    """Return the direction of every node of a flat graph; forward is the rest.
 
     Args:
-        backward: the nodes that depend on the gradient of the loss, where they are known.
+        backward: the nodes that depend on the gradient of the loss, if they are known.
 
     >>> from graphwright.ir.graph import DTYPES
     >>> g = Graph()
@@ -64,15 +63,15 @@ def find_directions(graph: Graph, backward: AbstractSet[Node] | None = None) -> 
 
 
 def is_split_known(graph: Graph, directions: Mapping[Node, Direction]) -> bool:
-    """Whether dataflow tells the directions: False where nodes have names of gradients, and nothing says whether they are gradients.
+    """Return whether dataflow decides the directions: False if nodes are named as gradients and nothing shows whether they are.
 
-    They are none where they lead to a product of the forward pass: one outside of their scopes, or one that takes no factor transposed.
+    They are not if they lead to a product of the forward pass: one outside of gradient scopes, or one without a transposed factor.
     """
     if any(direction != "forward" for direction in directions.values()):
         return True
     doubtful = [n for n in graph.nodes if is_in_gradient_scope(n) and node_flops(n)]
     products = ((n, factors(n)) for n in depending_on(doubtful))
-    return not doubtful or any(found and not (is_in_gradient_scope(n) and any(flipped for _, flipped in found)) for n, found in products)
+    return not doubtful or any(flips and not (is_in_gradient_scope(n) and any(flipped for _, flipped in flips)) for n, flips in products)
 
 
 def _find_optimizer(graph: Graph, order: Sequence[Node], backward: AbstractSet[Node]) -> set[Node]:
@@ -92,7 +91,7 @@ def _find_optimizer(graph: Graph, order: Sequence[Node], backward: AbstractSet[N
 
 
 def _last_stretch(order: Sequence[Node], backward: AbstractSet[Node], depends: AbstractSet[Node]) -> set[Node]:
-    """Backward nodes that lead to an update and to no reader of an activation."""
+    """Return the backward nodes that lead to an update and to no reader of an activation."""
     reads: set[Node] = set()
     updates: set[Node] = set()
     for node in reversed(order):
@@ -107,14 +106,14 @@ def _last_stretch(order: Sequence[Node], backward: AbstractSet[Node], depends: A
 
 
 def _rows(shapes: Iterable[Shape]) -> set[Shape]:
-    """The shapes with any number of rows: a sparse gradient has as many as the batch touches."""
-    found: set[Shape] = {()}
-    found.update((None, *shape[1:]) if len(shape) > 1 else shape for shape in shapes if shape is not None)
-    return found
+    """Return the shapes with any number of rows, since a sparse gradient has as many as the batch touches."""
+    rows: set[Shape] = {()}
+    rows.update((None, *shape[1:]) if len(shape) > 1 else shape for shape in shapes if shape is not None)
+    return rows
 
 
 def _begins(node: Node, finished: AbstractSet[Shape]) -> bool:
-    """Whether it is arithmetic on a finished gradient."""
+    """Return whether a node is arithmetic on a finished gradient."""
     if updated_variables(node) or node.op_type in BRANCHES:
         return True
     if node.op_type in _NORMS:
@@ -126,19 +125,18 @@ def _begins(node: Node, finished: AbstractSet[Shape]) -> bool:
 
 
 def _depends_on_data(graph: Graph, order: Sequence[Node]) -> set[Node]:
-    """Nodes that depend on what the step is given, or on random numbers."""
     fed = {v.producer for v in graph.inputs} | {n for n in order if n.op_type in INPUTS}
-    found: set[Node] = set()
+    dependent: set[Node] = set()
     for node in order:
         rule = flop_rule(node.op_type)
         if (
             (node in fed and node.outputs[0].dtype.name != "resource")
             or takes_from_stream(node)
             or (rule is not None and rule.family.startswith("random"))
-            or any(v.producer in found for v in node.inputs)
+            or any(v.producer in dependent for v in node.inputs)
         ):
-            found.add(node)
-    return found
+            dependent.add(node)
+    return dependent
 
 
 def _is_activation(value: Value, depends: AbstractSet[Node]) -> bool:
@@ -148,13 +146,12 @@ def _is_activation(value: Value, depends: AbstractSet[Node]) -> bool:
 
 
 def _only_for(optimizer: AbstractSet[Node], order: Sequence[Node], backward: AbstractSet[Node], graph: Graph) -> set[Node]:
-    """What nothing but the optimizer reads: outputs of the graph and other effects do not need it."""
-    found: set[Node] = set()
+    exclusive: set[Node] = set()
     fixed = {v.producer for v in (*graph.inputs, *graph.outputs)} | set(graph.control_outputs)
     for node in reversed(order):
         if node in optimizer or node in backward or node in fixed or not node.outputs:
             continue
         readers = [c for v in node.outputs for c in v.consumers]
-        if readers and all(c in optimizer or c in found for c in readers):
-            found.add(node)
-    return found
+        if readers and all(c in optimizer or c in exclusive for c in readers):
+            exclusive.add(node)
+    return exclusive

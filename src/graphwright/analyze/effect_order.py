@@ -1,15 +1,15 @@
-"""What the nodes of a graph read and write, and which writes surely come before and behind them.
+"""Find what the nodes of a graph read and write, and which writes surely come before and after them.
 
 Terms
 -----
 place
-    What can be written and read again: a variable by its handle, an iterator, a table. One more place, the world, stands for all that
-    has no handle, such as the terminal. A handle that cannot be traced back makes all places one.
+    Anything that can be written and read again: a variable by its handle, an iterator, a table. One more place, the world, stands for
+    effects without a handle, such as the terminal. A handle of unknown origin makes all places one.
 surely
     Edges lead from one node to the other, so no executor may exchange them.
 
-Gaps: a path through a `Merge` of TF1 counts as sure, though a `Merge` does not wait for its dead side. An iterator touches nothing but
-itself, as in TensorFlow's own rules, whatever the functions of its data set captured.
+Gaps: a path through a `Merge` of TF1 counts as sure, though a `Merge` does not wait for its dead side. An iterator touches only itself,
+as in TensorFlow's own rules, whatever the functions of its data set captured.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -40,7 +40,7 @@ _AT_ONCE = 4096
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The writes of one place, as bits of a number, that surely come before a node, and those that surely come behind it."""
+    """The writes of one place, as bits of a number, that surely come before a node, and after it."""
 
     before: int
     behind: int
@@ -50,12 +50,11 @@ class EffectOrder:
     """The places that nodes touch, and the writes around them.
 
     Args:
-        nodes: those that run, each after what it needs.
-        inside: by name of a function, and which of its arguments are the same, the places that it touches, those of its arguments by
-            their positions; None where it is unknown.
-        bit: the bit that stands for a write, by the name of its node.
-        function: the name of the function whose body the graph is; "" where it is none.
-        same: which inputs are one resource.
+        nodes: the nodes that run, each after what it needs.
+        inside: returns the places that a function touches, arguments by position, given its name and its equal arguments; None if unknown.
+        bit: returns the bit of a write, by the name of its node.
+        function: the name of the function whose body the graph is, or "".
+        same: inputs that are one resource.
     """
 
     def __init__(
@@ -90,26 +89,25 @@ class EffectOrder:
 
     @property
     def touched(self) -> Touched:
-        """All places that the nodes touch."""
         return _united(self._of.values())
 
     def orders(self, node: Node) -> dict[Place, Order]:
-        """The writes around a node, per place that it touches."""
+        """Return the writes around a node, by the places that it touches."""
         return {place: self._order(node, place) for place in self._of.get(node, ())}
 
     def orders_of_effect(self, node: Node) -> dict[Place, Order]:
-        """The same of a node that has effects, with those on the world: an assertion that fails keeps later writes from running."""
+        """Return `orders` of a node with effects, with the world: a failed assertion prevents later writes."""
         return self.orders(node) | {_WORLD: self._order(node, _WORLD)}
 
     def _order(self, node: Node, place: Place) -> Order:
         return Order(self._before.get((node, place), 0), self._behind.get((node, place), 0))
 
     def is_fixed(self, node: Node) -> bool:
-        """Whether each write of what a node touches surely comes before or behind it."""
+        """Return whether each write of the touched places surely comes before or after the node."""
         return all(order.before | order.behind == self._writes.get(place, 0) for place, order in self.orders(node).items())
 
     def same_arguments(self, node: Node) -> Same:
-        """Which arguments of the functions that a node calls are one resource, or may be."""
+        """Return the arguments of called functions that are, or may be, one resource."""
         offset = 1 if node.op_type in BRANCHES else 0
         places = {k - offset: self._place(value) for k, value in enumerate(node.inputs) if value.dtype.name == "resource"}
         if _ANYWHERE in places.values():
@@ -140,20 +138,20 @@ class EffectOrder:
         return written if written_resources(node) or (handles and not inside) else _united((inside, written, {_WORLD: True}))
 
     def _touched_inside(self, node: Node, handles: Mapping[int, Place]) -> Touched:
-        """What the functions of a node touch; a function that is not there may touch all it is given, and the world."""
+        """Return the places that the functions of a node touch; an unknown function may touch all its arguments, and the world."""
         offset = 1 if node.op_type in BRANCHES else 0
-        found: list[Touched] = []
+        places: list[Touched] = []
         same = self.same_arguments(node)
         for name in (*called_functions(node), *([node.op_type] if node.op_type in self._graph.functions else ())):
             inside = self._inside(name, same)
             if inside is None:
-                found.append(dict.fromkeys([*handles.values(), _WORLD], True))
+                places.append(dict.fromkeys([*handles.values(), _WORLD], True))
                 continue
             for place, writes in inside.items():
-                found.append({handles.get(place[1] + offset, _ANYWHERE) if isinstance(place, tuple) else place: writes})
+                places.append({handles.get(place[1] + offset, _ANYWHERE) if isinstance(place, tuple) else place: writes})
         if node.op_type in LOOPS and not all(self._stays(node, k) for k, value in enumerate(node.inputs) if value.dtype.name == "resource"):
-            found.append({_ANYWHERE: True})  # what the body's argument is changes from round to round
-        return _united(found)
+            places.append({_ANYWHERE: True})  # what the body's argument is changes from round to round
+        return _united(places)
 
     def _place(self, value: Value) -> Place:
         node = value.producer
@@ -171,18 +169,18 @@ class EffectOrder:
         return _ANYWHERE if is_made_of_handles or self._purity.is_pure(node) else f"what {value.name} is"
 
     def _stays(self, loop: Node, k: int) -> bool:
-        """Whether the body of a loop returns an argument as it got it."""
+        """Return whether the body of a loop returns an argument unchanged."""
         function = function_at(loop, "body", self._graph)
         return function is not None and origin(function.body.outputs[k]) is function.body.inputs[k]
 
     def _sweep(
         self, order: Sequence[Node], bits: Mapping[Node, int], neighbors: Callable[[Node], Iterable[Node]]
     ) -> dict[tuple[Node, Place], int]:
-        """Per node and place that it touches, the writes of the place from which the edges lead to it."""
+        """Return, by node and place that it touches, the writes of the place from which edges lead to the node."""
         groups: dict[int, dict[Node, int]] = {}
         for node, bit in bits.items():
             groups.setdefault(bit // _AT_ONCE, {})[node] = bit % _AT_ONCE
-        found: dict[tuple[Node, Place], int] = {}
+        writes_before: dict[tuple[Node, Place], int] = {}
         for group, own in groups.items():
             offset, window = group * _AT_ONCE, (1 << _AT_ONCE) - 1
             reached: dict[Node, int] = {}
@@ -193,12 +191,12 @@ class EffectOrder:
                 for place in {*self._of[node], _WORLD} if seen and node in self._of else ():
                     writes = seen & (self._writes.get(place, 0) >> offset & window)
                     if writes:
-                        found[node, place] = found.get((node, place), 0) | writes << offset
+                        writes_before[node, place] = writes_before.get((node, place), 0) | writes << offset
                 if node in own:
                     seen |= 1 << own[node]
                 if seen:
                     reached[node] = seen
-        return found
+        return writes_before
 
 
 def _united(parts: Iterable[Mapping[Place, bool]]) -> Touched:

@@ -1,30 +1,30 @@
-"""Bytes that TensorFlow's own kernels for the CPU, written with Eigen, allocate beyond their outputs.
+"""Scratch memory of TensorFlow's own CPU kernels, which are written with Eigen.
 
-They run where oneDNN does not: for `BY_EIGEN_ALONE`, for float16 and float64, and for every dtype with `TF_ENABLE_ONEDNN_OPTS=0`. Read off
-`conv_grad_filter_ops.cc`, `conv_grad_input_ops.cc` and `batch_matmul_op_impl.h`, and checked against measurements (docs/figures.md
-has the table). Counted is what is written. More is asked for: columns for 30 MiB of images where the batch has fewer.
+They run where oneDNN does not: for the types in `BY_EIGEN_ALONE`, for float16 and float64, and for every dtype with
+`TF_ENABLE_ONEDNN_OPTS=0`. The rules follow `conv_grad_filter_ops.cc`, `conv_grad_input_ops.cc` and `batch_matmul_op_impl.h` of
+TensorFlow 2.21 and count written bytes. Packed operands of a matrix product are counted by an upper bound.
 """
 
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
-from typing import cast
 
-from graphwright.analyze.eigen_product import Product, packed_bytes, this_processor
 from graphwright.analyze.flop_rules.contraction import read_equation
 from graphwright.analyze.flop_rules.rule import UnknownSizeError, text_attribute
 from graphwright.ir.dtypes import element_count
 from graphwright.ir.graph import Node, Value
+from graphwright.ir.traits.arithmetic import COMBINES_TWO
 
 _COLUMNS_BYTES = 30 << 20  # of im2col that a gradient makes at once
-_L2_BYTES = 256 << 10  # work of a thread from which on one image is computed by all of them
-_PANEL = 320  # terms of the sums that a thread packs together
+_PANEL, _PANELS = 320, 2  # terms of the sums that are packed together; such slices that exist at once
+_PACKED_BY_THREAD = 3 << 20  # bytes, the most that was measured
+_BLOCK_BYTES, _BLOCK_ELEMENTS = 108 << 10, 1 << 17  # of an operand that a thread broadcasts at once; elements that one more thread takes
 _LARGE_PRODUCT = 128 * 128 * 512  # from there on the threads share each matrix of a batch
 
 
 def eigen_workspace_bytes(node: Node) -> int:
-    """Bytes allocated while the node's kernel without oneDNN runs; 0 for kernels that need little, and for unknown shapes.
+    """Return the scratch bytes of the node's kernel without oneDNN; 0 for kernels that need little, and for unknown shapes.
 
     >>> from graphwright.ir.graph import DTYPES, Graph
     >>> f16 = DTYPES["float16"]
@@ -46,38 +46,38 @@ def eigen_workspace_bytes(node: Node) -> int:
 def _forward(node: Node) -> int:
     output, kernel = node.outputs[0], _shape(node.inputs[1])
     positions, is_half = _elements(output) // max(kernel[-1], 1), _size(output) == 2
-    is_plain = len(kernel) == 4 and not is_half
-    is_product = is_plain and math.prod(kernel[:2]) == 1 and set(cast("list[int]", node.attrs.get("strides", [1]))) == {1}
-    packed = _packed(positions, math.prod(kernel[:-1]), kernel[-1], max(_size(output), 4), left=is_plain, right=is_product)
+    packed = _packed(positions, math.prod(kernel[:-1]), kernel[-1], max(_size(output), 4))
     return _in_float32(output, packed) if is_half else packed
 
 
 def _input_gradient(node: Node) -> int:
     kernel, gradient, size = _shape(node.inputs[1]), node.inputs[2], _size(node.outputs[0])
-    batch, image, terms, depth = _work(kernel, gradient)
-    if len(kernel) == 5 and batch > 1:
-        return _packed(_elements(node.outputs[0]) // kernel[-2], math.prod(kernel[:3]) * depth, kernel[-2], size)
-    unit = image * (depth + terms) + terms * depth
-    if batch == 1 or unit // _threads() >= _L2_BYTES // size:
-        return image * terms * size + _packed(image, depth, terms, size)
-    return min(_images_at_once(unit, size), batch) * image * terms * size
+    if len(kernel) == 5:
+        return _packed(_elements(node.outputs[0]) // kernel[-2], math.prod(kernel[:3]) * kernel[-1], kernel[-2], size)
+    positions, terms = _elements(gradient) // kernel[-1], math.prod(kernel[:-1])
+    return _columns(gradient, positions, terms, size) + _packed(positions, kernel[-1], terms, size)
 
 
 def _filter_gradient(node: Node) -> int:
     kernel, gradient, size = _shape(node.outputs[0]), node.inputs[2], _size(node.outputs[0])
-    batch, image, terms, depth = _work(kernel, gradient)
+    positions, terms = _elements(gradient) // kernel[-1], math.prod(kernel[:-1])
+    packed = _packed(terms, positions, kernel[-1], size)
     if len(kernel) == 5:
-        return _packed(terms, batch * image, depth, size) + 2 * (gradient.nbytes or 0) + (node.inputs[0].nbytes or 0)
-    at_once = min(_images_at_once(image * (depth + terms) + terms * depth, size), batch)
+        return packed + 2 * (gradient.nbytes or 0) + (node.inputs[0].nbytes or 0)
     # The product of one group of images is added to that of those before, so it is there beside it.
-    columns, product = at_once * image * terms * size, terms * depth * size
-    return columns + product + _packed(terms, image * at_once, depth, size)
+    return _columns(gradient, positions, terms, size) + math.prod(kernel) * size + packed
+
+
+def _columns(gradient: Value, positions: int, terms: int, size: int) -> int:
+    """Return the patches that a gradient of a convolution unfolds at once: of as many images as fit beside their filter."""
+    batch, filter_bytes = max(_shape(gradient)[0], 1), terms * (_elements(gradient) // positions) * size
+    image_bytes = positions * terms * size // batch
+    return min(-(-_COLUMNS_BYTES // max(image_bytes + filter_bytes, 1)), batch) * image_bytes
 
 
 def _product(node: Node) -> int:
     a, output = _shape(node.inputs[0]), node.outputs[0]
-    transposed = [any(node.attrs.get(name) is True for name in names) for names in (("transpose_a", "adj_x"), ("transpose_b", "adj_y"))]
-    inner = a[-2] if transposed[0] else a[-1]
+    inner = a[-2] if any(node.attrs.get(name) is True for name in ("transpose_a", "adj_x")) else a[-1]
     rows, columns = _shape(output)[-2:]
     size = max(_size(output), 4)
     if min(rows, columns) <= 1:  # a vector
@@ -85,19 +85,18 @@ def _product(node: Node) -> int:
     elif len(a) > 2 and rows * inner * columns <= _LARGE_PRODUCT:  # a matrix for each thread
         packed = _threads() * min(inner, _PANEL) * (rows + columns) * size
     else:
-        left, right = (len(a) == 2 and not is_transposed for is_transposed in reversed(transposed))
-        packed = _packed(rows, inner, columns, size, left=left, right=right)
+        packed = _packed(rows, inner, columns, size)
     if _size(output) > 2:
         return packed
     return sum(4 * _elements(v) for v in node.inputs[:2]) + _in_float32(output, packed)
 
 
 def _einsum(node: Node) -> int:
-    """Copies of operands, and of the product, whose dimensions are not in the order that the kernel needs (`einsum_op_impl.h`).
+    """Return the copies of operands, and of the product, whose dimensions lie in another order than the kernel needs (`einsum_op_impl.h`).
 
-    It computes a batch of matrix products. For that, the dimensions of an operand are ordered by their kind: batch, free, contracted, or
-    batch, contracted, free; and behind these the ones that it sums up before. The product has the batch first, then the free dimensions
-    of both operands. Of one kind, the dimension that the equation names first comes first. What the products pack is little.
+    The kernel computes a batch of matrix products. It orders the dimensions of an operand as batch, free, contracted, or batch,
+    contracted, free, after the ones that it sums first. The product has the batch first, then the free dimensions of both operands.
+    Within a kind, the order of the equation decides.
     """
     try:
         operands, result, sizes = read_equation(text_attribute(node, "equation"), [_shape(value) for value in node.inputs])
@@ -127,6 +126,15 @@ def _einsum(node: Node) -> int:
     return max(most - product, held) * _size(node.outputs[0])
 
 
+def _broadcast(node: Node) -> int:
+    """Return the blocks into which the threads broadcast operands: two for each thread of a selection, one of another operation."""
+    output, is_selection = node.outputs[0], len(node.inputs) > 2
+    if not is_selection and all(value.shape in (output.shape, ()) for value in node.inputs):
+        return 0
+    threads = min(_threads(), max(_elements(output) // _BLOCK_ELEMENTS, 1))
+    return min((1 + is_selection) * threads * _BLOCK_BYTES, output.nbytes or 0)
+
+
 _DEPTHWISE = "DepthwiseConv2dNative _FusedDepthwiseConv2dNative DepthwiseConv2dNativeBackpropInput"
 _FOR_ALL_DTYPES: Mapping[str, Callable[[Node], int]] = {
     "Einsum": _einsum,
@@ -136,6 +144,7 @@ _FOR_ALL_DTYPES: Mapping[str, Callable[[Node], int]] = {
     "SoftmaxCrossEntropyWithLogits": lambda node: node.outputs[1].nbytes or 0,
     "LRN": lambda node: 2 * (node.outputs[0].nbytes or 0),
     "HistogramFixedWidth": lambda node: 4 * _elements(node.inputs[0]),
+    **dict.fromkeys(COMBINES_TWO | {"SelectV2"}, _broadcast),
 }
 BY_EIGEN_ALONE = frozenset(_FOR_ALL_DTYPES)
 _RULES: Mapping[str, Callable[[Node], int]] = {
@@ -155,24 +164,14 @@ _RULES: Mapping[str, Callable[[Node], int]] = {
 }
 
 
-def _packed(rows: int, inner: int, columns: int, size: int, *, left: bool = False, right: bool = False) -> int:
-    """Of one product by all threads; `left` and `right` as Eigen sees them."""
-    return packed_bytes(Product(columns, rows, inner, size, left, right), this_processor(_threads()))
+def _packed(rows: int, inner: int, columns: int, size: int) -> int:
+    """Return an upper bound on the packed operands of one product."""
+    return min((rows + columns) * min(inner, _PANELS * _PANEL) * size, _threads() * _PACKED_BY_THREAD)
 
 
 def _in_float32(output: Value, packed: int) -> int:
-    """Of a half that is computed in float32, and written when what was packed is free again."""
+    """Return the scratch of a half that is computed in float32 and written after the packed operands are free."""
     return 4 * _elements(output) + max(packed - (output.nbytes or 0), 0)
-
-
-def _work(kernel: Sequence[int], gradient: Value) -> tuple[int, int, int, int]:
-    """Images, positions in each, terms of each sum, and channels of a convolution's output."""
-    batch, depth = max(_shape(gradient)[0], 1), max(kernel[-1], 1)
-    return batch, _elements(gradient) // (batch * depth), math.prod(kernel[:-1]), depth
-
-
-def _images_at_once(unit: int, size: int) -> int:
-    return -(-(_COLUMNS_BYTES // size) // max(unit, 1))
 
 
 def _threads() -> int:

@@ -1,37 +1,30 @@
-"""TensorFlow's executor, simulated: in which order it runs the kernels of a graph, and how much memory that takes.
+"""TensorFlow's executor, simulated: the order in which it runs the kernels of a graph, and the memory that it holds.
 
-`executor_order` has the threads and their queues, `executor_memory` what kernels hold. Here is who gets which tensor when a node is done,
-loops and branches of TF1 included.
+`executor_order` models the threads and their queues, `executor_memory` the buffers of the kernels. This file moves tensors along the edges,
+through loops and branches of TF1, as common_runtime/propagator_state.cc of TensorFlow 2.21 does.
 
-That follows common_runtime/propagator_state.cc of TensorFlow 2.21. A *frame* is one run of a loop, an *iteration* one round of it;
-the step itself is a frame with one iteration. A *dead* tensor is one on a branch that is not taken: nodes behind it
-are passed over, up to the `Merge` that takes the other branch.
+Terms
+-----
+frame
+    One run of a loop; an *iteration* is one round of it. The step is a frame with one iteration.
+dead
+    A tensor of a branch that is not taken. Its readers are skipped, up to the `Merge` that takes the other branch.
 
-A condition that is not known (it depends on data) ends its loop after as many rounds as a counter in it allows, or as `Graph.example`
-says; where neither is known, a loop that keeps something of each round is an error, and another one ends after a few. Of two branches
-the one for True is taken. `notes` of the memory say so.
+A loop whose condition depends on data ends after the most rounds that a counter in it allows, or after the rounds that `Graph.example`
+states. Where neither is known, a loop that keeps something of each round is an error, and another loop ends after a few rounds. Where a
+condition depends on data, each branch is simulated, and the one with the largest peak counts. The result's `notes` name such loops.
 """
 
 from __future__ import annotations
 
-import random
 from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
+from functools import cache, cached_property
 
 from graphwright.analyze.cost import unknown_rounds
 from graphwright.analyze.executor_memory import Buffer, Constant, Memory, PeakState
-from graphwright.analyze.executor_order import (
-    CHEAP,
-    QUICK_S,
-    RUNS_TO_CHEAP,
-    TIME_SPREAD,
-    TOGETHER,
-    Numbered,
-    execute,
-    in_drawn_order,
-    number_nodes,
-)
+from graphwright.analyze.executor_order import CHEAP, QUICK_S, RUNS_TO_CHEAP, Numbered, execute, number_nodes
 from graphwright.analyze.frames import count_frames
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.control_flow import ENTERS, EXITS, MERGES, NEXT_ITERATIONS, is_loop_condition
@@ -41,10 +34,9 @@ from graphwright.ir.walk import topological_order
 
 _EARLIER_STEPS = 2
 _DEAD_S = 6e-6
+"""Seconds per dead node, fitted to peaks of recurrent layers. After the last round of a loop its whole body is dead, and the loop holds its
+arguments until that is skipped. Skipping a node takes 0.1 us; the rest is the time until freed memory is back with the kernel."""
 _OPEN_ROUNDS, _MOST_ROUNDS = 4, 2_000
-"""To pass over a dead node. After the last round of a loop its whole body is dead, and until that is passed the loop holds its arguments,
-while another thread may be at work on its results already. To pass over a node takes a tenth of a microsecond; the rest is what
-it takes until the memory that it lets go of is back with the kernel, spread over the nodes, and fitted to peaks of recurrent layers."""
 
 
 def simulate_executor(
@@ -55,27 +47,23 @@ def simulate_executor(
     constant: Constant,
     resident_bytes: int,
     threads: int = 1,
-    seed: int | None = None,
     numbered: Numbered | None = None,
     computed_once: Container[Node] = (),
-    runs: dict[int, int] | None = None,
 ) -> PeakState:
     """Run a graph as TensorFlow's executor does, on buffers in place of numbers.
 
     Args:
         graph: the graph that is executed, its nodes in TensorFlow's order (`graphwright.run.executed_graph`).
-        time_of: seconds that a kernel takes; with one thread they do not matter.
+        time_of: seconds that a kernel takes; irrelevant for one thread.
         workspace_of: bytes that a kernel needs beyond its outputs.
-        constant: the array of a constant, or None.
+        constant: returns the array of a constant, or None.
         resident_bytes: bytes of variables, inputs and constants.
         threads: inter-op threads.
-        seed: draws what TensorFlow leaves to chance: tables of readers, what passes for quick, durations. None for no draw.
-        numbered: `number_nodes(graph)`, where it is known.
+        numbered: the numbered graph; `number_nodes(graph)` by default.
         computed_once: nodes that count as constants (`graphwright.analyze.runtime_constants`).
-        runs: how often each node runs, by its number, where that is known from another draw; gets it where it is empty.
 
     Raises:
-        UnknownShapeError: the size of a tensor that a kernel makes is not known.
+        UnknownShapeError: the number of rounds of a loop that keeps something of each round is not known.
 
     >>> from graphwright.ir.graph import DTYPES
     >>> f32 = DTYPES["float32"]
@@ -88,14 +76,22 @@ def simulate_executor(
     (('x', 'b', 'a'), True)
     """
     numbered = numbered or number_nodes(graph)
-    runs = {} if runs is None else runs
-    while True:
-        memory = Memory(graph, workspace_of, constant, resident_bytes, computed_once=computed_once)
-        frames = _Frames(numbered, memory, time_of, seed, {k: _EARLIER_STEPS * count for k, count in runs.items()})
+
+    def run(branch: int, earlier_runs: Counter[int]) -> _Frames:
+        memory = Memory(graph, workspace_of, constant, resident_bytes, computed_once=computed_once, branch=branch)
+        frames = _Frames(numbered, memory, time_of, Counter({k: _EARLIER_STEPS * count for k, count in earlier_runs.items()}))
         execute(frames, threads=threads)
-        if runs or max(frames.runs.values(), default=0) <= 1:
-            return memory.result()
-        runs.update(frames.runs)  # a loop: what its kernels cost is known from the steps before
+        return frames
+
+    states: list[PeakState] = []
+    branches = 1
+    while len(states) < branches:
+        frames = run(len(states), Counter())
+        if max(frames.runs.values(), default=0) > 1:  # a loop: TensorFlow knows the costs of its kernels from earlier steps
+            frames = run(len(states), frames.runs)
+        branches = max(branches, frames.memory.open_branches)
+        states.append(frames.memory.result())
+    return max(states, key=lambda state: state.peak_bytes)
 
 
 @dataclass(eq=False, slots=True)
@@ -146,41 +142,33 @@ class _Frames:
         numbered: Numbered,
         memory: Memory,
         time_of: Callable[[Node], float],
-        seed: int | None = None,
-        earlier_runs: Mapping[int, int] | None = None,
+        earlier_runs: Counter[int],
     ) -> None:
-        self.chance = None if seed is None else random.Random(seed)
-        self.runs = Counter(earlier_runs or {})
-        self.numbered = numbered if self.chance is None else in_drawn_order(numbered, self.chance)
+        self.runs = earlier_runs
+        self.numbered = numbered
         self.memory = memory
-        self.time_of = time_of
-        self.times: dict[int, float] = {}
-        self.edges = self.numbered.edges
-        self.varied: dict[int, float] = {}
-        self.quick: dict[int, bool] = {}
-        self.interrupted = 0.0 if self.chance is None else self.chance.random()
+        self.time_of = cache(time_of)
+        self.edges = numbered.edges
         self.running: dict[Token, _Running] = {}
-        self.most_rounds: Mapping[str, int] | None = None
         self.types = [node.op_type for node in numbered.nodes]
         self.children: dict[tuple[_Frame, int, str], _Frame] = {}
         self.enters = Counter(_frame_name(node) for node in numbered.nodes if node.op_type in ENTERS)
         self.root = _Frame("", None, 0, 0, 1)
         self.root.iterations[0] = _Iteration()
 
-    # What the threads ask
+    # The methods of a `Propagator`
 
     def roots(self) -> Sequence[Token]:
-        """The nodes without inputs."""
         self.root.iterations[0].running = len(self.numbered.roots)
         return [Token(k, self.root, 0, False) for k in self.numbered.roots]
 
     def is_cheap(self, token: Token) -> bool:
-        """Whether its kernel runs in the thread that made it ready."""
         k = token.node
-        return token.dead or self.types[k] in CHEAP or (self.runs[k] >= RUNS_TO_CHEAP and self._is_quick(k))
+        if token.dead or self.types[k] in CHEAP:
+            return True
+        return self.runs[k] >= RUNS_TO_CHEAP and self.time_of(self.numbered.nodes[k]) < QUICK_S
 
     def start(self, token: Token) -> float:
-        """Run the kernel on buffers; returns its time."""
         k = token.node
         node = self.numbered.nodes[k]
         entries = token.frame.iterations[token.iteration].entries
@@ -189,7 +177,7 @@ class _Frames:
             self.running[token] = _Running(inputs, [None] * len(node.outputs))
             return _DEAD_S
         if is_loop_condition(node) and inputs[0] is not None and (inputs[0].number is None or self._goes_on_for_ever(token)):
-            most = self._most_rounds(token.frame.name)
+            most = self.most_rounds.get(token.frame.name)
             rounds = "and its memory does not depend on it" if most is None else f"as many rounds as there can be are counted, {most}"
             self.memory.notes[f"how often the loop of {node.name!r} runs is not known; {rounds}"] = None
             token.frame.is_open = most is None
@@ -198,40 +186,20 @@ class _Frames:
             raise unknown_rounds(token.frame.name)
         self.running[token] = _Running(inputs, self.memory.start(node, inputs))
         self.runs[k] += 1
-        if k not in self.varied:  # a machine is somewhat slower or faster than estimated
-            factor = 1.0 if self.chance is None else self.chance.lognormvariate(0.0, TIME_SPREAD)
-            self.varied[k] = self._time(k) * factor
-        return self.varied[k]
+        return self.time_of(node)
 
     def _goes_on_for_ever(self, token: Token) -> bool:
-        """Whether a condition may be known only since a branch was assumed to be taken, as that of a loop over an iterator."""
-        return token.iteration >= _MOST_ROUNDS and self._most_rounds(token.frame.name) is None
+        """Return whether a condition may be known only because a branch was assumed to be taken, as in a loop over an iterator."""
+        return token.iteration >= _MOST_ROUNDS and token.frame.name not in self.most_rounds
 
-    def _most_rounds(self, frame_name: str) -> int | None:
-        """How often a loop may run at most, or runs in the call that is known; None where that is not known."""
-        if self.most_rounds is None:
-            graph = self.numbered.nodes[0].graph
-            trips = count_frames(topological_order(graph), self.memory.constant_number, graph.example).trips
-            self.most_rounds = {name: trip.count for name, trip in trips.items() if trip.kind != "unknown"}
-        return self.most_rounds.get(frame_name)
-
-    def ends_with_others(self) -> bool:
-        """Whether two kernels that run side by side end together: chance."""
-        return self.chance is not None and self.chance.random() < TOGETHER
-
-    def _time(self, k: int) -> float:
-        if k not in self.times:
-            self.times[k] = self.time_of(self.numbered.nodes[k])
-        return self.times[k]
-
-    def _is_quick(self, k: int) -> bool:
-        """Whether the kernel is known to be short; an interruption while it ran makes TensorFlow take it for long for a while."""
-        if k not in self.quick:
-            self.quick[k] = self._time(k) < QUICK_S and (self.chance is None or self.chance.random() >= self.interrupted)
-        return self.quick[k]
+    @cached_property
+    def most_rounds(self) -> dict[str, int]:
+        """The most rounds of loops, or their rounds in the known call, by frame; unknown loops are missing."""
+        graph = self.numbered.nodes[0].graph
+        trips = count_frames(topological_order(graph), self.memory.constant_number, graph.example).trips
+        return {name: trip.count for name, trip in trips.items() if trip.kind != "unknown"}
 
     def finish(self, token: Token) -> Sequence[Token]:
-        """Let go of the inputs, hand on the outputs."""
         run = self.running.pop(token)
         node = self.numbered.nodes[token.node]
         if token.dead:
@@ -252,7 +220,7 @@ class _Frames:
             self._clean_up(token.frame, token.iteration, ready)
         return ready
 
-    # Where outputs go
+    # The ways of outputs
 
     def _propagate(self, token: Token, outputs: list[Buffer | None], ready: list[Token]) -> None:
         op, frame, iteration = self.types[token.node], token.frame, token.iteration

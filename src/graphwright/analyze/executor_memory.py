@@ -1,20 +1,19 @@
-"""What kernels hold while TensorFlow's executor runs them: buffers with reference counts, as TensorFlow keeps them.
+"""Simulate the buffers of kernels while TensorFlow's executor runs them, with reference counts as in TensorFlow.
 
 Terms
 -----
 buffer
-    Bytes that tensors share. It is freed when the last holder lets go: an input slot of a node that has not run, a
-    variable, a list, a result of the step.
+    Bytes that tensors share. It is freed when the last holder releases it: an input of a waiting node, a variable, a list, a result.
 resident
-    There before the step starts: variables, inputs, constants. A variable that is assigned a new tensor
-    takes over that tensor's buffer and frees its own.
+    Allocated before the step starts: variables, inputs, constants. A variable that is assigned a new tensor takes over that tensor's
+    buffer and frees its own.
 forwarded
-    A kernel writes its output into an input's buffer that nobody else holds (`ir.traits.in_place_pairs`).
+    An output written into an input's buffer without other holders (`ir.traits.in_place_pairs`).
 number
-    The value of a small scalar, computed along so that loops know when to stop.
+    The value of a small scalar, computed so that loops know when to stop.
 
-Where a variable is updated in place while somebody still holds what was read from it, TensorFlow copies it first. One that is read or
-written by rows is copied in any case (`analyze.variable_access.copied_variables`).
+An update in place of a variable copies it first if somebody still holds a value read from it. A variable that is accessed by rows is always
+copied (`analyze.variable_access.copied_variables`).
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ from graphwright.analyze.workspace import HOW_COMPILED, hidden_output_bytes
 from graphwright.ir.dtypes import byte_count, format_shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import in_place_pairs
-from graphwright.ir.traits.control_flow import CALL_TYPES, HANDS_ON_IN_TF1, MERGES, SWITCHES, is_compiled_call, is_control_flow
-from graphwright.ir.traits.values import GIVEN, SAME_BUT_FOR_TYPE, hands_on_several, index_behind
+from graphwright.ir.traits.control_flow import CALL_TYPES, FORWARDS_IN_TF1, MERGES, SWITCHES, is_compiled_call, is_control_flow
+from graphwright.ir.traits.values import GIVEN, SAME_BUT_FOR_TYPE, forwards_several, index_behind
 from graphwright.ir.traits.variables import ASSIGNS_WHOLE_VALUE, is_read, updates_whole_value, written_references, written_resources
 from graphwright.ir.traits.views import is_view
 
@@ -44,7 +43,7 @@ Constant = Callable[[Value], "np.ndarray[Any, Any] | None"]
 
 @dataclass(eq=False, slots=True)
 class Buffer:
-    """Bytes with a count of holders. `items` are the elements of a list, whose own bytes are the places for them."""
+    """Bytes with a count of holders. `items` are the elements of a list; `nbytes` are then the places for them."""
 
     value: Value | None
     nbytes: int
@@ -57,7 +56,7 @@ class Buffer:
     forwarded: list[tuple[int, Value]] = field(default_factory=list["tuple[int, Value]"])  # whose bytes they became, and when
 
     def holdings(self, end: int) -> list[Holding]:
-        """The values whose bytes they were, one after another, up to a tick where they were not freed."""
+        """Return the values whose bytes they were, one after another; `end` is the end of a buffer that was not freed."""
         owners = [(self.born, self.value), *self.forwarded]
         ends = [*((tick, value.producer) for tick, value in self.forwarded), (self.died if self.died >= 0 else end, self.last_reader)]
         pairs = zip(owners, ends, strict=True)
@@ -66,8 +65,9 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """The bytes of one value, from the kernel that makes it to the one that frees it, in ticks of the clock. Resident buffers that
-    the step frees have only an end."""
+    """The bytes of one value, from the kernel that makes it to the kernel that frees it, in ticks of the clock. Resident buffers that the
+    step frees have only an end.
+    """
 
     value: Value
     nbytes: int
@@ -78,7 +78,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class KernelStart:
-    """The state at the moment at which a kernel starts, its outputs included."""
+    """The state when a kernel starts, its outputs included."""
 
     node: Node
     tick: int
@@ -91,12 +91,12 @@ class PeakState:
     """The memory of one execution.
 
     Attributes:
-        starts: of kernels, in the order in which they started.
-        peak: index of the start at which most is held.
+        starts: of kernels, in order.
+        peak: index of the start with the most bytes.
         holdings: values that the step makes.
         freed: resident buffers that the step frees.
-        resident_bytes: bytes that are held from the start.
-        notes: what is not exact, in words.
+        resident_bytes: bytes held from the start.
+        notes: inexact parts, in words.
     """
 
     starts: tuple[KernelStart, ...]
@@ -108,32 +108,33 @@ class PeakState:
 
     @property
     def peak_bytes(self) -> int:
-        """The most that is held at once, resident bytes included."""
+        """The most bytes held at once, resident bytes included."""
         return self.starts[self.peak].total_bytes if self.starts else self.resident_bytes
 
     @property
     def live(self) -> tuple[Holding, ...]:
-        """Holdings at the peak, largest first."""
         tick = self.starts[self.peak].tick if self.starts else 0
         held = (holding for holding in self.holdings if holding.first <= tick < holding.end)
         return tuple(sorted(held, key=lambda holding: (-holding.nbytes, holding.value.name)))
 
     @property
     def order(self) -> tuple[str, ...]:
-        """Names of the nodes in the order in which their kernels started."""
         return tuple(start.node.name for start in self.starts)
 
 
 class Memory:
-    """Runs kernels on buffers in place of numbers.
+    """Run kernels on buffers in place of numbers.
 
     Args:
-        graph: with variables; its constants, inputs and variables are resident.
-        workspace_of: bytes that a node's kernel needs while it runs, beyond its outputs.
-        constant: the array of a constant, or None.
-        resident_bytes: what is there at the start.
-        allocated: bytes that malloc takes for a tensor.
+        graph: its constants, inputs and variables are resident.
+        workspace_of: returns the bytes that a kernel needs beyond its outputs.
+        constant: returns the array of a constant, or None.
+        resident_bytes: bytes at the start.
         computed_once: nodes that count as constants.
+        branch: the branch to take where a condition depends on data; the last one where there are fewer branches.
+
+    Attributes:
+        open_branches: the most branches of a condition that depends on data.
     """
 
     def __init__(
@@ -144,7 +145,10 @@ class Memory:
         resident_bytes: int,
         allocated: Callable[[int], int] = allocated_bytes,
         computed_once: Container[Node] = (),
+        branch: int = 0,
     ) -> None:
+        self.branch = branch
+        self.open_branches = 0
         self.computed_once = computed_once
         self.allocated = allocated
         self.workspace_of = workspace_of
@@ -170,7 +174,6 @@ class Memory:
         self.unknown: list[str] = []  # values whose sizes are not known
 
     def result(self) -> PeakState:
-        """The state after all nodes have run."""
         if self.unknown:
             self.notes[f"of {len(self.unknown)} values the size is not known and not counted, the first is {self.unknown[0]}"] = None
         return PeakState(
@@ -185,7 +188,7 @@ class Memory:
     # One kernel
 
     def start(self, node: Node, inputs: Sequence[Buffer | None]) -> list[Buffer | None]:
-        """Run a kernel: its outputs, None for a dead one. Each output is held once, by the caller."""
+        """Run a kernel and return its outputs, None for a dead one. Each output is held once, by the caller."""
         self.clock += 1
         if node not in self.workspaces:
             copies = updates_whole_value(node) and any(self.handles.get(b) in self.copied for b in inputs if b is not None)
@@ -196,7 +199,7 @@ class Memory:
         return outputs
 
     def finish(self, node: Node, inputs: Iterable[Buffer | None]) -> None:
-        """The kernel is done and lets go of its inputs."""
+        """End a kernel and release its inputs."""
         self.workspace -= self.workspaces[node]
         self.clock += 1
         for buffer in inputs:
@@ -204,7 +207,7 @@ class Memory:
                 self.release(buffer, node)
 
     def release(self, buffer: Buffer, reader: Node | None = None) -> None:
-        """One holder lets go: a kernel that has read it, or another one."""
+        """Release a buffer on behalf of one holder."""
         buffer.refs -= 1
         if buffer.refs:
             return
@@ -249,7 +252,7 @@ class Memory:
         op = node.op_type
         if op in GIVEN or node in self.computed_once:
             return [self._constant(value) for value in node.outputs]
-        if op in HANDS_ON_IN_TF1:
+        if op in FORWARDS_IN_TF1:
             return self._control_flow(node, inputs)
         first = inputs[0] if inputs else None
         if is_read(node) and first is not None and first in self.handles:
@@ -270,7 +273,7 @@ class Memory:
             self.notes[HOW_COMPILED] = None
         elif op in CALL_TYPES or is_control_flow(node):
             self.notes[f"{node.name!r} calls a function that TensorFlow does not inline; what it needs inside is not counted"] = None
-        if hands_on_several(node):
+        if forwards_several(node):
             return [None if b is None else self._held(b) for b in inputs]
         if node not in self.views:
             self.views[node] = is_view(node)
@@ -291,14 +294,17 @@ class Memory:
         return self._held(buffer)
 
     def constant_number(self, value: Value) -> Scalar | None:
-        """The number of a constant scalar, or of an input of which one call is known; or None."""
+        """Return the number of a constant scalar, or of an input that one call gave; or None."""
         return number_behind(value, self.constant, value.producer.graph.example)
 
     def _control_flow(self, node: Node, inputs: Sequence[Buffer | None]) -> list[Buffer | None]:
         first = inputs[0]
         if node.op_type in SWITCHES:
             number, last = None if inputs[1] is None else inputs[1].number, len(node.outputs) - 1
-            taken = last if number is None or not 0 <= number <= last else int(number)  # what is no index is that of the last branch
+            if number is None:
+                self.open_branches = max(self.open_branches, last + 1)
+                number = self.branch
+            taken = int(number) if 0 <= number <= last else last
             return [self._held(first) if first is not None and k == taken else None for k in range(last + 1)]
         if node.op_type in MERGES:
             came = next((b for b in inputs if b is not None), None)
@@ -352,7 +358,7 @@ class Memory:
     # Lists of tensors
 
     def _list_kernel(self, node: Node, inputs: Sequence[Buffer | None]) -> list[Buffer | None] | None:
-        """Outputs of an operation on lists; None where it is none, or the list is not known."""
+        """Return the outputs of an operation on lists; None for another one, or for an unknown list."""
         op = node.op_type
         if op == "EmptyTensorList":
             return [self._list(())]
@@ -409,7 +415,7 @@ class Memory:
         return buffer
 
     def _writable(self, source: Buffer) -> Buffer:
-        """The list itself where nobody else holds it, else a copy that shares its elements."""
+        """Return the list if nobody else holds it, else a copy that shares its elements."""
         if source.refs == 1:
             return self._held(source)
         return self._list([None if b is None else self._held(b) for b in source.items or ()])

@@ -1,38 +1,32 @@
-"""In which order TensorFlow's executor runs the kernels of a graph, with one inter-op thread or several.
+"""The order in which TensorFlow's executor runs the kernels of a graph, with one inter-op thread or several.
 
-The executor keeps a count of missing inputs per node. When a kernel is done, its outputs go along the edges, data edges
-before control edges, each in the order in which the readers were added to the graph, and the nodes that miss nothing any
-more are *ready*. Of these, kernels that call themselves cheap join the queue of the thread that is running; so does the last of
-the others when that queue is empty. The rest become tasks at the *front* of that thread's own deque, from which
-it takes when its queue is empty. A thread without work takes from the *back* of another one's deque. The deque has room for
-1024 tasks; one more runs where it was to be added, before anything else.
+The executor counts the missing inputs of each node. When a kernel ends, its outputs go along the edges, data edges before control edges,
+each in the order in which the readers were added to the graph. A node that misses no input is *ready*. Ready kernels that call themselves
+cheap join the queue of the running thread; so does the last of the others when that queue is empty. The rest become tasks at the *front*
+of the thread's own deque, from which the thread takes when its queue is empty. An idle thread takes from the *back* of another deque. A
+deque holds 1024 tasks; a task that finds no room runs at once.
 
-So a single thread runs depth first: of two readers of a gradient, the one added last runs at once, and the other when all
-that follows from the first is done. Which order that is depends on the numbering of the nodes alone, so
-the order of one thread is predicted, not guessed; with more threads it depends on the durations too.
+So a single thread runs depth first: of two readers of a gradient, the one added last runs first, and the other after everything that
+follows from the first. That order depends on the numbering of the nodes only. With several threads it also depends on durations.
 
-Two things are left to chance, also with one thread. A node with more than 8 readers keeps them in a hash table of pointers, and so
-does the node that all nodes without inputs wait for (`in_drawn_order`). And oneDNN's pass, which replaces nodes in the order of such a
-table, appends their replacements (`number_nodes`).
+TensorFlow leaves two things to chance, which are fixed here. Nodes with more than 8 readers keep them in a hash table of pointers; here
+the readers keep their order. oneDNN's pass replaces nodes in the order of such a table; here it goes by name (`number_nodes`).
 
 Sources, TensorFlow 2.21: common_runtime/executor.cc (`ExecutorState::ScheduleReady`), simple_propagator_state.cc,
-propagator_state.cc, graph_constructor.cc (the numbering), graph/edgeset.h; Eigen/CXX11/src/ThreadPool/NonBlockingThreadPool.h.
+propagator_state.cc, graph_constructor.cc (the numbering); Eigen/CXX11/src/ThreadPool/NonBlockingThreadPool.h.
 
-Kernels that run side by side share the threads inside kernels (Eigen's intra-op pool). Each takes longer then, mostly in proportion;
-now and then the parts of the shorter one wait behind those of the longer one, and both end together (seen in traces).
-
-Gaps: short kernels outside of loops count as expensive, as they do in the first ninety steps.
+Gaps: kernels that run side by side do not slow each other down. Short kernels outside of loops count as expensive, as they do in the
+first ninety steps.
 """
 
 import heapq
-import random
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from graphwright.ir.graph import Graph, Node
-from graphwright.ir.walk import consumers_of, order_of, producers_of, topological_order
+from graphwright.ir.walk import in_order, order_of, producers_of
 
 CHEAP = frozenset(
     "Identity IdentityN RefIdentity StopGradient PreventGradient Const _HostConst NoOp _Arg _DeviceArg _Retval _DeviceRetval Shape ShapeN "
@@ -46,25 +40,17 @@ RUNS_TO_CHEAP = 92
 QUICK_S = 5.2e-6
 """A kernel below 8000 cycles counts as cheap when it has run so often: its estimate starts at 1e8 cycles and falls by a tenth a run.
 The time is that of `analyze.time_model`, which adds 3e-6 s to every kernel."""
-TIME_SPREAD = 0.4
-"""Standard deviation of the logarithm of measured over estimated time, by which simulations with a seed vary each kernel."""
-TOGETHER = 0.1
-"""How often a kernel ends together with one that runs beside it."""
-_INLINE = 8  # edges that a node keeps without a table (graph/edgeset.h)
 _DEQUE_ROOM = 1024  # Eigen's RunQueue
 _KERNEL_LABEL, _ONEDNN_LABELS = "_kernel", (b"MklNameChangeOp", b"MklLayoutDependentOp")
-_WAKE_S = 2e-5  # until a thread that waits sees new work
-_SHARES_S = 1e-4  # kernels from this time on are split into parts that the threads inside kernels work off
+_WAKE_S = 2e-5  # until a waiting thread sees new work
 
-
-_Reader = TypeVar("_Reader")
 Token = TypeVar("Token")
-"""Says which execution of which node it is."""
+"""One execution of one node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edges:
-    """Who is told when a node is done: data edges as (reader, input, output), then control edges."""
+    """The edges out of a node: data edges as (reader, input, output), and control edges."""
 
     data: tuple[tuple[int, int, int], ...]
     control: tuple[int, ...]
@@ -77,8 +63,8 @@ class Numbered:
     Attributes:
         nodes: by TensorFlow's number.
         edges: per node.
-        in_edges: per node, how many edges come in.
-        roots: nodes without any.
+        in_edges: the number of edges into each node.
+        roots: nodes without edges into them.
     """
 
     nodes: tuple[Node, ...]
@@ -87,15 +73,16 @@ class Numbered:
     roots: tuple[int, ...]
 
 
-def number_nodes(graph: Graph, chance: random.Random | None = None) -> Numbered:
+def number_nodes(graph: Graph, *, as_listed: bool = False) -> Numbered:
     """Number the nodes as TensorFlow does when it builds the graph of a function from a list of nodes.
 
-    Of the nodes whose inputs are there, the first of the list comes next. A `Merge` does not wait for its `NextIteration`.
+    The first node of the list whose inputs are numbered comes next. A `Merge` does not wait for its `NextIteration`.
 
     Args:
-        chance: draws the places of the nodes that oneDNN's pass replaces; by default they stay as they are.
+        as_listed: keeps the places of the nodes that oneDNN's pass made. By default these nodes are sorted by name, in topological order,
+            so that the numbers do not depend on the process that prepared the graph.
     """
-    order = topological_order(graph) if chance is None else order_of(_with_drawn_places(graph, chance))
+    order = order_of(graph if as_listed else _with_replacements_sorted(graph))
     number = {node: k for k, node in enumerate(order)}
     data: list[list[tuple[int, int, int]]] = [[] for _ in order]
     control: list[list[int]] = [[] for _ in order]
@@ -116,78 +103,34 @@ def number_nodes(graph: Graph, chance: random.Random | None = None) -> Numbered:
     return Numbered(tuple(order), edges, counts, tuple(k for k, count in enumerate(counts) if not count))
 
 
-def _with_drawn_places(graph: Graph, chance: random.Random) -> list[Node]:
-    """The nodes, with those that oneDNN's pass has replaced in drawn places.
-
-    The pass appends a new node for each that it replaces, in the reverse postorder of a walk whose roots lie in a hash table of pointers.
-    The draw depends on names only, not on the draw that TensorFlow made.
-    """
+def _with_replacements_sorted(graph: Graph) -> list[Node]:
+    """Return the nodes of a graph, with those that oneDNN's pass made in an order of their own."""
     replaced = {node for node in graph.nodes if node.attrs.get(_KERNEL_LABEL) in _ONEDNN_LABELS}
-
-    def drawn(nodes: Iterable[Node]) -> list[Node]:
-        by_name = sorted(nodes, key=lambda node: node.name)
-        chance.shuffle(by_name)
-        return by_name
-
-    roots = drawn(node for node in graph.nodes if not producers_of(node))
-    postorder: list[Node] = []
-    seen = set(roots)
-    for root in roots:
-        stack = [(root, iter(drawn(consumers_of(root))))]
-        while stack:
-            node, readers = stack[-1]
-            reader = next((reader for reader in readers if reader not in seen), None)
-            if reader is None:
-                postorder.append(node)
-                stack.pop()
-            else:
-                seen.add(reader)
-                stack.append((reader, iter(drawn(consumers_of(reader)))))
-    places = iter([node for node in reversed(postorder) if node in replaced])
-    return [next(places, node) if node in replaced else node for node in graph.nodes]
-
-
-def in_drawn_order(numbered: Numbered, chance: random.Random) -> Numbered:
-    """The graph as TensorFlow may walk it: more readers than `_INLINE` of one node come in any order, since they lie where chance put them.
-
-    So do the nodes that wait for nothing: their edges share a table with three to the sink.
-    """
-
-    def drawn(readers: Sequence[_Reader]) -> tuple[_Reader, ...]:
-        return tuple(chance.sample(readers, len(readers)))
-
-    edges = [Edges(drawn(e.data), drawn(e.control)) if len(e.data) + len(e.control) > _INLINE else e for e in numbered.edges]
-    roots = numbered.roots if len(numbered.roots) + 3 <= _INLINE else drawn(numbered.roots)
-    return replace(numbered, edges=tuple(edges), roots=roots)
+    by_name = in_order(sorted(replaced, key=lambda node: node.name), producers_of)
+    places = iter(by_name)
+    return [next(places) if node in replaced else node for node in graph.nodes]
 
 
 class Propagator(Protocol[Token]):
-    """What happens when nodes run."""
+    """The effects of running nodes."""
 
-    def roots(self) -> Sequence[Token]: ...  # what is ready at the start
-    def is_cheap(self, token: Token) -> bool: ...  # whether its kernel runs in the thread that made it ready
-    def start(self, token: Token) -> float: ...  # the kernel begins; returns how many seconds it takes
-    def finish(self, token: Token) -> Sequence[Token]: ...  # the kernel is done; returns what is ready now, in order
-    def ends_with_others(self) -> bool: ...  # whether one and one beside it end together: their parts wait in the same queues
+    def roots(self) -> Sequence[Token]: ...  # the nodes that are ready at the start
+    def is_cheap(self, token: Token) -> bool: ...  # whether the kernel runs in the thread that made it ready
+    def start(self, token: Token) -> float: ...  # start the kernel; return its duration in seconds
+    def finish(self, token: Token) -> Sequence[Token]: ...  # end the kernel; return the nodes that became ready, in order
 
 
 @dataclass
 class _Thread(Generic[Token]):
     tasks: deque[Token]
     queue: deque[Token]
-    interrupted: list[tuple[deque[Token], Sequence[Token]]]  # queues that wait for a task that found no room, and what was to follow it
+    interrupted: list[tuple[deque[Token], Sequence[Token]]]  # queues that wait for a task without room, and the tasks to push after it
     running: Token | None = None
-    ends: float = 0.0
     waiting: bool = False
 
 
 def execute(propagator: Propagator[Token], *, threads: int = 1) -> None:
-    """Run everything, with so many inter-op threads.
-
-    Args:
-        propagator: is told of each start and finish, in the order of time.
-        threads: 1 or more.
-    """
+    """Run all nodes on a number of inter-op threads; the propagator sees each start and finish in the order of time."""
     _Pool(propagator, threads).run(propagator.roots())
 
 
@@ -207,9 +150,6 @@ class _Pool(Generic[Token]):
         while self.events:
             now, _, k = heapq.heappop(self.events)
             thread = self.threads[k]
-            if thread.running is not None and thread.ends > now:  # it takes longer, because of another one
-                self._at(thread.ends, k)
-                continue
             if thread.running is not None:
                 token, thread.running = thread.running, None
                 self._dispatch(thread, self.propagator.finish(token), now)
@@ -226,7 +166,7 @@ class _Pool(Generic[Token]):
         self._push(thread, expensive, now)
 
     def _push(self, thread: _Thread[Token], tokens: Sequence[Token], now: float) -> None:
-        """`ThreadPoolTempl::Schedule`: a task that finds no room in the deque runs at once, with all that follows inline."""
+        """`ThreadPoolTempl::Schedule`: a task that finds no room in the deque runs at once, with its cheap readers."""
         for k, token in enumerate(tokens):
             if len(thread.tasks) >= _DEQUE_ROOM:
                 thread.interrupted.append((thread.queue, tokens[k + 1 :]))
@@ -243,21 +183,14 @@ class _Pool(Generic[Token]):
         heapq.heappush(self.events, (time, self.count, thread))
 
     def _advance(self, k: int, now: float) -> None:
-        """Start the next kernel of a thread that has none."""
+        """Start the next kernel of an idle thread."""
         thread = self.threads[k]
         token = self._next(thread, now)
         if token is None:
             thread.waiting = True
             return
-        time = self.propagator.start(token)
-        thread.ends = now + time
-        beside = [other for other in self.threads if other.running is not None and other.ends >= now + _SHARES_S]
-        if time >= _SHARES_S and beside and self.propagator.ends_with_others():
-            thread.ends = max(thread.ends, *(other.ends for other in beside))
-            for other in beside:
-                other.ends = thread.ends
         thread.running = token
-        self._at(thread.ends, k)
+        self._at(now + self.propagator.start(token), k)
 
     def _next(self, thread: _Thread[Token], now: float) -> Token | None:
         while not thread.queue and thread.interrupted:

@@ -1,12 +1,11 @@
 """Which nodes a graph executes, and how often: loops, branches and calls included.
 
 Loops that are nodes with functions run on scalars and lists, as in `graphwright.analyze.loops`; loops and conditionals of TF1 are
-found as frames (`graphwright.analyze.frames`). Unlike there, an unknown size is not an error, since a node without a count is listed.
+found as frames (`graphwright.analyze.frames`). An unknown size is no error here.
 
-Rules: a loop whose trip count is known counts that often. Where its body holds control flow that depends on the iteration, each
-iteration is followed, up to a limit. Where neither constants nor one call (`Graph.example`) say how often it runs, its count is nan. Of
-branches the one that costs more counts, unless the predicate is a constant. The functions of a data set in the graph (`for x in dataset`)
-count once per element, as a loop does.
+A loop with a known trip count counts that often. If control flow in its body depends on the iteration, each iteration is followed, up to a
+limit. If neither constants nor one call (`Graph.example`) give its trip count, the count is nan. The costlier branch counts, unless the
+predicate is a constant. The functions of a data set in the graph (`for x in dataset`) count once per element.
 """
 
 from collections import defaultdict
@@ -38,13 +37,12 @@ _LONGEST_LIST = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """What one execution of a graph runs.
+    """The nodes that one execution of a graph runs, and how often, by node of the graph: itself, or nodes of its functions.
 
     Attributes:
-        times: by node of the graph, the nodes that it runs and how often: itself, or what is in its functions.
-        trips: by name of the loop, how often it runs.
-        branches: by name of the node (or of the predicate), what each of its branches costs in FLOPs.
-        per_round: by name of a loop of which it is not known how often it runs, what one round costs in FLOPs.
+        trips: trip counts by name of the loop.
+        branches: FLOPs of each branch, by name of the node or of the predicate.
+        per_round: FLOPs of one round, by name of a loop with an unknown trip count.
     """
 
     times: Mapping[Node, Mapping[Node, float]]
@@ -54,11 +52,7 @@ class Execution:
 
 
 def execute(graph: Graph, constant: Constant, *, infer_body: InferBody | None = None) -> Execution:
-    """Follow one execution of the graph; its nodes all run.
-
-    Args:
-        constant: the array of a value whose producer is a `Const`, or None.
-        infer_body: sets the shapes in a function's body, as for `loop_costs`.
+    """Follow one execution of all nodes of the graph.
 
     >>> from graphwright.ir.text import from_text
     >>> g = from_text('graph "g"\\n%x = Const() : float32[4]\\n%y = Relu(%x:0) : float32[4]')
@@ -71,7 +65,7 @@ def execute(graph: Graph, constant: Constant, *, infer_body: InferBody | None = 
 
 
 class _Follower(Executor):
-    """Executes for the sake of what runs, not of what it holds."""
+    """Executes to find which nodes run, not what they hold."""
 
     def __init__(self, graph: Graph, constant: Constant, infer_body: InferBody | None, example: Mapping[str, float]) -> None:
         super().__init__(graph, constant, infer_body, example)
@@ -97,7 +91,6 @@ class _Follower(Executor):
         return Execution(times, self.trips_by_name, self.branches, self.per_round)
 
     def _run_nodes(self, order: Sequence[Node], states: dict[Value, State]) -> dict[Node, Mapping[Node, float]]:
-        """Execute nodes one after the other; what each of them runs."""
         counts = count_frames(order, self.constant_number, self.example) if has_frames(order) else None
         done: dict[Node, Mapping[Node, float]] = {}
         for node in order:
@@ -128,7 +121,7 @@ class _Follower(Executor):
     # What the executor of memory does otherwise
 
     def execute(self, node: Node, arguments: Sequence[State], frame: Frame) -> list[State]:
-        """As there; the functions of a data set run once per element, and how many there are is not known."""
+        """Execute a node; the functions of a data set run once per element, whose number is unknown."""
         functions = [self.graph.functions.get(name) for name in called_functions(node)] if runs_over_data(node) else []
         if not functions:
             return super().execute(node, arguments, frame)
@@ -166,7 +159,7 @@ class _Follower(Executor):
         return [states.get(v) or Dense(Storage(0), v.shape) for v in body.outputs]
 
     def _with_shapes(self, function: Function, arguments: Sequence[State]) -> Function:
-        """The function; where its shapes are open, a copy with those that follow from these arguments, since calls may differ."""
+        """Return the function; if its shapes are open, a copy with those that follow from these arguments, since calls may differ."""
         name = function.name
         if name not in self.open_functions:
             values = (v for n in function.body.nodes for v in n.outputs)
@@ -238,7 +231,7 @@ class _Follower(Executor):
         return [replace(s, number=number) if isinstance(s, Dense) else s for s, number in zip(state, numbers, strict=True)]
 
     def _add_rounds(self, node: Node, ran: defaultdict[Node, float], inner: Frame) -> None:
-        """Add what one round runs as often as there are rounds: nan where that is not known, and then what one costs is kept."""
+        """Add what one round runs, times the number of rounds: nan if that is unknown, and then the FLOPs of one round are kept."""
         trip = self.trips_by_name[node.name]
         if trip.kind == "unknown":
             self.per_round[node.name] = _known_flops(dict(inner.executed))
@@ -258,7 +251,7 @@ def _add(ran: defaultdict[Node, float], frame: Frame, times: float) -> None:
 
 
 def _grown(before: State, after: State, count: int) -> State:
-    """A list to which each of so many iterations adds as much as the first did."""
+    """Return a list to which each of so many iterations adds as much as the first did."""
     if not isinstance(after, TensorList) or not isinstance(before, TensorList) or count < 2 or not after.items:
         return after
     length = len(before.items) + count * (len(after.items) - len(before.items))

@@ -12,7 +12,7 @@ from graphwright.analyze.flops import flop_rule, node_flops
 from graphwright.analyze.traffic import bytes_moved
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.control_flow import called_functions, is_call, is_control_flow
-from graphwright.ir.traits.values import STANDS_FOR_SOMETHING
+from graphwright.ir.traits.values import COMPUTES_NOTHING
 
 _KINDS: tuple[Direction | Literal["undivided"], ...] = ("forward", "backward", "optimizer", "undivided")
 UNKNOWN_DIRECTIONS = "not known: operations are called like gradients, and dataflow does not say whether they are; the total stands"
@@ -20,7 +20,7 @@ UNKNOWN_DIRECTIONS = "not known: operations are called like gradients, and dataf
 
 @dataclass(slots=True)
 class Sums:
-    """Figures of a group of nodes. FLOPs whose directions are not known are undivided; then those by direction are nan."""
+    """Figures of a group of nodes. FLOPs of unknown direction are undivided; those by direction are nan then."""
 
     ops: int = 0
     flops: dict[Direction | Literal["undivided"], float] = field(default_factory=lambda: dict.fromkeys(_KINDS, 0.0))
@@ -30,7 +30,6 @@ class Sums:
 
     @property
     def by_direction(self) -> dict[str, Any]:
-        """FLOPs under the names that rows of costs have for them."""
         return {f"{direction}_flops": flops for direction, flops in self.flops.items()}
 
     @property
@@ -44,8 +43,8 @@ class Tally:
     """The figures of a graph.
 
     Attributes:
-        unknown_reason: by op type that could not be counted, why.
-        unknown_counts: by such an op type, how many nodes, the bytes they move, and how many of their bytes are not known.
+        unknown_reason: the reason by op type that could not be counted.
+        unknown_counts: by such an op type, the number of nodes, the bytes they move, and the number of nodes with unknown bytes.
     """
 
     whole: Sums
@@ -56,12 +55,7 @@ class Tally:
 
 
 def tally(graph: Graph, execution: Execution, layer_of: Callable[[str], str], known: Mapping[Node, Direction] | None = None) -> Tally:
-    """Add up an execution.
-
-    Args:
-        graph: flat; what calls and control flow run is in the execution.
-        layer_of: the layer of a node of the graph, by its name; what a loop runs belongs to the loop's.
-        known: the directions of its nodes, where they are.
+    """Add up an execution of a flat graph; nodes in a loop belong to the loop's layer.
 
     >>> from graphwright.analyze.flop_execution import execute
     >>> from graphwright.ir.text import from_text
@@ -76,9 +70,9 @@ def tally(graph: Graph, execution: Execution, layer_of: Callable[[str], str], kn
     counts: dict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0])
     directions = _Directions(graph, known)
     for outer, runs in execution.times.items():
-        layer = per_layer[layer_of(outer.name)] if outer.op_type not in STANDS_FOR_SOMETHING else None
+        layer = per_layer[layer_of(outer.name)] if outer.op_type not in COMPUTES_NOTHING else None
         for node, times in runs.items():
-            if node.op_type in STANDS_FOR_SOMETHING or not times:
+            if node.op_type in COMPUTES_NOTHING or not times:
                 continue
             groups = [whole, per_op_type[node.op_type], *([layer] if layer is not None else [])]
             flops, moved = node_flops(node), bytes_moved(node)
@@ -114,7 +108,7 @@ def _reason(node: Node) -> str:
 
 
 class _Directions:
-    """Directions of nodes; a loop that is forward as a whole may hold a training step, whose nodes have their own."""
+    """Directions of nodes; nodes of a forward loop have their own, since it may hold a training step."""
 
     def __init__(self, graph: Graph, known: Mapping[Node, Direction] | None) -> None:
         self._graph = graph

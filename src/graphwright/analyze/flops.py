@@ -1,10 +1,10 @@
 """Floating-point operations of one node. A multiply-add counts as two.
 
-The rules are in `graphwright.analyze.flop_rules`, one family per file; users add their own with `register_flops`. None means
-*unknown*, which callers list, never take for zero. Zero is for what is known to compute nothing.
+The rules are in `graphwright.analyze.flop_rules`, one family per file; users add their own with `register_flops`. None means *unknown*: it
+is listed and never taken for zero.
 
-Conventions: a transcendental function counts as one; a window at a border counts in full; arithmetic on integers and truth values
-counts nothing, apart from matrix products and convolutions, which count the same in every type.
+Conventions: a transcendental function counts as one; a window at a border counts in full; arithmetic on integers and truth values counts
+nothing, except for matrix products and convolutions, which count the same in every type.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _given: dict[str, list[FlopRule]] = {}  # by users, the last one counts
 
 
 def node_flops(node: Node) -> float | None:
-    """FLOPs of one execution, or None when there is no rule or a shape is unknown.
+    """Return the FLOPs of one execution, or None if there is no rule or a shape is unknown.
 
     >>> from graphwright.ir.graph import DTYPES, Graph
     >>> f32 = DTYPES["float32"]
@@ -52,7 +52,7 @@ def node_flops(node: Node) -> float | None:
 
 
 def flop_rule(op_type: str) -> FlopRule | None:
-    """How an op type is counted, or None where that is not known. Ops of oneDNN count as what they stand for.
+    """Return the rule of an op type, or None. Ops of oneDNN have the rule of the op that they replace.
 
     >>> flop_rule("_MklNativeConv2D").formula
     '2 outputs window channels (of a group)'
@@ -78,12 +78,12 @@ def _derived(op_type: str) -> FlopRule | None:
 
 
 def built_in_rules() -> Mapping[str, FlopRule]:
-    """The rules that come with graphwright, by op type; families that are told by their name (text, files, ...) are not listed."""
+    """Return graphwright's rules by op type; families recognized by name (text, files, ...) are not listed."""
     return _BUILT_IN
 
 
 class RegisteredFlops:
-    """A rule that a user gave. `undo()` takes it back, and so does the end of a `with` block."""
+    """A user's rule. `undo()` removes it, and so does the end of a `with` block."""
 
     def __init__(self, op_type: str, rule: FlopRule) -> None:
         self.op_type = op_type
@@ -91,7 +91,7 @@ class RegisteredFlops:
         _given.setdefault(op_type, []).append(rule)
 
     def undo(self) -> None:
-        """Take the rule back; what counted before counts again. A second time does nothing."""
+        """Remove the rule; the previous one counts again. A second call does nothing."""
         rules = _given.get(self.op_type, [])
         for k, rule in enumerate(rules):
             if rule is self._rule:
@@ -109,16 +109,16 @@ class RegisteredFlops:
 
 
 def register_flops(op_type: str, rule: Rule, *, formula: str = "given by the user") -> RegisteredFlops:
-    """Say how many FLOPs an op type takes: one that graphwright does not know, or another count for one that it knows.
+    """Register the FLOPs of an op type that graphwright does not know, or override its rule.
 
     Args:
         op_type: for example "MyOp".
-        rule: from a `Node` (its `inputs` and `outputs` have `shape` and `dtype`, its `attrs` the attributes) to the FLOPs of one
-            execution, or None where they cannot be told.
+        rule: a function from a `Node` (its `inputs` and `outputs` have `shape` and `dtype`, its `attrs` the attributes) to the FLOPs of one
+            execution, or None if they are unknown.
         formula: the count in words, for tables.
 
     Returns:
-        What takes the rule back: `.undo()`, or the end of a `with` block. Without either the rule counts for the whole process.
+        An object that removes the rule: by `.undo()`, or at the end of a `with` block. Otherwise the rule holds for the whole process.
 
     Raises:
         ArgumentError: the op type is empty, or the rule cannot be called.

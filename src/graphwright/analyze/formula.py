@@ -20,7 +20,7 @@ class Formula(Result):
     Attributes:
         coefficients: the constant first.
         variable: the name of the free dimension.
-        at_one: the value at 1 where the polynomial holds from 2 on; None where it holds at 1 too.
+        at_one: the value at 1 if the polynomial holds only from 2 on, else None.
 
     >>> formula = Formula((Fraction(2), Fraction(3), Fraction(1, 2)))
     >>> print(formula)
@@ -39,10 +39,10 @@ class Formula(Result):
         return len(self.coefficients) - 1
 
     def at(self, size: int) -> Fraction:
-        """The exact value at a size.
+        """Return the exact value at a size.
 
         Raises:
-            ArgumentError: no such size.
+            ArgumentError: the size is not a whole number from 1 on.
         """
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ArgumentError(
@@ -53,11 +53,7 @@ class Formula(Result):
         return sum((coefficient * size**power for power, coefficient in enumerate(self.coefficients)), Fraction(0))
 
     def __call__(self, size: int) -> int | float:
-        """The value at a size; a whole number where it is one.
-
-        Raises:
-            ArgumentError: no such size.
-        """
+        """Return the value at a size, as an integer if it is whole, see `at`."""
         value = self.at(size)
         return value.numerator if value.denominator == 1 else float(value)
 
@@ -66,7 +62,7 @@ class Formula(Result):
         return text if self.at_one is None else f"{_number(self.at_one)} ({self.variable} = 1), {text} ({self.variable} >= 2)"
 
     def in_bytes(self) -> str:
-        """The polynomial as text, the constant first, each coefficient in the unit that suits it.
+        """Return the polynomial as text, the constant first, each coefficient in a suitable unit.
 
         >>> print(Formula((Fraction(2**20), Fraction(3 * 2**9))).in_bytes())
         1 MiB + 1.5 KiB * batch
@@ -87,12 +83,9 @@ class Formula(Result):
 
 
 def formula_through(figures: Mapping[int, float]) -> Formula | None:
-    """Return the polynomial of lowest degree through the values at some sizes; at least one more value checks it.
+    """Return the polynomial of lowest degree through the values at some sizes, or None above degree 3; at least one more value checks it.
 
     A batch of one is often a special case, so the polynomial need not hold there.
-
-    Returns:
-        None where no polynomial of degree 3 or less fits.
 
     >>> print(formula_through({1: 8, 3: 12, 5: 18, 7: 24}))
     8 (batch = 1), 3 * batch + 3 (batch >= 2)
@@ -109,7 +102,7 @@ def formula_through(figures: Mapping[int, float]) -> Formula | None:
 
 
 def _interpolated(points: Mapping[int, Fraction]) -> tuple[Fraction, ...]:
-    """The coefficients of the polynomial through points, by Newton's divided differences; without zeros at the highest powers."""
+    """Return the coefficients of the polynomial through points, by Newton's divided differences, without leading zeros."""
     sizes, table = list(points), list(points.values())
     coefficients, basis = [Fraction(0)] * len(sizes), [Fraction(1)]
     for k, size in enumerate(sizes):
@@ -127,7 +120,7 @@ def _number(value: Fraction) -> str:
 
 
 def _size(nbytes: Fraction) -> str:
-    """Bytes with one decimal more than elsewhere: they are multiplied."""
+    """Format bytes with one more decimal than elsewhere, since they are multiplied."""
     unit = 0
     while unit + 1 < len(_BYTE_UNITS) and nbytes >= 1024 ** (unit + 1):
         unit += 1

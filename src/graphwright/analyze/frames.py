@@ -1,9 +1,9 @@
-"""How often each node of a graph with control flow of TF1 runs: frames of loops, and the sides of conditionals.
+"""Count how often each node of a graph with control flow of TF1 runs: frames of loops, and the sides of conditionals.
 
-A loop of TF1 is a *frame*: values come in through `Enter`, go round from `NextIteration` to `Merge`, are let through by
-`Switch` while `LoopCond` is true, and leave through `Exit` (Yu et al., "Dynamic Control Flow in Large-Scale Machine Learning",
-EuroSys 2018). What depends on the true side of such a `Switch` runs once per iteration; the rest of the frame, the condition, once more.
-A `Switch` whose predicate is not a `LoopCond` is a conditional, which a `Merge` ends.
+A loop of TF1 is a *frame*: values enter through `Enter`, go from `NextIteration` to `Merge`, pass `Switch` while `LoopCond` is true, and
+leave through `Exit` (Yu et al., "Dynamic Control Flow in Large-Scale Machine Learning", EuroSys 2018). The nodes behind the true side of
+such a `Switch` run once per iteration; the rest of the frame, the condition, runs once more. A `Switch` whose predicate is not a
+`LoopCond` is a conditional, which a `Merge` ends.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class FrameCounts:
     Attributes:
         times: by node; 1 outside of loops.
         trips: by name of the frame.
-        sides: by node that runs only on a side of a conditional, those sides.
+        sides: the sides of conditionals that a node belongs to, for nodes that belong to some.
     """
 
     times: Mapping[Node, float]
@@ -50,12 +50,12 @@ class FrameCounts:
 
 
 def has_frames(nodes: Iterable[Node]) -> bool:
-    """Whether there is control flow of TF1 among the nodes."""
+    """Return whether there is control flow of TF1 among the nodes."""
     return any(node.op_type in SWITCHES or node.op_type in ENTERS for node in nodes)
 
 
 def frame_names(graph: Graph) -> dict[Node, tuple[str, ...]]:
-    """The names of the frames around each node, the outermost first; a node that reads nothing inside a loop counts as outside of it.
+    """Return the names of the frames around each node, outermost first; a node that reads nothing inside a loop counts as outside.
 
     Raises:
         GraphError: the graph has a cycle that is not a loop.
@@ -70,21 +70,21 @@ def frame_names(graph: Graph) -> dict[Node, tuple[str, ...]]:
     >>> list(frame_names(g).values())
     [(), ('loop',), ()]
     """
-    found = _find_frames(topological_order(graph))
+    frames = _find_frames(topological_order(graph))
     names: dict[_Frame | None, tuple[str, ...]] = {None: ()}
-    for frame in found.values():  # each after the one around it
+    for frame in frames.values():  # each after the one around it
         if frame is not None:
             names[frame] = (*names[frame.parent], frame.name)
-    return {node: names[frame] for node, frame in found.items()}
+    return {node: names[frame] for node, frame in frames.items()}
 
 
 def count_frames(order: Sequence[Node], constant: ConstantNumber, measured: Mapping[str, float] | None = None) -> FrameCounts:
     """Find the frames and how often they run, and the sides of conditionals.
 
     Args:
-        order: nodes in topological order, arguments left out where one likes, a `Merge` before the `NextIteration` that it reads.
-        constant: the number of a value that is a constant, or None.
-        measured: iterations of frames, by name, where they were measured.
+        order: nodes in topological order, a `Merge` before the `NextIteration` that it reads; arguments may be missing.
+        constant: returns the number of a constant value, or None.
+        measured: iterations of frames, by name, if they were measured.
     """
     frames = _find_frames(order)
     ends: dict[Value, Scalar | None] = {}
@@ -103,8 +103,8 @@ def count_frames(order: Sequence[Node], constant: ConstantNumber, measured: Mapp
 
 
 def counters_of_frames(order: Sequence[Node], constant: ConstantNumber) -> dict[str, tuple[Value, int]]:
-    """By frame that is in no other, an `Exit` that tells how often it ran: its value less the number given."""
-    found: dict[str, tuple[Value, int]] = {}
+    """Return, by outermost frame, an `Exit` of a counter and its start: the exit less the start is the number of iterations."""
+    counters: dict[str, tuple[Value, int]] = {}
     frames = _find_frames(order)
     for frame in dict.fromkeys(f for f in frames.values() if f is not None and f.parent is None):
         for leave in frame.exits:
@@ -112,12 +112,12 @@ def counters_of_frames(order: Sequence[Node], constant: ConstantNumber) -> dict[
             start, following = _ends(merge) if merge in frame.merges else (None, None)
             number = None if start is None else scalar_value(start, {}, constant)
             if number is not None and following is not None and is_one_more(following, merge.outputs[0], constant):
-                found[frame.name] = (leave.outputs[0], int(number))
-    return found
+                counters[frame.name] = (leave.outputs[0], int(number))
+    return counters
 
 
 def is_one_more(following: Value, before: Value, constant: ConstantNumber) -> bool:
-    """Whether `following` is `before` plus one."""
+    """Return whether `following` is `before` plus one."""
     node = _through(following).producer
     if node.op_type not in ADDITIONS or len(node.inputs) != 2:
         return False
@@ -159,13 +159,11 @@ def _depth(frame: _Frame | None) -> int:
 
 
 def _ends(merge: Node) -> tuple[Value | None, Value | None]:
-    """What a loop's value is in the first round, and what it becomes in the next."""
     before = {kinds: v.producer.inputs[0] for kinds in (ENTERS, NEXT_ITERATIONS) for v in merge.inputs if v.producer.op_type in kinds}
     return before.get(ENTERS), before.get(NEXT_ITERATIONS)
 
 
 def _count(frame: _Frame, ends: dict[Value, Scalar | None], constant: ConstantNumber) -> None:
-    """Compute the frame's scalars; what its exits hand out is known to the frames behind it."""
     if frame.condition is None:
         return
     turning = [(m.outputs[0], s, f) for m in frame.merges for s, f in [_ends(m)] if s is not None and f is not None]
@@ -182,7 +180,7 @@ def _count(frame: _Frame, ends: dict[Value, Scalar | None], constant: ConstantNu
 
 
 def _find_bodies(order: Sequence[Node], frames: Mapping[Node, _Frame | None]) -> set[Node]:
-    """What runs only while the loop goes on: it depends on the true side of a `Switch` of its frame."""
+    """Return the nodes that run only while their loop continues: they depend on the true side of a `Switch` of its frame."""
     inside: set[Node] = set()
     for node in order:
         frame = frames[node]
@@ -219,11 +217,11 @@ def _find_sides(order: Sequence[Node]) -> dict[Node, frozenset[Side]]:
         return own
 
     for node in order:
-        found = [of_value(v) for v in node.inputs if not is_back_edge(v, node)]
-        if node.op_type in MERGES and len(found) > 1:
-            common = frozenset[Side].intersection(*found)
+        inherited = [of_value(v) for v in node.inputs if not is_back_edge(v, node)]
+        if node.op_type in MERGES and len(inherited) > 1:
+            common = frozenset[Side].intersection(*inherited)
         else:
-            common = frozenset[Side]().union(*found, *(sides.get(c, frozenset()) for c in node.control_inputs))
+            common = frozenset[Side]().union(*inherited, *(sides.get(c, frozenset()) for c in node.control_inputs))
         if common:
             sides[node] = common
     return sides
@@ -232,13 +230,13 @@ def _find_sides(order: Sequence[Node]) -> dict[Node, frozenset[Side]]:
 def choose_sides(
     counts: FrameCounts, cost_of: Callable[[Node], float], constant: ConstantNumber
 ) -> tuple[frozenset[Side], dict[Value, tuple[float, float]]]:
-    """Of each conditional the side that costs more, or the one that a constant predicate takes.
+    """Choose, for each conditional, the side that costs more, or the side of a constant predicate.
 
     Args:
-        cost_of: FLOPs of one node, with all that its times say.
+        cost_of: FLOPs of one node over all its runs.
 
     Returns:
-        The sides that are not taken, and by predicate that is not constant what both sides cost (false, true).
+        The sides that are not taken, and the costs (false, true) of both sides, by predicate that is not constant.
     """
     depth: dict[Value, int] = {}
     for taken in counts.sides.values():

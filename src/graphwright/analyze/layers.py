@@ -1,12 +1,12 @@
-"""Which layer a node belongs to, in the user's words: Keras layers as `model.summary()` has them, other scopes as written.
+"""The layer of a node, in the user's words: Keras layers as in `model.summary()`, other scopes as written.
 
-Keras 3 opens the scope of a layer twice per call, once to build it and once to run it, so what runs in `dense` lies in `dense_1`, and
-what runs in `dense_1` in `dense_1_2`. Whether a graph is so is told by its variables, whose names are the layers' own; where weights are
-constants, by whether every layer's scope has such a number. A layer that is called twice is one layer.
+Keras 3 opens the scope of a layer twice per call, once to build it and once to run it, so nodes of `dense` lie in `dense_1`, and nodes of
+`dense_1` in `dense_1_2`. The names of variables tell such a graph; if weights are constants, a number on every layer's scope does. A layer
+that is called twice is one layer.
 
-Keras 2 opens the scope of a layer once, below that of the model (`model_1/dense`), and names the weights without the model
-(`dense/kernel`): that tells it. Where weights are constants, the one scope around all layers has a name that Keras gives to models, and
-something in it read a variable, or constants lie in scopes called as its layers.
+Keras 2 opens the scope of a layer once, below that of the model (`model_1/dense`), and names weights without the model (`dense/kernel`). If
+weights are constants, the one scope around all layers has a name that Keras gives to models, and something in it read a variable, or
+constants lie in scopes with the names of its layers.
 """
 
 import re
@@ -35,7 +35,7 @@ _KERAS_2_MODEL = re.compile(r"(model|functional|sequential)(_\d+)?")
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """The layers of one graph. Made by `find_layers`; without a graph, scopes are taken as they are written.
+    """The layers of one graph. Made by `find_layers`; without a graph, scopes are taken as written.
 
     Attributes:
         of_scope: layer by scope of the graph, or by name of a node.
@@ -45,7 +45,7 @@ class Layers:
     _known: dict[str, str] = field(default_factory=dict[str, str], init=False, repr=False, compare=False)
 
     def of(self, name: str) -> str:
-        """The layer of a node, "" for none; nodes of gradients and recomputations belong to the layer they are made for.
+        """Return the layer of a node, or ""; gradients and recomputations belong to the layer they are made for.
 
         >>> Layers().of("gradient_tape/encoder/conv/Conv2D/Conv2DBackpropInput")
         'encoder/conv/Conv2D'
@@ -68,10 +68,10 @@ class Layers:
         return "/".join(scopes)
 
     def with_lines(self, line: Callable[[str], str], names: Iterable[str]) -> "Layers":
-        """The same; for nodes in no scope, the file name and line of the Python code that made them is the layer.
+        """Return layers in which nodes without a scope have the file name and line of the Python code that made them.
 
         Args:
-            line: what `source.tracebacks.innermost_line` gives.
+            line: the result of `source.tracebacks.innermost_line`.
             names: of the nodes.
 
         >>> Layers().with_lines(lambda name: f"src/train.py:{len(name)} step", ["Relu", "net/Relu"]).of("gradient_tape/Relu")
@@ -81,12 +81,12 @@ class Layers:
         return Layers({**self.of_scope, **{name: place for name in own if (place := line(name).rpartition(" ")[0].rpartition("/")[2])}})
 
     def words(self, name: str) -> str:
-        """The name of a node with its layer as the user knows it: `lstm/while` of `net_1/lstm_1/while`."""
+        """Return the name of a node after its layer: `lstm/while` for `net_1/lstm_1/while`."""
         return in_layer(self.of(name), name)
 
 
 def in_layer(layer: str, name: str) -> str:
-    """The name of a node or value with its layer in front instead of its scopes.
+    """Return the name of a node or value after its layer instead of its scopes.
 
     >>> in_layer("lstm", "net_1/lstm_1/while:0"), in_layer("", "loss:0"), in_layer("train.py:12", "MatMul")
     ('lstm/while:0', 'loss:0', 'MatMul (train.py:12)')
@@ -96,7 +96,7 @@ def in_layer(layer: str, name: str) -> str:
 
 
 def find_layers(graph: Graph) -> Layers:
-    """The layers of a graph, by the scopes of its nodes and the names of its variables.
+    """Find the layers of a graph by the scopes of its nodes and the names of its variables.
 
     >>> from graphwright.ir.text import from_text
     >>> lines = [f'%"net_1/{scope}/Relu" = Const() : float32[4]' for scope in ("conv_1", "conv_1_2", "pool_1")]
@@ -110,7 +110,6 @@ def find_layers(graph: Graph) -> Layers:
 
 
 def layers_by_names(names: Iterable[str], variables: Sequence[str], weights: Sequence[str] = ()) -> Layers:
-    """As `find_layers`, of the names of nodes, of all variables, and of those among them that are trained."""
     paths = [_scopes(name) for name in names]
     nodes = {"/".join(path) for path in paths}
     scopes = {tuple(path[:end]) for path in paths for end in range(1, len(path))}
@@ -126,14 +125,14 @@ def layers_by_names(names: Iterable[str], variables: Sequence[str], weights: Seq
 
 
 def _scopes(name: str) -> list[str]:
-    """The parts of a name, without scopes that only say how the node came to be, and the calls that a signature is wrapped in."""
+    """Return the parts of a name, without scopes of gradients and the like, and without the calls around a signature."""
     parts = [part for part in name.split("/") if part not in _SCOPES_SKIPPED] or [name]
     calls = next((k for k, scope in enumerate(parts[:-1]) if not _CALL.fullmatch(scope)), len(parts) - 1)
     return parts[calls:]
 
 
 def in_gradient_scope(name: str) -> bool:
-    """Whether TensorFlow opened a scope for gradients around a node of this name.
+    """Whether the name has a scope that TensorFlow opens for gradients.
 
     >>> in_gradient_scope("gradient_tape/net/Mul"), in_gradient_scope("net/gradients_of/Mul")
     (True, False)
@@ -142,7 +141,7 @@ def in_gradient_scope(name: str) -> bool:
 
 
 def unnumbered(name: str) -> str:
-    """The name of a scope before it was numbered.
+    """Return the name of a scope before it was numbered.
 
     >>> unnumbered("conv_1_2"), unnumbered("conv1")
     ('conv_1', 'conv1')
@@ -151,10 +150,10 @@ def unnumbered(name: str) -> str:
 
 
 def _is_operator(scope: tuple[str, ...], held: set[tuple[str, ...]]) -> bool:
-    """Whether TensorFlow opened a scope for an operator by its name; not where a layer with variables is called so ("sub").
+    """Whether TensorFlow opened a scope for an operator; not if a layer with variables has its name ("sub").
 
     Args:
-        held: the scopes that hold variables, which may leave out the models around their layers.
+        held: the scopes that hold variables, maybe without the models around their layers.
     """
     if not _OPERATOR_SCOPE.fullmatch(scope[-1]):
         return False
@@ -164,13 +163,13 @@ def _is_operator(scope: tuple[str, ...], held: set[tuple[str, ...]]) -> bool:
 
 
 def _is_another(scope: tuple[str, ...], scopes: set[tuple[str, ...]]) -> bool:
-    """Whether TensorFlow opened it as another of a series ("moments", "moments_1")."""
+    """Whether TensorFlow opened it as another one of a series ("moments", "moments_1")."""
     first = unnumbered(scope[-1])
     return first != scope[-1] and not _NUMBER.search(first) and (*scope[:-1], first) in scopes
 
 
 def _keras_2_model(paths: Sequence[Sequence[str]], scopes: set[tuple[str, ...]], tops: set[str]) -> str:
-    """The scope of the model that Keras 2 wrote around its layers; "" where there is none.
+    """Return the scope of the model that Keras 2 wrote around its layers, or "".
 
     Args:
         tops: the first parts of the names of variables.
@@ -187,7 +186,7 @@ def _keras_2_model(paths: Sequence[Sequence[str]], scopes: set[tuple[str, ...]],
 
 
 def _as_written(scope: tuple[str, ...], model: str, tops: set[str]) -> tuple[str, ...]:
-    """The scope without that of the model; of a layer that is called again, which Keras 2 numbers, as that layer's."""
+    """Return the scope without that of the model, and without the number that Keras 2 gives a layer that is called again."""
     if not model or len(scope) < 2 or scope[0] != model:
         return scope
     first = unnumbered(scope[1])
@@ -213,14 +212,13 @@ def _numbered(scopes: Iterable[tuple[str, ...]], known: set[str]) -> bool:
 
 
 def _outermost(scope: tuple[str, ...], operators: set[tuple[str, ...]]) -> tuple[str, ...]:
-    """The scope without those of operators at its end."""
     while scope and scope in operators:
         scope = scope[:-1]
     return scope
 
 
 def _keras_names(scopes: set[tuple[str, ...]], operators: set[tuple[str, ...]], known: set[str], trained: set[str]) -> dict[str, str]:
-    """Layers by scope: what has no number is part of the layer around it, and the one model around all is not said."""
+    """Return layers by scope: a scope without a number is part of the layer around it, and the one model around all is left out."""
     path: dict[tuple[str, ...], tuple[str, ...]] = {(): ()}  # of every scope, and of those that lie in a layer the layer's
     layer: dict[tuple[str, ...], tuple[str, ...]] = {(): ()}
     inside: set[tuple[str, ...]] = set()
@@ -242,9 +240,9 @@ def _keras_names(scopes: set[tuple[str, ...]], operators: set[tuple[str, ...]], 
 
 
 def blocks(layers: Sequence[str]) -> dict[str, str]:
-    """By layer, the block that its name says it is part of, where at least three are: what they share up to the first number.
+    """Return, by layer, the block that its name tells, if at least three layers share it: the name up to the first number.
 
-    What alternates with layers of another one is none: `conv_1_a`, `norm_1_a`, `conv_1_b`, `norm_1_b` number the layers of each cell.
+    Layers that alternate with those of another block have none: `conv_1_a`, `norm_1_a`, `conv_1_b`, `norm_1_b` number layers of cells.
 
     Args:
         layers: in the order in which they run.
@@ -260,7 +258,7 @@ def blocks(layers: Sequence[str]) -> dict[str, str]:
 
 
 def several(names: Sequence[str]) -> str:
-    """What layers that are alike and follow each other are called together.
+    """Return a common name of similar layers that follow each other.
 
     >>> several(["block_2", "block_3", "block_4"]), several(["block_5"])
     ('3 × block_2…4', 'block_5')

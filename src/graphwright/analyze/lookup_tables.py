@@ -1,4 +1,4 @@
-"""Lookup tables of a graph, which hold keys and values beside the parameters."""
+"""Find lookup tables of a graph, which hold keys and values beside the parameters."""
 
 from dataclasses import dataclass
 
@@ -13,10 +13,10 @@ _FINDS = frozenset({"LookupTableFindV2", "LookupTableFind"})
 
 @dataclass(frozen=True, slots=True)
 class LookupTable:
-    """A lookup table: it holds keys and values, not parameters.
+    """A lookup table.
 
     Attributes:
-        entries: how many it is filled with, where the graph says it.
+        entries: the number of entries, if the graph states it.
     """
 
     name: str
@@ -27,7 +27,7 @@ class LookupTable:
 
 
 def find_tables(graph: Graph) -> tuple[LookupTable, ...]:
-    """The tables that a graph and its functions make, and those that a function captured.
+    """Return the tables that a graph and its functions create or capture.
 
     >>> from graphwright.ir.graph import DTYPES
     >>> g = Graph()
@@ -36,21 +36,21 @@ def find_tables(graph: Graph) -> tuple[LookupTable, ...]:
     >>> find_tables(g)
     (LookupTable(name='words', op_type='HashTableV2', key_dtype='string', value_dtype='int64', entries=None),)
     """
-    found: dict[str, LookupTable] = {}
+    tables: dict[str, LookupTable] = {}
     for body in bodies(graph):
         for node in body.nodes:
             if "HashTable" in node.op_type and "key_dtype" in node.attrs and node.outputs:
                 shared = node.attrs.get("shared_name")
                 name = shared.decode("utf-8", "replace") if isinstance(shared, bytes) and shared else node.name
-                found.setdefault(name, _table(node, name))
+                tables.setdefault(name, _table(node, name))
     for value in graph.inputs:
         if value.dtype.name != "resource":
             continue
         lookup = next((c for c in value.consumers if c.op_type in _FINDS), None)
         if lookup is not None and len(lookup.inputs) > 1 and lookup.outputs:
             keys, values = lookup.inputs[1].dtype.name, lookup.outputs[0].dtype.name
-            found.setdefault(value.producer.name, LookupTable(value.producer.name, "captured table", keys, values, None))
-    return tuple(found.values())
+            tables.setdefault(value.producer.name, LookupTable(value.producer.name, "captured table", keys, values, None))
+    return tuple(tables.values())
 
 
 def _table(node: Node, name: str) -> LookupTable:

@@ -51,7 +51,7 @@ _EVALUATIONS = 200_000  # nodes executed on storages per loop; what a longer loo
 
 
 class Executor:
-    """Executes nodes; what it learns on the way (trip counts, peaks inside loops, notes) stays in its attributes."""
+    """Execute nodes; trip counts, peaks inside loops and notes are collected in attributes."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Executor:
     # One node
 
     def execute(self, node: Node, arguments: Sequence[State], frame: Frame) -> list[State]:
-        """The states of a node's outputs; what it makes and needs is noted in the frame."""
+        """Return the states of a node's outputs; the frame collects allocations and scratch."""
         op = node.op_type
         if op in LOOPS:
             return self._loop(node, arguments, frame)
@@ -129,7 +129,7 @@ class Executor:
         return Dense(storage, value.shape, number)
 
     def _forwarded(self, value: Value, arguments: Sequence[State], frame: Frame) -> Storage | None:
-        """The storage of an input that the kernel surely writes into: nobody else can hold it."""
+        """Return the storage of an input that the kernel surely writes into."""
         node = value.producer
         for i, o in in_place_pairs(node):
             state = arguments[i]
@@ -159,13 +159,12 @@ class Executor:
         )
 
     def constant_number(self, value: Value) -> Scalar | None:
-        """The number of a constant scalar, or of an input of which one call is known; or None."""
+        """Return the number of a constant scalar, or of an input that one call gave; or None."""
         if value not in self.numbers:
             self.numbers[value] = number_behind(value, self.constant, self.example)
         return self.numbers[value]
 
     def _constant(self, value: Value) -> Dense:
-        """A constant; its integers where they are few."""
         if value not in self.constants:
             sizes = self.constant(value) if is_constant(value.producer) and is_few_integers(value) else None
             storage, known = Storage(value.nbytes or 0, resident=True), None if sizes is None else (sizes, sizes)
@@ -173,7 +172,7 @@ class Executor:
         return self.constants[value]
 
     def with_sizes(self, value: Value, state: State) -> State:
-        """The state of a value, with what shape inference knows of it."""
+        """Return the state of a value with the bounds that shape inference knows."""
         at_most = value.producer.graph.at_most
         if not isinstance(state, Dense) or (value not in self.sizes and value not in at_most):
             return state
@@ -183,7 +182,7 @@ class Executor:
     # Lists
 
     def _list_operation(self, node: Node, arguments: Sequence[State], frame: Frame) -> list[State] | None:
-        """Execute an operation on lists; None for one that is not known."""
+        """Execute an operation on lists; None for an unknown one."""
         first = arguments[0] if arguments else None
         match node.op_type:
             case "EmptyTensorList":
@@ -243,7 +242,7 @@ class Executor:
                 return None
 
     def _placed(self, element: Dense) -> Dense:
-        """The same as an element of one more list: there may be thousands, so its place counts, and a scalar as malloc rounds it."""
+        """Return an element of one more list: its place counts, and a scalar as malloc rounds it."""
         storage, owner = element.storage, element.storage.owner
         if not storage.resident and (owner is None or owner.dtype.name == "variant"):
             is_scalar = element_bytes(storage.nbytes) == storage.nbytes
@@ -260,7 +259,7 @@ class Executor:
         return TensorList(tuple(items), dtype)
 
     def _add(self, arguments: Sequence[State], value: Value, frame: Frame) -> TensorList:
-        """Element by element; an element that only one list has is handed on."""
+        """Add lists element by element; an element of one list only is forwarded."""
         lists = [a for a in arguments if isinstance(a, TensorList)]
         rows = [[e for e in row if e is not None] for row in itertools.zip_longest(*(a.items for a in lists))]
         sums = self._copy([row[0] if len(row) > 1 else None for row in rows], lists[0], value, frame).items
@@ -279,7 +278,7 @@ class Executor:
         return [states[v] for v in function.body.outputs]
 
     def _compiled(self, node: Node, function: Function, arguments: Sequence[State], frame: Frame) -> list[State]:
-        """What XLA compiles is one operation: its results are tensors of their own, and it needs what XLA lays out."""
+        """Execute a call that XLA compiles as one operation with results of its own."""
         inner = Frame()
         self._call(function, arguments, inner)
         frame.executed += inner.executed
@@ -288,7 +287,6 @@ class Executor:
         return [self._make(v, arguments, frame) for v in node.outputs]
 
     def _run(self, function: Function, arguments: Sequence[State], frame: Frame) -> dict[Value, State]:
-        """The states of all values in the body of a function."""
         body = function.body
         self._ensure_shapes(function, arguments)
         states: dict[Value, State] = dict(zip(body.inputs, arguments, strict=True))
@@ -308,7 +306,7 @@ class Executor:
         unknown = (v for n in body.nodes for v in n.outputs if v.dtype.itemsize is not None and v.nbytes is None)
         if next(unknown, None) is None:
             return
-        given: list[Argument] = []
+        arguments_of_body: list[Argument] = []
         for value, state in zip(body.inputs, arguments, strict=True):
             item = next((s for s in state.items if s is not None), None) if isinstance(state, TensorList) else None
             handle = None
@@ -318,10 +316,10 @@ class Executor:
                 variable = self.variables[state.storage]
                 handle = (variable.dtype, variable.shape)
             if isinstance(state, Dense) and value.dtype.itemsize is not None:
-                given.append(Argument(state.shape, handle, state.sizes, state.exact))
+                arguments_of_body.append(Argument(state.shape, handle, state.sizes, state.exact))
             else:
-                given.append(Argument(value.shape, handle, element=None if item is None else item.shape))
-        self.sizes.update(self.infer_body(body, given))
+                arguments_of_body.append(Argument(value.shape, handle, element=None if item is None else item.shape))
+        self.sizes.update(self.infer_body(body, arguments_of_body))
 
     # Control flow
 
@@ -354,10 +352,10 @@ class Executor:
         return outputs
 
     def _made_at_once(self, function: Function, states: Mapping[Value, State], frame: Frame) -> int:
-        """The most bytes that a branch or a round makes and holds at once: all that it makes, where nothing orders its nodes."""
-        found = None if function.name in self.unordered else peak_in_order(function.body, states, frame.created)
-        if found is not None:
-            return found
+        """Return the most bytes that a branch or a round makes and holds at once; all that it makes, if its nodes are unordered."""
+        peak_bytes = None if function.name in self.unordered else peak_in_order(function.body, states, frame.created)
+        if peak_bytes is not None:
+            return peak_bytes
         self.unordered.add(function.name)
         return total_bytes(frame.created)
 
@@ -431,12 +429,11 @@ class Executor:
 
 
 def _length(states: Iterable[State]) -> int:
-    """How many tensors are in the lists among these."""
     return sum(item is not None for state in states if isinstance(state, TensorList) for item in state.items)
 
 
 def flops_of(executed: Iterable[tuple[Node, float]]) -> float | None:
-    """FLOPs of nodes that run so many times; None when one has no rule."""
+    """Return the FLOPs of nodes that run so many times; None if one has no rule."""
     total = 0.0
     for node, times in executed:
         flops = node_flops(node)
@@ -447,7 +444,7 @@ def flops_of(executed: Iterable[tuple[Node, float]]) -> float | None:
 
 
 def _viewed(value: Value, source: Value, state: State) -> State:
-    """What `value` shows of the tensor that `source` is: the same storage and number, in its own shape."""
+    """Return the state of a view of `source`: the same storage and number, in its own shape."""
     if not isinstance(state, Dense):
         return state
     is_same = value.shape == source.shape and (value.nbytes is not None or value.producer.op_type != "Reshape")
@@ -455,7 +452,7 @@ def _viewed(value: Value, source: Value, state: State) -> State:
 
 
 def _has_single_reader(value: Value) -> bool:
-    """Whether one node alone reads the storage of the value, through views."""
+    """Return whether one node only reads the storage of the value, through views."""
     while True:
         if len(value.uses) != 1 or any(v is value for v in value.producer.graph.outputs):
             return False

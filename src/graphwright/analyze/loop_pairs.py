@@ -1,14 +1,13 @@
-"""Loops and the loops that go back through them: who pushes onto which list, who pops, and what a segment needs to run again.
+"""Find loops and their gradient loops: the lists between them, and the values from which a segment can run again.
 
 Terms
 -----
 pair
-    A loop that pushes tensors onto lists that were empty before it, one per round and list, and the *gradient loop* that pops them, one
-    per round too, in as many rounds.
+    A loop that pushes one tensor per round onto lists that were empty before it, and the *gradient loop* that pops them in as many rounds.
 needed
-    The loop's values that what it pushes, or its condition, depends on, over any number of rounds.
+    The loop's values that its pushes or its condition depend on, over any number of rounds.
 borders
-    The needed values that change from round to round: with them, and with what does not change, the loop can be run again from any round.
+    The needed values that change from round to round: with them, and with the unchanging ones, the loop can run again from any round.
 """
 
 from collections.abc import Iterable, Iterator
@@ -30,10 +29,10 @@ class LoopPair:
     """A loop and its gradient loop, which can run in segments.
 
     Attributes:
-        lists: positions in the loop and in the gradient loop of each list.
+        lists: positions of each list in the loop and in the gradient loop.
         needed: positions in the loop, without the lists.
-        borders: those among them that change.
-        rounds: position in the loop of the number of its rounds so far, and in the gradient loop of the number of rounds that it takes.
+        borders: the needed positions that change.
+        rounds: position in the loop of its count of rounds, and in the gradient loop of its limit.
     """
 
     forward: Node
@@ -45,7 +44,7 @@ class LoopPair:
 
 
 def find_pairs(graph: Graph, purity: Purity) -> tuple[list[LoopPair], dict[str, str]]:
-    """The pairs of a flat graph that can run in segments; and by name the loops that pop lists and cannot, with the reason.
+    """Return the pairs of a flat graph that can run in segments, and the reason why other loops that pop lists cannot, by name.
 
     >>> find_pairs(Graph(), Purity(Graph(), {}))
     ([], {})
@@ -58,18 +57,18 @@ def find_pairs(graph: Graph, purity: Purity) -> tuple[list[LoopPair], dict[str, 
             if forward.op_type not in LOOPS:
                 continue
             mine = tuple((value.index, p) for p, value in lists.items() if value.producer is forward)
-            found = _pair(graph, purity, forward, loop, mine)
-            if isinstance(found, str):
-                refused[forward.name] = found
+            pair_or_reason = _pair(graph, purity, forward, loop, mine)
+            if isinstance(pair_or_reason, str):
+                refused[forward.name] = pair_or_reason
             else:
-                pairs.append(found)
+                pairs.append(pair_or_reason)
     for forward in {pair.forward for pair in pairs if sum(other.forward is pair.forward for other in pairs) > 1}:
         refused[forward.name] = "several loops pop its lists"
     return [pair for pair in pairs if pair.forward.name not in refused], refused
 
 
 def loop_functions(graph: Graph, loop: Node) -> tuple[Graph, Graph]:
-    """The bodies of the condition and of the body of a loop.
+    """Return the graphs of the condition and of the body of a loop.
 
     Raises:
         GraphError: one is not in the library.
@@ -81,18 +80,18 @@ def loop_functions(graph: Graph, loop: Node) -> tuple[Graph, Graph]:
 
 
 def popped_lists(graph: Graph, loop: Node) -> dict[int, Value]:
-    """Position in the loop -> the list that it pops from, once per round."""
+    """Return the lists that a loop pops from once per round, by position."""
     function = function_at(loop, "body", graph)
-    found: dict[int, Value] = {}
+    lists: dict[int, Value] = {}
     for p, argument in enumerate(function.body.inputs if function is not None else ()):
         result = origin(function.body.outputs[p]) if function is not None else argument
         if pops(result.producer) and result.index == 0 and origin(result.producer.inputs[0]) is argument:
-            found[p] = origin(loop.inputs[p])
-    return found
+            lists[p] = origin(loop.inputs[p])
+    return lists
 
 
 def pushed_value(source: Value) -> Value | None:
-    """What a loop pushes in each round onto a list that was empty before it; None where the value is anything else."""
+    """Return the value that a loop pushes in each round onto a list that was empty before it; None for other values."""
     loop, k = source.producer, source.index
     function = function_at(loop, "body", loop.graph) if loop.op_type in LOOPS else None
     if function is None or not is_empty_list(origin(loop.inputs[k]).producer):
@@ -102,7 +101,6 @@ def pushed_value(source: Value) -> Value | None:
 
 
 def _pair(graph: Graph, purity: Purity, forward: Node, gradient: Node, lists: tuple[tuple[int, int], ...]) -> LoopPair | str:
-    """The pair, or the reason why it cannot run in segments."""
     if None in [function_at(node, name, graph) for node in (forward, gradient) for name in ("cond", "body")]:
         return "a function of it is not in the library"
     condition, body = loop_functions(graph, forward)
@@ -131,7 +129,6 @@ def _pair(graph: Graph, purity: Purity, forward: Node, gradient: Node, lists: tu
 
 
 def _impure(graph: Graph, purity: Purity, node: Node) -> str:
-    """The first node inside that has effects."""
     for name in called_functions(node):
         for inner in graph.functions[name].body.nodes if name in graph.functions else ():
             if inner not in {v.producer for v in graph.functions[name].body.inputs} and not purity.is_pure(inner):
@@ -140,7 +137,7 @@ def _impure(graph: Graph, purity: Purity, node: Node) -> str:
 
 
 def _misused(graph: Graph, forward: Node, gradient: Node, k: int, p: int) -> str:
-    """What else happens to a list than one push and one pop per round; "" for nothing."""
+    """Return other uses of a list than one push and one pop per round, in words; "" for none."""
     (condition, body), (back_condition, back) = loop_functions(graph, forward), loop_functions(graph, gradient)
     push = origin(body.outputs[k]).producer
     if not pushes(push) or origin(push.inputs[0]) is not body.inputs[k]:
@@ -160,7 +157,7 @@ def _misused(graph: Graph, forward: Node, gradient: Node, k: int, p: int) -> str
 
 
 def _counted_rounds(graph: Graph, forward: Node, gradient: Node) -> tuple[int, int] | None:
-    """Where the loop counts its rounds from 0 on, and where the gradient loop takes that, only as the limit of such a counter."""
+    """Return the positions of the count of rounds, from 0 on, in the loop, and of the limit of such a counter in the gradient loop."""
     condition, body = loop_functions(graph, gradient)
     test, arguments = origin(condition.outputs[0]).producer, list(condition.inputs)
     if not is_less(test) or any(origin(v) not in arguments for v in test.inputs):
@@ -178,7 +175,7 @@ def _counted_rounds(graph: Graph, forward: Node, gradient: Node) -> tuple[int, i
 
 
 def counts_from_zero(graph: Graph, loop: Node, position: int) -> bool:
-    """Whether a loop's value is the number of its rounds so far."""
+    """Return whether a loop's value is the number of its rounds so far."""
     body = loop_functions(graph, loop)[1]
     step = origin(body.outputs[position]).producer
     if not adds_two(step) or not is_number(loop.inputs[position], 0):
@@ -188,29 +185,28 @@ def counts_from_zero(graph: Graph, loop: Node, position: int) -> bool:
 
 
 def is_number(value: Value, expected: int) -> bool:
-    """Whether a value is this constant."""
     array = constant_array(origin(value).producer)
     return array is not None and array.shape == () and array.dtype.kind == "i" and int(array) == expected
 
 
 def _needed(condition: Graph, body: Graph, lists: Iterable[int]) -> tuple[int, ...]:
-    """Positions of the values on which the pushes and the condition depend, in some round."""
+    """Return the positions of the values on which the pushes and the condition depend, in some round."""
     position = {v.producer: k for k, v in enumerate(body.inputs)}
     asked = {v.producer: k for k, v in enumerate(condition.inputs)}
     pushed = [origin(body.outputs[k]).producer.inputs[1].producer for k in lists]
-    found = {asked[n] for n in backward_reachable([condition.outputs[0].producer]) if n in asked}
-    found |= {position[n] for n in backward_reachable(pushed) if n in position}
-    waiting = list(found)
+    positions = {asked[n] for n in backward_reachable([condition.outputs[0].producer]) if n in asked}
+    positions |= {position[n] for n in backward_reachable(pushed) if n in position}
+    waiting = list(positions)
     while waiting:
         inside = backward_reachable([body.outputs[waiting.pop()].producer])
-        new = {position[n] for n in inside if n in position} - found
-        found |= new
+        new = {position[n] for n in inside if n in position} - positions
+        positions |= new
         waiting += new
-    return tuple(sorted(found))
+    return tuple(sorted(positions))
 
 
 def readers_of(value: Value) -> Iterator[Node]:
-    """The nodes that read a value, through identities."""
+    """Yield the nodes that read a value, through identities."""
     for use in value.uses:
         if use.node.op_type in IDENTITIES and len(use.node.outputs) == 1:
             yield from readers_of(use.node.outputs[0])
@@ -218,23 +214,8 @@ def readers_of(value: Value) -> Iterator[Node]:
             yield use.node
 
 
-def same_in_each_round(body: Graph, value: Value) -> int | None:
-    """The position of the value of a loop that this value of its body is, where the loop only hands that on."""
-    value = origin(value)
-    place = body.inputs.index(value) if value in body.inputs else None
-    return place if place is not None and origin(body.outputs[place]) is value else None
-
-
-def is_first_value(handle: Value, loop: Node, purity: Purity) -> bool:
-    """Whether nothing writes a variable before a loop, or beside it: what is read of it before the loop is what it held at first."""
-    behind = forward_reachable([loop])
-    return all(
-        node is not loop and node in behind for node in _takers(resource_of(handle)) if not is_read(node) and not purity.is_pure(node)
-    )
-
-
 def _takers(handle: Value) -> Iterator[Node]:
-    """The nodes that take a variable's handle, through loops that hand it on."""
+    """Yield the nodes that take a variable's handle, through loops that return it."""
     for use in handle.uses:
         yield use.node
         for value in use.node.outputs:

@@ -1,34 +1,26 @@
-"""What While, If and Case nodes cost: trip counts, the bytes behind lists of tensors, memory inside, FLOPs.
+"""Cost of While, If and Case nodes: trip counts, bytes behind lists of tensors, memory inside, FLOPs.
 
-TensorFlow keeps loops as nodes with functions. A loop that is differentiated pushes what its
-gradient needs onto lists (dtype variant), one element per iteration, and the gradient's loop
-pops them. How many bytes that is follows from the number of iterations, and from which elements
-share storage: a list may hold the very tensors that another list, a variable or a loop state holds.
-
-The figures come from executing the loop on *storages* (who holds which bytes) in place of numbers:
-scalars that count are computed, everything else is only made, handed on and dropped.
+TensorFlow keeps loops as nodes with functions. A differentiated loop pushes residuals onto lists (dtype variant), one element per
+iteration, and the gradient's loop pops them. Their bytes follow from the number of iterations and from shared storage: a list may hold the
+tensor of another list, a variable or a loop state. So the loop is executed on *storages* in place of numbers: scalars that count are
+computed, other values are only allocated, forwarded and dropped.
 
 Terms
 -----
 storage
-    Bytes made by one node in one iteration. Lists hold storages; two lists may hold the same.
+    Bytes that one node allocates in one iteration. Several lists may hold one storage.
 owner
-    The value of the outer graph that a storage is counted with: the first that holds it. Other
-    values *hold* that owner: while they live, so do its bytes.
+    The value of the outer graph that a storage is counted with: the first that holds it. Other values *hold* that owner: while they
+    live, so do its bytes.
 partner
-    A node whose output's storages end up inside the outputs of a loop (TensorListFromTensor, whose
-    elements a loop pushes onto a list). It must be recomputed together with the loop, or the loop's
-    output would hold on to the former version. Where that cannot be, the bytes are counted twice.
+    A node whose output's storages end up in the outputs of a loop (TensorListFromTensor, whose elements a loop pushes onto a list). It must
+    be recomputed together with the loop, or the loop's output would hold the former version. Elsewhere the bytes are counted twice.
 
-What is exact, and what is a bound: lists, trip counts of counted loops and FLOPs are exact. The memory
-inside one iteration is the worst that any order of its nodes could need, because nothing fixes the order
-inside a function. Iterations are taken one at a time, which holds where the loop has
-`parallel_iterations=1` (`transform.loop_order` sets it); with more, temporaries of several iterations
-may overlap, which is not counted. A condition that depends on data
-gives `kind="at most"` where a counter limits it as well. Else the numbers of one call say how often the loop runs, where they
-are known (`Graph.example`); where they are not, its memory is known if its lists do not grow, and its time is not. An If or Case
-counts as its largest branch; a branch in a fixed order
-(`transform.order_updates`) as what that order needs.
+Lists, trip counts of counted loops and FLOPs are exact. The memory inside one iteration is the worst of any order of its nodes.
+Iterations are taken one at a time, which holds for `parallel_iterations=1` (`transform.loop_order` sets it); with more, temporaries of
+several iterations may overlap, which is not counted. A condition that depends on data gives `kind="at most"` if a counter limits it as
+well. Else one call's numbers are used (`Graph.example`); without them, memory is known if the lists do not grow, and time is not. An If
+or Case counts as its largest branch; a branch in a fixed order (`transform.order_updates`) as that order needs.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -59,24 +51,23 @@ _MOST_NAMES = 8
 
 @dataclass(frozen=True)
 class LoopCosts:
-    """What `build_cost_graph` needs to know of control flow and lists.
+    """The costs of control flow and lists for `build_cost_graph`.
 
     Attributes:
-        variant_bytes: bytes counted with a value: lists, and all outputs of control-flow nodes.
+        variant_bytes: bytes of lists, and of all outputs of control-flow nodes.
         workspace: bytes that a control-flow node needs while it runs, beyond its inputs and outputs.
-        flops: of one execution of a control-flow node with all its iterations; None when a node inside has no rule.
-        trip_counts: by loop, those inside functions included.
-        inside: by control-flow node, the nodes that it executes and how often.
+        flops: of a control-flow node with all its iterations; None if a node inside has no rule.
+        trip_counts: by loop, also inside functions.
+        inside: the nodes that a control-flow node executes, and how often.
         holds: by value, the other values whose bytes it keeps alive.
         partners: nodes that must run again whenever the loop runs again.
-        kept: nodes that make a list of whose elements another one holds some: they never run again, or it would hold the former ones.
-        in_place: by loop, pairs (input, output) of a state that the loop replaces as it goes.
-        reads: by control-flow node, the variables (resource values of the graph) that it reads.
-        writes: the same for variables it writes.
-        notes: what is not exact, in words, one entry each.
-        bounded: nodes that find out in the data how many rows there are, which count with as many as there can be.
+        kept: nodes that never run again, because another list holds elements of theirs.
+        in_place: by loop, pairs (input, output) of a state that the loop replaces.
+        reads, writes: by control-flow node, the variables (resource values of the graph) that it reads and writes.
+        notes: inexact parts, in words.
+        bounded: nodes that count rows in data, with upper bounds.
         measured: nodes whose sizes depend on data and are those of one call.
-        unknown: a loop of which nobody knows how often it runs, and whose lists grow with each round.
+        unknown: a loop with an unknown number of rounds and growing lists.
     """
 
     variant_bytes: Mapping[Value, int] = field(default_factory=dict[Value, int])
@@ -97,12 +88,10 @@ class LoopCosts:
 
     @property
     def how(self) -> dict[str, str]:
-        """The notes, as results say how they were obtained."""
         return ({"loops": "; ".join(self.notes)} if self.notes else {}) | self.sizes
 
     @property
     def sizes(self) -> dict[str, str]:
-        """The same of sizes that depend on data."""
         named = ((_MEASURED, self.measured), (_BOUNDED, self.bounded))
         more = {names: f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else "" for _, names in named}
         said = [f"{words}: {', '.join(names[:_MOST_NAMES])}{more[names]}" for words, names in named if names]
@@ -116,16 +105,15 @@ def loop_costs(
     infer_body: InferBody | None = None,
     compiled_bytes: Callable[[Node], int] = workspace_bytes,
 ) -> LoopCosts:
-    """What the control-flow nodes and lists of a flat graph cost.
+    """Return the costs of the control-flow nodes and lists of a flat graph with static shapes.
 
     Args:
-        graph: flat, with static shapes.
-        constant: the array of a value whose producer is a `Const`, or None.
-        infer_body: sets the shapes in a function's body from what is known of its arguments. Called where a body has unknown shapes.
-        compiled_bytes: what a call that XLA compiles needs while it runs.
+        constant: returns the array of a value whose producer is a `Const`, or None.
+        infer_body: sets unknown shapes in a function's body, given its arguments.
+        compiled_bytes: returns the scratch bytes of a call that XLA compiles.
 
     Raises:
-        UnknownShapeError: the size of a tensor inside a loop is not known.
+        UnknownShapeError: the size of a tensor inside a loop is unknown.
 
     >>> from graphwright.ir.graph import DTYPES
     >>> f32, variant = DTYPES["float32"], DTYPES["variant"]
@@ -145,11 +133,7 @@ def loop_costs(
 
 
 def stacked_shapes(graph: Graph, constant: Constant, infer_body: InferBody) -> dict[Value, Shape]:
-    """Shapes of tensors of unknown size that are made of lists of elements of known size; as far as sizes are known before them.
-
-    Args:
-        graph, constant, infer_body: as for `loop_costs`.
-    """
+    """Return shapes of tensors of unknown size that are made of lists of elements of known size; see `loop_costs`."""
     accounts = _Accounts(graph, constant, infer_body)
     with suppress(UnknownShapeError):
         accounts.costs()
@@ -157,7 +141,7 @@ def stacked_shapes(graph: Graph, constant: Constant, infer_body: InferBody) -> d
 
 
 class _Accounts(Executor):
-    """Executes the outer graph, and counts each storage with one of its values."""
+    """Execute the outer graph, and count each storage with one of its values."""
 
     def __init__(
         self,
@@ -227,9 +211,9 @@ class _Accounts(Executor):
             self.peaks.setdefault(node, (0, frame.workspace))
 
     def _assign_owners(self, counted: Iterable[Value]) -> None:
-        """A dense output owns its storage before a list does, and a list of fewer bytes before one of more.
+        """Assign an owner to each storage: a dense output before a list, and a shorter list before a longer one.
 
-        A list that lives on must not keep what only another one held: one element, or every tenth that is a border of segments.
+        So a list that lives on keeps no list alive that lends it one element.
         """
         counted = list(counted)
         lists = [value for value in counted if not isinstance(self.states[value], Dense)]
@@ -243,7 +227,7 @@ class _Accounts(Executor):
                             storage.owner = value
 
     def _holders(self, counted: Iterable[Value]) -> dict[Node, set[Node]]:
-        """Per node that made storages: the other nodes whose read outputs hold them, but for a list that a loop alone reads and changes."""
+        """Return, by node that made storages, the other nodes whose read outputs hold them, except lists that only one loop changes."""
         holders: dict[Node, set[Node]] = {}
         for value in counted:
             if not value.uses and value not in self.graph.outputs:
@@ -254,7 +238,7 @@ class _Accounts(Executor):
         return holders
 
     def _handed_on(self, value: Value) -> set[Storage]:
-        """Of a list that a loop alone reads and changes, what it had before."""
+        """Return the former storages of a list that only one loop reads and changes."""
         if value.producer.op_type not in LOOPS or len((before := value.producer.inputs[value.index]).uses) > 1:
             return set()
         return storages_of([self.states[before]])
@@ -270,7 +254,7 @@ class _Accounts(Executor):
         return partners
 
     def _share(self, value: Value, partners: Mapping[Node, Node]) -> tuple[int, tuple[Value, ...]]:
-        """Bytes counted with the value, and the owners of the other bytes that it holds."""
+        """Return the bytes counted with the value, and the owners of its other bytes."""
         own = 0
         held: dict[Value, None] = {}
         is_read, handed_on = bool(value.uses) or value in self.graph.outputs, self._handed_on(value)
@@ -290,7 +274,7 @@ class _Accounts(Executor):
         return own, tuple(held) if is_read else ()
 
     def _workspace(self, node: Node, own: Mapping[Value, int]) -> int:
-        """What the loop needs beyond the inputs and outputs that are counted at its step anyhow."""
+        """Return the bytes that the loop needs beyond its counted inputs and outputs."""
         peak, extra = self.peaks[node]
         if node.op_type not in LOOPS:
             return extra
@@ -300,9 +284,9 @@ class _Accounts(Executor):
         return max(0, peak - (inputs + outputs - saved), extra)
 
     def _in_place(self, node: Node, own: Mapping[Value, int]) -> tuple[tuple[int, int], ...]:
-        """States that the loop replaces, where the new one is no larger: the old one goes as the new one comes.
+        """Return the states that the loop replaces by one no larger: the old one goes as the new one comes.
 
-        What a list keeps of the old one's elements is counted with both (`_share`), so the old one goes with them, too.
+        Elements of the old one in a list are counted with both (`_share`), so they go too.
         """
         pairs: list[tuple[int, int]] = []
         for k, (argument, output) in enumerate(zip(self.arguments[node], node.outputs, strict=True)):
@@ -311,7 +295,7 @@ class _Accounts(Executor):
         return tuple(pairs)
 
     def _effects(self, order: Sequence[Node]) -> tuple[dict[Node, tuple[Value, ...]], dict[Node, tuple[Value, ...]]]:
-        """The resources that control flow reads, and those that it writes, in its functions."""
+        """Return the resources that control flow reads, and those that it writes, in its functions."""
         handles = {n: dict.fromkeys(resource_of(v) for v in n.inputs if v.dtype.name == "resource") for n in order if is_control_flow(n)}
         accesses = find_accesses(self.graph, {root: root.name for roots in handles.values() for root in roots})
         read, written = ({(a.top, a.key) for a in accesses if done(a)} for done in (attrgetter("reads"), attrgetter("writes")))
@@ -320,14 +304,14 @@ class _Accounts(Executor):
 
 
 def _is_special(node: Node) -> bool:
-    """Whether its outputs are counted by this module: control flow and lists, and what takes an element out of a list."""
+    """Return whether this module counts the outputs: control flow, lists, and elements taken out of lists."""
     if is_view(node):
         return False
     return is_control_flow(node) or any(v.dtype.name == "variant" for v in node.outputs) or node.op_type in TAKES_OUT_OF_LIST
 
 
 def _all_paths_end(first: Node, loop: Node) -> bool:
-    """Whether `first` reaches `loop` by its own outputs only: grouping the two then makes no cycle."""
+    """Return whether `first` reaches `loop` by its own outputs only, so that grouping them makes no cycle."""
     position = {node: k for k, node in enumerate(topological_order(first.graph))}
     limit = position[loop]
 

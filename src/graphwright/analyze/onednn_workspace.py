@@ -1,14 +1,8 @@
-"""Bytes that oneDNN's kernels allocate beyond their outputs.
+"""Scratch memory of oneDNN's kernels.
 
-TensorFlow computes products of two matrices, float32 `MatMul` and `_FusedMatMul`, by `dnnl_sgemm`, whose kernels read the operands where
-they lie, or each thread packs panels of both. Which, and how large, is read off oneDNN's `src/cpu/x64/gemm/gemm_driver.cpp`
-(`nocopy_checker_avx512`, `nocopy_checker_avx2`, `set_thread_opts_nopack`, `gemm_kernel_driver`) and `gemm_info.cpp`, for threads that do
-not wait for each other, as TensorFlow's; and checked against measurements (docs/figures.md has the table). Counted is what is
-written when all threads run at once. In bfloat16 a `_FusedMatMul` without AMX adds up in float32 (`gemm_bf16_inner_product.cpp`); a
-`MatMul` takes little.
-
-oneDNN sees matrices by columns, so its first matrix is TensorFlow's second: here `m` are the output's columns, `n` its rows, and `k` is
-what is summed over.
+TensorFlow computes float32 products of two matrices by `dnnl_sgemm`. Its kernels read the operands in place, or each thread packs panels
+of both. The bound here takes the panel sizes of `src/cpu/x64/gemm/gemm_driver.cpp` and counts packing wherever the output is large enough
+for it on some processor. In bfloat16 a `_FusedMatMul` without AMX adds up in float32 (`gemm_bf16_inner_product.cpp`).
 """
 
 import math
@@ -32,36 +26,22 @@ _FEW = 4  # groups of fewer than 16 channels have blocks of a multiple of this, 
 _WITH_SUMS = 3  # a bfloat16 gradient of a filter, and its sums in float32
 _FLOAT32 = 4
 _SECOND_LEVEL = 512 << 10  # bytes, where the system does not tell
-_COLUMNS_AT_ONCE, _COLUMNS_OF_SHORT_SUMS, _SHORT_SUM = 384, 24, 48
-_MANY = 378  # rows, columns or terms for each thread from which on packing pays
-
-
-class _Cpu(NamedTuple):
-    """Constants of oneDNN's kernels: `least` is the sum 1/m + 1/n from which on nothing is packed."""
-
-    least: float
-    lanes: int
-    rows: int  # that a kernel computes at once
-    rows_packed: int
-    terms_packed: int
-    terms_undivided: int
-
-
-_AVX512 = _Cpu(least=0.00196, lanes=16, rows=48, rows_packed=9984, terms_packed=384, terms_undivided=384)
-_AVX2 = _Cpu(least=0.0038, lanes=8, rows=24, rows_packed=10000, terms_packed=192, terms_undivided=256)
+_IN_PLACE_BY_AVX512, _IN_PLACE_BY_AVX2 = 0.00196, 0.0038  # the sum 1 / rows + 1 / columns from which on matrices are read in place
+_PAGE = 1024  # elements; columns that lie a multiple of it apart fall into the same lines of the cache and are packed
+_TERMS_AT_ONCE, _ROWS_AT_ONCE = 384, 384  # of a packed panel
+_COLUMNS_AT_ONCE, _COLUMNS_PACKED = 48, 10_000  # of the other matrix, where the rows take one panel or several
 
 
 def onednn_workspace_bytes(node: Node, *, avx512: bool = True) -> int:
-    """Bytes allocated while a node other than a product of two matrices runs under oneDNN, or on a GPU.
+    """Return the scratch bytes of a node under oneDNN, or on a GPU, except for products of two matrices.
 
-    A convolution copies its filter into oneDNN's blocked layout; not so a forward one of a single float32 image, for which TensorFlow
-    asks for a kernel that takes the filter as it is (`MklConvFwdPrimitive::Setup`); without AVX-512 that one writes all patches of the
-    image as a matrix, by blocks only where the filter is less than half of the second level's cache (`gemm_convolution_utils.cpp`).
-    Gradients of filters are computed in a blocked layout and copied, those of bfloat16 are added up in float32 besides. That layout has
-    16 x 16 channels for each group (8 x 8 without AVX-512), up to 256 times the filter, for the gradient of a filter in groups, but for a
-    depthwise one at most 3 wide; and in float32 for any convolution in groups unless it is depthwise or its groups have 4, 8 or 12
-    channels. Batched matrix products repack one matrix of each operand that is transposed or broadcast, or as much of it as the threads
-    take at once. A collective takes what the others send in chunks, together at most as large as its input.
+    A convolution copies its filter into a blocked layout, except for a single float32 image (`MklConvFwdPrimitive::Setup`). Without
+    AVX-512 that one unfolds the image into a matrix, by blocks only if the filter takes less than half of the second cache level
+    (`gemm_convolution_utils.cpp`). Gradients of filters are computed in the blocked layout and copied; bfloat16 ones are added up in
+    float32. The layout has 16 x 16 channels per group (8 x 8 without AVX-512), up to 256 times the filter: for gradients of filters in
+    groups, except depthwise ones at most 3 wide; and for float32 convolutions in groups, except depthwise ones and groups of 4, 8 or 12
+    channels. Batched products repack a matrix of each transposed or broadcast operand, or the part that the threads take at once. A
+    collective holds chunks of the others, together at most its input.
 
     >>> from graphwright.ir.graph import DTYPES, Graph
     >>> f32 = DTYPES["float32"]
@@ -107,13 +87,12 @@ class _Groups(NamedTuple):
     outputs: int
 
     def blocked_bytes(self, dtype: DType, block: int) -> int:
-        """Bytes of the filter in square blocks of channels for each group."""
         channels = math.prod(math.ceil(part / block) * block for part in (self.inputs, self.outputs))
         return byte_count(dtype, (self.size, self.groups, channels)) or 0
 
 
 def _groups(node: Node, kernel: Value, images: Value) -> _Groups | None:
-    """The groups of a convolution [height, width, channels of a group, outputs]; a depthwise one has one for each channel."""
+    """Return the groups of a convolution [height, width, channels of a group, outputs]; a depthwise one has a group for each channel."""
     shape, channels = kernel.shape, (images.shape or (None,))[1 if node.attrs.get("data_format") == b"NCHW" else -1]
     if shape is None or len(shape) != 4 or None in shape:
         return None
@@ -138,7 +117,7 @@ def _reordered_filter(node: Node, block: int) -> int:
 
 
 def _patches(node: Node) -> int:
-    """Of one image, as the rows of a matrix."""
+    """Return the bytes of a single image, unfolded into a matrix."""
     image, kernel, output = node.inputs[0].shape, node.inputs[1], node.outputs[0].shape
     shape = kernel.shape
     if image is None or shape is None or output is None or None in (*image, *shape, *output):
@@ -151,7 +130,6 @@ def _patches(node: Node) -> int:
 
 
 def _second_level_bytes() -> int:
-    """The cache of a core."""
     try:
         return os.sysconf("SC_LEVEL2_CACHE_SIZE") or _SECOND_LEVEL
     except (AttributeError, OSError, ValueError):  # Windows, macOS
@@ -176,9 +154,10 @@ def _matrix_bytes(value: Value) -> int:
 
 
 def gemm_workspace_bytes(node: Node, *, avx512: bool = True, amx: bool = False) -> int:
-    """Bytes allocated while a `MatMul` or `_FusedMatMul` runs under oneDNN; 0 for other nodes, and for unknown shapes.
+    """Return an upper bound on the scratch of a `MatMul` or `_FusedMatMul` under oneDNN; 0 for other nodes and for unknown shapes.
 
-    `avx512` and `amx` say what the processor has; without AVX-512 it is taken to have AVX2.
+    Args:
+        avx512, amx: whether the processor has AVX-512, else AVX2, and AMX, which adds up bfloat16 in its tiles.
 
     >>> from graphwright.ir.graph import DTYPES, Graph
     >>> f32 = DTYPES["float32"]
@@ -186,7 +165,7 @@ def gemm_workspace_bytes(node: Node, *, avx512: bool = True, amx: bool = False) 
     >>> a = g.add_node("Const", "a", output_types=[(f32, (1024, 192))]).outputs[0]
     >>> b = g.add_node("Const", "b", output_types=[(f32, (8000, 192))]).outputs[0]
     >>> logits = g.add_node("MatMul", "c", inputs=[a, b], attrs={"transpose_b": True}, output_types=[(f32, (1024, 8000))])
-    >>> b.nbytes < gemm_workspace_bytes(logits) < 1.2 * b.nbytes
+    >>> b.nbytes < gemm_workspace_bytes(logits)
     True
     """
     if node.op_type not in ("MatMul", "_FusedMatMul"):
@@ -195,57 +174,22 @@ def gemm_workspace_bytes(node: Node, *, avx512: bool = True, amx: bool = False) 
     if first is None or out is None or None in (*first, *out):
         return 0
     transposed = node.attrs.get("transpose_a") is True
-    m, n, k = out[1] or 0, out[0] or 0, first[0 if transposed else 1] or 0
+    columns, rows, terms = out[1] or 0, out[0] or 0, first[0 if transposed else 1] or 0
     dtype = node.outputs[0].dtype.name
     if dtype == "float32":
-        return _packed_bytes(m, n, k, node.attrs.get("transpose_b") is True, transposed, _AVX512 if avx512 else _AVX2)
-    return _FLOAT32 * m * n if dtype == "bfloat16" and node.op_type == "_FusedMatMul" and not amx else 0
+        in_place = _IN_PLACE_BY_AVX512 if avx512 and (os.cpu_count() or 1) > 1 else _IN_PLACE_BY_AVX2
+        return _packed_bytes(rows, columns, terms, in_place=in_place, columns_apart=transposed and columns % _PAGE == 0)
+    return _FLOAT32 * columns * rows if dtype == "bfloat16" and node.op_type == "_FusedMatMul" and not amx else 0
 
 
-def _packed_bytes(m: int, n: int, k: int, trans_a: bool, trans_b: bool, cpu: _Cpu) -> int:
-    threads = os.cpu_count() or 1
-    if min(m, n) <= 1 or k == 0 or _reads_in_place(m, n, k, trans_a, trans_b, threads, cpu):
+def _packed_bytes(rows: int, columns: int, terms: int, *, in_place: float, columns_apart: bool) -> int:
+    """Return the panels that the threads pack, which share the longer side of the output; nothing is packed for a short side."""
+    if min(rows, columns) <= 1 or terms == 0 or (1 / rows + 1 / columns >= in_place and not columns_apart):
         return 0
-    m, n = _share(m, n, threads, cpu)
-    terms = k if k <= cpu.terms_undivided else -(-k // 2) if k < 2 * cpu.terms_packed else cpu.terms_packed
-    columns = min(n, _COLUMNS_OF_SHORT_SUMS if k < _SHORT_SUM else _COLUMNS_AT_ONCE)
-    rows = min(m, cpu.rows_packed) if columns < n else min(m, cpu.rows)  # kept for the next columns, if there are any
-    return threads * _FLOAT32 * terms * (rows + columns)
-
-
-def _reads_in_place(m: int, n: int, k: int, trans_a: bool, trans_b: bool, threads: int, cpu: _Cpu) -> bool:
-    lda, ldb = k if trans_a else m, n if trans_b else k
-    wide = cpu is _AVX512
-    awkward = wide and not trans_a and lda % 1024 == 0  # what is read together falls into the same few lines of the cache
-    alone = wide and threads == 1 and trans_a and not trans_b and m > 100
-    if alone and ((m < 1200 and n < 200 and k < 1200) or lda % 256 == ldb % 256 == 0):
-        return False
-    if awkward and not trans_b and threads <= 8 and k > 500 and n > 100:
-        return False
-    if 1 / m + 1 / n >= cpu.least and not (awkward and trans_b):
-        return True
-    if wide and 0 in (lda % 256, ldb % 256, m % 256) and m >= 32 and n > 16:
-        return False
-    if k >= threads * _MANY and (m >= threads * _MANY or max(m, n) <= _MANY):
-        return False
-    if wide:
-        few = 28 * threads
-        return n <= few or k <= threads or (m <= few and (not trans_b or m >= n))
-    return n <= threads or k <= threads if trans_b else n <= 16 * threads or k <= 2 * threads
-
-
-def _share(m: int, n: int, threads: int, cpu: _Cpu) -> tuple[int, int]:
-    """Rows and columns of the part of one thread."""
-    both = m >= 768 and (n > threads * 384 or n <= threads * 192)
-    if cpu is _AVX512:
-        both &= m < 1000 or n < threads * 96
+    threads = os.cpu_count() or 1
+    if columns > rows:
+        columns = -(-columns // threads)
     else:
-        both &= (n > 384 or m < threads * 384) and (m < 1000 or n < 4000)
-    by_rows = 1
-    if both:
-        by_columns = threads
-        while by_columns % 2 == 0 and (n // threads > 384 or n // by_columns <= 192) and m // by_rows >= 768 and by_rows < 4:
-            by_rows, by_columns = 2 * by_rows, by_columns // 2
-    elif m > n and (m >= threads * cpu.lanes or n < threads):
-        by_rows = threads
-    return -(-m // by_rows), -(-n // max(threads // by_rows, 1))
+        rows = -(-rows // threads)
+    panel = min(columns, _COLUMNS_PACKED if rows > _ROWS_AT_ONCE else _COLUMNS_AT_ONCE) + min(rows, _ROWS_AT_ONCE)
+    return threads * _FLOAT32 * min(terms, _TERMS_AT_ONCE) * panel

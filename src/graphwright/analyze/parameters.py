@@ -1,15 +1,15 @@
-"""Parameters: variables and constants with what they are for, how many elements they have and how many bytes.
+"""Parameters: variables and constants with their use, elements and bytes.
 
 Terms
 -----
 trainable, non-trainable
-    Weights: what the model computes with. Moving statistics are non-trainable, and so is what is frozen.
+    Weights that the model computes with. Moving statistics and frozen weights are non-trainable.
 optimizer state
-    What only the optimizer needs: momentum, second moments, its counter, its learning rate.
+    Momentum, second moments, the optimizer's counter and its learning rate.
 other state
-    What neither the model nor the optimizer is made of: metrics, states of random number generators, counters of steps.
+    Metrics, states of random number generators, counters of steps.
 constant
-    A weight that lies in the graph as a constant: a frozen graph has no variables.
+    A weight stored in the graph as a constant: a frozen graph has no variables.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,11 +30,11 @@ class Parameter:
     Attributes:
         name: of the variable; for a constant, of its node.
         dtype: of its elements, such as "float32".
-        elements: how many it has; None where its shape is not known.
-        nbytes: None where the shape is not known, or elements have no fixed size.
+        elements: None if the shape is unknown.
+        nbytes: None if the shape is unknown, or elements have no fixed size.
         scope: the layer it belongs to.
-        use: such as "embedding", "moving average", "metric", "random state", "int8 with scales"; "" when nothing more is known.
-        part_of: the partitioned variable of which it is a part, or "".
+        use: such as "embedding", "moving average", "metric", "random state", "int8 with scales"; "" if unknown.
+        part_of: the partitioned variable that it is a part of, or "".
         aliases: other names of the same variable.
     """
 
@@ -61,10 +61,7 @@ def make_parameter(
     part_of: str = "",
     aliases: tuple[str, ...] = (),
 ) -> Parameter:
-    """A parameter with its elements and bytes counted.
-
-    Args:
-        scope: the layer; by default the name without its last part.
+    """Return a parameter with its elements and bytes counted; its scope is by default the name without its last part.
 
     >>> from graphwright.ir.dtypes import DTYPES
     >>> kernel = make_parameter("conv/kernel", "trainable", DTYPES["float32"], (3, 3, 1, 64))
@@ -76,7 +73,7 @@ def make_parameter(
 
 
 def scope_of(name: str) -> str:
-    """The name without its last part.
+    """Return the name without its last part.
 
     >>> scope_of("unet/conv1/kernel"), scope_of("step")
     ('unet/conv1', '')
@@ -86,12 +83,7 @@ def scope_of(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ParameterSums:
-    """Elements and bytes by kind.
-
-    Attributes:
-        count: how many variables and constants were added up.
-        unknown: how many of them have an unknown shape; they are in no sum.
-    """
+    """Elements and bytes by kind; parameters with an unknown shape are in no sum."""
 
     elements: Mapping[ParameterKind, int]
     nbytes: Mapping[ParameterKind, int]
@@ -100,7 +92,6 @@ class ParameterSums:
 
     @property
     def weights(self) -> int:
-        """Elements of what the model computes with: trainable, non-trainable, constant."""
         return self.elements["trainable"] + self.elements["non-trainable"] + self.elements["constant"]
 
     @property
@@ -129,11 +120,7 @@ def sum_parameters(parameters: Iterable[Parameter]) -> ParameterSums:
 
 
 def group_by_scope(parameters: Iterable[Parameter], depth: int | None) -> dict[str, list[Parameter]]:
-    """Parameters by the first parts of their scopes, in the order in which they come.
-
-    Args:
-        depth: how many parts of a scope count; None for all.
-    """
+    """Group parameters by the first `depth` parts of their scopes."""
     groups: dict[str, list[Parameter]] = {}
     for parameter in parameters:
         parts = parameter.scope.split("/") if parameter.scope else []

@@ -1,15 +1,14 @@
-"""Files that only a step itself can know: what is read from them is what was written to them.
+"""Files that only one step knows: a read returns what the step wrote.
 
-A file is *private* when its name is made of numbers that the system draws anew in each run, at least 128 bits of them, and that nothing
-but names of such files is made of. So nobody else writes it, in this process or another one, and the step may be looked at alone:
+A file is *private* when its name is made of at least 128 bits of random numbers that the system draws in each run, and these numbers are
+used for nothing but names of such files. So nobody else writes it, and:
 
 - one node writes the file, one tensor and all of it;
-- it surely comes before each node that reads the file (edges lead from one to the other);
-- what gives the file another name comes surely behind all that read it, and the other name is in the folder of the file;
-- no two files have one name: behind the numbers stand other texts.
+- edges lead from that node to each node that reads the file;
+- a node that renames the file runs after all readers, and the new name is in the same folder;
+- no two files have one name: other texts follow the numbers.
 
-Then a read is the tensor that was written, and nothing outside can tell that there was a file. What breaks one of these conditions is
-no private file, so that its nodes are seen as the effects that they are. It knows nothing of what wrote the nodes.
+Then a read is the tensor that was written. A file that breaks one of these conditions is not private, and its nodes keep their effects.
 """
 
 from __future__ import annotations
@@ -30,19 +29,13 @@ _Pairs = list[tuple[Node, Node]]
 
 @dataclass(frozen=True)
 class PrivateFiles:
-    """What is read from private files, and all nodes that do nothing but carry it.
-
-    Attributes:
-        written: by what a read makes, the value that was written.
-        nodes: those that draw and make the names, write, read and rename.
-    """
+    """The values read from private files, by result of the read, and all nodes that draw and make the names, write, read and rename."""
 
     written: dict[Value, Value] = field(default_factory=dict[Value, Value])
     nodes: frozenset[Node] = frozenset()
 
 
 def private_files(nodes: Sequence[Node]) -> PrivateFiles:
-    """The private files of the nodes of one graph, those that run."""
     runs = set(nodes)
     draws = [node for node in nodes if draws_from_system(node) and _draws_enough(node)]
     likely = [found for draw in draws if (found := _of_draw(draw, runs)) is not None]
@@ -57,8 +50,7 @@ def private_files(nodes: Sequence[Node]) -> PrivateFiles:
 
 
 def _of_draw(draw: Node, runs: set[Node]) -> tuple[PrivateFiles, _Pairs] | None:
-    """The files whose names are made of what one node draws, and what has to be in order for it; None where one of them is not private,
-    or something else is made of it."""
+    """Return the files named by one node's numbers, and the pairs that must be in order; None unless all of them are private."""
     names: dict[str, tuple[Value, str]] = {}  # by what stands behind the numbers: the name, and the folder
     makers: set[Node] = {draw}
     users: dict[Value, list[Node]] = {}
@@ -102,7 +94,7 @@ def _of_draw(draw: Node, runs: set[Node]) -> tuple[PrivateFiles, _Pairs] | None:
 
 
 def _of_file(users: Sequence[Node], movers: Sequence[Node], folder: str) -> tuple[PrivateFiles, _Pairs] | None:
-    """What is read from one file, and what has to be in order for it; None where another condition does not hold."""
+    """Return the values read from one file, and the pairs that must be in order; None if another condition does not hold."""
     writers, readers = [n for n in users if writes_file(n)], [n for n in users if reads_file(n)]
     if len(writers) != 1 or len(writers) + len(readers) != len(users) or not all(map(moves_files, movers)):
         return None
@@ -124,12 +116,10 @@ def _of_file(users: Sequence[Node], movers: Sequence[Node], folder: str) -> tupl
 
 
 def _is_whole(node: Node) -> bool:
-    """Whether it writes or reads one tensor, all of it, under one name."""
     return len(text_of(node.inputs[1])) == 1 and text_of(node.inputs[2]) == ("",)
 
 
 def _draws_enough(draw: Node) -> bool:
-    """Whether what is drawn is drawn once only."""
     shape = constant_array(draw.inputs[0].producer)
     size = draw.outputs[0].dtype.itemsize
     return shape is not None and shape.ndim == 1 and size is not None and int(shape.prod()) * size * 8 >= _LEAST_BITS

@@ -1,7 +1,7 @@
-"""A measured step as a tree: by name scope, by dataflow, by op type, or by line of code; what to count in it, and what of it to show.
+"""A measured step as a tree: by name scope, dataflow, op type or line of code.
 
-This is what the views of `tf.compat.v1.profiler` ("scope", "graph", "op", "code") and its `ProfileOptionBuilder` offer, for any step:
-the words of the options are theirs in full (`docs/profile.md` has the table). Regular expressions match whole names, as there.
+It offers the views of `tf.compat.v1.profiler` ("scope", "graph", "op", "code") and the options of its `ProfileOptionBuilder` for any step
+(`docs/profile.md` has the table). Regular expressions match whole names.
 """
 
 from __future__ import annotations
@@ -48,16 +48,7 @@ class TreeWords(TypedDict, total=False):
     columns: Sequence[Column]
     order_by: Order
     depth: int | None
-    min_time_s: float
-    min_host_time_s: float
-    min_accelerator_time_s: float
-    min_bytes: int
-    min_peak_bytes: int
-    min_residual_bytes: int
-    min_output_bytes: int
-    min_parameters: int
-    min_flops: float
-    min_occurrences: int
+    least: Mapping[Order, float]
     account: Sequence[str]
     start: Sequence[str]
     trim: Sequence[str]
@@ -68,37 +59,28 @@ class TreeWords(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class TreeOptions:
-    """What to count, and what to show. A node is shown when its totals reach every `min_*`.
+    """What to count, and what to show.
 
     Attributes:
-        by: "scope": name scopes; "graph": each node above those whose values it reads; "op": op types above their nodes;
+        by: "scope": name scopes; "graph": each node above the nodes whose values it reads; "op": op types above their nodes;
             "code": lines of Python, the outermost first.
         columns: of the table.
-        order_by: what siblings are sorted by, the largest first (names from a on).
+        order_by: the column that sorts siblings, the largest first (names alphabetically).
         depth: levels to show; None for 3 scopes, 10 levels of the graph or of the code, op types without their nodes.
-        account: regular expressions; what has no op type and no device that matches counts nothing. Parameters have the type
-            "_trainable_variables" as well.
-        start: the tree begins at the uppermost names that match.
-        trim: what is below these names is not shown.
-        show: only these names are shown.
-        hide: these names are not shown; what is below them moves up.
-        displayed_only: totals add up what is shown only.
+        least: the smallest totals of a shown node, by column; times in seconds.
+        account: regular expressions of op types and devices; other runs count nothing. Parameters have the type "_trainable_variables" too.
+        start: the tree begins at the uppermost matching names.
+        trim: names below which nothing is shown.
+        show: names that are shown.
+        hide: names that are hidden; their children move up.
+        displayed_only: whether totals add up shown nodes only.
     """
 
     by: View = "scope"
     columns: Sequence[Column] = ("time", "share", "bytes", "peak_bytes", "occurrences")
     order_by: Order = "time"
     depth: int | None = None
-    min_time_s: float = 0.0
-    min_host_time_s: float = 0.0
-    min_accelerator_time_s: float = 0.0
-    min_bytes: int = 0
-    min_peak_bytes: int = 0
-    min_residual_bytes: int = 0
-    min_output_bytes: int = 0
-    min_parameters: int = 0
-    min_flops: float = 0.0
-    min_occurrences: int = 0
+    least: Mapping[Order, float] = field(default_factory=dict[Order, float])
     account: Sequence[str] = (_ANY,)
     start: Sequence[str] = (_ANY,)
     trim: Sequence[str] = ()
@@ -109,6 +91,8 @@ class TreeOptions:
     def __post_init__(self) -> None:
         _check_word("by", self.by, get_args(View))
         _check_word("order_by", self.order_by, get_args(Order))
+        for column in self.least:
+            _check_word("least", column, get_args(Order)[1:])
         for column in self.columns:
             _check_word("columns", column, get_args(Column))
         if self.depth is not None and self.depth < 0:
@@ -123,21 +107,12 @@ def _check_word(argument: str, word: str, known: Sequence[str]) -> None:
 
 
 def column_value(row: ProfileRow, column: Column | Order) -> float:
-    """The figure of a row that a column shows."""
     return float(getattr(row, _FIELD.get(column, column)))
 
 
 @dataclass(frozen=True, slots=True)
 class TreeNode:
-    """A node of the tree that is shown.
-
-    Attributes:
-        name: in full.
-        op_type: empty for what is not a node of the graph.
-        own: figures of itself.
-        total: with all that is below it.
-        children: those that are shown, in order.
-    """
+    """A shown node of the tree: its own figures, the total with all nodes below it, and its shown children in order."""
 
     name: str
     op_type: str
@@ -147,7 +122,7 @@ class TreeNode:
 
 
 def grow_tree(profile: StepProfile, options: TreeOptions) -> TreeNode:
-    """The tree of a measured step. Takes time linear in runs and nodes, but for sorting.
+    """Return the tree of a measured step, in time linear in runs and nodes except for sorting.
 
     >>> from graphwright.analyze.step_profile import OpRun
     >>> runs = (OpRun("net/a/MatMul", "MatMul", "CPU:0", "", 0, 30), OpRun("net/b/Relu", "Relu", "CPU:0", "", 30, 40))
@@ -173,7 +148,7 @@ def grow_tree(profile: StepProfile, options: TreeOptions) -> TreeNode:
 
 
 def _leaves(profile: StepProfile, options: TreeOptions) -> dict[str, _Draft]:
-    """A node for each that ran or reads parameters, with the figures that count."""
+    """Return a node, with the figures that count, for each node that ran or reads parameters."""
     accounts = _matcher("account", options.account)
     leaves: dict[str, _Draft] = {}
     for run in profile.runs:
@@ -194,8 +169,6 @@ def _leaves(profile: StepProfile, options: TreeOptions) -> dict[str, _Draft]:
 
 @dataclass(eq=False, slots=True)
 class _Draft:
-    """A node of the whole tree."""
-
     name: str
     op_type: str = ""
     figures: Figures = field(default_factory=Figures)
@@ -205,14 +178,13 @@ class _Draft:
     shown: list[_Draft] = field(default_factory=list["_Draft"])
 
     def add_up(self, below: Iterable[_Draft]) -> None:
-        """Make `total` its own figures and the totals of these."""
         self.total = Figures()
         for figures in (self.figures, *(draft.total for draft in below)):
             self.total.add(figures)
 
 
 def _by_scope(_: StepProfile, leaves: Mapping[str, _Draft]) -> _Draft:
-    """Each node below the scopes of its name; a scope may be a node too."""
+    """Put each node below the scopes of its name; a scope may be a node too."""
     root = _Draft(_ROOT)
     known: dict[str, _Draft] = {}
     for name, leaf in leaves.items():
@@ -238,7 +210,7 @@ def _by_scope(_: StepProfile, leaves: Mapping[str, _Draft]) -> _Draft:
 
 
 def _by_graph(profile: StepProfile, leaves: Mapping[str, _Draft]) -> _Draft:
-    """Each node lies below the first that reads it; what nobody reads lies below the root."""
+    """Put each node below the first one that reads it, and unread nodes below the root."""
     root = _Draft(_ROOT)
     read = {before for name in leaves for before in profile.inputs.get(name, ()) if before in leaves and before != name}
     seen: set[str] = set()
@@ -260,7 +232,6 @@ def _by_graph(profile: StepProfile, leaves: Mapping[str, _Draft]) -> _Draft:
 
 
 def _by_op(_: StepProfile, leaves: Mapping[str, _Draft]) -> _Draft:
-    """Each node below its op type."""
     types: dict[str, _Draft] = {}
     for leaf in leaves.values():
         types.setdefault(leaf.op_type, _Draft(leaf.op_type)).children.append(leaf)
@@ -268,10 +239,7 @@ def _by_op(_: StepProfile, leaves: Mapping[str, _Draft]) -> _Draft:
 
 
 def _by_code(profile: StepProfile, leaves: Mapping[str, _Draft]) -> _Draft:
-    """Lines of code above those that they called, with the figures of what each made.
-
-    What all lines have in common led to the step, and is left out but for the last of it.
-    """
+    """Put lines of code above the lines that they called. Of the lines that all nodes have in common only the last is kept."""
     root = _Draft(_ROOT)
     places: dict[tuple[object, ...], _Draft] = {}
     traces = [profile.sources[name] for name in leaves if profile.sources.get(name)]
@@ -290,7 +258,6 @@ def _by_code(profile: StepProfile, leaves: Mapping[str, _Draft]) -> _Draft:
 
 
 def _agreement(traces: Sequence[Sequence[SourceLine]]) -> int:
-    """How many of their first lines all traces share."""
     shared = list(traces[0]) if traces else []
     for trace in traces:
         same = takewhile(lambda pair: pair[0] == pair[1], zip(shared, trace, strict=False))
@@ -326,10 +293,17 @@ def _uppermost(root: _Draft, matches: Callable[[str], bool]) -> list[_Draft]:
 
 
 def _choose(order: Sequence[_Draft], options: TreeOptions) -> None:
-    """Fill `shown`, from below: what is hidden hands up what is below it."""
+    """Fill `shown`, from below; a hidden node passes its children up."""
     depth = _DEPTH[options.by] if options.depth is None else options.depth
     shows, hides, trims = (_matcher(name, getattr(options, name)) for name in ("show", "hide", "trim"))
     root = order[0]
+
+    def is_shown(draft: _Draft) -> bool:
+        if draft.depth > depth or not shows(draft.name) or hides(draft.name):
+            return False
+        row = draft.total.row(draft.name, 0) if options.least else None
+        return row is None or all(column_value(row, column) >= amount for column, amount in options.least.items())
+
     emitted: dict[_Draft, list[_Draft]] = {}
     for draft in reversed(order):
         below: list[_Draft] = []
@@ -340,28 +314,13 @@ def _choose(order: Sequence[_Draft], options: TreeOptions) -> None:
             below.extend(handed)
         if trims(draft.name) and draft is not root:
             below = []
-        if draft is root or (draft.depth <= depth and _reaches(draft.total, options) and shows(draft.name) and not hides(draft.name)):
+        if draft is root or is_shown(draft):
             draft.shown = below
             emitted[draft] = [draft]
             if options.displayed_only:
                 draft.add_up(below)
         else:
             emitted[draft] = below
-
-
-def _reaches(total: Figures, options: TreeOptions) -> bool:
-    return (
-        total.time_ns >= options.min_time_s * 1e9
-        and total.time_ns - total.accelerator_ns >= options.min_host_time_s * 1e9
-        and total.accelerator_ns >= options.min_accelerator_time_s * 1e9
-        and total.allocated_bytes >= options.min_bytes
-        and total.peak_bytes >= options.min_peak_bytes
-        and total.residual_bytes >= options.min_residual_bytes
-        and total.output_bytes >= options.min_output_bytes
-        and total.parameters >= options.min_parameters
-        and total.flops >= options.min_flops
-        and total.occurrences >= options.min_occurrences
-    )
 
 
 def _frozen(root: _Draft, order: Sequence[_Draft], options: TreeOptions, whole_ns: int) -> TreeNode:
@@ -382,7 +341,7 @@ def _frozen(root: _Draft, order: Sequence[_Draft], options: TreeOptions, whole_n
 
 
 def _matcher(argument: str, patterns: Iterable[str]) -> Callable[[str], bool]:
-    """Whether a name matches one of the patterns as a whole. Each name is looked at once."""
+    """Return a test whether one of the patterns matches a whole name. Each name is tested once."""
     if isinstance(patterns, str):
         raise ArgumentError(f"{argument}={patterns!r} was given", argument=argument, remedy="give several: a tuple or a list")
     given = tuple(patterns)

@@ -1,9 +1,8 @@
-"""What TensorFlow's runtime computes once, when it prepares a graph, and keeps for good: values that hang on constants alone.
+"""Find the values that TensorFlow's runtime computes once, when it prepares a graph, and keeps: those that depend on constants only.
 
-`ConstantFold` (tensorflow/core/common_runtime/constant_folding.cc) runs on every graph, with Grappler or without: nodes that are not
-stateful, whose tensors come from such nodes alone, are replaced by their values. Control inputs do not hinder it. What only such nodes
-read is gone; of the rest, `OptimizeCSE` (tensorflow/core/graph/optimizer_cse.cc) leaves one of each that are computed alike. That is held
-from the first call on, and no schedule can free it.
+`ConstantFold` (tensorflow/core/common_runtime/constant_folding.cc) runs on every graph, with or without Grappler. It replaces stateless
+nodes whose tensors come from such nodes only by their values, whatever their control inputs. Of equal remaining nodes, `OptimizeCSE`
+(tensorflow/core/graph/optimizer_cse.cc) keeps one. The values are held from the first call on, and no schedule can free them.
 """
 
 from collections.abc import Iterable
@@ -18,11 +17,10 @@ LARGEST_KEPT_BYTES = 10 << 20  # `ConstantFoldingOptions.max_constant_size_in_by
 
 
 def runtime_constants(graph: Graph, purity: Purity, *, gated: bool = False) -> dict[Node, bool]:
-    """The nodes that are computed once (constants themselves left out), and whether the value is held: of equal ones, for one alone.
+    """Return the nodes that are computed once, without constants, and whether each holds its value: of equal nodes, one does.
 
     Args:
-        gated: whether large values are read through gates that hide from TensorFlow that they are constant. What reads one is computed
-            in each step.
+        gated: whether large values are read through gates that hide constants from TensorFlow; their readers are computed in each step.
 
     >>> from graphwright.ir.graph import DTYPES
     >>> i32, f32 = DTYPES["int32"], DTYPES["float32"]
@@ -34,11 +32,11 @@ def runtime_constants(graph: Graph, purity: Purity, *, gated: bool = False) -> d
     >>> {n.name: held for n, held in runtime_constants(g, Purity(g, {"Fill": False, "Neg": False})).items()}
     {'fill': False, 'neg': True, 'same': False}
     """
-    found: dict[Node, None] = {}  # each behind what it reads
+    folded: dict[Node, None] = {}  # each behind what it reads
     reached = [value for node in graph.nodes if is_constant(node) for value in node.outputs]
     while reached:
         for node in dict.fromkeys(reached.pop().consumers):
-            if node in found or any(not is_constant(v.producer) and v.producer not in found for v in node.inputs):
+            if node in folded or any(not is_constant(v.producer) and v.producer not in folded for v in node.inputs):
                 continue
             if is_control_flow(node) or is_control_flow_of_tf1(node) or called_functions(node) or not purity.is_pure(node):
                 continue
@@ -46,17 +44,17 @@ def runtime_constants(graph: Graph, purity: Purity, *, gated: bool = False) -> d
                 continue
             sizes = [value.nbytes if value.dtype.itemsize is not None else None for value in node.outputs]
             if all(size is not None and size <= LARGEST_KEPT_BYTES for size in sizes):
-                found[node] = None
+                folded[node] = None
                 reached += node.outputs
     outputs = {value.producer for value in graph.outputs}
-    read = {node: node in outputs or any(c not in found for v in node.outputs for c in v.consumers) for node in found}
-    first = _first_alike(found)
-    holders = {first[node]: node for node in reversed(found) if read[node]}
-    return {node: read[node] and holders[first[node]] is node for node in found}
+    read = {node: node in outputs or any(c not in folded for v in node.outputs for c in v.consumers) for node in folded}
+    first = _first_alike(folded)
+    holders = {first[node]: node for node in reversed(folded) if read[node]}
+    return {node: read[node] and holders[first[node]] is node for node in folded}
 
 
 def _first_alike(nodes: Iterable[Node]) -> dict[Node, Node]:
-    """For each node the first that computes the same; a node comes behind those that it reads, constants left out."""
+    """Return the first equal node for each node; nodes come after the nodes that they read."""
     by_key: dict[object, Node] = {}
     first: dict[Node, Node] = {}
     for node in nodes:

@@ -1,16 +1,14 @@
-"""One measured step: every run of an operation, and tables of where the time and the memory went.
+"""One measured step: every run of an operation, and tables of time and memory.
 
 Terms
 -----
 op run
-    One execution of one node: a loop makes several. On an accelerator, what the host did to start a kernel is one run and each kernel
-    another, which is `on_accelerator`.
+    One execution of one node. On an accelerator, the host's part is one run and each kernel another one, with `on_accelerator`.
 time
-    Of op runs, added up. Threads work side by side, so the sum may be more than the step took.
+    The sum over op runs. Threads work side by side, so it may be more than the step took.
 allocated bytes
-    All that an op asked of the allocator. *Peak* bytes are the most that it held at once, *residual* bytes what it held when it ended,
-    *output* bytes the buffers of its outputs, those included that it took over from an input. For a group of runs the peak is the
-    largest of them, the others add up.
+    The sum of an op's allocations. *Peak* bytes are the most that it held at once, *residual* bytes those it held when it ended,
+    *output* bytes the buffers of its outputs, those taken over from an input included. The peak of a group of runs is the largest one.
 """
 
 from __future__ import annotations
@@ -32,15 +30,14 @@ class OpRun:
     """One execution of a node.
 
     Attributes:
-        name: of the node, as the flat graph names it; what TensorFlow adds for loops, copies and folding has names of its own.
+        name: as in the flat graph; nodes that TensorFlow adds for loops, copies and folding have their own names.
         device: for example "CPU:0".
-        thread: for example "thread 1"; on an accelerator the stream; empty when it is not known.
-        start_ns: from the start of the step.
-        end_ns: alike.
+        thread: for example "lane 1", one of as many as ran side by side; on an accelerator the stream.
+        start_ns, end_ns: from the start of the step.
         on_accelerator: whether it is a kernel or a copy on a device other than the host.
         kernel: name of the kernel, on an accelerator.
-        flops: of this run; None when they are not known.
-        bytes_moved: inputs read and outputs written; None when they are not known.
+        flops: None if unknown.
+        bytes_moved: inputs read and outputs written; None if unknown.
     """
 
     name: str
@@ -66,15 +63,14 @@ class OpRun:
 
 @dataclass(frozen=True, slots=True)
 class MemoryTrack:
-    """What an allocator had given out, over the step.
+    """The bytes that an allocator had given out, over the step.
 
     Attributes:
         device: for example "CPU:0".
         allocator: TensorFlow's name for it.
-        resident_bytes: given out before the step began: variables, for one; 0 where the allocator does not tell (oneDNN's leaves out
-            blocks below 256 KiB).
-        times_ns: from the start of the step, when the figure changed.
-        bytes_in_use: from then on, what was there before the step included.
+        resident_bytes: given out before the step, such as variables; 0 if unknown (oneDNN's allocator leaves out blocks below 256 KiB).
+        times_ns: times of changes, from the start of the step.
+        bytes_in_use: bytes from each of these times on, resident ones included.
     """
 
     device: str
@@ -85,13 +81,13 @@ class MemoryTrack:
 
     @property
     def peak_bytes(self) -> int:
-        """The most that was given out at once."""
+        """The most bytes in use at once."""
         return max(self.bytes_in_use, default=self.resident_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class SourceLine:
-    """A line of Python that was being run when a node was made."""
+    """A line of Python that ran while a node was made."""
 
     file: str
     line: int
@@ -109,8 +105,8 @@ class StepProfile(Result):
         runs: by start.
         memory: by allocator.
         step_time_s: wall time from the start of the first run to the end of the last.
-        step_times_s: of all recorded steps; this is their median.
-        plain_time_s: median wall time of steps that were not recorded; nan when it was not measured.
+        step_times_s: those of all recorded steps; this one is their median.
+        plain_time_s: median wall time of unrecorded steps; nan if it was not measured.
         parameters: elements of variables, by the node that reads them first.
         inputs: by node, the nodes whose values it reads.
         sources: by node, the lines that made it, the outermost first.
@@ -152,7 +148,7 @@ class Figures:
     unknown: int = 0
 
     def add_run(self, run: OpRun) -> None:
-        """Add a run. Kernels are not counted as occurrences: the host's run that started them is."""
+        """Add a run. A kernel is no occurrence: the host's run that started it is."""
         spent = run.end_ns - run.start_ns
         self.time_ns += spent
         if run.direction == "backward":
@@ -177,12 +173,7 @@ class Figures:
             setattr(self, name, max(mine, more) if name == "peak_bytes" else mine + more)
 
     def row(self, name: str, whole_ns: int) -> ProfileRow:
-        """As a row of a table.
-
-        Args:
-            name: of the group.
-            whole_ns: time of all runs, which the share refers to.
-        """
+        """Return a row of a table; `whole_ns` is the time of all runs, for the share."""
         return ProfileRow(
             name=name,
             time_s=self.time_ns * _NS,
@@ -201,13 +192,13 @@ class ProfileRow:
     """Figures of an op type, a layer, or a node of a tree.
 
     Attributes:
-        nodes: how many nodes ran.
-        occurrences: how often they ran, all together.
+        nodes: the number of nodes that ran.
+        occurrences: the number of their runs.
         time_s: of all their runs.
         share: of the time of all runs of the step.
         parameters: elements of the variables that they are the first to read.
-        flops: as counted from the shapes of the first run; what has no rule is left out, see `unknown`.
-        unknown: runs whose FLOPs are not known.
+        flops: from the shapes of the first run; runs without a rule are left out, see `unknown`.
+        unknown: the number of runs with unknown FLOPs.
     """
 
     name: str
@@ -231,17 +222,17 @@ class ProfileRow:
 
     @property
     def flops_per_s(self) -> float:
-        """FLOPs over time; where an accelerator worked, over its time. nan where no time passed."""
+        """FLOPs over time, over an accelerator's time if it worked; nan if no time passed."""
         spent = self.accelerator_time_s or self.time_s
         return self.flops / spent if spent else math.nan
 
     @property
     def arithmetic_intensity(self) -> float:
-        """FLOPs per byte moved; nan where nothing is moved."""
+        """FLOPs per byte moved; nan if nothing is moved."""
         return self.flops / self.bytes_moved if self.bytes_moved else math.nan
 
     def to_json(self) -> dict[str, object]:
-        """Plain numbers; null for what is not known."""
+        """Return plain numbers; null for unknown ones."""
         plain: dict[str, object] = {name: getattr(self, name) for name in self.__slots__ if name != "unknown"}
         rate, intensity = self.flops_per_s, self.arithmetic_intensity
         return plain | {
@@ -252,11 +243,7 @@ class ProfileRow:
 
 
 def figures_by(profile: StepProfile, key: Callable[[str, str], str]) -> dict[str, Figures]:
-    """Add up the runs of a step in groups.
-
-    Args:
-        key: from the name and the op type of a node to its group.
-    """
+    """Add up the runs of a step in groups, by a function from the name and the op type of a node."""
     groups: dict[str, Figures] = {}
     key_of: dict[str, str] = {}
     for run in profile.runs:
@@ -271,12 +258,12 @@ def figures_by(profile: StepProfile, key: Callable[[str, str], str]) -> dict[str
 
 
 def by_op_type(profile: StepProfile) -> dict[str, ProfileRow]:
-    """A row per op type, the most time first."""
+    """Return a row per op type, the most time first."""
     return _rows(figures_by(profile, lambda _, op_type: op_type))
 
 
 def by_layer(profile: StepProfile) -> dict[str, ProfileRow]:
-    """A row per layer, the most time first; the empty layer holds what is in no name scope.
+    """Return a row per layer, the most time first; the layer "" holds nodes in no name scope.
 
     >>> runs = (OpRun("net/conv/Conv2D", "Conv2D", "CPU:0", "", 0, 30), OpRun("loss", "Mean", "CPU:0", "", 30, 40))
     >>> [(row.name, row.share) for row in by_layer(StepProfile("step", runs, (), 40e-9)).values()]
@@ -286,7 +273,6 @@ def by_layer(profile: StepProfile) -> dict[str, ProfileRow]:
 
 
 def whole(profile: StepProfile) -> ProfileRow:
-    """The figures of the whole step."""
     total = Figures()
     for figures in figures_by(profile, lambda name, _: name).values():
         total.add(figures)

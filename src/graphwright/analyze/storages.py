@@ -1,4 +1,4 @@
-"""States on which loops are executed in place of numbers: who holds which bytes (see `graphwright.analyze.loops`)."""
+"""States of values when loops are executed on storages in place of numbers (see `graphwright.analyze.loops`)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -16,8 +16,9 @@ _HEADER_BYTES, _PAGE_BYTES, _MAPPED_FROM_BYTES = 80, 4096, 32768  # the last as 
 
 @dataclass(eq=False, slots=True)
 class Storage:
-    """Bytes with an identity. `owner` is the value of the outer graph they are counted with, None for residents and for bytes
-    made inside a function and not handed out yet."""
+    """Bytes with an identity. `owner` is the value of the outer graph that they are counted with; None for residents, and for bytes
+    inside a function that it has not returned.
+    """
 
     nbytes: int
     owner: Value | None = None
@@ -29,11 +30,11 @@ class Dense:
     """A tensor.
 
     Attributes:
-        storage: its bytes; several tensors may show one storage, each in its own shape.
+        storage: its bytes, perhaps shared by other tensors.
         shape: its dimensions.
         number: of a scalar that could be computed.
-        sizes: of a few integers: the least and the largest that they can be. Good for sizes only.
-        exact: of a shape that depends on data, and is the largest that it can be, what is the same in every run.
+        sizes: the least and the largest values of a few integers; good for sizes only.
+        exact: for a shape that is an upper bound because it depends on data, the dimensions that do not.
     """
 
     storage: Storage
@@ -56,7 +57,7 @@ State = Dense | TensorList
 
 @dataclass(slots=True)
 class Frame:
-    """What one execution of a function did."""
+    """The effects of one execution of a function."""
 
     created: dict[Storage, Value] = field(default_factory=dict[Storage, Value])
     workspace: int = 0
@@ -64,33 +65,31 @@ class Frame:
 
 
 def without_number(state: State) -> State:
-    """The same tensor, of which no number is known."""
     return replace(state, number=None, sizes=None) if isinstance(state, Dense) else state
 
 
 def storages_of(states: Iterable[State], *, resident: bool = False) -> set[Storage]:
-    """The storages that states hold; residents only where asked for."""
-    found: set[Storage] = set()
+    """Return the storages that states hold; residents only if asked for."""
+    storages: set[Storage] = set()
     for state in states:
         if isinstance(state, Dense):
-            found.add(state.storage)
+            storages.add(state.storage)
         else:
-            found.update(s.storage for s in state.items if s is not None)
-    return found if resident else {s for s in found if not s.resident}
+            storages.update(s.storage for s in state.items if s is not None)
+    return storages if resident else {s for s in storages if not s.resident}
 
 
 def total_bytes(storages: Iterable[Storage]) -> int:
-    """Bytes of what is not resident."""
+    """Return the bytes of storages that are not resident."""
     return sum(s.nbytes for s in storages if not s.resident)
 
 
 def number_of(state: State) -> Scalar | None:
-    """The number of a scalar that could be computed, or None."""
     return state.number if isinstance(state, Dense) else None
 
 
 def allocated_bytes(nbytes: int) -> int:
-    """Bytes that a tensor takes of the process: malloc adds a header and TensorFlow an alignment, and a mapped block is whole pages.
+    """Return the bytes that a tensor takes of the process: malloc adds a header and TensorFlow an alignment; mapped blocks are whole pages.
 
     >>> allocated_bytes(100), allocated_bytes(131072)
     (192, 135168)
@@ -102,7 +101,7 @@ def allocated_bytes(nbytes: int) -> int:
 
 
 def element_bytes(nbytes: int) -> int:
-    """Bytes that a tensor takes in the body of a loop, which makes many scalars, few of which are there at once.
+    """Return the bytes of a tensor in the body of a loop, where few of many scalars exist at once.
 
     >>> element_bytes(4), element_bytes(1024), element_bytes(32768)
     (4, 1152, 36864)

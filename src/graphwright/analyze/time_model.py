@@ -1,8 +1,7 @@
-"""Estimated time of a node: FLOPs over a rate or bytes moved over a rate, whichever takes longer (the roofline model:
-Williams, Waterman and Patterson, 2009), plus a constant per execution.
+"""Estimate the time of a node: the longer of FLOPs over a rate and bytes over a rate (the roofline model: Williams, Waterman and Patterson,
+2009), plus a constant per execution.
 
-Only ratios between ops matter to a plan. The rates were read off profiles of TensorFlow 2.21 with oneDNN on two
-AVX-512 cores.
+Only ratios between ops matter to a plan. The rates come from profiles of TensorFlow 2.21 with oneDNN on two AVX-512 cores.
 """
 
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from graphwright.analyze.flops import node_flops
 from graphwright.ir.dtypes import element_count
 from graphwright.ir.graph import Node
-from graphwright.ir.traits.arithmetic import CHOOSES_ELEMENTS, COMBINES_TWO, GOES_BY_ELEMENTS, takes_transposed
+from graphwright.ir.traits.arithmetic import CHOOSES_ELEMENTS, COMBINES_TWO, ELEMENTWISE, takes_transposed
 
 _PRODUCT_FLOPS_PER_S = 1.0e11
 _OTHER_FLOPS_PER_S = 1.0e10
@@ -71,7 +70,7 @@ _NARROW_PRODUCT_FLOPS_PER_S = 2.5e11
 _WIDENING, _WIDENED_BYTES_PER_S = 4, 5e9
 """Arithmetic on 16 bits, done in 32: how many times slower a byte is where a kernel does more than move it, and the most there is."""
 _WIDENS = (
-    GOES_BY_ELEMENTS - CHOOSES_ELEMENTS
+    ELEMENTWISE - CHOOSES_ELEMENTS
     | {"StatelessRandomUniformV2", "StatelessRandomNormalV2", "StatelessTruncatedNormalV2", "BiasAddGrad"}
     | {"Equal", "NotEqual", "Greater", "GreaterEqual", "Less", "LessEqual"}
 )
@@ -79,10 +78,10 @@ _WIDENS = (
 
 @dataclass(frozen=True, slots=True)
 class Roofs:
-    """The limits of a machine: no operation is faster than either allows.
+    """The limits of a machine.
 
     Attributes:
-        flops_per_s: floating-point operations per second that a large matrix product reaches.
+        flops_per_s: floating-point operations per second of a large matrix product.
         bytes_per_s: bytes per second to and from memory.
         how: measured, given or assumed, in words.
     """
@@ -94,15 +93,15 @@ class Roofs:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What a machine does per second.
+    """The speed of a machine.
 
     Attributes:
-        product_flops_per_s: by the name of the dtype, in matrix products and convolutions; of other dtypes, that of float32.
-        other_flops_per_s: in anything else.
+        product_flops_per_s: in matrix products and convolutions, by name of the dtype; float32 stands for others.
+        other_flops_per_s: in other operations.
         bytes_per_s: to and from memory.
-        execution_s: what each execution takes at least.
+        execution_s: the least duration of an execution.
         how: measured, given or assumed, in words.
-        kernels: whether the kernels are those of TensorFlow on a CPU, some of which are known to be slow.
+        kernels: whether kernels are those of TensorFlow on a CPU, some of which are slow.
     """
 
     product_flops_per_s: Mapping[str, float]
@@ -113,7 +112,6 @@ class Rates:
     kernels: bool = False
 
     def product(self, dtype: str) -> float:
-        """FLOPs per second of a product."""
         return self.product_flops_per_s.get(dtype, self.product_flops_per_s["float32"])
 
 
@@ -129,7 +127,7 @@ ASSUMED_ROOFS = Roofs(_PRODUCT_FLOPS_PER_S, _BYTES_PER_S, "assumed for two AVX-5
 
 
 def estimated_time_s(nodes: tuple[Node, ...], rates: Rates = ASSUMED_RATES) -> float:
-    """Estimated seconds of one execution of the nodes, one after the other.
+    """Return the estimated seconds of one execution of the nodes, one after the other.
 
     >>> from graphwright.ir.graph import DTYPES, Graph
     >>> f32 = DTYPES["float32"]
@@ -163,11 +161,10 @@ def _moved_bytes(node: Node) -> int:
 
 
 def repeated_time_s(nodes: tuple[Node, ...]) -> float:
-    """Estimated seconds of one execution of the nodes, one after the other.
+    """Return the estimated seconds of running the nodes again, one after the other.
 
-    As the planner estimates elsewhere, but for kernels that stay below the speed of memory, read off TensorFlow 2.21 on two AVX-512
-    cores. What is cheap enough to be run again is often of that kind: a scale and an offset per channel, as in a batch norm, take three
-    times as long as the sum of two tensors of the same size.
+    Differs from `estimated_time_s` for kernels below memory speed, which recomputation often picks: a scale per channel takes three times
+    as long as a sum of two tensors.
 
     >>> from graphwright.ir.graph import DTYPES, Graph
     >>> f32 = DTYPES["float32"]
@@ -183,7 +180,6 @@ def repeated_time_s(nodes: tuple[Node, ...]) -> float:
 
 
 def _traffic_time_s(node: Node) -> float:
-    """Time of what a kernel reads and writes, where it is known to be slow at that."""
     rate = _BYTES_PER_S_OF_REPEATS.get(node.op_type)
     if node.op_type in COMBINES_TWO:
         result = element_count(node.outputs[0].shape) or 0

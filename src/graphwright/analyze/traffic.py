@@ -1,8 +1,7 @@
-"""Bytes that one execution of a node moves to and from memory, for the arithmetic intensity of a roofline plot.
+"""Count the bytes that one execution of a node moves to and from memory, for the arithmetic intensity of a roofline plot.
 
-Each input is read once and each output written once, as if no cache held anything between two nodes and all of it within one: the
-compulsory traffic. What moves nothing (views, handles, lists of tensors that hand on a reference) counts zero, and what reads a part
-of its input counts that part. Text, handles and variants have no size and count zero.
+Each input is read once and each output written once: the compulsory traffic. Views, handles and lists move nothing. Nodes that read a part
+of an input count that part. Text, handles and variants have no size and count zero.
 """
 
 from collections.abc import Iterable
@@ -31,7 +30,7 @@ _TABLES_OF_ROWS = ("SparseSegment",)
 
 
 def bytes_moved(node: Node) -> int | None:
-    """Bytes read and written by one execution, or None where a shape is not known.
+    """Return the bytes read and written by one execution, or None for an unknown shape.
 
     >>> from graphwright.ir.text import from_text
     >>> g = from_text('graph "g"\\n%x = Const() : float32[256,4]\\n%y = Relu(%x:0) : float32[256,4]\\n%z = Identity(%y:0) : float32[256,4]')
@@ -62,13 +61,13 @@ def bytes_moved(node: Node) -> int | None:
 
 
 def _update(node: Node, variables: int) -> int | None:
-    """The new values or the gradient are read, and each variable is read and written as far as they reach."""
-    given = _total(v for v in node.inputs if v.dtype.name != "resource")
-    if given is None:
+    """Return the bytes of an update: the new values or gradients, and the read and written parts of variables."""
+    values = _total(v for v in node.inputs if v.dtype.name != "resource")
+    if values is None:
         return None
     largest = max((_bytes(v) or 0 for v in node.inputs), default=0)
     reads_variable = node.op_type != "AssignVariableOp"
-    return given + (1 + reads_variable) * variables * largest
+    return values + (1 + reads_variable) * variables * largest
 
 
 def _bytes(value: Value) -> int | None:

@@ -1,4 +1,4 @@
-"""How often a loop runs: the scalars that its condition depends on are computed, nothing else."""
+"""Count how often a loop runs: only the scalars that its condition depends on are computed."""
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -22,12 +22,11 @@ Constant = Callable[[Value], "np.ndarray[Any, Any] | None"]
 
 @dataclass(frozen=True, slots=True)
 class TripCount:
-    """How often a loop's body runs.
+    """The number of iterations of a loop.
 
     Attributes:
-        count: iterations; 1 when unknown.
-        kind: `exact`; `at most`, when the loop may also end earlier, by a condition on data; `example`, when it is that of one call
-            (`Graph.example`); or `unknown`.
+        count: iterations; 1 if unknown.
+        kind: `exact`; `at most`, if data may end the loop earlier; `example`, the count of one call (`Graph.example`); or `unknown`.
     """
 
     count: int
@@ -36,13 +35,12 @@ class TripCount:
 
 @dataclass(frozen=True, slots=True)
 class CountedLoop:
-    """What is needed of a loop to count how often it runs.
+    """The values of a loop that decide how often it runs.
 
     Attributes:
-        condition: the value that says whether it goes on.
-        condition_inputs: the loop's values, as the condition reads them.
-        body_inputs: the same, as the body reads them.
-        body_outputs: what the body makes of them.
+        condition: whether the loop continues.
+        condition_inputs, body_inputs: the loop's values as the condition and the body read them.
+        body_outputs: their next values.
     """
 
     condition: Value
@@ -54,18 +52,17 @@ class CountedLoop:
 def follow_loop(
     loop: CountedLoop, arguments: Sequence[Scalar | None], constant: ConstantNumber
 ) -> tuple[TripCount, tuple[Scalar | None, ...]]:
-    """The trip count, and the numbers of the loop's values at its end, None where they are not known.
+    """Return the trip count, and the numbers of the loop's values at its end, None for unknown ones.
 
     Args:
-        arguments: numbers of the loop's values at the start, None where they are no scalar or not known.
-        constant: the number of a value that is a constant, or None.
+        arguments: numbers of the loop's values at the start; None if they are unknown or no scalars.
+        constant: returns the number of a constant value, or None.
     """
     trip, numbers = _follow(loop, arguments, constant)
     return trip, numbers if trip.kind == "exact" else _unchanging(loop, arguments)
 
 
 def _follow(loop: CountedLoop, arguments: Sequence[Scalar | None], constant: ConstantNumber) -> tuple[TripCount, tuple[Scalar | None, ...]]:
-    """The trip count, and the numbers after so many rounds."""
     asked = {v: k for k, v in enumerate(loop.condition_inputs)}
     argument = {v: k for k, v in enumerate(loop.body_inputs)}
     seeds = [asked[v] for v in _scalar_sources(loop.condition, asked.keys())]
@@ -91,7 +88,6 @@ def _follow(loop: CountedLoop, arguments: Sequence[Scalar | None], constant: Con
 
 
 def _can_be_decided(value: Value, known: dict[Value, bool], constant: ConstantNumber) -> bool:
-    """Whether the scalar may be computed for some numbers of what is known: else no iteration needs to be looked at."""
     if value not in known:
         node = value.producer
         known[value] = constant(value) is not None
@@ -104,7 +100,6 @@ def _can_be_decided(value: Value, known: dict[Value, bool], constant: ConstantNu
 
 
 def _unchanging(loop: CountedLoop, arguments: Sequence[Scalar | None]) -> tuple[Scalar | None, ...]:
-    """The numbers of the values that the body hands on as they are."""
     pairs = zip(loop.body_inputs, loop.body_outputs, arguments, strict=True)
     return tuple(number if before is origin(after) else None for before, after, number in pairs)
 
@@ -112,10 +107,10 @@ def _unchanging(loop: CountedLoop, arguments: Sequence[Scalar | None]) -> tuple[
 def scalar_value(
     value: Value, known: dict[Value, Scalar | None], constant: ConstantNumber, guesses: list[Node] | None = None
 ) -> Scalar | None:
-    """The number of a value that follows from constants and known numbers by operations on scalars, or None.
+    """Return the number of a value that follows from constants and known numbers by scalar operations, or None.
 
     Args:
-        guesses: where it is given, a loop inside that may end earlier is followed for as long as it may last, and noted here.
+        guesses: if given, collects inner loops that may end earlier, which are followed for as long as they may last.
     """
     if value in known:
         return known[value]
@@ -133,7 +128,7 @@ def scalar_value(
 
 
 def _held(number: Scalar | None, dtype: str) -> Scalar | None:
-    """The number, rounded as a scalar of the dtype is; None where it does not fit, or the dtype is not one of NumPy's."""
+    """Return the number rounded to the dtype; None if it does not fit, or NumPy lacks the dtype."""
     if isinstance(number, float):
         return np.dtype(dtype).type(number).item() if dtype in ("float16", "float32", "float64") else None
     if number is None or dtype.lstrip("u") not in ("int8", "int16", "int32", "int64"):
@@ -142,7 +137,7 @@ def _held(number: Scalar | None, dtype: str) -> Scalar | None:
 
 
 def number_behind(value: Value, constant: Constant, example: Mapping[str, Scalar]) -> Scalar | None:
-    """The number of a scalar that is a constant, or an input of which one call is known; or None."""
+    """Return the number of a constant scalar, or of an input that one call gave; or None."""
     if is_read(value.producer):
         return number_behind(value.producer.inputs[0], constant, example)
     if not is_constant(value.producer):
@@ -152,7 +147,7 @@ def number_behind(value: Value, constant: Constant, example: Mapping[str, Scalar
 
 
 def counted_loop(node: Node) -> CountedLoop | None:
-    """What counting the rounds of a While needs; None where its functions are not in the library."""
+    """Return the values of a While that decide how often it runs; None if its functions are not in the library."""
     condition, body = (function_at(node, name, node.graph) for name in ("cond", "body"))
     if condition is None or body is None:
         return None
@@ -162,7 +157,6 @@ def counted_loop(node: Node) -> CountedLoop | None:
 def _numbers_behind(
     node: Node, known: dict[Value, Scalar | None], constant: ConstantNumber, guesses: list[Node] | None
 ) -> dict[Value, Scalar | None]:
-    """The numbers of what a loop inside a loop returns."""
     loop = counted_loop(node)
     numbers: Sequence[Scalar | None] = [None] * len(node.outputs)
     if loop is not None:
@@ -176,8 +170,6 @@ def _numbers_behind(
 
 
 def _scalar_sources(value: Value, arguments: AbstractSet[Value]) -> set[Value]:
-    """The arguments that a value depends on through operations on scalars."""
-
     def sources(v: Value) -> Sequence[Value]:
         op_type = "" if v in arguments else v.producer.op_type
         if op_type in _HANDED_ON:
@@ -215,7 +207,7 @@ _DECISIVE: Mapping[str, bool] = {"LogicalAnd": False, "LogicalOr": True}
 
 
 def compute(op_type: str, numbers: Sequence[Scalar | None]) -> Scalar | None:
-    """The scalar that an operation makes of scalars, some of them unknown: False and anything is False. None where it is not known."""
+    """Return the scalar result of an operation on scalars, some unknown (False and anything is False), or None."""
     decisive, operation = _DECISIVE.get(op_type), _SCALAR_OPERATIONS.get(op_type)
     if decisive is not None and any(n is not None and bool(n) is decisive for n in numbers):
         return decisive

@@ -1,4 +1,4 @@
-"""Which nodes are to blame for shapes that are not known before a step runs."""
+"""Find the nodes that cause shapes to be unknown before a step runs."""
 
 from graphwright.analyze.batch_norms import is_gpu_scratch
 from graphwright.ir.graph import Graph, Node, Value
@@ -30,10 +30,10 @@ _HOST = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 
 
 def blame_unknown_shapes(graph: Graph) -> dict[Value, Node]:
-    """By value with an unknown dimension, the node because of which it is not known.
+    """Return the node that causes each value with an unknown dimension.
 
-    That node is the first one on the way whose inputs have known shapes; where what it reads is computed from a tensor of unknown
-    shape (`Fill(Shape(Where(x)))`), it is the node behind that tensor.
+    It is the first node on the way whose inputs have known shapes; if it reads a number computed from a tensor of unknown shape
+    (`Fill(Shape(Where(x)))`), it is the node behind that tensor.
 
     >>> from graphwright.ir.graph import DTYPES, Graph
     >>> f32, i64 = DTYPES["float32"], DTYPES["int64"]
@@ -59,12 +59,12 @@ def blame_unknown_shapes(graph: Graph) -> dict[Value, Node]:
 
 
 def is_counted_in_data(node: Node) -> bool:
-    """Whether its op finds out in the data how many rows there are."""
+    """Return whether the op determines its number of rows from data."""
     return node.op_type.startswith(tuple(_REASONS)) and not node.op_type.startswith(_DENSE)
 
 
 def reason_of(node: Node) -> str:
-    """Why the shape of what a node makes is not known, in words."""
+    """Return the reason for a node's unknown shape, in words."""
     if node.op_type in _HOST:
         return "a Python function, of which TensorFlow does not know what it returns; tf.ensure_shape says it"
     if is_control_flow(node):

@@ -1,4 +1,4 @@
-"""What a training step forgets: updates that do not run, weights that do not learn, writes without order."""
+"""Find likely mistakes in a training step: updates that do not run, weights that do not learn, writes without order."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -28,12 +28,12 @@ FindingKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something about the variables of a step that is likely a mistake.
+    """A likely mistake about the variables of a step.
 
     Attributes:
-        message: what was found, in one sentence.
-        remedy: what to do about it.
-        names: of the variables or nodes it is about.
+        message: the mistake, in one sentence.
+        remedy: how to mend it.
+        names: of the variables or nodes concerned.
     """
 
     kind: FindingKind
@@ -57,38 +57,38 @@ def check_step(
     run: AbstractSet[Node] = frozenset(),
     read_elsewhere: AbstractSet[str] = frozenset(),
 ) -> list[Finding]:
-    """All findings about a step.
+    """Return all findings about a step.
 
     Args:
-        graph: without calls of functions.
-        needed: the nodes of it that the step runs.
-        accesses: of these.
+        graph: without function calls.
+        needed: the nodes that the step runs.
+        accesses: of these nodes.
         names: of variables, by key.
-        trainable: the keys of those that are trained.
-        weights: the keys of those that the model computes with.
-        update_ops: the nodes of the collection UPDATE_OPS, in the graph that was read.
+        trainable: keys of trained variables.
+        weights: keys of the variables that the model computes with.
+        update_ops: nodes of the collection UPDATE_OPS in the original graph.
         run: the nodes of that graph that the step runs.
         read_elsewhere: keys of variables that other parts of that graph read.
     """
     written = {access.key for access in accesses if access.writes}
     read = {access.key for access in accesses if access.reads}
     trained = trainable & written
-    found: list[Finding] = []
+    findings: list[Finding] = []
     if trained:
         every = dict.fromkeys(update_ops)
         missing = _update_ops(tuple(node.name for node in every if node not in run), len(every))
         forgotten = (trainable & read) - written
-        found += [
+        findings += [
             missing if missing.names else _batch_norms(graph, needed),
             _not_trained(tuple(name for key, name in names.items() if key in forgotten), len(trained)),
         ]
-    found += _write_order(graph, accesses, names)
-    found += _not_read(names, weights - read - read_elsewhere, written)
-    return [finding for finding in found if finding.names]
+    findings += _write_order(graph, accesses, names)
+    findings += _not_read(names, weights - read - read_elsewhere, written)
+    return [finding for finding in findings if finding.names]
 
 
 def update_ops_of(graph: Graph) -> list[Node]:
-    """The nodes that the collection UPDATE_OPS names."""
+    """Return the nodes in the collection UPDATE_OPS."""
     collection = graph.collections.get(UPDATE_OPS)
     return [] if collection is None else [node_of(held) for item in collection.items for held in references_of(item)]
 
@@ -132,12 +132,12 @@ def _not_trained(names: tuple[str, ...], trained: int) -> Finding:
 
 
 def frozen_but_moving(layers: Mapping[str, Iterable[str]], moving: AbstractSet[str], written: AbstractSet[str]) -> Finding:
-    """Layers of which no weight is trained, whose moving statistics the step updates all the same.
+    """Find layers without a trained weight whose moving statistics the step updates.
 
     Args:
-        layers: by layer, the names of its weights, moving statistics among them.
-        moving: names of the variables that the step keeps as moving averages.
-        written: names of all variables that it writes.
+        layers: names of the weights, moving statistics included, by layer.
+        moving: names of the moving averages of the step.
+        written: names of all variables that the step writes.
     """
     held = {layer: set(names) for layer, names in layers.items()}
     frozen = tuple(
@@ -158,11 +158,11 @@ def _write_order(graph: Graph, accesses: Iterable[Access], names: Mapping[str, s
             writers.setdefault(graph, {}).setdefault(access.key, {})[access.top] = None
             if access.node.graph is not graph:
                 writers.setdefault(access.node.graph, {}).setdefault(access.key, {})[access.node] = None
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for body, by_key in writers.items():
         for key, (first, second) in unordered_writes(body, by_key).items():
             where = "" if body is graph else f" in function {body.name!r}"
-            found.append(
+            findings.append(
                 Finding(
                     "written without order",
                     f"{names.get(key, key)} is written by {first.name} and by {second.name}{where}, and nothing puts the two in order: "
@@ -171,15 +171,15 @@ def _write_order(graph: Graph, accesses: Iterable[Access], names: Mapping[str, s
                     (names.get(key, key),),
                 )
             )
-    return found
+    return findings
 
 
 def _not_read(names: Mapping[str, str], unread: AbstractSet[str], written: AbstractSet[str]) -> list[Finding]:
-    kept = tuple(name for key, name in names.items() if key in unread and key in written)
+    unread_writes = tuple(name for key, name in names.items() if key in unread and key in written)
     unused = tuple(name for key, name in names.items() if key in unread and key not in written)
-    are_kept, are_unused = (f"{_some(group)} {'is' if len(group) == 1 else 'are'}" for group in (kept, unused))
+    are_kept, are_unused = (f"{_some(group)} {'is' if len(group) == 1 else 'are'}" for group in (unread_writes, unused))
     return [
-        Finding("never read", f"{are_kept} written and never read", "leave out what is not needed", kept),
+        Finding("never read", f"{are_kept} written and never read", "leave out what is not needed", unread_writes),
         Finding("unused", f"{are_unused} never read", "a weight that nothing reads takes memory and has no effect", unused),
     ]
 

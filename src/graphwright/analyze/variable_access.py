@@ -1,15 +1,4 @@
-"""Which nodes read and write which variables, inside called functions, branches and loops too.
-
-Terms
------
-key
-    What tells variables apart: two handles with one shared name are one variable, so they have one key.
-access
-    A node that reads a variable, writes it, or both (an addition to it, an optimizer's kernel).
-
-A read whose value nobody uses is none: assigning in a `tf.function` leaves such reads behind. An op without a rule that takes a
-handle counts as reading and writing.
-"""
+"""Find which nodes read and write each variable, through functions, control flow and references of TF1."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
@@ -42,9 +31,9 @@ class Access:
 
     Attributes:
         key: of the variable.
-        node: that does it; it may lie in a function.
-        top: the node of the graph itself that does it, or calls what does it.
-        path: names of the nodes from the one in the graph to the one that does it, joined by "/".
+        node: the reader or writer, perhaps in a function.
+        top: the node of the graph itself that is, or calls, this node.
+        path: names of the nodes from `top` to `node`, joined by "/".
     """
 
     key: str
@@ -56,7 +45,7 @@ class Access:
 
 
 class _Found(NamedTuple):
-    """An access in a body, of a variable with a key or of an argument by its position."""
+    """An access in a body; `of` is the key of a variable, or the position of an argument."""
 
     of: str | int
     node: Node
@@ -67,14 +56,14 @@ class _Found(NamedTuple):
 
 @dataclass(slots=True)
 class _Summary:
-    """What a function does with its arguments, and the arguments that it hands on as results."""
+    """The accesses of a function to its arguments, and the arguments that it returns."""
 
     found: list[_Found] = field(default_factory=list["_Found"])
     results: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
 
 
 def find_accesses(graph: Graph, variables: Mapping[Value, str], needed: AbstractSet[Node] | None = None) -> list[Access]:
-    """All accesses of the graph's nodes and of what they call, in the order of the graph.
+    """Return all accesses of the graph's nodes and of the functions they call, in the order of the graph.
 
     Args:
         variables: key by handle, reference or input of the graph.
@@ -99,11 +88,11 @@ def find_accesses(graph: Graph, variables: Mapping[Value, str], needed: Abstract
 
 
 def copied_variables(graph: Graph) -> tuple[frozenset[Value], frozenset[Node]]:
-    """The variables that TensorFlow copies because some node reads or writes rows of them, and the nodes that make a copy.
+    """Return the variables that TensorFlow copies because some node accesses rows of them, and the nodes that copy them.
 
-    The first access by rows puts a variable into *copy-on-read mode* (core/framework/resource_var.h), in which it stays. From then on
-    each read of the whole value is a copy, and an update in place writes into a copy. An assignment copies its value into a new buffer
-    in place of taking the value's own, which takes no more memory. The first run of a step may make other copies; all others are alike.
+    The first access by rows puts a variable into *copy-on-read mode* (core/framework/resource_var.h). From then on each read of the
+    whole value is a copy, and an update in place writes into a copy. An assignment copies its value into a new buffer, which takes no more
+    memory. The first run of a step may make other copies.
     """
     if not any(map(accesses_rows, chain(graph.nodes, *(f.body.nodes for f in graph.functions.values())))):
         return frozenset(), frozenset()
@@ -115,7 +104,7 @@ def copied_variables(graph: Graph) -> tuple[frozenset[Value], frozenset[Node]]:
 
 
 def copied_bytes(node: Node) -> int:
-    """Bytes of the variable that a node copies: of the value that it gives, or of that by which it updates; 0 where that is not known."""
+    """Return the bytes of the variable that a node copies; 0 if unknown."""
     return max((value.nbytes or 0 for value in node.outputs or node.inputs), default=0)
 
 
@@ -127,7 +116,7 @@ class _Reader:
     def look(
         self, body: Graph, seeds: Mapping[Value, str | int], needed: AbstractSet[Node]
     ) -> tuple[list[tuple[Node, _Found]], dict[Value, str | int]]:
-        """Accesses in a body, each with the node of the body that leads to it; and all values that stand for a variable."""
+        """Return the accesses in a body, each with the node of the body that leads to it, and all values that are a variable."""
         found: list[tuple[Node, _Found]] = []
         of: dict[Value, str | int] = {}
         stack = list(seeds.items())
@@ -183,7 +172,7 @@ class _Reader:
 
 
 def run_nodes(body: Graph) -> set[Node]:
-    """The nodes of a function's body that a call runs: what its results and its effects need."""
+    """Return the nodes of a function's body that a call runs."""
     seeds = [*(v.producer for v in body.outputs), *body.control_outputs]
     if not body.control_outputs:
         seeds += [node for node in body.nodes if has_known_effects(node) or called_functions(node)]
@@ -199,7 +188,7 @@ def _is_by_reference(node: Node) -> bool:
 
 
 def _handed_on(node: Node, index: int, value: Value) -> Iterable[Value] | None:
-    """The outputs that stand for the same variable, or None."""
+    """Return the outputs that are the same variable, or None."""
     if value.dtype.name != "resource" and not _is_by_reference(node):
         return None
     if node.op_type in IDENTITIES:
@@ -210,7 +199,7 @@ def _handed_on(node: Node, index: int, value: Value) -> Iterable[Value] | None:
 
 
 def function_arguments(node: Node, index: int, graph: Graph) -> Iterator[tuple[str, int]]:
-    """The functions that get the input of a node as an argument, and which argument it is."""
+    """Yield the functions that receive the input of a node, and its position among their arguments."""
     if is_call(node, graph):
         yield callee(node), index
     elif is_control_flow(node):
@@ -221,7 +210,7 @@ def function_arguments(node: Node, index: int, graph: Graph) -> Iterator[tuple[s
 
 
 def _does(node: Node, index: int, value: Value, results: AbstractSet[Value], needed: AbstractSet[Node]) -> tuple[bool, bool]:
-    """Whether a node reads the variable that its input stands for, and whether it writes it."""
+    """Return whether a node reads and whether it writes the variable behind its input."""
     op_type = node.op_type
     if op_type in LEAVES_VALUES_ALONE or index >= len(node.inputs):
         return False, False
@@ -239,7 +228,7 @@ def _does(node: Node, index: int, value: Value, results: AbstractSet[Value], nee
 
 
 def _is_used(value: Value, results: AbstractSet[Value], needed: AbstractSet[Node]) -> bool:
-    """Whether something that runs computes with a value, or it is a result."""
+    """Return whether a running node computes with a value, or it is a result."""
 
     def handed_on(value: Value) -> Iterator[Value]:
         return (v for c in value.consumers if c in needed and c.op_type in IDENTITIES for v in c.outputs)

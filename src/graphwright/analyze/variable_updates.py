@@ -1,11 +1,11 @@
-"""What a write does to a variable, told by its arithmetic: a moving average, a running total, a counter, a random state.
+"""Classify a write of a variable by its arithmetic.
 
-- *moving average*: the new value is the old one times a factor, plus something (`v -= (v - x) * c`, `v = v * m + x * (1 - m)`).
-- *moving average of a variable*: the same, where what is added is read from other variables: averages of weights are kept so.
+- *moving average*: the old value times a factor, plus something (`v -= (v - x) * c`, `v = v * m + x * (1 - m)`).
+- *moving average of a variable*: the same, with a sum read from other variables, as averages of weights.
 - *scaling*: the old value times a factor.
-- *running total*: the old value plus something that depends on data: metrics are kept so.
+- *running total*: the old value plus something that depends on data, as in metrics.
 - *counter*: the old value plus constants.
-- *random state*: the state of a random number generator, or a counter from which random numbers are made.
+- *random state*: the state of a random number generator, or a counter that random numbers are made from.
 - *assignment*: a value that does not depend on the old one.
 """
 
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from graphwright.analyze.variable_access import Access
 from graphwright.ir.graph import Node, Value
 from graphwright.ir.traits.arithmetic import ASKS_FOR_SHAPE, CHOOSES_ELEMENTS, SCALES, SUMS_AND_DIFFERENCES
-from graphwright.ir.traits.values import SAME_BUT_FOR_TYPE, hands_on_several, input_behind
+from graphwright.ir.traits.values import SAME_BUT_FOR_TYPE, forwards_several, input_behind
 from graphwright.ir.traits.variables import ASSIGNS_WHOLE_VALUE, DRAWS_FROM_VARIABLE, REFERENCE_VARIABLES, assigns, is_read, resource_of
 
 _ADDS = SUMS_AND_DIFFERENCES | SAME_BUT_FOR_TYPE | CHOOSES_ELEMENTS | {"FloorMod", "Mod", "BroadcastTo"}
@@ -31,7 +31,7 @@ _LIMIT = 32
 
 
 def describe_update(access: Access) -> str:
-    """One of the terms above, for an access that writes.
+    """Return one of the terms above, for an access that writes.
 
     >>> from graphwright.ir.graph import DTYPES, Graph
     >>> g = Graph()
@@ -59,22 +59,22 @@ def describe_update(access: Access) -> str:
 
 
 def effects_outside(accesses: Iterable[Access], backward: AbstractSet[Node]) -> dict[str, str]:
-    """By key, the effect of the writes outside of the backward pass, and of averages of weights; the first one where there are several."""
-    found: dict[str, str] = {}
+    """Return the effect of writes outside of the backward pass, and of averages of weights, by key; the first of several."""
+    effects: dict[str, str] = {}
     for access in accesses:
         effect = describe_update(access) if access.writes else ""
         if effect and (access.top not in backward or effect == AVERAGE_OF_VARIABLE):
-            found.setdefault(access.key, effect)
-    return found
+            effects.setdefault(access.key, effect)
+    return effects
 
 
 def is_other_state(dtype: str, effect: str, is_read: bool) -> bool:
-    """Whether a variable that is not trained and not the optimizer's is not a weight either: a metric, a counter, a random state.
+    """Return whether a variable that is neither trained nor optimizer state is no weight either: a metric, a counter, a random state.
 
     Args:
         dtype: its name.
-        effect: of the step on it, as `effects_outside` gives it; "" for none.
-        is_read: whether the step reads it: a table of indices that is only read is a weight.
+        effect: see `effects_outside`; "" for none.
+        is_read: whether the step reads it; an integer table that is only read is a weight.
 
     >>> is_other_state("float32", "running total", True), is_other_state("int64", "", True), is_other_state("int64", "", False)
     (True, False, True)
@@ -83,7 +83,7 @@ def is_other_state(dtype: str, effect: str, is_read: bool) -> bool:
 
 
 class _Terms(NamedTuple):
-    """What a new value is made of: the old value times something, the old value as it is, other variables, anything else."""
+    """The terms of a new value: the old value scaled, the old value, other variables, anything else."""
 
     scaled: bool
     plain: bool
@@ -102,7 +102,7 @@ def _terms(value: Value, own: Value) -> _Terms:
         if node is own.producer if is_reference else is_read(node) and resource_of(node.inputs[0]) is own:
             scaled, plain = scaled or is_scaled, plain or not is_scaled
         elif seen < _LIMIT and (node.op_type in _ADDS or node.op_type in SCALES) and node.inputs:
-            inputs = (input_behind(value),) if hands_on_several(node) else node.inputs
+            inputs = (input_behind(value),) if forwards_several(node) else node.inputs
             stack += [(v, is_scaled or node.op_type in SCALES) for v in inputs]
         elif is_read(node) or is_reference:
             variables = True
@@ -112,7 +112,6 @@ def _terms(value: Value, own: Value) -> _Terms:
 
 
 def _makes_random_numbers(own: Value) -> bool:
-    """Whether random numbers are made of what is read."""
     stack, seen = [own], 0
     while stack and seen < _LIMIT:
         for consumer in stack.pop().consumers:

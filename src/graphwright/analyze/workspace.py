@@ -1,4 +1,4 @@
-"""Bytes that kernels allocate beyond their outputs, as far as they matter. Observed on TensorFlow 2.21, on a CPU with AVX-512."""
+"""Bytes that kernels allocate beyond their outputs. Observed on TensorFlow 2.21, on a CPU with AVX-512."""
 
 import os
 from functools import cache
@@ -21,10 +21,7 @@ _FOR_BFLOAT16 = _AVX512 | {"avx_ne_convert"}  # one of which oneDNN's kernels fo
 
 
 def onednn_enabled() -> bool:
-    """Whether TensorFlow uses oneDNN on the CPU: as the environment says, else where the processor has instructions made for it.
-
-    `tests/source/test_private_tensorflow.py` holds it against what TensorFlow says of itself.
-    """
+    """Return whether TensorFlow uses oneDNN on the CPU: as the environment says, else if the processor has instructions for it."""
     asked = os.environ.get("TF_ENABLE_ONEDNN_OPTS", "").lower()
     return _cpu_has(_FOR_ONEDNN) if asked not in ("0", "1", "false", "true") else asked in ("1", "true")
 
@@ -32,10 +29,10 @@ def onednn_enabled() -> bool:
 @cache
 def _cpu_has(any_of: frozenset[str]) -> bool:
     try:
-        told = Path("/proc/cpuinfo").read_text()
+        cpu_info = Path("/proc/cpuinfo").read_text()
     except OSError:
         return True  # not Linux: as most machines
-    return not any_of.isdisjoint(told.split())
+    return not any_of.isdisjoint(cpu_info.split())
 
 
 def _by_onednn(dtype: DType) -> bool:
@@ -43,7 +40,7 @@ def _by_onednn(dtype: DType) -> bool:
 
 
 def workspace_bytes(node: Node) -> int:
-    """Bytes allocated while the node runs on the CPU and freed at its end: of its oneDNN kernel, or of TensorFlow's own."""
+    """Return the scratch bytes of a node on the CPU, of its oneDNN kernel or of TensorFlow's own."""
     if is_collective(node) or not node.outputs or (node.op_type not in BY_EIGEN_ALONE and _by_onednn(node.outputs[0].dtype)):
         avx512 = _cpu_has(_AVX512)
         return onednn_workspace_bytes(node, avx512=avx512) + gemm_workspace_bytes(node, avx512=avx512, amx=_cpu_has(_AMX))
@@ -51,14 +48,14 @@ def workspace_bytes(node: Node) -> int:
 
 
 def pads_by_itself(node: Node) -> bool:
-    """Whether the kernel of a convolution reads what is not padded yet, where a padding of its own comes before it."""
+    """Return whether the kernel of a convolution includes the padding before it."""
     return can_pad(node) and _by_onednn(node.outputs[0].dtype)
 
 
 def hidden_output_bytes(value: Value) -> int:
-    """Bytes that a kernel keeps for the gradient beside an output, as long as that output.
+    """Return bytes that a kernel keeps for the gradient beside an output, for as long as the output lives.
 
-    oneDNN's max pooling notes the position of each maximum, one byte per output element.
+    oneDNN's max pooling stores the position of each maximum, one byte per output element.
     """
     op_type = value.producer.op_type
     if op_type in ("MaxPool", "MaxPool3D") and _by_onednn(value.dtype) and any(c.op_type == f"{op_type}Grad" for c in value.consumers):

@@ -1,4 +1,4 @@
-"""Writes of one variable that nothing puts in order: which value stays depends on the run."""
+"""Find writes of one variable without an order: its final value depends on the run."""
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import islice, pairwise
@@ -14,13 +14,12 @@ _AT_ONCE = 1024
 
 
 def unordered_writes(body: Graph, writers: Mapping[str, Collection[Node]]) -> dict[str, tuple[Node, Node]]:
-    """Per variable that two nodes of a body write without order, two such nodes.
+    """Return two nodes of a body that write a variable without order, for each such variable.
 
-    Additions may come in any order and are passed over, as is what a branch of TF1 (`Switch`) decides about.
-    Takes one sweep over the graph per thousand pairs of writers.
+    Additions may come in any order and are skipped, and so are the branches of a `Switch` of TF1.
 
     Args:
-        writers: by variable, the nodes that write it, or call what does.
+        writers: by variable, the nodes that write it or call a writer.
 
     >>> from graphwright.ir.graph import DTYPES
     >>> g = Graph()
@@ -43,14 +42,13 @@ def unordered_writes(body: Graph, writers: Mapping[str, Collection[Node]]) -> di
         sorted_nodes = sorted(nodes, key=place.__getitem__)
         # Most wait by a short way, as by TensorFlow's own dependencies.
         pairs += [(key, a, b) for a, b in pairwise(sorted_nodes) if a not in islice(reached([b], producers_of), _NEAR)]
-    found: dict[str, tuple[Node, Node]] = {}
+    unordered: dict[str, tuple[Node, Node]] = {}
     for start in range(0, len(pairs), _AT_ONCE):
-        _sweep(order, pairs[start : start + _AT_ONCE], found)
-    return found
+        _sweep(order, pairs[start : start + _AT_ONCE], unordered)
+    return unordered
 
 
-def _sweep(order: Sequence[Node], pairs: Sequence[tuple[str, Node, Node]], found: dict[str, tuple[Node, Node]]) -> None:
-    """Note the pairs whose second node does not wait for the first."""
+def _sweep(order: Sequence[Node], pairs: Sequence[tuple[str, Node, Node]], unordered: dict[str, tuple[Node, Node]]) -> None:
     starts: dict[Node, int] = {}
     ends: dict[Node, list[int]] = {}
     for k, (_, first, second) in enumerate(pairs):
@@ -65,7 +63,7 @@ def _sweep(order: Sequence[Node], pairs: Sequence[tuple[str, Node, Node]], found
         for k in ends.get(node, ()):
             key, first, _ = pairs[k]
             if not (bits >> k & 1 or bits & branch or behind[first] & branch):
-                found.setdefault(key, (first, node))
+                unordered.setdefault(key, (first, node))
         bits |= starts.get(node, 0)
         if node.op_type in SWITCHES:
             bits |= branch

@@ -1,11 +1,8 @@
-"""A program that XLA scheduled, read from its text: what is live where most is, and what it takes by a roofline.
+"""Read a program that XLA scheduled from its text: the live values at the peak, and its time by a roofline.
 
-XLA's buffer assignment for a GPU that is not there cannot be read, only its totals. So what is live is followed here over XLA's order,
-each value from the instruction that makes it to the last that reads it; values that XLA puts into one place are counted each.
-
-The time is the sum over instructions of the longer of two: FLOPs of products and convolutions over the peak rate of their dtype, bytes read
-and written over that of the memory; and what it takes to start a kernel. No kernel reaches those rates, so what comes out is for
-comparison between programs.
+XLA's buffer assignment for an absent GPU gives totals only. So the live values are followed over XLA's order, each from its instruction
+to its last reader; values in one place count separately. The time is the sum over instructions of the longer of FLOPs over the peak rate
+of the dtype and bytes over the memory rate, plus the start of a kernel. No kernel reaches these rates: compare programs only.
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ _DTYPES = {"f32": "float32", "f64": "float64", "f16": "float16", "bf16": "bfloat
 
 @dataclass(frozen=True, slots=True)
 class XlaBuffer:
-    """A buffer that is live at the peak: the operation of TensorFlow that it is of (or XLA's own name), what XLA runs for it, its size."""
+    """A live buffer at the peak: its TensorFlow operation (or XLA name), the XLA opcode, its size."""
 
     name: str
     opcode: str
@@ -41,18 +38,18 @@ class XlaBuffer:
 
 @dataclass(frozen=True, slots=True)
 class XlaMemory:
-    """What a compiled program allocates.
+    """The memory of a compiled program.
 
     Attributes:
-        argument_bytes: arguments and variables, each once; a result in the place of an argument is counted here.
-        output_bytes: results, and new values of variables that do not lie in the place of the old ones.
-        temporary_bytes: what lies between.
-        constant_bytes: constants of the program, the small ones aside that are part of its code.
-        peak_op: the operation at which most of the temporaries are live.
-        live: temporaries and results that are live then, largest first; less than was allocated where places do not fit.
-        time_s: estimated by a roofline over the program's instructions; NaN where this process compiled it.
-        compiler: who compiled it, "" for this process.
-        library_bytes: what libraries take besides, where it is known; it is not in the peak.
+        argument_bytes: arguments and variables, and results in their places.
+        output_bytes: results, and new values of variables, in places of their own.
+        temporary_bytes: buffers between these.
+        constant_bytes: large constants of the program.
+        peak_op: the operation with the most live temporaries.
+        live: temporaries and results live then, largest first; less than allocated where buffers do not fit together.
+        time_s: roofline estimate; NaN for this process's own compiler.
+        compiler: its name, "" for this process.
+        library_bytes: known scratch of libraries, not part of the peak.
     """
 
     argument_bytes: int
@@ -66,7 +63,7 @@ class XlaMemory:
     library_bytes: int = 0
 
     def how(self, device: str) -> str:
-        """What the peak is and is not, where it is that of a GPU of this name."""
+        """Return the meaning of the peak on a GPU of this name."""
         return f"as {self.compiler} lays it out for {with_article(device)}: {_WHAT}"
 
     @property
@@ -76,7 +73,7 @@ class XlaMemory:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One line of a program: its result's shapes (one, or those of a tuple), what it reads, and the rest of its text."""
+    """One line of a program: shapes of its results, names of its operands, and the rest of its text."""
 
     name: str
     opcode: str
@@ -87,14 +84,12 @@ class Instruction:
 
     @property
     def nbytes(self) -> tuple[int, ...]:
-        """Of each of its results."""
         return tuple(_bytes_of(dtype) * math.prod(shape) for dtype, shape in self.shapes)
 
     @property
     def op_name(self) -> str:
-        """The operation of TensorFlow that it is of, or its own name."""
-        found = re.search(r'op_name="([^"]*)"', self.text)
-        return found[1].rpartition("call_exported/")[2].partition(";")[0] if found else self.name
+        match = re.search(r'op_name="([^"]*)"', self.text)
+        return match[1].rpartition("call_exported/")[2].partition(";")[0] if match else self.name
 
 
 class Program:
@@ -123,7 +118,7 @@ class Program:
                 current.append(_instruction(found[2], found[3], is_root=bool(found[1])))
 
     def live_at_peak(self) -> tuple[Instruction, list[tuple[Instruction, int]]]:
-        """The instruction at which most is live beside arguments and results, and what is: each with its bytes."""
+        """Return the instruction with the most live bytes beside arguments and results, and the live instructions with their bytes."""
         made: dict[str, list[tuple[int, int]]] = {}  # what stands for a name: numbers of instructions and of their results
         last: dict[tuple[int, int], int] = {}
         for k, one in enumerate(self.entry):
@@ -179,7 +174,7 @@ class Program:
         return total
 
     def _moved_bytes(self, one: Instruction, shapes: Mapping[str, Instruction], called: Sequence[Sequence[Instruction]]) -> int:
-        """Read and written; of what is only sliced, the slices, and of what is updated in place, the update."""
+        """Return bytes read and written; only slices and updates count of operands that are sliced or updated in place."""
         sizes = [sum(shapes[name].nbytes) if name in shapes else 0 for name in one.operands]
         written = sum(one.nbytes)
         body = called[0] if called and one.opcode == "fusion" else ()
@@ -211,7 +206,7 @@ def _instruction(name: str, rest: str, *, is_root: bool) -> Instruction:
 
 
 def _closing(text: str) -> int:
-    """Where the parenthesis ends with which a text begins."""
+    """Return the index of the parenthesis that closes the first one."""
     depth = 0
     for found in re.finditer(r"[()]", text):
         depth += 1 if found[0] == "(" else -1
@@ -226,23 +221,25 @@ def _bytes_of(dtype: str) -> int:
 
 
 def _dtype_of(one: Instruction, known: Mapping[str, Instruction]) -> str:
-    given = known[one.operands[0]] if one.operands and one.operands[0] in known else one
-    return _DTYPES.get(given.shapes[0][0], "float32") if given.shapes else "float32"
+    operand = known[one.operands[0]] if one.operands and one.operands[0] in known else one
+    return _DTYPES.get(operand.shapes[0][0], "float32") if operand.shapes else "float32"
 
 
 def _flops(one: Instruction, known: Mapping[str, Instruction]) -> float:
-    """Of a product or a convolution; of anything else 0, which the memory's rate bounds."""
-    given = [known[name].shapes[0][1] for name in one.operands[:2] if name in known and known[name].shapes]
-    if len(given) < 2:
+    """Return FLOPs of a product or a convolution, else 0."""
+    shapes = [known[name].shapes[0][1] for name in one.operands[:2] if name in known and known[name].shapes]
+    if len(shapes) < 2:
         return 0.0
     contracted = re.search(r'lhs_contracting_dim(?:s=\{|ensions":\[)([\d,"]*)', one.text)
     if contracted and (one.opcode == "dot" or "gemm" in one.text or "matmul" in one.text):
-        sizes = [given[0][int(k)] for k in contracted[1].replace('"', "").split(",") if k]
+        sizes = [shapes[0][int(k)] for k in contracted[1].replace('"', "").split(",") if k]
         return 2.0 * math.prod(one.shapes[0][1]) * math.prod(sizes)
     labels = re.search(r"dim_labels=\w+_(\w+)->", one.text)
     if labels is None:
         return 0.0
     result = one.shapes[0][1]
     # The kernel and the activation on its output side, wherever the kind of convolution has them.
-    kernel, outer = (result, given[1]) if "BackwardFilter" in one.text else (given[1], given[0] if "BackwardInput" in one.text else result)
+    kernel, outer = (
+        (result, shapes[1]) if "BackwardFilter" in one.text else (shapes[1], shapes[0] if "BackwardInput" in one.text else result)
+    )
     return 2.0 * math.prod(outer) * math.prod(kernel) / max(kernel[labels[1].index("o")], 1)

@@ -14,16 +14,13 @@ import shlex
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast, get_args
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.panel import Panel
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 import graphwright as gw
 from graphwright.analyze.device_models import HERE
@@ -59,8 +56,8 @@ from graphwright.commands.interrupts import ends_when_interrupted
 from graphwright.commands.measured_plan import measured_plan
 from graphwright.commands.output import Commands, echo, echo_json, print_result, write_html
 from graphwright.errors import ArgumentError, printable
-from graphwright.report.progress import hide, shown
-from graphwright.report.results import LayerColumn, LayerTable
+from graphwright.report.cost_rows import LayerColumn, LayerTable
+from graphwright.report.progress import hide, lines_of_progress, note, shown, tell
 from graphwright.report.safe_console import SafeConsole
 from graphwright.source.tensorflow_import import start_quietly
 
@@ -78,7 +75,7 @@ _SETUP = "This installation"
 
 
 DEFAULT_VERBS = "recompute,segment"
-_Progress = Callable[[float, str], None]
+_VERBS = ("recompute", "segment", "offload", "transpose", "split", "all")
 
 Budget = Annotated[str, typer.Option("--budget", help='Bytes, text such as "2.5GiB", or a share of the unmodified peak: 0.5 or "50%".')]
 
@@ -117,7 +114,6 @@ def _root(  # pyright: ignore[reportUnusedFunction] - typer calls it
 
 
 def _parts(layers: bool, chart: bool) -> list[str]:
-    """The parts of a result to print beside its first screen."""
     return ["layers"] * layers + ["chart"] * chart
 
 
@@ -223,6 +219,9 @@ def optimize(
         what = "neither --budget nor --plan was given" if plan is None else "--budget was given beside --plan"
         raise ArgumentError(what, remedy="give one of them; a plan is followed under the budget that it was made for")
     saved = None if plan is None else gw.load_plan(plan)
+    unknown = [verb for verb in allow.split(",") if verb not in _VERBS]
+    if unknown:  # read_allow says so too, once TensorFlow is loaded
+        raise ArgumentError(f"{unknown[0]!r} is no verb", argument="allow", remedy=f"give some of {', '.join(_VERBS)}, with commas")
     runs = measure or verify == "run"
     loaded = load_target(target, runs=runs or output is not None)
     from graphwright.memory.verbs import read_allow
@@ -302,18 +301,17 @@ def demo(
     from graphwright.commands.demo_model import make_demo
 
     amount = bytes_or_share(budget)
-    start_quietly()
-    console = SafeConsole()
-    with _stages(console) as stage:
-        made = stage("build a U-Net and its training step", lambda _: make_demo(input_size=size, filters=filters, batch=batch))
-        console.print(escape(made.description))
-        fast = stage(
-            f"plan it into a budget of {budget}, prove it by structure",
-            lambda progress: gw.optimize_memory(made.step, budget=amount, inputs=made.inputs, progress=progress, curve_points=4),
-        )
-        proof = stage("run a step both ways, compare loss and variables", lambda _: gw.verify(made.step, fast, made.inputs))
+    with shown(lines_of_progress(), after_s=0.0):
+        tell("starting TensorFlow")
+        start_quietly()
+        made = make_demo(input_size=size, filters=filters, batch=batch)
+        note(made.description)
+        tell(f"planning a step into a budget of {budget}")
+        fast = gw.optimize_memory(made.step, budget=amount, inputs=made.inputs, curve_points=4)
+        tell("running a step both ways")
+        proof = gw.verify(made.step, fast, made.inputs)
         # Few steps: the machine may be slow, and a demo is short.
-        result = measured_plan(fast.plan, made.step, fast, made.inputs, steps=1, rounds=2, stage=stage)
+        result = measured_plan(fast.plan, made.step, fast, made.inputs, steps=1, rounds=2)
     result = dataclasses.replace(result, verification=f"{proof}; {fast.plan.verification}")
     print_result(result, as_json=False)
     write_html(result, html, quiet=False)
@@ -342,17 +340,20 @@ def plan(
     if as_json:
         echo_json(solution_to_json(solution))
     else:
-        from graphwright.report.terminal_layout import Page
+        from graphwright.report.sheet import Paragraph, Sheet
         from graphwright.report.units import format_bytes, format_percent, format_time
 
-        page, bound = Page(), solution.lower_bound
+        bound = solution.lower_bound
         peak, given, whole = map(format_bytes, (solution.peak_bytes, solution.budget_bytes, unmodified.peak_bytes))
         least = least_time(costs, solution.budget_bytes) / sum(task.time for task in costs.tasks) - 1 if solution.overhead > 0 else 0.0
-        page.headline(f"{costs.name or graph.stem}: {len(costs.tasks)} tasks, {solution.status} in {format_time(solution.planning_time_s)}")
-        page.paragraph(f"Planned peak {peak} of {given}, unmodified {whole}.")
+        verdict = f"{costs.name or graph.stem}: {len(costs.tasks)} tasks, {solution.status} in {format_time(solution.planning_time_s)}"
         proved = f"; no schedule takes less than {format_percent(least)}" if least > 0 else ""
-        page.paragraph(f"Extra time {format_percent(solution.overhead)}{proved}.")
-        page.paragraph(f"No schedule needs less than {format_bytes(bound.nbytes)}: {bound.reason}.")
+        lines = (
+            f"Planned peak {peak} of {given}, unmodified {whole}.",
+            f"Extra time {format_percent(solution.overhead)}{proved}.",
+            f"No schedule needs less than {format_bytes(bound.nbytes)}: {bound.reason}.",
+        )
+        echo(Sheet(verdict, [Paragraph(line) for line in lines]).text())
     if solution.status == "infeasible":
         if not as_json:
             SafeConsole(stderr=True).print(Panel(escape(solution.reason), title="no plan fits the budget", border_style="red"))
@@ -381,14 +382,10 @@ def verify(
     if as_json:
         echo_json(found.to_json())
     else:
-        from graphwright.report.terminal_layout import Page, rendered
+        from graphwright.report.sheet import Sheet
 
-        def page(verdict: str, how: str, page: Page) -> None:
-            page.headline(f"{changed}, held against {original}: {verdict}.")
-            page.origins([("compared", how)])
-
-        verdict, _, how = str(found).partition("; ")
-        echo(rendered(page, verdict, how))
+        verdict = str(found).partition("; ")[0]
+        echo(Sheet(f"{changed}, held against {original}: {verdict}.").text())
     if not found:
         raise typer.Exit(1)
 
@@ -414,23 +411,3 @@ def doctor(as_json: AsJson = False) -> None:
 for _registered in (*app.registered_commands, edit.edit.registered_callback):
     if _registered is not None and _registered.callback not in (None, demo, doctor, plan):  # which read no model
         _registered.callback = takes_trust(_registered.callback, shows=_registered.rich_help_panel in (_COSTS, _MEMORY))
-
-
-@contextmanager
-def _stages(console: Console) -> Generator[Callable[[str, Callable[[_Progress], Any]], Any]]:
-    """Gives a function that runs one stage of the work and shows that it is running or done, and for how long.
-
-    The work is handed a function that takes the share done and a few words.
-    """
-    columns = SpinnerColumn(finished_text="[green]✓[/green]"), TimeElapsedColumn(), TextColumn("{task.description}")
-    with Progress(*columns, console=console) as display:
-
-        def run(description: str, work: Callable[[_Progress], Any]) -> Any:
-            title = escape(description)
-            task = display.add_task(title, total=1.0)
-            # Shares stay below 1 until the work returns: at 1 the stage counts as finished.
-            result = work(lambda share, words: display.update(task, completed=min(share, 0.99), description=f"{title}: {escape(words)}"))
-            display.update(task, completed=1.0, description=title)
-            return result
-
-        yield run

@@ -1,4 +1,4 @@
-"""The commands about costs: parse, call, print. `add_to(app)` puts them into the command line, whose commands print errors."""
+"""The commands about costs: parse, call, print. `add_to(app)` adds them to the command line, whose commands print errors."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ View = Literal["scope", "graph", "op", "code"]
 
 
 def add_to(app: typer.Typer, panel: str) -> None:
-    """Put the commands into the command line, listed in this panel of its help."""
+    """Add the commands to the command line, in this panel of its help."""
     for command in (flops, params, shapes, peak, sweep, max_batch, profile, compare, check):
         app.command(command.__name__.replace("_", "-"), rich_help_panel=panel)(command)
 
@@ -261,24 +261,18 @@ def _tree_words(
     least: Sequence[str] | None,
     **expressions: list[str] | None,
 ) -> dict[str, Any]:
-    """Options of a tree that were given, as `Profile.tree` takes them; checked, since the step takes a while."""
-    from graphwright.analyze.profile_tree import TreeOptions, TreeWords
+    """Return the given options of a tree, as `Profile.tree` takes them; checked before the step runs."""
+    from graphwright.analyze.profile_tree import TreeOptions
 
     words: dict[str, Any] = {key: patterns for key, patterns in expressions.items() if patterns}
     given = {"by": by, "columns": columns and [name.strip() for name in columns.split(",")], "order_by": sort, "depth": depth}
     words |= {key: value for key, value in given.items() if value is not None}
     for text in least or ():
-        name, equals, amount = text.partition("=")
-        key = next((key for key in TreeWords.__annotations__ if key in (f"min_{name}", f"min_{name}_s")), "")
+        name, _, amount = text.partition("=")
         try:
-            words[key] = float(amount)
+            words.setdefault("least", {})[name] = float(amount)
         except ValueError:
-            key = ""
-        if not key or not equals:
-            known = ", ".join(key.removeprefix("min_").removesuffix("_s") for key in TreeWords.__annotations__ if key.startswith("min_"))
-            raise ArgumentError(
-                f"{text!r} is not an amount of a column", where="option --min", remedy=f"write COLUMN=NUMBER, with one of {known}"
-            )
+            raise ArgumentError(f"{text!r} is not an amount of a column", where="option --min", remedy="write COLUMN=NUMBER") from None
     TreeOptions(**words)
     return words
 
@@ -377,7 +371,6 @@ def check(
 
 
 def _shares(texts: Sequence[str] | None) -> float | str | dict[str, float | str]:
-    """Tolerances: `2%` for all figures, or `peak=5%` for one."""
     named = [text.rpartition("=") for text in texts or ()]
     if len(named) == 1 and not named[0][1]:
         return named[0][2]

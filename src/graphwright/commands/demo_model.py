@@ -1,99 +1,61 @@
-"""The demo's model and training step: the U-Net of Ronneberger, Fischer and Brox, as a user would write it.
+"""The demo's model and training step: a U-Net, as a user would write it.
 
-Terms: a *level* is what works at one resolution (two 3x3 convolutions); the way down ends at the
-*bottom* level, the way up has one level less. Convolutions are not padded, so every level loses
-four pixels per axis and the answer covers the middle of the image only: 572 in, 388 out with
-four poolings.
+Convolutions are not padded, so each level of resolution loses four pixels per axis, and the answer covers the middle of the image only:
+572 in, 388 out with four poolings.
 
-Source: O. Ronneberger, P. Fischer, T. Brox, "U-Net: Convolutional Networks for Biomedical Image
-Segmentation", MICCAI 2015, figure 1. Two things differ from the paper: Adam instead of SGD, and an
-unweighted cross entropy.
-
-Nothing here knows of graphwright: the step is plain TensorFlow and Keras, so that the demo shows what
-happens to code that was not written for it.
+Source: O. Ronneberger, P. Fischer, T. Brox, "U-Net: Convolutional Networks for Biomedical Image Segmentation", MICCAI 2015, figure 1. The
+demo trains with Adam and an unweighted cross entropy, on made-up images: discs on a noisy background.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from graphwright.errors import ArgumentError
 from graphwright.source.tensorflow_import import import_tensorflow
 
-PAPER_INPUT_SIZE = 572
-PAPER_FILTERS = 64
-PAPER_POOLINGS = 4
+_POOLINGS = 4
 _LEVEL_LOSS = 4  # pixels per axis that two unpadded 3x3 convolutions take away
 
 
-def unet_output_size(input_size: int, poolings: int = PAPER_POOLINGS) -> int:
-    """The width and height in pixels that the unpadded U-Net answers for.
+def unet_output_size(input_size: int, poolings: int = _POOLINGS) -> int:
+    """Return the width and height, in pixels, of the answer of the unpadded U-Net.
 
-    Args:
-        input_size: width and height of the image in pixels.
-        poolings: number of 2x2 poolings on the way down.
-
-    Returns:
-        Width and height of the answer in pixels.
-
-    Raises:
-        ArgumentError: an odd size would have to be halved, or nothing is left of the image.
-
-    >>> unet_output_size(572)
-    388
-    >>> unet_output_size(188)
-    4
+    >>> unet_output_size(572), unet_output_size(188)
+    (388, 4)
     """
-    size = input_size
-    for level in range(1, poolings + 1):
-        size -= _LEVEL_LOSS
-        if size <= 0 or size % 2:
-            raise ArgumentError(
-                f"an image of {input_size}x{input_size} leaves {size} pixels to be halved at level {level}",
-                argument="input_size",
-                remedy=f"take 572, or a size that differs from it by a multiple of {2**poolings}",
-            )
-        size //= 2
-    size -= _LEVEL_LOSS
+    sizes = [input_size]
     for _ in range(poolings):
-        size = 2 * size - _LEVEL_LOSS
-    if size <= 0:
+        sizes.append((sizes[-1] - _LEVEL_LOSS) // 2)
+    output_size = sizes[-1] - _LEVEL_LOSS
+    for _ in range(poolings):
+        output_size = 2 * output_size - _LEVEL_LOSS
+    if output_size <= 0 or any(size % 2 for size in sizes[:-1]):
         raise ArgumentError(
-            f"an image of {input_size}x{input_size} is too small: the unpadded convolutions take all of it away",
+            f"an image of {input_size}x{input_size} cannot be halved {poolings} times after unpadded convolutions",
             argument="input_size",
-            remedy="take a larger image or fewer poolings",
+            remedy=f"take 572, or a larger size that differs from it by a multiple of {2**poolings}",
         )
-    return size
+    return output_size
 
 
-def build_unet(
-    *,
-    input_size: int = PAPER_INPUT_SIZE,
-    filters: int = PAPER_FILTERS,
-    poolings: int = PAPER_POOLINGS,
-    dropout: float = 0.5,
-    seed: int = 0,
-) -> Any:
-    """The unpadded U-Net as a Keras model that answers with logits of two classes, for images of one channel.
+def build_unet(*, input_size: int, filters: int, poolings: int = _POOLINGS, dropout: float = 0.5, seed: int = 0) -> Any:
+    """Return the unpadded U-Net as a Keras model with logits of two classes, for images of one channel.
 
-    Layers are called `down1_conv1`, `bottom_conv2`, `up3_up`, ...; level 1 has the full resolution.
-    With the default arguments the model has 31,030,658 trainable parameters.
+    Layers are called `down1_conv1`, `bottom_conv2`, `up3_up`, ...; level 1 has the full resolution. The paper's model has images of 572
+    pixels, 64 filters and 31,030,658 trainable parameters.
 
     Args:
-        input_size: width and height of the images in pixels.
         filters: filters of the first level; every level below has twice as many.
-        poolings: number of 2x2 poolings.
         dropout: rate of the two dropout layers at the end of the way down; 0 leaves them out.
         seed: seed of the initial weights and of the dropout masks.
-
-    Raises:
-        ArgumentError: the size cannot be halved often enough; see `unet_output_size`.
-        MissingDependencyError: TensorFlow is not installed.
     """
     keras = import_tensorflow().keras
     layers = keras.layers
-    output_size = unet_output_size(input_size, poolings)
+    unet_output_size(input_size, poolings)
     seeds = iter(range(seed * 1000, seed * 1000 + 1000))
 
     def convolve(x: Any, width: int, name: str) -> Any:
@@ -124,48 +86,21 @@ def build_unet(
         x = convolve(x, width, f"up{level}_conv1")
         x = convolve(x, width, f"up{level}_conv2")
     logits = layers.Conv2D(2, 1, kernel_initializer=keras.initializers.HeNormal(seed=next(seeds)), name="logits")(x)
-    assert logits.shape[1:] == (output_size, output_size, 2)
     return keras.Model(image, logits, name="unet")
 
 
-@dataclass(frozen=True)
-class Demo:
-    """A training step with what it needs.
-
-    Attributes:
-        step: a `tf.function`; `step(images, labels)` trains once and returns the loss.
-        inputs: tensors to call it with.
-        description: the model and the data in one sentence.
-        model: the Keras model whose weights the step changes.
-        optimizer: its optimizer, already built.
-    """
+class Demo(NamedTuple):
+    """A training step, tensors to call it with, and a sentence about them."""
 
     step: Any
     inputs: tuple[Any, ...]
     description: str
-    model: Any
-    optimizer: Any
 
 
-def make_demo(*, input_size: int = PAPER_INPUT_SIZE, filters: int = PAPER_FILTERS, batch: int = 2) -> Demo:
-    """The demo: a U-Net that learns to find cells and stained tissue in images which scikit-image ships.
-
-    The defaults are the paper's model. Half of its unmodified memory can be met from a batch of two on.
-
-    Args:
-        input_size: width and height of the image crops in pixels.
-        filters: filters of the first level.
-        batch: number of crops in a step.
-
-    Raises:
-        ArgumentError: the sizes do not fit the model.
-        MissingDependencyError: TensorFlow or scikit-image is not installed.
-    """
+def make_demo(*, input_size: int, filters: int, batch: int) -> Demo:
+    """Return a U-Net's training step that learns to find discs in noise."""
     tf = import_tensorflow()
-    from graphwright.commands.demo_data import segmentation_batch
-
     output_size = unet_output_size(input_size)
-    images, labels = segmentation_batch(batch=batch, input_size=input_size, output_size=output_size)
     model = build_unet(input_size=input_size, filters=filters)
     loss_of = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     optimizer = tf.keras.optimizers.Adam(learning_rate=1e-4)
@@ -179,8 +114,16 @@ def make_demo(*, input_size: int = PAPER_INPUT_SIZE, filters: int = PAPER_FILTER
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         return loss
 
-    description = (
-        f"U-Net, {model.count_params():,} parameters, Adam; {batch} crops of {input_size}x{input_size} pixels "
-        "from two microscope images of scikit-image, labels derived with Otsu's threshold"
-    )
-    return Demo(train_step, (tf.constant(images), tf.constant(labels)), description, model, optimizer)
+    images, labels = _discs(batch, input_size, output_size)
+    description = f"U-Net, {model.count_params():,} parameters, Adam; {batch} made-up images of {input_size}x{input_size} pixels"
+    return Demo(train_step, (tf.constant(images), tf.constant(labels)), description)
+
+
+def _discs(batch: int, input_size: int, output_size: int) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+    rng = np.random.default_rng(0)
+    rows, columns = np.mgrid[:input_size, :input_size]
+    centers = rng.integers(input_size // 4, 3 * input_size // 4, (batch, 2, 1, 1))
+    inside: NDArray[np.bool_] = (rows - centers[:, 0]) ** 2 + (columns - centers[:, 1]) ** 2 < (input_size / 5) ** 2
+    images = inside.astype(np.float32) + rng.normal(0.0, 0.5, inside.shape).astype(np.float32)
+    middle = slice((input_size - output_size) // 2, (input_size + output_size) // 2)
+    return images[..., None], inside[:, middle, middle].astype(np.int32)

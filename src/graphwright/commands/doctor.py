@@ -6,10 +6,8 @@ import importlib.util
 import json
 import os
 import platform
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -19,10 +17,10 @@ from typing import Any, Literal
 import graphwright
 from graphwright.bound_process import bound
 from graphwright.errors import GraphwrightError
+from graphwright.files import cache_directory
 from graphwright.plain import Result, fields_json
 from graphwright.report.progress import tell
-from graphwright.report.summary import Fact
-from graphwright.report.terminal_layout import Page, rendered
+from graphwright.report.sheet import Fact, Facts, Sheet, Tab, pairs
 from graphwright.report.units import counted, format_bytes
 from graphwright.run.meter import COUNTING_ENVIRONMENT, MEMORY_ENVIRONMENT
 
@@ -62,9 +60,8 @@ class Finding(Result):
     """One thing that was looked at.
 
     Attributes:
-        name: of what was looked at.
-        status: "ok"; "limited", where something cannot be done and the rest can; "broken", where something is needed.
-        found: what was found.
+        status: "limited" where something optional is missing, "broken" where something needed is.
+        found: the version, path or answer.
         note: what it is for, or what follows from it.
         remedy: what to do; "" where there is nothing to do.
     """
@@ -77,23 +74,10 @@ class Finding(Result):
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
-    """A folder that graphwright writes to by itself."""
-
-    name: str
-    path: str
-    files: int
-    nbytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Installation(Result):
-    """What `graphwright doctor` found."""
+    """The findings of `graphwright doctor`, and the variables of `VARIABLES` that are set."""
 
     findings: tuple[Finding, ...]
-    versions: Mapping[str, str | None]
-    devices: tuple[str, ...]
-    folders: tuple[Folder, ...]
     environment: Mapping[str, str]
 
     @property
@@ -104,94 +88,73 @@ class Installation(Result):
     @property
     def verdict(self) -> str:
         """The answer in one sentence."""
-        bad = {status: [f.name for f in self.findings if f.status == status] for status in ("broken", "limited")}
-        if bad["broken"]:
-            return f"This installation is not complete: {', '.join(bad['broken'])}."
-        return "All is well" + (f"; optional and not there: {', '.join(bad['limited'])}." if bad["limited"] else ".")
+        if not self.is_healthy:
+            return f"This installation is not complete: {', '.join(f.name for f in self.findings if f.status == 'broken')}."
+        limited = ", ".join(f.name for f in self.findings if f.status == "limited")
+        return f"All is well; optional and not there: {limited}." if limited else "All is well."
 
     def to_json(self) -> dict[str, object]:
         """As `schemas/doctor.schema.json` of the package has it."""
         environment = {name: {"value": value, "changes": VARIABLES[name]} for name, value in self.environment.items()}
         own = fields_json(self, "environment")
-        return {"schema": "graphwright.doctor/1", "healthy": self.is_healthy, "verdict": self.verdict, **own, "environment": environment}
+        return {"schema": "graphwright.doctor/2", "healthy": self.is_healthy, "verdict": self.verdict, **own, "environment": environment}
 
     def __str__(self) -> str:
-        return rendered(_print, self)
+        remedies = [(f.name, f.remedy) for f in self.findings if f.remedy]
+        variables = [(name, f"{value!r}: changes {VARIABLES[name]}") for name, value in self.environment.items()]
+        blocks = [
+            Facts([Fact(f.name, f"{_MARKS[f.status]}{f.found}", f.note) for f in self.findings], part="always"),
+            Facts(pairs(remedies), title="What to do", part="always"),
+            Facts(pairs(variables), title="Set in the environment", part="always"),
+        ]
+        return Sheet(self.verdict, (), [Tab("overview", "Overview", blocks)]).text()
 
 
 def diagnose() -> Installation:
-    """Look at what is installed, and try what TensorFlow and the kernel offer, each in a process of its own.
-
-    >>> diagnose.__module__
-    'graphwright.commands.doctor'
-    """
-    versions = {name: _version(name) for name in ("graphwright", "tensorflow", "keras", "numpy")}
-    versions = {"python": platform.python_version(), **versions, "graphwright": graphwright.__version__}
+    """Look at what is installed, and try what TensorFlow and the kernel offer, each in a process of its own."""
     tell("starting TensorFlow")
-    findings, started = _tensorflow()
-    if started:
-        versions |= {name: started[name] for name in ("tensorflow", "keras") if started[name]}
+    found = _tensorflow()
     tell("measuring a known amount of memory")
-    folder, cache = _plans()
     return Installation(
         (
-            Finding("Python", "ok", versions["python"] or "", sys.executable),
+            Finding("Python", "ok", platform.python_version(), sys.executable),
             Finding("graphwright", "ok", graphwright.__version__, str(Path(graphwright.__file__).parent)),
-            Finding("NumPy", "ok", versions["numpy"] or ""),
-            *findings,
+            Finding("NumPy", "ok", metadata.version("numpy")),
+            *found,
             _meter(),
-            _program("Graphviz", "dot", "pictures by Graph.visualize of graphwright.editor", "install Graphviz: apt-get install graphviz"),
-            _package("scikit-image", "skimage", "the photographs of graphwright demo", 'pip install "graphwright[demo]"'),
-            cache,
-            _temporary(),
+            _kept_plans(),
         ),
-        versions,
-        tuple(started.get("devices", ())),
-        (folder,),
         {name: os.environ[name] for name in VARIABLES if name in os.environ},
     )
 
 
-def _version(name: str) -> str | None:
-    builds = (name, "tensorflow-cpu", "tensorflow-intel", "tf-nightly") if name == "tensorflow" else (name,)
-    for build in builds:
-        try:
-            return metadata.version(build)
-        except metadata.PackageNotFoundError:
-            continue
-    return None
-
-
-def _tensorflow() -> tuple[list[Finding], dict[str, Any]]:
-    """What TensorFlow is and sees, and what it said of itself; nothing where it is missing."""
+def _tensorflow() -> list[Finding]:
     if importlib.util.find_spec("tensorflow") is None:
         note = "the planner and graphwright plan work without it, nothing else"
-        return [Finding("TensorFlow", "broken", "not installed", note, _INSTALL)], {}
-    told, said = _asked("_show_tensorflow", COUNTING_ENVIRONMENT | {"TF_CPP_MIN_LOG_LEVEL": "3"})
-    if told is None:
-        found = f"{_version('tensorflow') or ''} cannot be imported".lstrip()
-        return [Finding("TensorFlow", "broken", found, said, f"install it anew into an empty environment: {_INSTALL}")], {}
-    findings = [Finding("TensorFlow", "ok", told["tensorflow"], told["built"])]
-    if _numbers(told["tensorflow"]) < LEAST_TENSORFLOW:
+        return [Finding("TensorFlow", "broken", "not installed", note, _INSTALL)]
+    answer, reason = _asked("_show_tensorflow", COUNTING_ENVIRONMENT | {"TF_CPP_MIN_LOG_LEVEL": "3"})
+    if answer is None:
+        remedy = f"install it again into an empty environment: {_INSTALL}"
+        return [Finding("TensorFlow", "broken", "cannot be imported", reason, remedy)]
+    tensorflow = Finding("TensorFlow", "ok", answer["tensorflow"], answer["built"])
+    if _numbers(answer["tensorflow"]) < LEAST_TENSORFLOW:
         least = ".".join(map(str, LEAST_TENSORFLOW))
-        findings = [Finding("TensorFlow", "broken", told["tensorflow"], f"older than {least}", f"upgrade it: {_INSTALL}")]
-    findings.append(_keras(told))
-    findings.append(Finding("devices", "ok", ", ".join(told["devices"]), told["threads"]))
-    if told["counting"]:
-        findings.append(Finding("counting allocations", "limited", "no", told["counting"], "report this with the version of TensorFlow"))
-    else:
-        findings.append(Finding("counting allocations", "ok", "yes", "TensorFlow's allocator tells what it gives out"))
-    return findings, told
+        tensorflow = Finding("TensorFlow", "broken", answer["tensorflow"], f"older than {least}", f"upgrade it: {_INSTALL}")
+    counting = Finding("counting allocations", "ok", "yes", "TensorFlow's allocator tells what it gives out")
+    if answer["counting"]:
+        counting = Finding("counting allocations", "limited", "no", answer["counting"], "report this with the version of TensorFlow")
+    return [tensorflow, _keras(answer), Finding("devices", "ok", ", ".join(answer["devices"]), answer["threads"]), counting]
 
 
-def _keras(told: Mapping[str, Any]) -> Finding:
-    if told["backend"] != "tensorflow":
-        found = told["keras"] or f"{_version('keras') or ''} cannot be imported".lstrip()
-        note = told["keras_error"] or f"computes with {told['backend']}, not with TensorFlow"
-        return Finding("Keras", "broken", found, note, "set KERAS_BACKEND=tensorflow")
-    if _numbers(told["keras"]) < (3,) or told["legacy"]:
-        return Finding("Keras", "broken", told["keras"], "Keras 2 models are not read", "unset TF_USE_LEGACY_KERAS; pip install 'keras>=3'")
-    return Finding("Keras", "ok", told["keras"])
+def _keras(answer: Mapping[str, Any]) -> Finding:
+    if answer["backend"] != "tensorflow":
+        note = answer["keras_error"] or f"computes with {answer['backend']}, not with TensorFlow"
+        return Finding("Keras", "broken", answer["keras"] or "cannot be imported", note, "set KERAS_BACKEND=tensorflow")
+    if _numbers(answer["keras"]) < (3,) or answer["legacy"]:
+        return Finding(
+            "Keras", "broken", answer["keras"], "Keras 2 models are not read", "unset TF_USE_LEGACY_KERAS; pip install 'keras>=3'"
+        )
+    return Finding("Keras", "ok", answer["keras"])
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -199,59 +162,32 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _meter() -> Finding:
-    told, said = _asked("_show_meter", MEMORY_ENVIRONMENT)
-    if told is None or told["error"]:
-        reason = said if told is None else told["error"]
-        note = f"peaks are predicted, and cannot be measured: {reason}"
+    answer, reason = _asked("_show_meter", MEMORY_ENVIRONMENT)
+    trouble = reason if answer is None else answer["error"]
+    if trouble:
+        note = f"peaks are predicted, and cannot be measured: {trouble}"
         return Finding("measuring peaks", "limited", "no", note, "measure on Linux, where /proc/self/clear_refs may be written")
     return Finding("measuring peaks", "ok", "yes", "/proc/self/clear_refs, malloc's settings and processes of one's own work")
 
 
-def _program(name: str, program: str, note: str, remedy: str) -> Finding:
-    path = shutil.which(program)
-    return Finding(name, "limited", "not found", note, remedy) if path is None else Finding(name, "ok", path, note)
-
-
-def _package(name: str, module: str, note: str, remedy: str) -> Finding:
-    there = importlib.util.find_spec(module) is not None
-    return Finding(name, "ok", _version(name) or "", note) if there else Finding(name, "limited", "not installed", note, remedy)
-
-
-def _plans() -> tuple[Folder, Finding]:
-    from graphwright.files import cache_directory
-
+def _kept_plans() -> Finding:
     directory = cache_directory()
     sizes = [path.stat().st_size for path in directory.glob("*.json")]
-    folder = Folder("plans", str(directory), len(sizes), sum(sizes))
-    held = f"{counted(folder.files, 'plan')}, {format_bytes(folder.nbytes)}"
-    there = next(parent for parent in (directory, *directory.parents) if parent.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK):
+    held = f"{counted(len(sizes), 'plan')}, {format_bytes(sum(sizes))}"
+    nearest = next(parent for parent in (directory, *directory.parents) if parent.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
         remedy = "name another folder: GRAPHWRIGHT_CACHE_DIR"
-        return folder, Finding("kept plans", "limited", held, f"{directory} cannot be written: each run plans again", remedy)
-    return folder, Finding("kept plans", "ok", held, f"{directory}; may be deleted")
-
-
-def _temporary() -> Finding:
-    try:
-        folder = Path(tempfile.gettempdir())
-        free = shutil.disk_usage(folder).free
-    except OSError as error:
-        return Finding("temporary files", "broken", "no folder", str(error), "name one that can be written: TMPDIR")
-    return Finding("temporary files", "ok", f"{format_bytes(free)} free", str(folder))
+        return Finding("kept plans", "limited", held, f"{directory} cannot be written: each run plans again", remedy)
+    return Finding("kept plans", "ok", held, f"{directory}; may be deleted")
 
 
 def _asked(function: str, environment: Mapping[str, str]) -> tuple[dict[str, Any] | None, str]:
-    """What a function of this file prints as JSON in a process of its own; None and the reason where that ends otherwise."""
+    """Return the JSON that a function of this file prints in a process of its own; None and the reason where that fails."""
     code = f"import sys; sys.path[:] = {sys.path!r}; from graphwright.commands import doctor; doctor.{function}()"
+    command = bound([sys.executable, "-P", "-c", code])
     try:
         done = subprocess.run(
-            bound([sys.executable, "-P", "-c", code]),
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_TIMEOUT_S,
-            check=False,
+            command, env={**os.environ, **environment}, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return None, str(error)
@@ -267,53 +203,41 @@ def _show_tensorflow() -> None:  # pyright: ignore[reportUnusedFunction] - calle
     from graphwright.source.tensorflow_import import import_keras, import_tensorflow
 
     tf: Any = import_tensorflow()
-    known = surroundings()
-    counting, keras, unread = "", None, ""
+    around = surroundings()
+    counting, keras, keras_error = "", None, ""
     try:
         keras = import_keras()
     except ImportError as error:  # its backend is another, which is not installed
-        unread = str(error)
+        keras_error = str(error)
     try:
         check_counting()
     except GraphwrightError as error:
         counting = error.what
-    told = {
-        "tensorflow": tf.__version__,
-        "keras": keras and keras.__version__,
-        "backend": keras and keras.backend.backend(),
-        "keras_error": unread,
-        "legacy": os.environ.get("TF_USE_LEGACY_KERAS", "") in ("1", "true", "True"),
-        "devices": [_device(tf, device) for device in tf.config.list_physical_devices()],
-        "built": f"built {'with' if tf.test.is_built_with_cuda() else 'without'} CUDA; oneDNN {'on' if known['onednn'] else 'off'}",
-        "threads": f"{known['inter_op_threads']} inter-op and {known['intra_op_threads']} intra-op threads",
-        "counting": counting,
-    }
-    _say(told)
-
-
-def _device(tf: Any, device: Any) -> str:
-    name = device.name.removeprefix("/physical_device:")
-    model = tf.config.experimental.get_device_details(device).get("device_name") if device.device_type == "GPU" else None
-    return f"{name} ({model})" if model else name
+    _say(
+        {
+            "tensorflow": tf.__version__,
+            "keras": keras and keras.__version__,
+            "backend": keras and keras.backend.backend(),
+            "keras_error": keras_error,
+            "legacy": os.environ.get("TF_USE_LEGACY_KERAS", "") in ("1", "true", "True"),
+            "devices": [device.name.removeprefix("/physical_device:") for device in tf.config.list_physical_devices()],
+            "built": f"built {'with' if tf.test.is_built_with_cuda() else 'without'} CUDA; oneDNN {'on' if around['onednn'] else 'off'}",
+            "threads": f"{around['inter_op_threads']} inter-op and {around['intra_op_threads']} intra-op threads",
+            "counting": counting,
+        }
+    )
 
 
 def _show_meter() -> None:  # pyright: ignore[reportUnusedFunction] - called in a process of its own
     from graphwright.run import meter
 
+    error = ""
     try:
         meter.check()
-    except GraphwrightError as error:
-        _say({"error": error.what})
-    else:
-        _say({"error": ""})
+    except GraphwrightError as trouble:
+        error = trouble.what
+    _say({"error": error})
 
 
-def _say(told: Mapping[str, Any]) -> None:
-    sys.stdout.write(json.dumps(told) + "\n")
-
-
-def _print(found: Installation, page: Page) -> None:
-    page.headline(found.verdict)
-    page.facts([Fact(f.name, f"{_MARKS[f.status]}{f.found}", f.note) for f in found.findings])
-    page.pairs("What to do", [(f.name, f.remedy) for f in found.findings if f.remedy])
-    page.pairs("Set in the environment", [(n, f"{value!r}: changes {VARIABLES[n]}") for n, value in found.environment.items()])
+def _say(answer: Mapping[str, Any]) -> None:
+    sys.stdout.write(json.dumps(answer) + "\n")

@@ -1,7 +1,6 @@
-"""The command `graphwright edit MODEL OUT JOB ...`: load a model, do one job or several, write it again, say what changed.
+"""The command `graphwright edit MODEL OUT JOB ...`: load a model, run jobs on it, write it, and report the changes.
 
-A job is a command of its own that makes a `Step` of its arguments, before TensorFlow is loaded. `show`, `diff` and `draw`
-read a model and change nothing.
+A job is a command that returns a `Step` for its arguments, before TensorFlow is loaded. `show`, `diff` and `draw` only read a model.
 """
 
 from __future__ import annotations
@@ -23,22 +22,20 @@ from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Value
 from graphwright.plain import plain
 from graphwright.report.diff import diff as diff_of
-from graphwright.report.diff import print_diff
 from graphwright.report.progress import tell
-from graphwright.report.terminal_layout import Page
 from graphwright.report.units import counted, printable
 from graphwright.source.model_folder import check_target
 
 Step = Callable[[Graph], tuple[Graph, str]]
-"""A job with its arguments: changes a graph, or makes another; returns it and a line that says what was done."""
+"""A job with its arguments: takes a graph, returns the changed or new graph and a line of report."""
 _JOBS = "graphwright.jobs"
 
 
 class Jobs(Commands):
-    """Jobs on one model, one after the other: `MODEL OUT JOB ... JOB ...`. The name of a job ends the arguments of the one before."""
+    """Jobs on one model in turn: `MODEL OUT JOB ... JOB ...`. The name of a job ends the arguments of the job before it."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Part the words into options, which may stand anywhere, model and place, and jobs with their arguments."""
+        """Split the words into options, which may be anywhere, MODEL and OUT, and jobs with their arguments."""
         options = {"--help", *(name for parameter in self.params if parameter.param_type_name == "option" for name in parameter.opts)}
         words = [word for word in args if word not in options]
         if len(words) > 2 and words[0] in self.commands and not Path(words[0]).exists():  # one job may stand before the model
@@ -74,7 +71,7 @@ Pairs = Annotated[list[str], typer.Argument(metavar="OLD=NEW...", help="The name
 
 @edit.callback()
 def run(ctx: typer.Context, model: Model, out: Out, overwrite: Overwrite = False) -> None:
-    """Change a model by one job or several, and write it: nothing is written where one fails.
+    """Change a model by one or more jobs, and write it; if a job fails, nothing is written.
 
     MODEL is a .pb, .pbtxt or .keras file, a SavedModel, or module:name, which is imported; OUT is a .pb or .pbtxt file or a folder.
     JOB --help says what a job takes.
@@ -107,7 +104,6 @@ def run(ctx: typer.Context, model: Model, out: Out, overwrite: Overwrite = False
 
 
 def _counted(verb: str, noun: str, job: Callable[[Graph], int]) -> Step:
-    """A job that changes a graph and says how many."""
     return lambda graph: (graph, f"{verb} {counted(job(graph), noun)}")
 
 
@@ -147,12 +143,13 @@ def keep_signatures(names: Annotated[list[str], typer.Argument(metavar="SIGNATUR
 def batch_size(
     size: Annotated[str, typer.Argument(metavar="SIZE", help="A number, or `free`.")],
     inputs: Annotated[list[str] | None, unset("An input; all by default.", "--input")] = None,
+    means: Annotated[bool | None, unset("Whether sums over the batch, divided by its size, are means.", "--means/--no-means")] = None,
 ) -> Step:
     """Change the batch size, or free it."""
     if size != "free" and not size.isdecimal():
         raise ArgumentError(f"{size!r} is not a batch size", where="argument SIZE", remedy="write a number, or free")
     wanted = None if size == "free" else int(size)
-    return _counted("changed", "node", lambda graph: gw.change_batch_size(graph, wanted, inputs=inputs))
+    return _counted("changed", "node", lambda graph: gw.change_batch_size(graph, wanted, inputs=inputs, means=means))
 
 
 @edit.command("strip-training")
@@ -172,12 +169,17 @@ def freeze(
 ) -> Step:
     """Make constants of the variables of a SavedModel, or of a graph and its checkpoint."""
 
-    def job(graph: Graph) -> int:
+    def step(graph: Graph) -> tuple[Graph, str]:
         from graphwright.source.join_checkpoints import stored_values
 
-        return gw.freeze_variables(graph, None if checkpoint is None else stored_values(checkpoint), partial=partial)
+        count = gw.freeze_variables(graph, None if checkpoint is None else stored_values(checkpoint), partial=partial)
+        return graph, f"froze {counted(count, 'variable')}{_serves(graph)}"
 
-    return _counted("froze", "variable", job)
+    return step
+
+
+def _serves(graph: Graph) -> str:
+    return "; the model serves its signatures only" if graph.signatures else ""
 
 
 @edit.command("fold-batch-norms")
@@ -187,7 +189,7 @@ def fold_batch_norms() -> Step:
     def step(graph: Graph) -> tuple[Graph, str]:
         report = gw.fold_batch_norms(graph)
         left = [f"left {norm.name} ({norm.op_type}): {norm.reason}" for norm in report.left]
-        return graph, "\n".join([f"folded {counted(len(report.folded), 'chain')}", *left])
+        return graph, "\n".join([f"folded {counted(len(report.folded), 'chain')}{_serves(graph) if report.folded else ''}", *left])
 
     return step
 
@@ -246,7 +248,7 @@ def inline() -> Step:
 
 @edit.command("simplify")
 def simplify(no_inline: Annotated[bool, typer.Option("--no-inline", help="Leave the calls of functions as they are.")] = False) -> Step:
-    """Take out what is computed twice, what is known before it runs, and what does nothing; proved equal."""
+    """Remove duplicate, constant and useless computation; proved equal."""
     return lambda graph: (graph, str(gw.simplify(graph, inline_functions=not no_inline)))
 
 
@@ -260,9 +262,9 @@ def show(
     mode: ModeOption = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """What a model has: inputs, outputs, signatures, functions, op types; or the names of its nodes.
+    """Show inputs, outputs, signatures, functions and op types of a model, or the names of its nodes.
 
-    With --batch or --feed it is a step of module:name that is shown, traced for these shapes.
+    With --batch or --feed, module:name is traced for these shapes, and the step is shown.
     """
     graph = _load(model, tags=tags, **_shapes(feed, batch, mode))  # first, as it loads TensorFlow without its start-up lines
     from graphwright.report.listing import listing
@@ -270,11 +272,11 @@ def show(
     from graphwright.transform.interface import described, input_values, output_values
 
     if nodes is not None:
-        found = [node for node in graph if _regex(nodes).search(node.name)]
+        matches = [node for node in graph if _regex(nodes).search(node.name)]
         if as_json:
-            echo_json([{"name": n.name, "op_type": n.op_type, "outputs": [described(v) for v in n.outputs]} for n in found])
+            echo_json([{"name": n.name, "op_type": n.op_type, "outputs": [described(v) for v in n.outputs]} for n in matches])
         else:
-            for node in found:
+            for node in matches:
                 echo(printable(f"{node.name}  {node.op_type}  {', '.join(map(described, node.outputs))}".rstrip()))
         return
     result = listing(graph, len(stored_variables(graph)[0]), inputs=input_values(graph), outputs=output_values(graph))
@@ -293,16 +295,16 @@ def diff(
     mode: ModeOption = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """What changed between two models, by name and by structure; exit code 1 where anything did.
+    """Compare two models by name and structure; exit code 1 if they differ.
 
-    With --batch or --feed it is steps of module:name that are compared, traced for these shapes.
+    With --batch or --feed, module:name is traced for these shapes, and the steps are compared.
     """
     shapes = _shapes(feed, batch, mode)
     result = diff_of(_load(before, **shapes), _load(after, **shapes))
     if as_json:
         echo_json(plain(result))
     else:
-        print_diff(result, Page(), rows=rows)
+        echo(result.text(rows))
     if result:
         raise typer.Exit(1)
 
@@ -317,9 +319,9 @@ def draw(
     feed: Feeds = None,
     mode: ModeOption = "auto",
 ) -> None:
-    """Draw a model as a page whose scopes open and close. Without PICTURE, into a file named after the model.
+    """Draw a model as a page whose scopes open and close. Without PICTURE, the file is named after the model.
 
-    With --batch or --feed it is a step of module:name that is drawn, traced for these shapes.
+    With --batch or --feed, module:name is traced for these shapes, and the step is drawn.
     """
     from graphwright.report.drawing import check_target as check_page
     from graphwright.report.drawing import default_path
@@ -335,11 +337,11 @@ def draw(
 
 
 def _load(text: str, out: Path | None = None, overwrite: bool = False, tags: Sequence[str] | None = None, **shapes: Any) -> Graph:
-    """Load a model, once it is known that what is made of it can be written to `out`; with shapes, the step that it is with these."""
+    """Load a model, after a check that `out` can be written; with shapes, trace it as a step."""
     if out is not None:
         check_target(out, overwrite=overwrite)
-    found = load_target(text)
-    if shapes and isinstance(found, Path):
+    target = load_target(text)
+    if shapes and isinstance(target, Path):
         raise ArgumentError(
             "a file was given with shapes of inputs",
             where=f"options --feed and --batch, {text!r}",
@@ -349,11 +351,10 @@ def _load(text: str, out: Path | None = None, overwrite: bool = False, tags: Seq
     from graphwright.source.load import load
     from graphwright.step.targets import trace
 
-    return load(trace(found, **shapes).function if shapes else found, tags=tags)
+    return load(trace(target, **shapes).function if shapes else target, tags=tags)
 
 
 def _shapes(feed: list[str] | None, batch: int | None, mode: Mode) -> dict[str, Any]:
-    """What a step is traced with; nothing where no shapes are given."""
     return {} if feed is None and batch is None else {"feeds": parse_feeds(feed), "batch": batch, "mode": mode}
 
 
@@ -385,7 +386,6 @@ def _ends(texts: Sequence[str]) -> dict[str, str] | list[str]:
 
 
 def _literal(text: str) -> Any:
-    """A value as Python or JSON writes it."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):

@@ -1,4 +1,4 @@
-"""What commands are told: targets, feeds, batch sizes, amounts, as text; and the options that they share."""
+"""Arguments of commands, from text: targets, feeds, batch sizes, amounts; and the options that commands share."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from functools import wraps
 from pathlib import Path
@@ -25,12 +25,15 @@ from graphwright.files import check_file_for_user
 from graphwright.plan.budget import Budget
 from graphwright.report.progress import lines_every, lines_of_progress, shown, silent, tell
 from graphwright.source.keras_file import check_keras_archive
-from graphwright.source.model_folder import check_is_model, refuse_remote
+from graphwright.source.model_folder import KERAS_SUFFIXES, check_is_model, refuse_remote
 from graphwright.source.tensorflow_import import import_tensorflow, start_quietly
 from graphwright.source.tracebacks import user_code
 from graphwright.source.trust import check_trusted, trust
 
 _NAMED = 8
+_OPTIONAL = ("jax", "sklearn")
+_HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+_MOST_USER_BLOCK_BYTES = 1 << 17
 _PACE_S = 10.0  # between lines of progress in a log
 EXIT_ERROR = 2
 EXIT_INFEASIBLE = 3
@@ -44,12 +47,11 @@ _FEED_HELP = "Shape of one input: NAME=8,572,572,1 or, with a dtype, NAME=8:int3
 
 
 def unset(help: str, *names: str, **words: Any) -> Any:  # noqa: A002 - as typer calls it
-    """An option that is not set unless it is given: its help tells no default."""
     return typer.Option(*names, help=help, show_default=False, **words)
 
 
 def checked(parameter: CallbackParam, path: Path | None) -> Path | None:
-    """A path to write to, once it is known that it can be written."""
+    """Return a path to write to, after checking that it can be written."""
     if path is not None:
         with located(f"option {parameter.opts[0]}"):
             if path.suffix in (".keras", ".h5", ".pb", ".py") and path.exists():
@@ -59,13 +61,12 @@ def checked(parameter: CallbackParam, path: Path | None) -> Path | None:
 
 
 def known_device(name: str) -> str:
-    """The name of a device, once it is known that there is a model of it."""
     find_device(name)
     return name
 
 
 def place_of_copies(text: str | None) -> str | None:
-    """A device, or a folder, once it is known that it takes files."""
+    """Return a device, or a folder that takes files."""
     if text is not None and not re.fullmatch(r"(CPU|GPU):\d+", text) and not os.access(text, os.W_OK | os.X_OK):
         what = f"the folder {text!r} takes no files" if Path(text).is_dir() else f"there is no folder {text!r}"
         raise ArgumentError(what, where="option --offload-to", remedy="give a folder on a disk with space, or a device such as CPU:1")
@@ -73,7 +74,7 @@ def place_of_copies(text: str | None) -> str | None:
 
 
 def written_file(help: str, name: str, **words: Any) -> Any:  # noqa: A002 - as typer calls it
-    """An option that names a file to write, which is looked at before any work is done."""
+    """Return an option for a file to write, which is checked before any work is done."""
     return unset(help, name, callback=checked, **words)
 
 
@@ -121,7 +122,7 @@ _ON_ALL = {
 
 
 def takes_trust(command: Callable[..., None], *, shows: bool) -> Callable[..., None]:
-    """The command with the options of all that read a model: `--trust`, progress, and `--all` where a result is shown."""
+    """Add the options of all commands that read a model: `--trust`, progress, and `--all` for results."""
 
     @wraps(command)
     def run(context: typer.Context, **words: Any) -> None:
@@ -146,34 +147,30 @@ def takes_trust(command: Callable[..., None], *, shows: bool) -> Callable[..., N
 
 
 def running() -> typer.Context | None:
-    """The command that runs, with its parameters."""
     return _running.get()
 
 
 def shared_option(name: str) -> Any:
-    """The value of an option that commands share: "trust", "imports" or "whole"; None outside of a command."""
+    """Return the value of a shared option ("trust", "imports" or "whole"); None outside of a command."""
     context = _running.get()
     return None if context is None else context.params.get(name)
 
 
 def path_of(text: str | Path) -> Path:
-    """The path, trusted where the command line says so."""
     return trust(text) if shared_option("trust") else Path(text)
 
 
 def load_target(text: str, *, runs: bool = False) -> Any:
-    """What the argument TARGET names: the path of a file or folder, or the object `module:name` or `file.py:name`, which is imported.
+    """Return the target of an argument: the path of a file or folder, or the imported object `module:name` or `file.py:name`.
 
     Args:
         runs: whether it is to be run; a file must be trusted then.
-
-    Raises:
-        ArgumentError: neither exists, or it is a file that is to be run and not trusted.
-        MissingDependencyError: TensorFlow is not installed.
     """
     path, module_name, attributes = _checked_target(text, runs=runs)
     tell("starting TensorFlow")
-    start_quietly()
+    of_user = not path.exists() or shared_option("imports")
+    with nullcontext() if of_user else _without_optional():
+        start_quietly()
     for name in shared_option("imports") or ():
         _imported(name, "option --import")
     if path.exists():
@@ -192,15 +189,30 @@ def load_target(text: str, *, runs: bool = False) -> Any:
     return made_by(found)
 
 
+@contextmanager
+def _without_optional() -> Generator[None]:
+    """Keep packages out that TensorFlow and Keras import only if they are installed: a third of the time of their import.
+
+    Not where a user's code runs, which may need TensorFlow's converter for jax, or Keras' wrappers for scikit-learn.
+    """
+    hidden = [name for name in _OPTIONAL if name not in sys.modules]
+    modules: dict[str, Any] = sys.modules
+    modules.update(dict.fromkeys(hidden))  # None makes their import fail
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del modules[name]
+
+
 def load_targets(*texts: str, runs: bool = False) -> list[Any]:
-    """What several arguments name; all are checked before the first is loaded."""
     for text in texts:
         _checked_target(text, runs=runs)
     return [load_target(text, runs=runs) for text in texts]
 
 
 def _checked_target(text: str, *, runs: bool) -> tuple[Path, str, str]:
-    """The path that a target may be, and else its module and the name in that, before TensorFlow is loaded."""
+    """Return the path of a target, and else its module and name, before TensorFlow is loaded."""
     path = path_of(text)
     if not path.exists():
         refuse_remote(text)
@@ -223,11 +235,20 @@ def _checked_target(text: str, *, runs: bool) -> tuple[Path, str, str]:
         check_keras_archive(path)
     elif path.is_file() and not path.stat().st_size:
         raise FileFormatError("the file is empty", where=text)
+    elif path.suffix in KERAS_SUFFIXES and not _is_hdf5(path):
+        raise FileFormatError("the file is not HDF5, as its name says", where=text, remedy="give a file that model.save wrote")
     return path, module_name, attributes
 
 
+def _is_hdf5(path: Path) -> bool:
+    with path.open("rb") as file:
+        head = file.read(_MOST_USER_BLOCK_BYTES)
+    offsets = [0, *(512 << k for k in range(8))]
+    return any(head.startswith(_HDF5_SIGNATURE, offset) for offset in offsets)
+
+
 def _statements(text: str) -> list[ast.stmt] | None:
-    """The statements of a file of Python, which are read before TensorFlow is loaded; None for the name of anything else."""
+    """Return the statements of a Python file, before TensorFlow is loaded; None for anything else."""
     if not text.endswith(".py") or not Path(text).is_file():
         return None
     try:
@@ -238,7 +259,6 @@ def _statements(text: str) -> list[ast.stmt] | None:
 
 
 def _imported(name: str, where: str) -> Any:
-    """The module of a name, or of a file of Python."""
     if "" not in sys.path:  # the installed command does not look into the current folder by itself; `python -m` does
         sys.path.insert(0, "")
     tell(f"importing {name}")
@@ -260,7 +280,6 @@ def _imported(name: str, where: str) -> Any:
 
 
 def _names(body: Sequence[ast.stmt]) -> list[str]:
-    """The functions and variables that a file defines."""
     names: list[str] = []
     for statement in body:
         if isinstance(statement, ast.FunctionDef):
@@ -281,7 +300,7 @@ def _one_of(module: str, names: Sequence[str]) -> str:
 
 
 def _run(file: Path) -> Any:
-    """The module that a file is, found by others under its name, with what lies beside it."""
+    """Import a Python file as a module, so that others find it under its name, and it finds the files beside it."""
     name = file.stem if file.stem not in sys.modules else f"{file.stem}_py"
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None  # of a file that ends in .py
@@ -294,13 +313,10 @@ def _run(file: Path) -> Any:
 
 
 def parse_feeds(texts: list[str] | None, *, open_sizes: bool = False) -> dict[str, Any] | None:
-    """Feeds from `NAME=8,572,572,1` or `NAME=8:int32`; `NAME=` is a scalar, `NAME==50` one with its value. None where nothing was given.
+    """Return feeds from `NAME=8,572,572,1` or `NAME=8:int32`; `NAME=` is a scalar, `NAME==50` one with its value. None without texts.
 
     Args:
-        open_sizes: whether sizes may be the word `batch` or `?`, and are None then.
-
-    Raises:
-        ArgumentError: a text is not a name and shape, or names an input twice.
+        open_sizes: whether sizes may be the word `batch` or `?`, for None.
 
     >>> parse_feeds(["x=8,572,572,1", "rate=", "n==50"])
     {'x': (8, 572, 572, 1), 'rate': (), 'n': 50}
@@ -311,10 +327,7 @@ def parse_feeds(texts: list[str] | None, *, open_sizes: bool = False) -> dict[st
 
 
 def parse_open_feeds(texts: list[str] | None) -> Callable[[int], dict[str, Any]] | None:
-    """Feeds in which the word `batch`, or else the first dimension, stands for the batch size.
-
-    Raises:
-        ArgumentError: a text is not a name and shape, or names an input twice.
+    """Return feeds by batch size, which replaces the word `batch`, or else the first dimension.
 
     >>> parse_open_feeds(["x=batch,3", "y=7,2"])(32)
     {'x': (32, 3), 'y': (32, 2)}
@@ -328,7 +341,7 @@ def parse_open_feeds(texts: list[str] | None) -> Callable[[int], dict[str, Any]]
 
 
 def _parsed_feeds(texts: list[str] | None, are_open: Callable[[list[str]], list[bool]]) -> dict[str, Any] | None:
-    """Shapes by input, with None for sizes that are open; a `tf.TensorSpec` where a dtype was given."""
+    """Return shapes by input, None for open sizes; a `tf.TensorSpec` if a dtype was given."""
     if not texts:
         return None
     feeds: dict[str, Any] = {}
@@ -377,10 +390,7 @@ def _dimension(text: str, name: str) -> int:
 
 
 def parse_batches(text: str) -> list[int]:
-    """Batch sizes from a range `1..32` (both ends included) or a list `1,2,4,8`.
-
-    Raises:
-        ArgumentError: the text is neither, or holds a size below 1.
+    """Return batch sizes from a range `1..32` (both ends included) or a list `1,2,4,8`.
 
     >>> parse_batches("2..5"), parse_batches("1,2,8")
     ([2, 3, 4, 5], [1, 2, 8])
@@ -399,10 +409,7 @@ def parse_batches(text: str) -> list[int]:
 
 
 def parse_amount(text: str, option: str = "budget") -> int | float | str:
-    """A budget as the library takes it: a number where the text is one, else the text. It is checked before anything is loaded.
-
-    Raises:
-        ArgumentError: it is no amount of memory; the error names the option.
+    """Return a budget as the library takes it: a number if the text is one, else the text. It is checked before anything is loaded.
 
     >>> parse_amount("1000000"), parse_amount("0.5"), parse_amount("2.5GiB")
     (1000000, 0.5, '2.5GiB')
@@ -417,11 +424,7 @@ def parse_amount(text: str, option: str = "budget") -> int | float | str:
 
 
 def bytes_or_share(text: str, option: str = "budget") -> int | float | str:
-    """A budget that may be a share. A bare number up to 100 is refused: a percentage was meant.
-
-    Raises:
-        ArgumentError: see `parse_amount`.
-    """
+    """Return a budget that may be a share. A bare number up to 100 is refused, since a percentage was meant."""
     amount = parse_amount(text, option)
     if isinstance(amount, int) and amount <= 100:
         what, remedy = f"{amount} bytes were given", f"write {text}%, or a unit: {text}MiB"
@@ -430,7 +433,6 @@ def bytes_or_share(text: str, option: str = "budget") -> int | float | str:
 
 
 def names_in(texts: Sequence[str] | None) -> list[str] | None:
-    """Names, each text holding one or several with commas between."""
     names = [name.strip() for text in texts or () for name in text.split(",")]
     if not all(names):
         raise ArgumentError(f"{','.join(texts or ())!r} holds an empty name", where="option --outputs")
@@ -438,11 +440,6 @@ def names_in(texts: Sequence[str] | None) -> list[str] | None:
 
 
 def bytes_in(text: str, option: str = "budget") -> int:
-    """An amount of bytes.
-
-    Raises:
-        ArgumentError: it is none, or a share; the error names the option.
-    """
     try:
         return Budget.read(parse_amount(text, option)).nbytes
     except ArgumentError as error:

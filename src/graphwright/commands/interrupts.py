@@ -1,11 +1,11 @@
-"""Ctrl-C ends the command line within a second, whatever runs.
+"""End the command line within a second of Ctrl-C.
 
-Python raises `KeyboardInterrupt` between two of its own instructions. A call of TensorFlow or of a solver that lasts keeps it waiting, and
-so do threads that the end of the process waits for. So a thread of its own hears of the signal, and where the process is still there after
-a moment, which suffices to take away files that are not finished, ends it.
+Python raises `KeyboardInterrupt` between two of its own instructions; a long call of TensorFlow or of a solver delays it, and so do threads
+that the end of the process waits for. So a separate thread receives the signal and ends the process after a moment, which suffices to
+remove unfinished files.
 
-That thread needs Python's lock, which a call may hold, and on a busy machine the thread that holds it may wait long for a processor. So a
-small process of its own hears of the signal first, hands it on, and kills what is still there a moment later (exit code 137 then, not 130).
+That thread needs Python's lock, which a call may hold. So a small process receives the signal first, passes it on, and kills the process if
+it is still there a moment later (exit code 137 then, not 130).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ while heard := os.read(0, 1):
 
 @contextmanager
 def ends_when_interrupted() -> Generator[None]:
-    """End the process with exit code 130 when Ctrl-C is pressed inside; only in the main thread, which alone hears of signals."""
+    """End the process with exit code 130 when Ctrl-C is pressed inside; only in the main thread, which receives signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -63,7 +63,7 @@ def ends_when_interrupted() -> Generator[None]:
 
 
 def _behind_a_killer(reader: int) -> tuple[int, subprocess.Popen[bytes] | None]:
-    """Where to hear of signals: from a process that hears of them first, and kills this one if it does not end; it ends with this one."""
+    """Return where to read signals: from a process that reads them first, and kills this one if it does not end."""
     if os.name == "nt":
         return reader, None
     command = [sys.executable, "-I", "-S", "-c", _KILLER, str(os.getpid()), str(_KILL_S)]
@@ -89,7 +89,6 @@ def _end_soon(reader: int) -> None:
 
 
 def _end() -> None:
-    """What the process would do at its end, wait for its threads, is left out."""
     sys.stderr.write("\ninterrupted\n")
     sys.stderr.flush()
     os._exit(EXIT_INTERRUPTED)

@@ -1,4 +1,4 @@
-"""What commands print: results as text or JSON, errors in a frame, in the words of the command line."""
+"""Print results as text or JSON, and errors in a frame, in the words of the command line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from graphwright.plain import plain
 from graphwright.report.progress import hide, tell
 from graphwright.report.safe_console import SafeConsole
 from graphwright.report.terminal_layout import PLAIN_WIDTH, continued
-from graphwright.source.tensorflow_import import missing_is_told
+from graphwright.source.tensorflow_import import explaining_missing_tensorflow
 from graphwright.source.tracebacks import raised_by_user, users_traceback
 
 _REMEDIES = {
@@ -39,10 +39,10 @@ _PARAMETERS = {"feeds": "feed", "order_by": "sort", "batches": "batch", "values"
 
 
 def print_result(result: Any, *, as_json: bool, parts: Sequence[str] = (), then: str = "") -> None:
-    """Print a result: its first screen with more parts, whole under `--all`; or its JSON.
+    """Print a result: its first screen with more parts, all of it under `--all`; or its JSON.
 
     Args:
-        then: the command to run next, and its options beside those that it shares with this one; said below the first screen.
+        then: the next command and its own options, named below the first screen.
     """
     if as_json:
         echo_json(plain(result))
@@ -55,7 +55,7 @@ def print_result(result: Any, *, as_json: bool, parts: Sequence[str] = (), then:
 
 
 def _next_command(name: str, options: str) -> str:
-    """A command on the same target, with those options of the command that runs which it has, too."""
+    """Return a command on the same target, with the given options that both commands have."""
     context = running()
     assert context is not None
     commands: Any = context.find_root().command
@@ -71,19 +71,18 @@ def _next_command(name: str, options: str) -> str:
 
 
 def echo(text: str) -> None:
-    """Print a text, without what a terminal would obey."""
+    """Print a text without terminal control characters."""
     hide()
     typer.echo(printable(text, lines=True))
 
 
 def echo_json(value: Any) -> None:
-    """Print a value as one line of JSON, in ASCII."""
     hide()
     typer.echo(json.dumps(value, allow_nan=False).replace("\x7f", "\\u007f"))  # the one control character that JSON leaves
 
 
 def write_html(result: Any, path: Path | None, *, quiet: bool) -> None:
-    """Write the page of a result, where a path was given."""
+    """Write the page of a result, if a path was given."""
     if path is None:
         return
     tell("writing the report", 1.0)
@@ -93,16 +92,14 @@ def write_html(result: Any, path: Path | None, *, quiet: bool) -> None:
 
 
 class Commands(TyperGroup):
-    """Commands whose errors are printed for a reader: no traceback, an exit code that tells which kind it was."""
+    """Commands whose errors are printed for a reader: no traceback, an exit code by kind of error."""
 
     def run(self, ctx: Any) -> Any:
-        """Run the command that was named."""
         return super().invoke(ctx)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that was named, and print what it raises on purpose."""
         try:
-            with missing_is_told():
+            with explaining_missing_tensorflow():
                 return self.run(ctx)
         except GraphwrightError as error:
             print_error(error, self.get_command(ctx, ctx.invoked_subcommand or "") or self)
@@ -131,7 +128,7 @@ def print_error(error: GraphwrightError, command: Any) -> None:
 
 
 def _as_options(remedy: str) -> str:
-    """A remedy that asks for the shapes of inputs, in options.
+    """Return a remedy that asks for shapes of inputs, as options.
 
     >>> _as_options("give batch=..., or feeds={'x': (...), 'mask': (...)}")
     'give --batch N, or --feed x=SIZES --feed mask=SIZES'
@@ -145,7 +142,7 @@ def _as_options(remedy: str) -> str:
 
 
 def _in_options(remedy: str, command: Any) -> str:
-    """A remedy that names options of a command, not arguments of a function: `--output NAME`, not `outputs=[...]`."""
+    """Return a remedy with options of a command for arguments of a function: `--output NAME` for `outputs=[...]`."""
     for parameter in command.params:
         if parameter.param_type_name == "option":
             option = parameter.opts[0] if parameter.is_flag else f"{parameter.opts[0]} NAME"
@@ -154,7 +151,7 @@ def _in_options(remedy: str, command: Any) -> str:
 
 
 def _parameter(error: GraphwrightError, command: Any) -> str:
-    """What an error calls an argument, as the command calls it: `option --max-peak`, `argument TARGET`."""
+    """Return the command's words for an argument in an error: `option --max-peak`, `argument TARGET`."""
     name = _PARAMETERS.get(error.argument, error.argument)
     for parameter in command.params if name else ():
         if parameter.name == name:

@@ -1,4 +1,4 @@
-"""Files of costs: what a step cost once, to hold a later one against. JSON of a stated version, checked field by field."""
+"""Files of costs: the figures of a step, kept for a later comparison. JSON of a stated version, checked field by field."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ _FLOATS = frozenset({"forward_flops", "backward_flops", "optimizer_flops", "undi
 
 
 def is_costs_file(target: Any) -> bool:
-    """Whether a target is the path of such a file, by its name."""
     return isinstance(target, str | Path) and Path(target).suffix == ".json"
 
 
 def write_costs(costs: StepCosts, path: str | Path) -> Path:
-    """Write what a step costs to a file, which is replaced as a whole; returns the path.
+    """Write the costs of a step to a file, which is replaced as a whole; return the path.
 
     Raises:
-        ArgumentError: the name does not end in `.json`, or the folder is not there.
+        ArgumentError: the name does not end in `.json`, or the folder does not exist.
     """
     path = Path(path)
     if path.suffix != ".json":
@@ -40,10 +39,10 @@ def write_costs(costs: StepCosts, path: str | Path) -> Path:
 
 
 def read_costs(path: str | Path) -> StepCosts:
-    """Read what `write_costs` wrote.
+    """Read a file of `write_costs`.
 
     Raises:
-        FileFormatError: it is not there, is of another kind or version, or a field is missing or wrong; the message names file and field.
+        FileFormatError: it is missing, of another kind or version, or a field is missing or wrong; the message names file and field.
 
     >>> import tempfile
     >>> layer = LayerFigures("model/conv", 3, 10, 100.0, 200.0, 10.0, 40, 40)
@@ -71,12 +70,11 @@ def read_costs(path: str | Path) -> StepCosts:
         layers=tuple(map(_layer, file.records("layers"))),
         unknown_flop_ops=tuple(map(str, file.items("unknown_flop_ops"))),
         how={key: str(text) for key, text in file.record("how").data.items()},
-        peak_low_bytes=file.integer("peak_low_bytes"),
     )
 
 
 def _number(row: Record, name: str) -> float:
-    """A number; null is nan in FLOPs whose directions are not known."""
+    """Return a number; null is nan for FLOPs of unknown direction."""
     return math.nan if name in _FLOATS and row.data.get(name, 0) is None else row.number(name)
 
 

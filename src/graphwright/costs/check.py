@@ -1,4 +1,4 @@
-"""`check`: whether a step keeps limits, and what it cost before; for pipelines."""
+"""`check`: hold a step against limits and against its earlier costs; for pipelines."""
 
 from __future__ import annotations
 
@@ -46,30 +46,29 @@ def check(
     device: str = HERE,
     order: Order = "executor",
 ) -> CheckResult:
-    """Hold what a step costs against limits, and against a baseline that was kept.
+    """Hold the costs of a step against limits, and against a stored baseline.
 
-    The figures are predicted from the graph, and no step runs. The peak is that of the step as TensorFlow runs it, the largest of several
-    simulations. Against a baseline, it fails where it grew by more than the range of the simulations.
+    The figures are predicted from the graph, and no step runs. The peak is that of the step as TensorFlow runs it.
 
     Args:
-        target: as for `step_costs`.
+        target: see `step_costs`.
         max_peak: the most bytes, as an int or as text such as "4GiB".
         max_flops: the most FLOPs of a step, all directions together, as a number or as text such as "20G".
-        max_parameters: the most elements of weights, as `count_parameters` counts them in `total`, as a number or as text such as "30M".
+        max_parameters: the most elements of weights, as `count_parameters(...).total` counts them, as a number or as text such as "30M".
         max_nodes: the most nodes of the flat graph.
-        baseline: a file that `write_baseline` wrote; figures that have grown since fail.
-        tolerance: by how much they may have grown: a share such as 0.02 or "2%", or a mapping from figures
-            ("peak", "flops", "parameters", "resident", "bytes", "nodes") to shares.
-        write_baseline: where to write the figures of today, whether the check passes or not. `baseline` is read before.
-        order: of the peak, as for `step_costs`.
+        baseline: a file of an earlier `write_baseline`; figures that have grown since fail.
+        tolerance: allowed growth: a share such as 0.02 or "2%", or a mapping from figures ("peak", "flops", "parameters", "resident",
+            "bytes", "nodes") to shares.
+        write_baseline: a path for today's figures, written whether the check passes or not; `baseline` is read before.
+        order: of the peak, see `step_costs`.
 
     Returns:
-        A `CheckResult`: true where all is within the limits. It prints itself.
+        A `CheckResult`: true if all is within the limits. It prints itself.
 
     Raises:
-        ArgumentError: a limit or a tolerance cannot be read, or the baseline is of other input shapes.
+        ArgumentError: a limit or a tolerance cannot be read, or the baseline has other input shapes.
         FileFormatError: the baseline is damaged, or of another version; the message names file and field.
-        UnknownShapeError: a dimension is not known; the message names the argument to bind.
+        UnknownShapeError: a dimension is unknown; the message names the argument to bind.
 
     >>> import tensorflow as tf
     >>> product = tf.function(lambda a, b: a @ b)
@@ -95,8 +94,7 @@ def check(
         comparison = compare_costs(before, costs)
         for name in GUARDED:
             was = before.figures[name]
-            spread = _peak_spread(before) + _peak_spread(costs) if name == "peak_bytes" else 0
-            findings.append(Finding(name, costs.figures[name], math.floor(was * (1 + shares[name])) + spread, was))
+            findings.append(Finding(name, costs.figures[name], math.floor(was * (1 + shares[name])), was))
     unknown = [f"{name}: {costs.how[name]}" for name in ("peak", "FLOPs") if math.isnan(costs.figures[_SHORT[name.lower()]])]
     if unknown and write_baseline is not None:
         remedy = "give example inputs, of which it is known"
@@ -106,16 +104,8 @@ def check(
     return CheckResult(costs, tuple(findings), comparison, (*unknown, *_warnings(costs, before, limits)), path, written)
 
 
-def _peak_spread(costs: StepCosts) -> int:
-    peak_bytes = costs.figures["peak_bytes"]
-    return 0 if math.isnan(peak_bytes) else int(peak_bytes) - costs.peak_low_bytes
-
-
 def parse_count(value: object, argument: str) -> float:
-    """A number of FLOPs, parameters or nodes, as a number or as text with a decimal prefix.
-
-    Raises:
-        ArgumentError: it is none, or negative.
+    """Return a number of FLOPs, parameters or nodes, given as a number or as text with a decimal prefix.
 
     >>> parse_count("20G", "max_flops"), parse_count("1.5 TFLOP", "max_flops"), parse_count(300, "max_nodes")
     (20000000000, 1500000000000, 300)

@@ -1,4 +1,4 @@
-"""`step_costs`: what a step costs, as figures that can be kept; `compare`: two steps side by side."""
+"""`step_costs`: the costs of a step, as figures that can be kept; `compare`: two steps side by side."""
 
 from __future__ import annotations
 
@@ -54,16 +54,15 @@ def step_costs(
     device: str = HERE,
     order: Order = "executor",
 ) -> StepCosts:
-    """What a step costs in figures that `compare` and `check` hold against others: peak, parameters, FLOPs, nodes, per layer.
+    """Return the costs of a step as figures for `compare` and `check`: peak, parameters, FLOPs, nodes, per layer.
 
     Args:
         target: a `tf.function`, a `ConcreteFunction`, a Keras model, the path of a `.keras` file, a SavedModel or a graph; a
-            `tf.Graph`, a `GraphDef`, a `Graph`; the path of a file that `write_costs` wrote; or a `StepCosts`, which is given back.
-        order: "executor" for the peak as TensorFlow runs the step, the largest of several simulations; "traced" for the order in which it
-            was traced.
+            `tf.Graph`, a `GraphDef`, a `Graph`; the path of a file of costs; or a `StepCosts`, which is returned.
+        order: "executor" for the peak as TensorFlow runs the step; "traced" for the order in which it was traced.
 
     Raises:
-        UnknownShapeError: a dimension is not known; the message names the argument to bind.
+        UnknownShapeError: a dimension is unknown; the message names the argument to bind.
         ArgumentError, UnsupportedError, FileFormatError: the target cannot be traced or read.
 
     >>> import tensorflow as tf
@@ -102,11 +101,11 @@ def _figures(
     prediction: PeakPrediction | None = None,
     growing: Node | None = None,
 ) -> StepCosts:
-    """The figures of a step.
+    """Return the figures of a step.
 
     Args:
         prediction: of its peak; without one, the peak is that of the order of the graph.
-        growing: the loop for which the peak is not known, see `LoopCosts`.
+        growing: the loop that makes the peak unknown, see `LoopCosts`.
     """
     timeline = prediction.timeline if prediction is not None else None
     shown = timeline or make_timeline(tasks, Schedule(tasks.costs.order), roles)
@@ -129,7 +128,6 @@ def _figures(
     run = (roles.layers.of(node.name) for task in tasks.costs.order for node in tasks.nodes[task])
     order = dict.fromkeys([*run, *(roles.layers.of(node.name) for node in graph.nodes), *rows])
     layers = _with_variables([_layer(layer, rows[layer], counted) for layer in order if layer in rows])
-    low_bytes = peak_bytes if prediction is None else prediction.low_bytes
     unknown = tuple(sorted(counted.unknown_reason))
     drawn = shown if prediction is None else timeline
     how = dict(_HOW)
@@ -138,7 +136,7 @@ def _figures(
     if growing is not None:
         error = unknown_rounds(growing)
         how["peak"], layers, drawn = f"not known, since {error.what}: {error.remedy}", [], None
-    return StepCosts(name, feeds, figures, tuple(layers), unknown, how, low_bytes, drawn)
+    return StepCosts(name, feeds, figures, tuple(layers), unknown, how, drawn)
 
 
 def _layer(name: str, row: Any, counted: Tally) -> LayerFigures:
@@ -153,7 +151,7 @@ def _layer(name: str, row: Any, counted: Tally) -> LayerFigures:
 
 
 def _with_variables(layers: Sequence[LayerFigures]) -> list[LayerFigures]:
-    """Layers that only hold variables join the one that computes with them: Keras numbers the scope of an optimizer again per trace."""
+    """Join layers that only hold variables with the layer that computes with them: Keras renumbers an optimizer's scope in each trace."""
     kept = [layer for layer in layers if layer.nodes]
     place = {_NUMBER.sub("", layer.layer): k for k, layer in reversed(list(enumerate(kept)))}
     for layer in layers:
@@ -181,15 +179,15 @@ def compare(
     device: str = HERE,
     order: Order = "executor",
 ) -> Comparison:
-    """Two steps side by side: peak, parameters, FLOPs and nodes, with differences and ratios, in all and per layer.
+    """Compare two steps: peak, parameters, FLOPs and nodes, with differences and ratios, in all and per layer.
 
-    Layers are matched by name scope, the model's own scope left out. What is left over is matched without the numbers that
-    Keras appends (`conv2d_3` and `conv2d_11`), in the order in which it runs. The other layers were added or removed.
+    Layers are matched by name scope, without the model's own scope. The rest is matched without the numbers that Keras appends
+    (`conv2d_3` and `conv2d_11`), in the order in which it runs. The other layers were added or removed.
 
     Args:
-        a: a target as for `step_costs`, or what that gave, for example with other feeds or another mode.
-        b: the one to hold against it. The other arguments are for both; a feed may name an input that only one of them has.
-        order: of the peak, as for `step_costs`.
+        a: a target of `step_costs`, or its result, for example with other feeds or another mode.
+        b: the target to compare with it. The other arguments are for both; a feed may name an input that only one of them has.
+        order: of the peak, see `step_costs`.
 
     Returns:
         A `Comparison`, which prints itself.
@@ -215,37 +213,28 @@ def both_costs(
     device: str = HERE,
     order: Order = "executor",
 ) -> list[StepCosts]:
-    """What targets cost, each with the feeds of its own inputs, which may have other names in another one.
+    """Return the costs of targets, each with the feeds of its own inputs.
 
     Args:
         targets: each with its mode and batch size.
-
-    Raises:
-        ArgumentError: a feed names an input of none of them.
     """
-    questions = [partial(_asked, target, inputs, outputs, mode, batch, device, order) for target, mode, batch in targets]
-    found = ask_each(questions, feeds)
-    return [of_file(target, costs) for (target, _, _), costs in zip(targets, found, strict=True)]
-
-
-def _asked(
-    target: Any, inputs: Any, outputs: Any, mode: Mode, batch: int | None, device: str, order: Order, feeds: Mapping[str, Feed] | None
-) -> StepCosts:
-    return step_costs(target, feeds, inputs, outputs, mode=mode, batch=batch, device=device, order=order)
+    options = {"inputs": inputs, "outputs": outputs, "device": device, "order": order}
+    questions = [partial(step_costs, target, mode=mode, batch=batch, **options) for target, mode, batch in targets]
+    costs = ask_each(questions, feeds)
+    return [of_file(target, found) for (target, _, _), found in zip(targets, costs, strict=True)]
 
 
 def of_file(target: Any, costs: StepCosts) -> StepCosts:
-    """The costs under the name of the file that they are of: two files may well hold models of one name."""
+    """Name costs after the file of the target, since two files may hold models of one name."""
     return replace(costs, name=f"{target}: {costs.name}") if isinstance(target, str | PathLike) else costs
 
 
 def compare_costs(a: StepCosts, b: StepCosts) -> Comparison:
-    """Two rows of figures side by side, their layers matched."""
     return Comparison(a, b, match_layers(a.layers, b.layers))
 
 
 def match_layers(a: Sequence[LayerFigures], b: Sequence[LayerFigures]) -> tuple[LayerPair, ...]:
-    """Pairs of layers in the order of `b`; a layer that only `a` has stands behind the one that it followed there.
+    """Return pairs of layers in the order of `b`; a layer that only `a` has follows the one that it followed there.
 
     >>> def layer(name): return LayerFigures(name, 1, 0, 0.0, 0.0, 0.0, 0, 0)
     >>> pairs = match_layers([layer("m/conv"), layer("m/old")], [layer("m_1/conv"), layer("m_1/new")])
@@ -287,7 +276,6 @@ def _in_order(a: Sequence[LayerFigures], b: Sequence[LayerFigures], partner: Map
 
 
 def _keys(layers: Sequence[LayerFigures]) -> list[str]:
-    """Names without the scope of the model, where most layers lie in one."""
     scope = model_scope(layers)
     return ["." + layer.layer.removeprefix(scope) if scope and layer.layer.startswith(scope) else layer.layer for layer in layers]
 
@@ -297,7 +285,6 @@ def _base(key: str, layer: LayerFigures | None) -> tuple[str, int]:
 
 
 def _aligned(a: Sequence[tuple[str, int]], b: Sequence[tuple[str, int]]) -> list[tuple[int, int]]:
-    """Places of equal entries, in the same order in both."""
     if len(a) + len(b) <= _ALIGNED:
         blocks = SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks()
         return [(block.a + k, block.b + k) for block in blocks for k in range(block.size)]

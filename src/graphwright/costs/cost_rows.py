@@ -12,15 +12,15 @@ from graphwright.analyze.flops import node_flops
 from graphwright.analyze.layers import Layers
 from graphwright.analyze.time_model import estimated_time_s
 from graphwright.analyze.traffic import bytes_moved
-from graphwright.ir.traits.values import STANDS_FOR_SOMETHING
+from graphwright.ir.traits.values import COMPUTES_NOTHING
 from graphwright.ir.traits.variables import VARIABLES, WHOLE_READS
-from graphwright.report.results import LayerCost, NodeCost, OpTypeCost
+from graphwright.report.cost_rows import LayerCost, NodeCost, OpTypeCost
 
-_FREE = STANDS_FOR_SOMETHING | VARIABLES | WHOLE_READS
+_FREE = COMPUTES_NOTHING | VARIABLES | WHOLE_READS
 
 
 def node_costs(execution: Execution, layers: Layers) -> tuple[dict[str, NodeCost], dict[str, float]]:
-    """Costs by node, and estimated seconds by op type; what a loop runs belongs to the loop, and to its own op type."""
+    """Return costs by node, and estimated seconds by op type; nodes in a loop count for the loop, and for their own op type."""
     nodes: dict[str, NodeCost] = {}
     time_by_op_type: dict[str, float] = defaultdict(float)
     for outer, runs in execution.times.items():
@@ -37,7 +37,6 @@ def node_costs(execution: Execution, layers: Layers) -> tuple[dict[str, NodeCost
 
 
 def complete_layers(layers: Sequence[LayerCost], per_layer: Mapping[str, Sums], nodes: Mapping[str, NodeCost]) -> tuple[LayerCost, ...]:
-    """The layers with FLOPs of what loops run, bytes moved and estimated time."""
     time_s: dict[str, float] = defaultdict(float)
     for node in nodes.values():
         time_s[node.layer] += node.estimated_time_s
@@ -46,7 +45,7 @@ def complete_layers(layers: Sequence[LayerCost], per_layer: Mapping[str, Sums], 
 
 
 def op_type_rows(found: Tally, time_by_op_type: Mapping[str, float]) -> tuple[OpTypeCost, ...]:
-    """One row per op type, the longest estimated time first."""
+    """Return one row per op type, the longest estimated time first."""
     rows = [
         OpTypeCost(
             op_type,

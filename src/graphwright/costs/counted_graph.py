@@ -1,4 +1,4 @@
-"""What users hand in to be counted, as a flat graph with static shapes: anything that can be traced, and graphs as they are."""
+"""Targets to be counted, as flat graphs with static shapes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from graphwright.costs.sized_step import TRACED_FIRST, open_shape
+from graphwright.costs.sized_step import open_shape
 from graphwright.errors import ArgumentError, GraphwrightError, UnknownShapeError
 from graphwright.ir.graph import Graph
 from graphwright.source.concrete_function import Binding
@@ -14,18 +14,12 @@ from graphwright.step.feeds import is_value, leaves_of
 from graphwright.step.flatten import counted_graph
 from graphwright.step.targets import Feed, Mode, read_target, trace
 
+_SECOND = 3  # the batch size at which an open dimension shows
+
 
 @dataclass(frozen=True, slots=True)
 class CountedGraph:
-    """A flat graph, with what is needed to run it.
-
-    Attributes:
-        name: what to call it.
-        graph: without calls, with static shapes.
-        feeds: shape by input.
-        binding: captures of the function that it was traced from, or None for a graph.
-        arguments: example values of the inputs, where they were given.
-    """
+    """A flat graph without calls, and what is needed to run it: captures, and example values of the inputs if known."""
 
     name: str
     graph: Graph
@@ -36,14 +30,7 @@ class CountedGraph:
 
 @dataclass(frozen=True, slots=True)
 class Countable:
-    """A target that can be flattened, for one batch size after the other where it is open.
-
-    Attributes:
-        target, given, inputs, outputs, mode, batch: the arguments of the question; outputs are names, tensors or operations.
-        is_open: whether a dimension of some input is the batch size, which is open.
-        feeds: shape by input; None is the open dimension.
-        read: what was read already, by batch size.
-    """
+    """A target that can be flattened, at any batch size if the inputs leave it open; `feeds` has None for the batch size then."""
 
     target: Any
     given: Mapping[str, Feed] | None
@@ -56,11 +43,7 @@ class Countable:
     read: Mapping[int, CountedGraph] = field(default_factory=dict[int, CountedGraph])
 
     def at(self, batch: int | None = None) -> CountedGraph:
-        """The flat graph, read again, with this size where the batch is open.
-
-        Raises:
-            UnknownShapeError: a dimension is not known.
-        """
+        """Return the flat graph, with this batch size if it is open."""
         if batch is not None and batch in self.read:
             return self.read[batch]
         traced = trace(self.target, feeds=self.given, inputs=self.inputs, mode=self.mode, batch=self.batch, open_batch=batch)
@@ -69,12 +52,7 @@ class Countable:
 
 
 def countable(asked: Countable) -> tuple[Countable, CountedGraph]:
-    """Read a target, and flatten it once: with an open batch at size 1.
-
-    Raises:
-        UnknownShapeError: a dimension other than the first is not known.
-        ArgumentError: the target is nothing that can be read, or the outputs are missing.
-    """
+    """Read a target, and flatten it once; at batch size 1 if that is open."""
     closed = replace(asked, target=read_target(asked.target, asked.outputs, asked.given), outputs=None)
     try:
         return closed, closed.at()
@@ -82,11 +60,10 @@ def countable(asked: Countable) -> tuple[Countable, CountedGraph]:
         for path, feed in leaves_of(asked.given or {}).items():
             if not is_value(feed):
                 open_shape(path, feed)
-        other = TRACED_FIRST[0]
         try:
-            one, second = closed.at(1), closed.at(other)
+            one, second = closed.at(1), closed.at(_SECOND)
         except GraphwrightError:
             raise error from None
         pairs = {name: zip(shape, second.feeds[name], strict=True) for name, shape in one.feeds.items()}
         opened = {name: tuple(None if a != b else a for a, b in pair) for name, pair in pairs.items()}
-        return replace(closed, is_open=True, feeds=opened, read={1: one, other: second}), one
+        return replace(closed, is_open=True, feeds=opened, read={1: one, _SECOND: second}), one

@@ -9,12 +9,11 @@ from operator import attrgetter
 
 from graphwright.analyze.formula import Formula, formula_through
 from graphwright.costs.counted_graph import Countable, CountedGraph
-from graphwright.costs.sized_step import TRACED_FIRST
 from graphwright.errors import ErrorCode, UnknownShapeError
 from graphwright.report.flop_count import FlopCount, FlopRow
 
-_SIZES = TRACED_FIRST  # a batch of one example is often a special case: there is nothing to add up
-_MORE_SIZES = (2, *TRACED_FIRST, 11)  # where a square or a cube is in it
+_SIZES = (3, 5, 8)  # odd and even ones, since steps may halve a batch; a batch of one example is often a special case
+_MORE_SIZES = (2, *_SIZES, 11)  # where a square or a cube is in it
 _FIGURES = ("forward", "backward", "optimizer", "total", "bytes_moved")
 _UNKNOWN = {**dict.fromkeys(("forward", "backward", "optimizer", "bytes_moved"), math.nan), "undivided": 0.0}
 _SAID = {"total": "FLOPs", "bytes_moved": "bytes moved"}
@@ -22,11 +21,7 @@ _NONE = FlopRow("", 0, 0.0, 0.0, 0.0, 0.0)
 
 
 def count_open(target: Countable, count: Callable[[CountedGraph], FlopCount]) -> FlopCount:
-    """The figures as polynomials of the batch size, fitted through all sizes but the largest, and checked there.
-
-    Raises:
-        UnknownShapeError: a figure is not a polynomial of the batch size.
-    """
+    """Return the figures as polynomials of the batch size, fitted through all sizes but the largest, and checked there."""
     one = count(target.at(1))
     results = {size: count(target.at(size)) for size in _SIZES}
     try:
@@ -80,7 +75,7 @@ def _rows(results: Mapping[int, FlopCount], of: Callable[[FlopCount], Mapping[st
 
 
 def _loops(results: Mapping[int, FlopCount]) -> dict[str, str]:
-    """In words, how often each loop runs; where that depends on the batch size, as a polynomial."""
+    """Return in words how often each loop runs; as a polynomial if that depends on the batch size."""
     largest = max(results)
     found: dict[str, str] = {}
     for name, words in results[largest].loops.items():

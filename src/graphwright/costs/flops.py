@@ -1,4 +1,4 @@
-"""`count_flops`: the floating-point operations of a step, and of what they consist."""
+"""`count_flops`: the floating-point operations of a step."""
 
 from __future__ import annotations
 
@@ -41,21 +41,20 @@ def count_flops(
     mode: Mode = "auto",
     batch: int | None = None,
 ) -> FlopCount:
-    """Count the floating-point operations of a step: forward, backward and optimizer apart, per op type and per layer.
+    """Count the floating-point operations of a step: forward, backward and optimizer, per op type and per layer.
 
-    Only what the outputs and the effects of the step need is counted. A loop counts as often as it runs: a trip count that follows
-    from constants is found, else it is measured by one run where `inputs` are given, else one iteration is counted and the loop is
-    named. Of branches the costliest is counted. What has no rule is listed in `unknown`, never taken for zero.
+    Only operations that the outputs and effects of the step need count. A loop counts as often as it runs: its trip count follows from
+    constants, or from one run if `inputs` are given; otherwise one iteration counts and the loop is named. The costliest branch counts.
+    Op types without a rule are listed in `unknown`, never taken for zero.
 
     Args:
-        feeds: shape, or `tf.TensorSpec`, by argument name (by placeholder for a graph). None for one dimension leaves the batch size
-            open.
+        feeds: shape, or `tf.TensorSpec`, by argument name (by placeholder for a graph). None for one dimension leaves the batch size open.
 
     Returns:
-        A `FlopCount`, which prints itself. Where the batch size is open, its figures are nan, and its `formula` is a polynomial.
+        A `FlopCount`, which prints itself. With an open batch size its figures are nan, and its `formula` is a polynomial.
 
     Raises:
-        UnknownShapeError: a dimension other than the batch is not known, or the FLOPs are no polynomial of the batch size.
+        UnknownShapeError: a dimension other than the batch is unknown, or the FLOPs are no polynomial of the batch size.
         ArgumentError, FileFormatError: the target cannot be traced or read.
 
     >>> import tensorflow as tf

@@ -1,4 +1,4 @@
-"""The parameters of a graph: what its variables are for, told by collections, files and dataflow; constants that are weights."""
+"""The parameters of a graph: the roles of its variables by collections, files and dataflow; constants that are weights."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from graphwright.ir.traits.arithmetic import LOOKUPS
 from graphwright.ir.traits.values import is_constant
 from graphwright.ir.traits.variables import READS_OF_ROWS, SAVES, VARIABLES, WHOLE_READS, updated_weight, variable_key
 from graphwright.report.obtained import Obtained
-from graphwright.report.units import format_count
 from graphwright.source.meta_graph import SAVER
 from graphwright.source.stored_variables import StoredVariable
 
@@ -30,14 +29,7 @@ _NAMED = 2
 
 @dataclass(frozen=True, slots=True)
 class GraphParameters:
-    """Parameters of a graph.
-
-    Attributes:
-        parameters: by key, each variable once.
-        read: keys of what anything in the graph reads but what saves it.
-        constants: weights that are constants.
-        how: by figure, how it was obtained.
-    """
+    """Parameters of a graph, each variable once by key; keys that the graph reads for anything but saving; constants that are weights."""
 
     parameters: Mapping[str, Parameter]
     read: AbstractSet[str]
@@ -52,14 +44,13 @@ def graph_parameters(
     step: StepVariables | None,
     captured: Iterable[Value] = (),
 ) -> GraphParameters:
-    """Say of each variable of a graph what it is for, and find the constants that are weights.
+    """Find the role of each variable of a graph, and the constants that are weights.
 
     Args:
-        graph: as it was read.
         stored: its variables.
-        keys: of them, by handle, reference or input.
-        step: what was found about the step, where there is one.
-        captured: inputs that stand for tensors which a function captured.
+        keys: keys of variables by handle, reference or input.
+        step: the uses of variables in the step, if there is one.
+        captured: inputs for tensors that a function captured.
     """
     savers = {node_of(held) for held in graph.collections[SAVER].references()} if SAVER in graph.collections else set[Node]()
     accesses = find_accesses(graph, keys, {node for node in graph.nodes if node.op_type not in SAVES and node not in savers})
@@ -94,23 +85,18 @@ def graph_parameters(
         parameters[key] = make_parameter(
             variable.name, kind, variable.dtype, variable.shape, scope=scope, use=use, part_of=part_of, aliases=names.get(key, ())
         )
-    constants = find_constant_weights(graph)
-    found = [*constants.weights, *_captured_weights(captured, graph)]
+    constants = [*find_constant_weights(graph), *_captured_weights(captured, graph)]
     how = {"trainable": trainable_how} if trainable_how else {}
     how["variables"] = "read from the graph, its object graph and its collections; nothing was traced or run"
     if stored and len(set(keys.values())) < len(keys):
         how["variables"] += "; several handles of one variable count once"
-    if found or not stored:
-        how["constant"] = (
-            "constants that get to a place where an operation takes a weight, as they are or cast, transposed, dequantized; "
-            f"{format_count(constants.others)} other constants with {format_count(constants.other_elements)} elements are axes, shapes "
-            "and factors, and are not counted"
-        )
-    return GraphParameters(parameters, {access.key for access in accesses if access.reads}, found, how)
+    if constants or not stored:
+        how["constant"] = "constants that reach the weight operand of an operation, maybe cast, transposed or dequantized"
+    return GraphParameters(parameters, {access.key for access in accesses if access.reads}, constants, how)
 
 
 def _uses(accesses: Iterable[Access], graph: Graph, elements: Mapping[str, int | None]) -> dict[str, str]:
-    """By key, what the values that are read are used for, where that has a name.
+    """Return the named uses of variables by key.
 
     Args:
         elements: of variables, by key.
@@ -139,7 +125,6 @@ def _trainable(
     step: StepVariables | None,
     uses: Mapping[str, str],
 ) -> Obtained[frozenset[str]]:
-    """The keys of what is trained."""
     stated = frozenset(v.key for v in stored if v.trainable)
     if TRAINABLE in graph.collections:
         return Obtained(stated | frozenset(_keys_of(graph, TRAINABLE, keys)), "the collection TRAINABLE_VARIABLES")
@@ -169,7 +154,6 @@ def _keys_of(graph: Graph, name: str, keys: Mapping[Value, str]) -> set[str]:
 
 
 def _aliases(stored: Sequence[StoredVariable], keys: Mapping[Value, str]) -> dict[str, tuple[str, ...]]:
-    """By key, the names of handles other than the variable's own, where several stand for it."""
     handles: dict[str, list[str]] = defaultdict(list)
     for value, key in keys.items():
         handles[key].append(value.producer.name)

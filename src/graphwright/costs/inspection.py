@@ -1,4 +1,4 @@
-"""`inspect`: what a step costs, without changing it."""
+"""`inspect`: the costs of a step."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from graphwright.ir.graph import Graph
 from graphwright.memory.planning import HOW_PEAK_TRACED, map_tasks, stated_bound
 from graphwright.plan.model import Schedule
 from graphwright.plan.solve import lower_bound
+from graphwright.report.inspection import Inspection
 from graphwright.report.obtained import Obtained
 from graphwright.report.parameter_table import short_count
 from graphwright.report.peak_prediction import Order
 from graphwright.report.progress import tell
-from graphwright.report.results import Inspection
 from graphwright.run.measure import measure as measure_step
 from graphwright.run.roofs import measure_roofs
 from graphwright.run.traced_step import TracedStep
@@ -58,23 +58,22 @@ def inspect(
     profile: bool = False,
     order: Order = "executor",
 ) -> Inspection:
-    """What a step costs: peak memory and what is live there, parameters, FLOPs, per layer.
+    """Return the costs of a step: peak memory and its live tensors, parameters, FLOPs, per layer.
 
-    Memory is that of the step as TensorFlow's executor runs it (see `predict_peak`); `executor` holds the range in which the peak lies.
-    Of a step that XLA compiles, the peak is that of XLA's own buffer assignment; memory over time and layers are those of the graph that
-    XLA is given, operation by operation.
+    Memory is that of the step as TensorFlow's executor runs it (see `predict_peak`). The peak of a step that XLA compiles comes from
+    XLA's own buffer assignment; its memory over time and layers are those of the graph, operation by operation.
 
     Args:
-        order: "traced" for memory in the order in which the step was traced, which takes less time to predict.
+        order: "traced" for memory in the order in which the step was traced, which is predicted faster.
         measure: whether to run the step in a fresh process and measure its peak, on the inputs or on made-up ones.
         profile: whether to run it there and measure the time of each operation too, as `graphwright.profile` does, and the roofs
-            of this machine. Both run what is in the file, where the target is one, and ask for `trust(path)`.
+            of this machine. Both need `trust(path)` for a file.
 
     Returns:
         An `Inspection`, which prints itself and has `write_html`.
 
     Raises:
-        UnknownShapeError: a dimension is not known; the message names the argument to bind.
+        UnknownShapeError: a dimension is unknown; the message names the argument to bind.
         ArgumentError, UnsupportedError, FileFormatError: the target cannot be traced or read.
 
     >>> import tensorflow as tf
@@ -151,7 +150,7 @@ def _inspect(traced: TracedStep, order: Order, measured: Any) -> Inspection:
 
 
 def _origins(traced: TracedStep, graph: Graph, roles: Roles) -> dict[str, tuple[str, str]]:
-    """By layer its class, of a Keras model, and the line of Python that made its first operation: later ones may be a gradient's."""
+    """Return, by layer, its Keras class and the line of Python that made its first operation outside of the backward pass."""
     classes = layer_classes(traced.owner) if is_keras_model(traced.owner) else {}
     lines: dict[str, str] = {}
     for node in graph.nodes:

@@ -1,4 +1,4 @@
-"""The parameters of a Keras model, read from its objects: nothing is traced, and no shape of an input is needed."""
+"""The parameters of a Keras model, read from its objects without tracing."""
 
 from __future__ import annotations
 
@@ -19,13 +19,7 @@ _MOVING = ("moving_mean", "moving_variance")
 
 @dataclass(frozen=True, slots=True)
 class KerasParameters:
-    """Parameters of a model.
-
-    Attributes:
-        parameters: in the order of the model, then those of metrics and of the optimizer.
-        handles: `id` of a variable's handle -> which parameter it is.
-        how: by figure, how it was obtained.
-    """
+    """Parameters of a model, its metrics and its optimizer; the index of the parameter by `id` of a variable's handle."""
 
     parameters: list[Parameter] = field(default_factory=list[Parameter])
     handles: dict[int, int] = field(default_factory=dict[int, int])
@@ -33,16 +27,12 @@ class KerasParameters:
 
 
 def keras_parameters(model: Any, *, is_traced: bool = False) -> KerasParameters:
-    """Read the variables of a model, of its metrics and of its optimizer, each once.
+    """Return the variables of a model, of its metrics and of its optimizer, each once.
 
-    An optimizer that is not built yet has no state; what it will have is found by building a copy of it for one variable of each
-    shape at a time.
+    The state of an optimizer that is not built yet is found by building a copy of it for one variable of each shape at a time.
 
     Args:
         is_traced: whether a step of the model is traced, which makes all variables that the step needs.
-
-    Raises:
-        ArgumentError: a layer is not built, so its variables do not exist.
     """
     own_step = has_own_step(model)  # it may need nothing but the parts of the model
     unbuilt = [layer.name for layer in all_layers(model) if not layer.built and has_call(layer) and not (own_step and layer is model)]
@@ -91,7 +81,7 @@ def keras_parameters(model: Any, *, is_traced: bool = False) -> KerasParameters:
 
 
 def _scopes(model: Any) -> dict[int, str]:
-    """By `id` of a variable, the layers around it; a functional model inside is one, though its layers were made before it was."""
+    """Return the layers around variables, by `id`; a functional model in another one counts as a layer."""
     keras: Any = import_keras()
     scopes = {id(variable): scope_of(variable.path) for variable in model.variables}
     for part in model.layers:
@@ -102,7 +92,6 @@ def _scopes(model: Any) -> dict[int, str]:
 
 
 def _uses(model: Any) -> Mapping[int, str]:
-    """By `id` of a variable, what its layer uses it for."""
     keras: Any = import_keras()
     uses: dict[int, str] = {}
     for layer in all_layers(model):
@@ -130,7 +119,7 @@ def _add(found: KerasParameters, scope: str, variable: Any, kind: ParameterKind,
 
 
 def _predict(found: KerasParameters, optimizer: Any, variables: Iterable[Any]) -> str:
-    """Add the state that the optimizer will have once it is built; says how it was found."""
+    """Add the state that the optimizer will have once it is built; return how it was found."""
     keras: Any = import_keras()
     slots: dict[tuple[Any, ...], list[Any]] = {}
     try:
@@ -149,7 +138,6 @@ def _predict(found: KerasParameters, optimizer: Any, variables: Iterable[Any]) -
 
 
 def _slots(keras: Any, optimizer: Any, variable: Any) -> list[tuple[str, str, tuple[int, ...]]]:
-    """Name, dtype and shape of what a fresh optimizer makes for a variable."""
     copy: Any = optimizer.__class__.from_config(optimizer.get_config())
     before = {id(v) for v in copy.variables}
     stand_in = keras.Variable(keras.ops.zeros(variable.shape, variable.dtype), name=variable.name)

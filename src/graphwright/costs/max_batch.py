@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import cache
+import math
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from graphwright.analyze.device_models import HERE, find_device
@@ -11,7 +11,6 @@ from graphwright.costs.peak import check_order
 from graphwright.costs.sized_step import Feeds, SizedStep, at_size
 from graphwright.errors import ArgumentError, ErrorCode, MeasurementError
 from graphwright.ir.garbage_collection import garbage_collection_paused
-from graphwright.memory.planning import HOW_PEAK_TRACED
 from graphwright.plan.budget import Budget
 from graphwright.report.batch_results import MaxBatch, MeasuredBatch
 from graphwright.report.obtained import Obtained
@@ -20,8 +19,11 @@ from graphwright.run.measure import measure as measure_step
 from graphwright.step.example_inputs import runnable
 from graphwright.step.targets import Mode, about_a_step
 
-_LAST, _LAST_TRACED = 512, 64  # where the search starts; the smaller size where each size is traced
+_FIRST = 8  # where the search starts
+_LARGE = 512  # a peak that has not grown up to this size is taken to grow no more
 _TRIES = 12
+_NO_LIMIT = 1 << 62
+_LEAST_POWER = 0.25
 
 
 @garbage_collection_paused()
@@ -38,26 +40,25 @@ def max_batch(
     order: Order = "executor",
     device: str = HERE,
 ) -> MaxBatch:
-    """The largest batch whose peak memory fits a budget.
+    """Find the largest batch whose peak memory fits a budget.
 
     The peak is predicted at a few sizes, each nearer to the budget; the answer is checked at that batch and the next one.
 
     Args:
         budget: bytes, or text such as "8GiB".
-        feeds: shape (or `tf.TensorSpec`) by argument name, None where the batch size goes; without a None, it takes the place of all
-            first dimensions. Or a function from the batch size to feeds. Not needed where the target says what is open.
-        measure: whether to run the step on made-up inputs, each batch size in a fresh process, to confirm that this batch fits
-            and that one more does not. Where it is otherwise, further sizes are measured and the answer is corrected.
-        order: the order of execution that the prediction is for: "executor", that of TensorFlow's executor, which is simulated at the sizes
-            around the answer; or "traced", the one in which the step was traced, which takes less time.
-            A step that XLA compiles has an order of its own, whatever is given: it is compiled at the sizes around the answer.
+        feeds: shape (or `tf.TensorSpec`) by argument name, None for the batch size; without a None, it replaces all first dimensions. Or a
+            function from the batch size to feeds. Not needed if the target says what is open.
+        measure: whether to run the step on made-up inputs, each batch size in a fresh process, to confirm that this batch fits and that one
+            more does not. If not, further sizes are measured and the answer is corrected.
+        order: "executor" for the peak in the order of TensorFlow's executor; "traced" for the order in which the step was traced, which is
+            predicted faster. A step that XLA compiles has its own order.
 
     Returns:
         A `MaxBatch`, which prints itself.
 
     Raises:
-        ArgumentError: a budget that is a share (of which peak?), no dimension of the inputs is open, or the feeds do not fit.
-        UnknownShapeError: a dimension other than the batch size is not known.
+        ArgumentError: the budget is a share, no dimension of the inputs is open, or the feeds do not fit.
+        UnknownShapeError: a dimension other than the batch size is unknown.
         MeasurementError: a measurement failed for another reason than memory.
 
     >>> import tensorflow as tf
@@ -70,61 +71,65 @@ def max_batch(
         raise ArgumentError(f"device={device!r} was given beside measure", argument="device", remedy="measure where that device is")
     budget_bytes = Budget.read(budget).nbytes
     sized = SizedStep(target, feeds, mode, inputs=inputs, outputs=outputs, runs=measure, device=device)
-    shapes = sized.open_feeds()
-    start = _start(sized, budget_bytes)
-    how = {"predicted peak": HOW_PEAK_TRACED, "shapes": sized.how}
-    if start is None:
-        peak = sized.peak_bytes(1)
-        return MaxBatch(sized.name, shapes, budget_bytes, None, None, peak, peak, "traced", {1: peak}, (), how)
-    predicted = largest(lambda size: sized.peak_bytes(size) <= budget_bytes, start)
-
-    predict = cache(sized.own_peak)
+    peaks: dict[int, int] = {}
 
     def peak_at(size: int) -> int:
-        prediction = None if order == "traced" else predict(size).found
-        return sized.peak_bytes(size) if prediction is None else prediction.peak_bytes
+        peaks[size] = sized.peak(size, order).nbytes
+        return peaks[size]
 
-    if sized.is_compiled:
-        order = "xla"
-    if order != "traced":
-        size = max(predicted, 1)
-        base = sized.tasks(size).costs.resident_bytes  # about what a batch of no examples takes
-        start = size_near_budget(lambda size: peak_at(size) if size else base, size, budget_bytes, before=0)
-        predicted = largest(lambda size: peak_at(size) <= budget_bytes, start)
-        prediction, reason = predict(predicted + 1)
-        how["predicted peak"] = prediction.how["peak"] if prediction else f"{HOW_PEAK_TRACED}; TensorFlow's own order is {reason}"
+    base_bytes = sized.peak(_FIRST, order).resident_bytes
+    predicted = _largest_predicted(peak_at, base_bytes, budget_bytes, peaks)
     measured: dict[int, Obtained[MeasuredBatch]] = {}
     batch = predicted
-    if measure:
+    if measure and predicted is not None:
 
         def fits(size: int) -> bool:
             measured[size] = _measure(sized, size, budget_bytes)
             return measured[size].found.fits
 
         batch = largest(fits, predicted)
-    how["shapes"] = sized.how
-    if measured_how := [found.how for found in measured.values() if found.how]:
+    shown = {1} if batch is None else {*measured, batch, batch + 1} - {0}
+    shown_peaks = {size: peak_at(size) for size in sorted(shown)}
+    first_shown = min(shown)
+    how = {"predicted peak": sized.peak(first_shown, order).how, "shapes": sized.how}
+    if measured_how := [measurement.how for measurement in measured.values() if measurement.how]:
         how["measured peak"] = measured_how[-1]
     return MaxBatch(
-        name=sized.name,
-        feeds=shapes,
+        name=sized.first.name,
+        feeds=sized.open_feeds,
         budget_bytes=budget_bytes,
         batch=batch,
         predicted_batch=predicted,
-        peak_bytes=peak_at(batch) if batch else 0,
-        next_peak_bytes=peak_at(batch + 1),
-        order=order,
-        predicted={size: peak_at(size) for size in sorted({*measured, batch, batch + 1} - {0})},
+        peak_bytes=shown_peaks[batch or 1] if batch != 0 else 0,
+        next_peak_bytes=shown_peaks[1 if batch is None else batch + 1],
+        order="xla" if sized.first.is_compiled else order,
+        predicted=shown_peaks,
         measured=tuple(measured[size].found for size in sorted(measured)),
         how=how,
     )
 
 
-def largest(fits: Callable[[int], bool], start: int) -> int:
-    """The largest size that fits, near `start`: each size is asked for once, and the answer's and the next one always are.
+def _largest_predicted(peak_at: Callable[[int], int], base_bytes: int, budget_bytes: int, peaks: Mapping[int, int]) -> int | None:
+    """Return the largest batch that fits; None if every batch does, since the peak does not grow.
 
     Args:
-        fits: whether a size from 1 on fits; what fits does so for all smaller sizes.
+        base_bytes: about the peak of a batch without examples.
+        peaks: the known peaks, which `peak_at` adds to.
+    """
+    start = size_near_budget(peak_at, _FIRST, budget_bytes, base_bytes=base_bytes)
+    if max(peaks.values()) <= min(budget_bytes, peaks[_FIRST]):
+        last = max(_LARGE, 2 * max(peaks))
+        if peak_at(last) <= peaks[_FIRST]:
+            return None
+        start = size_near_budget(peak_at, last, budget_bytes, base_bytes=base_bytes)
+    return largest(lambda size: peak_at(size) <= budget_bytes, start)
+
+
+def largest(fits: Callable[[int], bool], start: int) -> int:
+    """Return the largest size that fits, near `start`; the answer and the next size are always asked for, and no size twice.
+
+    Args:
+        fits: whether a size from 1 on fits; all sizes below a fitting one do.
 
     >>> asked = []
     >>> largest(lambda size: asked.append(size) or size <= 7, 5), asked
@@ -146,48 +151,51 @@ def largest(fits: Callable[[int], bool], start: int) -> int:
     return low
 
 
-def _start(sized: SizedStep, budget_bytes: int) -> int | None:
-    """A size near the largest that fits in the traced order; None where every size fits."""
-    last = _LAST if sized.is_bound(_LAST_TRACED) and sized.is_bound(_LAST) else _LAST_TRACED
-    peak = sized.peak_bytes(last)
-    grows = sized.peak_bytes(last // 2) < peak or peak > budget_bytes
-    start = size_near_budget(sized.peak_bytes, last, budget_bytes, before=last // 2) if grows else None
-    return start if sized.is_confirmed(last if start is None else start + 1) else _start(sized, budget_bytes)
-
-
 def size_near_budget(
-    peak_at: Callable[[int], int], size: int, budget_bytes: int, *, before: int, tries: int = _TRIES, enough: float = 1.0
+    peak_at: Callable[[int], int], size: int, budget_bytes: int, *, base_bytes: int, tries: int = _TRIES, enough: float = 1.0
 ) -> int:
-    """A size near the largest that fits: each next size is where the line through the last two peaks meets the budget.
+    """Return a size near the largest that fits; 0 if none does.
+
+    The part of a peak above `base_bytes` is taken for a power of the size. The first power is 1; each next one is fitted to the last two
+    sizes.
 
     Args:
-        peak_at: the peak at a size; it is asked again and again for the same sizes.
-        size, before: the sizes for the first line, the larger one first.
-        tries: the largest number of lines.
+        peak_at: the peak at a size, which may be asked for a size again.
+        size: the first size.
+        base_bytes: about what a batch without examples takes.
+        tries: the largest number of sizes to try.
         enough: the share of the budget from which on a peak is near enough.
 
-    >>> size_near_budget(lambda size: max(100 + size, 40 + 5 * size), 512, 139, before=256)
+    >>> size_near_budget(lambda size: 40 + 5 * size, 512, 139, base_bytes=40)
     19
     """
-    fitting, too_large = 0, 1 << 62
+    fitting, too_large = 0, _NO_LIMIT
+    earlier: tuple[int, int] | None = None
     for _ in range(tries):
-        for known in (before, size):
-            if peak_at(known) <= budget_bytes:
-                fitting = max(fitting, known)
-            else:
-                too_large = min(too_large, known)
-        growth = (peak_at(size) - peak_at(before)) / (size - before)
-        if growth <= 0 or enough * budget_bytes <= peak_at(size) <= budget_bytes:
+        peak_bytes = peak_at(size)
+        added_bytes = peak_bytes - base_bytes
+        if peak_bytes <= budget_bytes:
+            fitting = max(fitting, size)
+        else:
+            too_large = min(too_large, size)
+        if added_bytes <= 0 or enough * budget_bytes <= peak_bytes <= budget_bytes:
             break
-        nearer = max(int(size + (budget_bytes - peak_at(size)) / growth), 1)
-        before, size = size, min(max(nearer, fitting), too_large)
-        if size in (fitting, too_large):
+        power = 1.0
+        if earlier is not None:
+            power = math.log(added_bytes / earlier[1]) / math.log(size / earlier[0])
+            if power <= 0:
+                break
+        room = max(budget_bytes - base_bytes, 0) / added_bytes
+        nearer = size * room ** (1 / max(power, _LEAST_POWER))
+        earlier = size, added_bytes
+        size = min(max(round(min(nearer, _NO_LIMIT)), fitting, 1), too_large - 1)
+        if size == fitting:
             break
     return size
 
 
 def _measure(sized: SizedStep, size: int, budget_bytes: int) -> Obtained[MeasuredBatch]:
-    """The peak of one batch size; a process that is killed for memory does not fit."""
+    """Measure the peak of one batch size; a process that is killed for memory does not fit."""
     traced = sized.traced(size)
     try:
         with at_size(size):
@@ -196,5 +204,5 @@ def _measure(sized: SizedStep, size: int, budget_bytes: int) -> Obtained[Measure
         if error.code is not ErrorCode.OUT_OF_MEMORY:
             raise
         return Obtained(MeasuredBatch(size, None, False), "")
-    how = found.how if sized.is_compiled else f"{found.how}; the order of operations is the executor's own"
+    how = found.how if traced.is_compiled else f"{found.how}; the order of operations is the executor's own"
     return Obtained(MeasuredBatch(size, found.peak_bytes, found.peak_bytes <= budget_bytes), how)

@@ -1,4 +1,4 @@
-"""TensorFlow's records of a step and the graph of the step, joined: what each op run was, and for which part of the model."""
+"""TensorFlow's records of a step, joined with the graph of the step: the operation of each run, and its part of the model."""
 
 from __future__ import annotations
 
@@ -33,14 +33,8 @@ _MADE_BY_GRAPPLER = ("ConstantFolding/", "ArithmeticOptimizer/", "LayoutOptimize
 
 
 def join_records(traced: TracedStep, recorded: RecordedStep) -> StepProfile:
-    """The profile of a step.
-
-    Args:
-        traced: the step.
-        recorded: what TensorFlow recorded of it.
-    """
     stats = recorded.metadata.step_stats
-    runs = read_runs(stats, recorded.xspace)
+    runs = read_runs(stats)
     start_ns = min(run.start_ns for run in runs)
     executed = _executed(recorded, runs)
     names = {node.name: written_name(node.name) for node in executed.nodes}
@@ -84,7 +78,7 @@ def _op_run(
 
 
 def _executed(recorded: RecordedStep, runs: list[NodeRun]) -> Graph:
-    """The graph that ran, with the shapes that its first run had."""
+    """Return the graph that ran, with the shapes of the first run of each node."""
     graph = from_graph_def(executed_graph_def(recorded.metadata.partition_graphs), file_order=True)
     for node in graph.nodes:
         for value in node.outputs:
@@ -105,7 +99,7 @@ def _executed(recorded: RecordedStep, runs: list[NodeRun]) -> Graph:
 
 
 def _parts(traced: TracedStep, executed: Graph, names: Mapping[str, str]) -> tuple[dict[str, Direction], dict[str, int], Layers]:
-    """Direction by name of each node that ran, elements of weights by the node that reads them first, and layers."""
+    """Return the direction by name of each node that ran, elements of weights by the node that reads them first, and layers."""
     try:
         flat, _ = counted_graph(traced)
     except GraphwrightError:  # what cannot be flattened can be measured: its parts are told from the graph that ran
@@ -128,7 +122,7 @@ def _parts(traced: TracedStep, executed: Graph, names: Mapping[str, str]) -> tup
 
 
 def _spread(executed: Graph, names: Mapping[str, str], known: Mapping[str, Direction]) -> dict[str, Direction]:
-    """Directions of what ran, from those of the graph as written: by name, by scope of a loop or call, or by what is read."""
+    """Return directions of the nodes that ran: by name, by scope of a loop or call, or by the nodes that they read."""
     found: dict[str, Direction] = {}
     for node in executed.nodes:
         name = names[node.name]
@@ -147,7 +141,6 @@ def _spread(executed: Graph, names: Mapping[str, str], known: Mapping[str, Direc
 
 
 def _sources(function: Any, names: Mapping[str, str]) -> dict[str, tuple[SourceLine, ...]]:
-    """Lines by node; a node in a function that is called, or in a loop, has those of the call."""
     lines_of = creation_lines(function)
     result: dict[str, tuple[SourceLine, ...]] = {}
     for name, written in names.items():

@@ -1,4 +1,4 @@
-"""`count_parameters`: the parameters of a model or step, and what the step does with them."""
+"""`count_parameters`: the parameters of a model or step, and their uses in the step."""
 
 from __future__ import annotations
 
@@ -56,22 +56,21 @@ def count_parameters(
 ) -> ParameterTable:
     """Count the parameters of a model or a step: trainable, not trainable, optimizer state; by layer and by dtype.
 
-    Shapes of inputs need not be known, and nothing is traced or run that is not needed: a Keras model is asked for its variables, a
-    file for its handles. Variables that share a name or an object count once. A frozen graph has no variables; the constants in
-    it that are weights are told from the others and counted as such.
+    Shapes of inputs need not be known, and nothing is traced or run without need: a Keras model is asked for its variables, a file for its
+    handles. Variables that share a name or an object count once. The constants of a frozen graph that are weights count too.
 
-    Where there is a step, the table also says which variables it reads and writes, what it updates by side effect, and warns of likely
+    If there is a step, the table also says which variables it reads and writes, what it updates by side effect, and warns of likely
     mistakes: UPDATE_OPS that the train op does not run, batch norms whose statistics nobody keeps, variables that are not trained,
-    never read, or written twice without order. A function and a graph have a step; of a Keras model it is traced when feeds, inputs or
-    a batch size are given.
+    never read, or written twice without order. A function and a graph have a step; that of a Keras model is traced if feeds, inputs or a
+    batch size are given.
 
     Args:
         target: a Keras model (compiled or not), a `tf.function` with one trace, a `ConcreteFunction`, a `tf.Graph`, a `GraphDef`, a
             `MetaGraphDef`, a `Graph`; or the path of a `.keras` file, a SavedModel of TF1 or TF2, or a graph.
         feeds: shape, or `tf.TensorSpec`, by argument name, for a function that has no trace and for the step of a Keras model.
-        outputs: of a graph, what one step fetches: names, tensors or operations, such as the train op. By default its own outputs, the
+        outputs: the fetches of one step of a graph: names, tensors or operations, such as the train op. By default its own outputs, the
             collection "train_op", the optimizer's updates, or its signatures.
-        depth: how many parts of a name `by_layer` and the printed tree tell apart; None for all.
+        depth: the number of parts of a name in `by_layer` and the printed tree; None for all.
 
     Returns:
         A `ParameterTable`, which prints itself.
@@ -120,7 +119,6 @@ def count_parameters(
 
 
 def parameters_of(traced: TracedStep) -> ParameterTable:
-    """The table of a traced step."""
     if is_keras_model(traced.owner):
         return _of_model(traced.owner, traced, None)
     return _of_function(traced.name, traced.function, None, None)
@@ -178,11 +176,11 @@ def _with_step(
     told: bool = False,
     read: AbstractSet[str] = frozenset(),
 ) -> ParameterTable:
-    """The table with what the step does with its parameters.
+    """Return the table with the uses of its parameters in the step.
 
     Args:
-        told: whether the kinds of the parameters are known from the model itself.
-        read: keys of what the graph reads, in this step or not.
+        told: whether the kinds of the parameters come from the model itself.
+        read: keys that the graph reads, in this step or not.
     """
     names = {key: parameter.name for key, parameter in parameters.items()}
     reads: dict[str, dict[str, None]] = {}
@@ -235,7 +233,7 @@ def _with_step(
 
 
 def _is_training(access: Access, parameter: Parameter, effect: str, step: StepVariables) -> bool:
-    """Whether a write is the optimizer's, though it may not depend on what is known to be a gradient."""
+    """Whether a write is the optimizer's, even if it does not depend on a known gradient."""
     if effect == AVERAGE_OF_VARIABLE:
         return False
     if access.top in step.backward or parameter.kind == "optimizer state":

@@ -1,4 +1,4 @@
-"""`predict_peak`: the peak memory of a step, in a fixed order or in the one that TensorFlow's executor takes."""
+"""`predict_peak`: the peak memory of a step, in a fixed order or in that of TensorFlow's executor."""
 
 from __future__ import annotations
 
@@ -41,26 +41,23 @@ def predict_peak(
     threads: int | None = None,
     mode: Mode = "auto",
     batch: int | None = None,
-    simulations: int | None = None,
     device: str = HERE,
 ) -> PeakPrediction:
     """Predict the peak memory of a step, without running it.
 
     TensorFlow's executor starts operations as they become ready, in an order that may change from process to process. The default is the
-    peak in that order, the largest of several simulations. Where TensorFlow cannot prepare the step, the
-    peak is that of the traced order, and `how` says so. The traced order is the one that `optimize_memory` starts from.
+    peak in that order, simulated, with a range. If TensorFlow cannot prepare the step, the peak is that of the traced order, and `how` says
+    so. `optimize_memory` starts from the traced order.
 
     Args:
         order: "executor" or "traced"; a step that XLA compiles (`jit_compile=True`) has its own order in either case.
         threads: inter-op threads of the executor; None for the setting of this process.
-        simulations: how often the executor is simulated, each time with other draws of what is left to chance. Three times by default, once
-            for a large graph.
 
     Returns:
         A `PeakPrediction`, which prints itself.
 
     Raises:
-        UnknownShapeError: a dimension is not known; the message names the argument to bind.
+        UnknownShapeError: a dimension is unknown; the message names the argument to bind.
         ArgumentError, UnsupportedError, FileFormatError: the target cannot be traced, read or executed on one device.
 
     >>> import tensorflow as tf
@@ -72,9 +69,8 @@ def predict_peak(
     (True, 'Cos')
     """
     check_order(order)
-    for name, count in (("threads", threads), ("simulations", simulations)):
-        if count is not None and count < 1:
-            raise ArgumentError(f"{name}={count} was given", argument=name, remedy="give 1 or more")
+    if threads is not None and threads < 1:
+        raise ArgumentError(f"threads={threads} was given", argument="threads", remedy="give 1 or more")
     traced = trace(target, feeds=feeds, inputs=inputs, outputs=outputs, mode=mode, batch=batch, device=device)
     if traced.is_compiled:
         found = xla_peak(traced, threads=inter_op_threads(threads))
@@ -84,19 +80,19 @@ def predict_peak(
     count, reason = inter_op_threads(threads), ""
     if order == "executor":
         try:
-            found = executor_peak(traced, flat.graph, tasks, threads=count, simulations=simulations)
+            found = executor_peak(traced, flat.graph, tasks, threads=count)
             return replace(found, how={**found.how, **flat.loops.sizes})
         except (UnsupportedError, GraphError) as error:  # TensorFlow cannot prepare the step here
             reason = f"not known: {first_line(error)}"
     elif flat.loops.trip_counts:
-        return traced_loops_peak(traced, threads=count, simulations=simulations)
+        return traced_loops_peak(traced, threads=count)
     timeline = make_timeline(tasks, Schedule(tasks.costs.order), find_roles(tasks))
     how = {"peak": traced_how(reason), **flat.how}
     return make_prediction(traced, timeline, order="traced", threads=count, tasks=tasks, how=how)
 
 
 def _without_xla(traced: TracedStep) -> dict[str, str]:
-    """What TensorFlow's own kernels would take on the GPU, in words; nothing where that cannot be told."""
+    """Return the peak by TensorFlow's own kernels on the GPU, in words; {} if it is unknown."""
     try:
         costs = map_tasks(flat_step(traced), traced.device).costs
     except (UnknownShapeError, UnsupportedError):
@@ -106,51 +102,42 @@ def _without_xla(traced: TracedStep) -> dict[str, str]:
     return {"without XLA": f"{format_bytes(peak)} by TensorFlow's own kernels, {_HOW_WITHOUT_XLA}"}
 
 
-def traced_loops_peak(traced: TracedStep, *, threads: int, simulations: int | None = None, records: Sequence[bytes] = ()) -> PeakPrediction:
-    """The prediction for the traced order of a step with loops: the step is rewritten to hold it, and the executor simulated on that.
+def traced_loops_peak(traced: TracedStep, *, threads: int, records: Sequence[bytes] = ()) -> PeakPrediction:
+    """Predict the traced order of a step with loops: the step is rewritten to keep it, and the executor is simulated on that.
 
-    Control edges order whole loops. What runs when inside a loop stays the executor's choice, and how long a loop holds on to its
-    arguments when it is over.
+    Control edges order whole loops. The order inside a loop, and how long a loop keeps its arguments, stay the executor's choice.
 
     Args:
-        traced: the step.
-        threads: inter-op threads.
-        simulations: see `predict_peak`.
-        records: what `collected_graphs` gave when the rewritten step ran.
+        records: the result of `collected_graphs` for a run of the rewritten step.
     """
     flat = flat_step(traced)
     tasks = map_tasks(flat)
     function = follow_schedule(flat, tasks, Schedule(tasks.costs.order))
     held = replace(traced, function=function, grappler_disabled=True)
     ran = read_executed_graph(records, like=flat.graph) if records else None
-    found = executor_peak(held, flat.graph, tasks, threads=threads, simulations=simulations, graph=ran, as_numbered=bool(records))
+    found = executor_peak(held, flat.graph, tasks, threads=threads, graph=ran, as_listed=bool(records))
     return replace(found, order="traced", how={**found.how, "peak": f"{_HOW_TRACED_LOOPS}; {HOW_EXECUTOR}", **flat.loops.sizes})
 
 
 def traced_how(reason: str) -> str:
-    """How the peak of the traced order was obtained.
+    """Return how the peak of the traced order was obtained.
 
     Args:
-        reason: why the peak in the order of TensorFlow's executor is unknown; "" where nobody asked for it.
+        reason: why the executor's peak is unknown; "" if nobody asked for it.
     """
     return f"{HOW_PEAK_TRACED}. The peak in the order of TensorFlow's executor is {reason}" if reason else HOW_PEAK_TRACED
 
 
 def check_order(order: str) -> None:
-    """Check an argument `order`.
-
-    Raises:
-        ArgumentError: it is neither "executor" nor "traced".
-    """
     if order not in ("traced", "executor"):
         raise ArgumentError(f"order={order!r} was given", argument="order", remedy="give 'executor' or 'traced'")
 
 
 def own_peak(traced: TracedStep, flat: FlatStep, tasks: TaskMap, roles: Roles | None = None) -> Obtained[PeakPrediction | None]:
-    """The peak of a step as TensorFlow or XLA runs it, and how it was obtained; or None, and the reason why it is unknown.
+    """Return the peak of a step as TensorFlow or XLA runs it, and how it was obtained; or None, and the reason.
 
     Args:
-        flat: the flat graph of the step, with operations that XLA compiles alone as they are.
+        flat: the flat graph of the step, with operations that XLA compiles unchanged.
         tasks, roles: of that graph.
     """
     if traced.is_compiled:

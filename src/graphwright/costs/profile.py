@@ -1,4 +1,4 @@
-"""`profile`: where the time and the memory of a step go, measured."""
+"""`profile`: the time and the memory of a step, measured."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from graphwright.costs.measured_step import join_records
 from graphwright.errors import ArgumentError
 from graphwright.plain import fields_json, number, plain
 from graphwright.report.chrome_trace import write_chrome_trace
-from graphwright.report.draw import Printed
-from graphwright.report.page import write_page
-from graphwright.report.profile_page import profile_page
-from graphwright.report.terminal_profile import ProfileTree, profile_verdict
+from graphwright.report.page import OnPage
+from graphwright.report.profile_report import ProfileTree, profile_sheet, profile_verdict
+from graphwright.report.sheet import Printed, Sheet
 from graphwright.run.record_step import RecordedStep, record_step
 from graphwright.run.step_session import executed_graph_def
 from graphwright.run.step_stats import rename_as_written
@@ -39,13 +38,13 @@ _HOW = {
 
 
 @dataclass(frozen=True)
-class Profile(Printed):
+class Profile(OnPage, Printed):
     """One step, measured. Returned by `graphwright.profile`.
 
     Attributes:
         name: of the step.
         feeds: shape by argument.
-        step: op runs, memory, and what they belong to.
+        step: op runs, memory, and their parts of the model.
         how: by figure, how it was obtained.
         records: TensorFlow's own records (a `RunMetadata` among them), which `write_tensorboard` writes.
     """
@@ -73,18 +72,18 @@ class Profile(Printed):
 
     @property
     def verdict(self) -> str:
-        """One sentence: how long the step took, and what took most of it."""
+        """One sentence: the time of the step, and what took most of it."""
         return profile_verdict(self.step)
 
     def tree(self, **options: Unpack[TreeWords]) -> ProfileTree:
-        """The step as a tree: by name scope, by dataflow, by op type, or by line of code.
+        """Return the step as a tree: by name scope, by dataflow, by op type, or by line of code.
 
         Args:
-            options: the fields of `graphwright.analyze.profile_tree.TreeOptions`: by, columns, order_by, depth, the thresholds
-                min_time_s, min_bytes, ..., and the regular expressions account, start, trim, show, hide.
+            options: the fields of `graphwright.analyze.profile_tree.TreeOptions`: by, columns, order_by, depth, least, and the regular
+                expressions account, start, trim, show, hide.
 
         Raises:
-            ArgumentError: an option has a value that makes no sense, or nothing matches `start`.
+            ArgumentError: an option has an invalid value, or nothing matches `start`.
         """
         try:
             chosen = TreeOptions(**options)
@@ -92,40 +91,29 @@ class Profile(Printed):
             raise ArgumentError(str(error), where="Profile.tree", remedy=f"options are {', '.join(TreeWords.__annotations__)}") from error
         return ProfileTree(grow_tree(self.step, chosen), chosen)
 
-    def write_html(self, path: str | Path) -> Path:
-        """Write the report as one offline HTML file: memory over time, what ran when, times per layer and op type.
-
-        Raises:
-            ArgumentError: `path` is a folder, lies in no folder, or cannot be written.
-
-        Returns:
-            The path.
-        """
-        return write_page(Path(path), profile_page(self.step, self.feeds, self.how))
+    def _sheet(self) -> Sheet:
+        return profile_sheet(self.step, self.feeds, self.how)
 
     def write_trace(self, path: str | Path, *, flows: bool = False) -> Path:
         """Write a Chrome trace, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
 
         Args:
             path: of the JSON file.
-            flows: whether to draw arrows from what makes a value to what reads it.
+            flows: whether to draw arrows from producers to readers of values.
         """
         return write_chrome_trace(self.step, path, flows=flows)
 
     def write_tensorboard(self, folder: str | Path) -> Path:
-        """Write an event file with the graph that ran, and its times and memory, for `tensorboard --logdir FOLDER`, tab "Graphs".
+        """Write an event file for `tensorboard --logdir FOLDER`, tab "Graphs": the graph that ran, its times and memory. Return its path.
 
         Args:
-            folder: of the run; is made where it is missing.
-
-        Returns:
-            The event file.
+            folder: of the run; is made if it is missing.
         """
         graph_def, metadata = rename_as_written(executed_graph_def(self.records.metadata.partition_graphs), self.records.metadata)
         return write_event_file(folder, graph_def, metadata, tag=self.name)
 
     def to_json(self) -> dict[str, object]:
-        """Plain numbers and text, as docs/json.md lists them."""
+        """Return plain numbers and text, as docs/json.md lists them."""
         return {
             **fields_json(self, "step", "records"),
             "step_time_s": number(self.step.step_time_s),
@@ -154,20 +142,20 @@ def profile(
     grappler: bool = True,
     timeout_s: float | None = None,
 ) -> Profile:
-    """Run a step, and say where its time and its memory went.
+    """Run a step, and measure where its time and its memory go.
 
     The step runs in a session with copies of its variables, in a fresh process unless `isolated` is off. The caller's variables stay
-    as they are. Without example inputs it runs on made-up ones: numbers between 0 and 1, and zeros where they are whole.
+    as they are. Without example inputs it runs on made-up ones: numbers between 0 and 1, and zeros for integers.
 
     Args:
         target: a `tf.function`, a `ConcreteFunction`, a Keras model, the path of a `.keras` file, a SavedModel or a graph; or a
             `tf.Graph`, a `GraphDef`, a `Graph` without variables.
-        steps: how many steps are recorded; the one of median time is kept.
-        warmup: how many steps run before.
+        steps: the number of recorded steps; the one of median time is kept.
+        warmup: the number of steps before.
         isolated: whether to run in a fresh process.
-        inter_op_threads: how many nodes may run at once; None for the setting of this process.
+        inter_op_threads: the number of nodes that may run at once; None for the setting of this process.
         grappler: whether Grappler rewrites the graph, as it does by default.
-        timeout_s: give up after this many seconds; only in a fresh process.
+        timeout_s: the time after which to give up, in a fresh process.
 
     Returns:
         A `Profile`, which prints itself.
@@ -175,7 +163,7 @@ def profile(
     Raises:
         MeasurementError: the process died, or ran out of time.
         UnsupportedError: the step is compiled by XLA, calls Python, or holds a table or an iterator.
-        UnknownShapeError: a dimension is not known; the message names the argument to bind.
+        UnknownShapeError: a dimension is unknown; the message names the argument to bind.
         ArgumentError, FileFormatError: the target cannot be traced or read.
 
     >>> import tensorflow as tf
@@ -196,7 +184,7 @@ def profile(
 
 
 def profile_traced(traced: TracedStep, **options: Any) -> Profile:
-    """The profile of a step that is traced already; the options are those of `record_step`."""
+    """Profile a traced step; the options are those of `record_step`."""
     recorded = record_step(runnable(traced), **options)
     made_up = {} if traced.is_runnable else {"inputs": MADE_UP}
     return Profile(traced.name, traced.feeds, join_records(traced, recorded), {"run": recorded.how} | _HOW | made_up, recorded)

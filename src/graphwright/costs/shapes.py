@@ -39,23 +39,24 @@ _Shapes = Mapping[str, Shape]
 def infer_shapes(
     target: Any, feeds: Mapping[str, Feed] | None = None, *, outputs: Iterable[Any] | Any = None, mode: Mode = "auto"
 ) -> ShapeReport:
-    """The shape of every value of a step: static, an expression of the free dimensions of its inputs, or not known, and why.
+    """Infer the shape of every value of a step: static, an expression of the free dimensions of its inputs, or unknown, and why.
 
-    The step is bound to several sizes of each free dimension; what a dimension is then, is written as an expression, which is checked
-    at sizes that differ in all free dimensions.
+    The step is bound to several sizes of each free dimension. Each dimension is fitted to an expression, which is checked at sizes that
+    differ in all free dimensions.
 
     Args:
-        feeds: shape, or `tf.TensorSpec`, by argument name; None is a free dimension. Without feeds it is what the target leaves open.
-        outputs: of a graph, what is of interest: names, tensors or operations; everything, without any.
+        feeds: shape, or `tf.TensorSpec`, by argument name, None for a free dimension. By default the dimensions that the target leaves open
+            are free.
+        outputs: of a graph, the values of interest: names, tensors or operations; by default all.
 
     Returns:
-        A `ShapeReport`, which prints itself. First dimensions are taken for one and the same batch size, others for one
-        dimension each; where that does not fit, for one per axis of the inputs whose names begin with the same word, such as `encoder`;
-        and where that does not fit either, for one per axis.
+        A `ShapeReport`, which prints itself. First dimensions are taken as one batch size, other free dimensions as independent; if that
+        does
+        not fit, as equal per axis of inputs whose names begin with the same word, such as `encoder`; and if that does not fit, per axis.
 
     Raises:
-        ArgumentError: the feeds do not fit, or the target is nothing that can be read.
-        UnknownShapeError: not even the number of dimensions of an input is known, or no sizes were found that the step takes.
+        ArgumentError: the feeds do not fit, or the target cannot be read.
+        UnknownShapeError: the number of dimensions of an input is unknown, or no sizes were found that the step takes.
 
     >>> import tensorflow as tf
     >>> step = tf.function(lambda x: (tf.reshape(x, [-1, 4]), tf.where(x > 0)))
@@ -116,7 +117,6 @@ class _Bound:
                 )
 
     def at(self, shapes: _Shapes) -> tuple[Graph, dict[str, Shape]]:
-        """The flat graph with these shapes of the inputs, and the shapes of all its inputs."""
         if self.is_graph:
             graph = from_graph_def(self.graph_def, name=self.name)
             graph.outputs = [graph.value(name) for name in self.outputs]
@@ -175,9 +175,7 @@ def _placeholders(graph: Graph, outputs: Iterable[str]) -> dict[str, Shape]:
 
 
 def _free(shapes: _Shapes) -> list[dict[str, tuple[str, ...]]]:
-    """By symbol, the places that it stands for, in each of the ways in which places may have one size: each its own, those of inputs whose
-    names begin alike, all of an axis.
-    """
+    """Return the places of each symbol, for each way to share sizes: none, inputs with names that begin alike, all of an axis."""
     ways: list[dict[str, tuple[str, ...]]] = []
     for together in _TOGETHER:
         found: dict[str, list[str]] = {}
@@ -249,7 +247,6 @@ def _dims(shapes: list[Shape], bindings: Bindings) -> tuple[Dimension, ...] | No
 
 
 def _inputs(graphs: list[tuple[Graph, dict[str, Shape]]], values: Mapping[str, ValueShape], bindings: Bindings) -> dict[str, ValueShape]:
-    """Inputs by argument, also those that nothing reads."""
     first = graphs[0][1]
     dtypes = {v.producer.name: str(v.dtype) for v in graphs[0][0].inputs}
     return {

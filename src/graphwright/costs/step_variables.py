@@ -1,9 +1,10 @@
-"""The step of a graph: which nodes it runs, and what they do with variables."""
+"""The step of a graph: the nodes that it runs, and their accesses of variables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,16 +27,13 @@ from graphwright.transform.inline_calls import inline_functions
 
 @dataclass(frozen=True, slots=True)
 class StepVariables:
-    """What a step does with variables.
+    """The accesses of variables in a step.
 
     Attributes:
-        description: which step it is, in words.
-        graph: without calls.
-        needed: the nodes of it that run.
-        original: the nodes of the graph that was given that run.
-        accesses: of variables, by these.
+        needed: the nodes of `graph`, which has no calls, that run.
+        original: the nodes of the original graph that run.
         backward: the nodes that depend on the gradient of the loss.
-        effects: what each node that writes does to the variable.
+        effects: the effect of each writing node on its variable.
     """
 
     description: str
@@ -48,11 +46,7 @@ class StepVariables:
 
 
 def choose_step(graph: Graph, outputs: Iterable[Any] | Any = None) -> tuple[str, list[Value], list[Node]]:
-    """Which step to look at: description, values that are fetched, nodes that are run; nothing where the graph does not say.
-
-    Raises:
-        ArgumentError: an output is not in the graph.
-    """
+    """Return the step to look at: its description, fetched values and run nodes; "" if the graph has none."""
     if outputs is not None:
         return "what the outputs need", *fetch(graph, outputs)
     if graph.outputs or graph.control_outputs:
@@ -71,31 +65,17 @@ def choose_step(graph: Graph, outputs: Iterable[Any] | Any = None) -> tuple[str,
 def look_at_step(
     graph: Graph, keys: Mapping[Value, str], description: str, values: Sequence[Value], nodes: Sequence[Node]
 ) -> StepVariables:
-    """What a step does with variables. The graph is not changed; calls are inlined in a copy of what is needed.
-
-    Args:
-        keys: of variables, by handle, reference or input.
-        description: of the step.
-        values: that are fetched.
-        nodes: that are run.
-    """
+    """Return the accesses of variables in a step. Calls are inlined in a copy of the needed part; the graph is not changed."""
     needed = backward_reachable([*(v.producer for v in values), *nodes])
+    part = graph if set(values) == set(graph.outputs) else _only(graph, needed, values, nodes)
     if any(is_call(node, graph) for node in needed):
-        try:
-            part = graph if list(values) == list(graph.outputs) else _only(graph, needed, values, nodes)
-            flat = inline_functions(part, Purity(part, stateful_op_types(part)))
-        except (GraphError, UnsupportedError):  # a function that calls itself: calls stay, and updates count as the call's
-            flat = None
-        if flat is not None:
-            by_name = {value.name: key for value, key in keys.items()}
-            flat_keys = _keys_in(flat, by_name, dict(keys))
-            run = backward_reachable([*(v.producer for v in flat.outputs), *flat.control_outputs])
-            return _look(description, flat, flat_keys, run, needed)
-    joint = _only(graph, needed, values, nodes) if set(values) != set(graph.outputs) else graph
-    if joint is graph:
+        # A function may call itself: then calls stay, and updates count as the call's.
+        with suppress(GraphError, UnsupportedError):
+            part = inline_functions(part, Purity(part, stateful_op_types(part)))
+    if part is graph:
         return _look(description, graph, keys, needed, needed)
-    joint_keys = _keys_in(joint, {value.name: key for value, key in keys.items()}, {})
-    return _look(description, joint, joint_keys, set(joint.nodes), needed)
+    run = backward_reachable([*(v.producer for v in part.outputs), *part.control_outputs])
+    return _look(description, part, _keys_in(part, keys), run, needed)
 
 
 def _look(
@@ -107,7 +87,7 @@ def _look(
 
 
 def _only(graph: Graph, needed: AbstractSet[Node], values: Sequence[Value], nodes: Sequence[Node]) -> Graph:
-    """A graph of what is needed, whose outputs are what is fetched: dataflow analyses ask for its results."""
+    """Return a graph of the needed part, with the fetched values as outputs, as dataflow analyses expect."""
     part = Graph(graph.name, functions=graph.functions, versions=graph.versions)
     copied = clone([node for node in graph.nodes if node in needed], into=part, input_map={})
     part.inputs = [copied.value_of[v] for v in graph.inputs if v in copied.value_of]
@@ -116,12 +96,13 @@ def _only(graph: Graph, needed: AbstractSet[Node], values: Sequence[Value], node
     return part
 
 
-def _keys_in(flat: Graph, by_name: Mapping[str, str], known: Mapping[Value, str]) -> dict[Value, str]:
-    """The keys of variables in a copy: those that functions make themselves are told by their shared names."""
-    same = {variable_key(value): key for value, key in known.items()}
+def _keys_in(flat: Graph, keys: Mapping[Value, str]) -> dict[Value, str]:
+    """Return the keys of variables in a copy; variables made in functions are known by their shared names."""
+    by_name = {value.name: key for value, key in keys.items()}
+    by_variable = {variable_key(value): key for value, key in keys.items()}
     found = {value: by_name[value.name] for value in flat.inputs if value.name in by_name}
     for node in flat.nodes:
         if node.op_type in VARIABLES:
             own = variable_key(node.outputs[0])
-            found[node.outputs[0]] = by_name.get(node.outputs[0].name) or same.get(own, own)
+            found[node.outputs[0]] = by_name.get(node.outputs[0].name) or by_variable.get(own, own)
     return found

@@ -1,4 +1,4 @@
-"""Steps that XLA compiles: the predicted peak, which is what XLA's own buffer assignment takes, and what other figures mean."""
+"""Steps that XLA compiles: their predicted peak, by XLA's own buffer assignment, and the meaning of other figures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from graphwright.analyze.device_models import DeviceModel
 from graphwright.analyze.layers import Layers, layers_by_names
 from graphwright.analyze.xla_program import XlaMemory
 from graphwright.report.peak_prediction import PeakPrediction
-from graphwright.report.results import ROLES, LiveBuffer, Role
+from graphwright.report.timeline import ROLES, LiveBuffer, Role
 from graphwright.report.units import format_time
 from graphwright.run.traced_step import TracedStep
 from graphwright.run.xla_memory import xla_memory
@@ -25,11 +25,7 @@ _BY_OPERATION = "of the graph, operation by operation; XLA, which compiles the s
 
 
 def xla_peak(traced: TracedStep, *, threads: int) -> PeakPrediction:
-    """The prediction for a step compiled by XLA, whose order is part of the program.
-
-    Raises:
-        UnsupportedError: XLA cannot compile it.
-    """
+    """Predict the peak of a step compiled by XLA, whose order is part of the program."""
     memory = xla_memory(traced.function, traced.shapes, traced.device)
     variables = [str(getattr(v, "path", None) or v.name).removesuffix(":0") for v in traced.function.graph.variables]
     layers = layers_by_names((operation.name for operation in traced.function.graph.get_operations()), variables)
@@ -47,7 +43,6 @@ def xla_peak(traced: TracedStep, *, threads: int) -> PeakPrediction:
         peak_bytes=memory.peak_bytes,
         low_bytes=memory.peak_bytes,
         high_bytes=memory.peak_bytes,
-        simulations=1,
         resident_bytes=memory.argument_bytes + memory.constant_bytes,
         peak_op=layers.words(memory.peak_op),
         live=live,
@@ -64,7 +59,6 @@ def _how_of(memory: XlaMemory, device: DeviceModel | None) -> dict[str, str]:
 
 
 def _live(traced: TracedStep, memory: XlaMemory, layers: Layers, variables: Sequence[str]) -> tuple[LiveBuffer, ...]:
-    """Arguments, variables, and what XLA holds besides them at the peak."""
     function = traced.function
     live = [LiveBuffer(buffer.name, buffer.opcode, layers.of(buffer.name), "temporaries", buffer.nbytes) for buffer in memory.live]
     for name, shape, tensor in zip(traced.names, traced.shapes, function.inputs, strict=False):
@@ -79,7 +73,7 @@ def _live(traced: TracedStep, memory: XlaMemory, layers: Layers, variables: Sequ
 
 
 def by_operation(how: Mapping[str, str], traced: TracedStep, *keys: str) -> dict[str, str]:
-    """How figures were obtained, with what that means where XLA compiles the step.
+    """Return how figures were obtained, with their meaning for a step that XLA compiles.
 
     Args:
         keys: the figures that XLA's fusions change.

@@ -1,8 +1,8 @@
-"""What `Graph` and `FunctionGraph` share: nodes and tensors by name and their views, edits of nodes, frames, collections, variables."""
+"""`BaseGraph`, the base class of `Graph` and `FunctionGraph`: views by name, edits of nodes, frames, collections, variables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, KeysView
+from collections.abc import Iterable, KeysView
 from contextlib import suppress
 from itertools import takewhile
 from typing import Any
@@ -22,28 +22,30 @@ from graphwright.ir.signature import Collection, CollectionKind
 from graphwright.source.read_nodes import extra_of
 from graphwright.source.tensorflow_import import import_tensorflow
 
+_NAME_ERROR = "Invalid tensor name '{}': {}"
+
 
 class BaseGraph:
-    """A view of an `ir.Graph` in the words of graph_def_editor. The IR's graph is the graph; edits on either side are seen on both."""
+    """A view of an `ir.Graph` in the words of graph_def_editor. Edits of either are visible in the other."""
 
     def __init__(self, graph: ir.Graph, name: str) -> None:
         self._ir = graph
         self._name = name
         self._version = 0
         self._frozen = False
-        self._nodes: WeakValueDictionary[ir.Node, Node] = WeakValueDictionary()  # each view is made once, and known while somebody holds it
+        self._nodes: WeakValueDictionary[ir.Node, Node] = WeakValueDictionary()
         self._tensors: WeakValueDictionary[ir.Value, Tensor] = WeakValueDictionary()
         self._ids: dict[ir.Node, int] = {}
-        self._removed: dict[ir.Node, str] = {}  # removed while something reads them -> the name they had
+        self._removed: dict[ir.Node, str] = {}  # removed nodes that are still read, with their names
         self._variables: list[Variable] = []
         self._frames: tuple[int, dict[ir.Node, tuple[str, ...]]] = (-1, {})
-        self._lowered: dict[str, str] = {}  # name in lower case -> the name
+        self._lowered: dict[str, str] = {}  # names by their lower case
         self._lowered_count = 0
-        self._suffixes: dict[str, int] = {}  # name -> where to look for a free suffix
+        self._suffixes: dict[str, int] = {}  # per name, a suffix below which none is free
 
     @property
     def ir(self) -> ir.Graph:
-        """The graph of the IR that this is a view of."""
+        """The graph of the IR."""
         return self._ir
 
     @property
@@ -52,36 +54,36 @@ class BaseGraph:
         return self._name
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._name!r} with {len(self._ir) - len(self._removed)} nodes>"
+        return f"<{type(self).__name__} {self._name!r} with {len(self)} nodes>"
 
-    # Views. The other classes of the package use these
+    # Views
 
     def view_of(self, node: ir.Node) -> Node:
-        """The view of a node."""
+        """Return the view of a node."""
         view = self._nodes.get(node)
         if view is None:
             view = self._nodes[node] = Node(self, node)
         return view
 
     def view_of_value(self, value: ir.Value) -> Tensor:
-        """The view of a value."""
+        """Return the view of a value."""
         view = self._tensors.get(value)
         if view is None:
             view = self._tensors[value] = Tensor(self, value)
         return view
 
     def holds(self, node: ir.Node) -> bool:
-        """Whether the node is in the graph."""
+        """Return whether the node is in the graph."""
         return self._ir.owns(node) and node not in self._removed
 
     def name_of(self, node: ir.Node) -> str:
-        """The name of a node, removed ones included."""
+        """Return the name of a node, also after its removal."""
         return self._removed.get(node, node.name) if self._removed else node.name
 
     def id_of(self, node: ir.Node) -> int:
-        """A number by which nodes can be sorted in the order of the graph."""
+        """Return a number that orders nodes as the graph does."""
         if node not in self._ids:
-            # Nodes that were added stand at the end: only those are looked at, or all where the order was changed.
+            # Added nodes are at the end, unless the order was changed.
             fresh = list(takewhile(lambda n: n not in self._ids, reversed(self._ir)))[::-1]
             if node not in fresh:
                 fresh = [n for n in self._ir if n not in self._ids]
@@ -89,15 +91,10 @@ class BaseGraph:
             self._ids.update((n, start + k) for k, n in enumerate(fresh))
         return self._ids[node]
 
-    # Look-up
+    # Lookup
 
     def __getitem__(self, name: str) -> Any:
-        """The node with this name, or else the tensor.
-
-        Raises:
-            TypeError: the name is not a string.
-            ValueError: there is neither.
-        """
+        """Return the node, or else the tensor, with this name, or raise a ValueError."""
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"name must be a string; got type {type(name)}")
         if name in self._ir:
@@ -116,46 +113,31 @@ class BaseGraph:
         return True
 
     def get_node_by_name(self, name: str) -> Node:
-        """The node with this name.
-
-        Raises:
-            ValueError: there is none.
-        """
+        """Return the node with this name, or raise a ValueError."""
         if name not in self._ir:
             raise ValueError(f"No node '{name}' found in graph")
         return self.view_of(self._ir[name])
 
-    get_operation_by_name = get_node_by_name  # as `tf.Graph` calls it
+    get_operation_by_name = get_node_by_name  # the name in `tf.Graph`
 
     def contains_node(self, name: str) -> bool:
-        """Whether there is a node with this name.
-
-        Raises:
-            ValueError: the name is not a string.
-        """
+        """Return whether there is a node with this name."""
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"Node name argument is not a string, but is of type {type(name)}")
         return name in self._ir
 
     def contains_tensor(self, tensor_name: str) -> bool:
-        """Whether there is a tensor `node:index`; `node` means `node:0`.
-
-        Raises:
-            ValueError: what follows the colon is not a number.
-        """
-        node_name, index = _split(tensor_name, "Invalid tensor name '{}': {}")
+        """Return whether there is a tensor `node:index`; `node` means `node:0`."""
+        node_name, index = _split(tensor_name, _NAME_ERROR)
         return node_name in self._ir and index < len(self._ir[node_name].outputs)
 
     def get_tensor_by_name(self, tensor_name: str, error_msg: str | None = None) -> Tensor:
-        """The tensor `node:index`; `node` means `node:0`.
+        """Return the tensor `node:index`, or raise a ValueError; `node` means `node:0`.
 
         Args:
-            error_msg: a format for messages, with a place for the name and one for the reason.
-
-        Raises:
-            ValueError: there is none.
+            error_msg: a format for the error, with places for the name and the reason.
         """
-        form = error_msg or "Invalid tensor name '{}': {}"
+        form = error_msg or _NAME_ERROR
         node_name, index = _split(tensor_name, form)
         if node_name not in self._ir:
             raise ValueError(form.format(tensor_name, f"Node name '{node_name}' not found in graph."))
@@ -170,7 +152,7 @@ class BaseGraph:
         return tuple(self.view_of(n) for n in self._ir if n not in self._removed)
 
     def get_operations(self) -> list[Node]:
-        """The nodes as a list, for code that was written for `tf.Graph`."""
+        """Return the nodes as a list, like `tf.Graph`."""
         return list(self.nodes)
 
     @property
@@ -181,13 +163,13 @@ class BaseGraph:
     @property
     def tensors(self) -> list[Tensor]:
         """The outputs of all nodes."""
-        return [self.view_of_value(v) for n in self._ir if n not in self._removed for v in n.outputs]
+        return [tensor for node in self.nodes for tensor in node.outputs]
 
     # Versions
 
     @property
     def version(self) -> int:
-        """A counter that grows with every change made in these words."""
+        """A counter of changes made in these words."""
         return self._version
 
     @property
@@ -200,34 +182,25 @@ class BaseGraph:
         self._frozen = value
 
     def increment_version_counter(self) -> None:
-        """Note a change.
-
-        Raises:
-            RuntimeError: the graph is frozen.
-        """
+        """Count a change, or raise a RuntimeError if the graph is frozen."""
         if self._frozen:
             raise RuntimeError("Detected a change to a frozen graph")
         self._version += 1
 
     def visualize(
         self,
-        format: str | None = None,  # noqa: A002 - the name it always had
-        depth: int = 1,
-        style: bool = True,
+        format: str | None = "json",  # noqa: A002 - the name it always had
+        depth: int | None = 1,
         name_regex: str = "",
         negative_name_regex: str = "",
-        add_digraph_func: Callable[..., Any] | None = None,
-        add_digraph_node_func: Callable[..., Any] | None = None,
-        add_digraph_edge_func: Callable[..., Any] | None = None,
-    ) -> Any:
-        """A picture of the graph; the arguments are those of `visualization.visualize`."""
-        functions = add_digraph_func, add_digraph_node_func, add_digraph_edge_func
-        return visualize(self, format, depth, self._name, style, name_regex, negative_name_regex, *functions)
+    ) -> bytes:
+        """Return the boxes and arrows of a picture as JSON: `visualization.visualize`."""
+        return visualize(self._ir, format, depth, name_regex, negative_name_regex)
 
-    # Nodes added, renamed and removed
+    # Edits of nodes
 
     def unique_name(self, name: str) -> str:
-        """The name itself, or with a suffix `_1`, `_2`, ... under which no other node is known, in whatever case."""
+        """Return the name, or the name with the first suffix `_1`, `_2`, ... that no node has, ignoring case."""
         if not self._name_in_use(name):
             return name
         k = self._suffixes.get(name, 1)
@@ -239,26 +212,23 @@ class BaseGraph:
     def _name_in_use(self, name: str) -> bool:
         if name in self._ir:
             return True
-        if self._lowered_count != len(self._ir):  # nodes came or went on the side of the IR
+        if self._lowered_count != len(self._ir):  # the IR was edited directly
             self._lowered = {n.name.lower(): n.name for n in self._ir}
             self._lowered_count = len(self._ir)
         return self._lowered.get(name.lower(), "") in self._ir
 
     def append(self, node: ir.Node) -> Node:
-        """Take note of a node that was just added to the graph of the IR."""
+        """Register a node that was just added to the IR."""
         self._lowered[node.name.lower()] = node.name
         self._lowered_count += 1
         return self.view_of(node)
 
     def add_node(self, name: str, op_name: str, uniquify_name: bool = False, debug_info: Any = None) -> Node:
-        """Add a node without inputs, attributes and outputs; its own words add these.
+        """Add a node without inputs, attributes and outputs.
 
         Args:
-            uniquify_name: whether to add a suffix when the name is taken.
-            debug_info: passed through to the `NodeDef`.
-
-        Raises:
-            ValueError: the name is taken, or TensorFlow takes none like it.
+            uniquify_name: whether to add a suffix if the name is taken, instead of raising a ValueError.
+            debug_info: copied to the `NodeDef`.
         """
         if uniquify_name:
             name = self.unique_name(name)
@@ -274,46 +244,39 @@ class BaseGraph:
     def add_node_from_node_def(self, node_def: Any, set_inputs: bool = False, set_control_inputs: bool = False) -> Node:
         """Add a node with the name, op type, device and attributes of a `NodeDef`.
 
-        The outputs get the dtypes that follow from the attributes, where they do; `infer_outputs` finds the shapes.
+        The outputs get the dtypes that follow from the attributes; `infer_outputs` infers the shapes.
 
         Args:
-            set_inputs: whether to set its data inputs as well; they must be in the graph.
+            set_inputs: whether to set its data inputs, which must be in the graph.
             set_control_inputs: whether to set its control inputs too.
-
-        Raises:
-            ValueError: the name is taken, or an input does not exist.
         """
         if set_control_inputs and not set_inputs:
             raise ValueError("set_inputs must be True if set_control_inputs is True")
         result = self.add_node(node_def.name, node_def.op)
         try:
-            self._complete(result, node_def, set_inputs, set_control_inputs)
+            self._fill(result, node_def)
+            if set_inputs:
+                result.set_inputs_from_strings(node_def.input, set_control_inputs=set_control_inputs)
         except Exception:
             self.remove_node_by_name(node_def.name)
             raise
         return result
 
-    def _complete(self, result: Node, node_def: Any, set_inputs: bool, set_control_inputs: bool) -> None:
+    def _fill(self, result: Node, node_def: Any) -> None:
         node = result.ir
         node.extra = extra_of(node_def)
         node.device = node_def.device
         for key in sorted(node_def.attr):
             if key != SHAPES:
                 result.add_attr(key, node_def.attr[key])
-        # Without a definition, or while an attribute is missing, the outputs are the caller's to set.
+        # If the op is unknown, or an attribute is missing, the caller sets the outputs.
         with suppress(GraphError, UnsupportedError):
             set_output_types(node, [(dtype, None) for dtype in output_dtypes(node)])
         if SHAPES in node_def.attr and len(node_def.attr[SHAPES].list.shape) == len(node.outputs):
             result.add_attr(SHAPES, node_def.attr[SHAPES])
-        if set_inputs:
-            result.set_inputs_from_strings(node_def.input, set_control_inputs=set_control_inputs)
 
     def rename_node(self, old_name: str, new_name: str) -> None:
-        """Give a node another name. Colocation groups, signatures, collections and variables follow.
-
-        Raises:
-            ValueError: there is no such node, or the new name is taken.
-        """
+        """Rename a node, also in colocation groups, signatures, collections and variables."""
         if new_name in self._ir:
             raise ValueError(f"Graph already has a node under name '{new_name}'")
         node = self.get_node_by_name(old_name).ir
@@ -323,14 +286,14 @@ class BaseGraph:
         self._suffixes = {}
 
     def remove_node_by_name(self, name: str, check_for_refs: bool = True) -> None:
-        """Remove a node, also from collections. Nodes that had it as a control input no longer do.
+        """Remove a node, also from collections and from the control inputs of others.
 
         Args:
-            check_for_refs: whether to raise when something reads it. If not, what reads it must be removed or
-                rerouted before the graph is written.
+            check_for_refs: whether to raise if another node reads it. Otherwise its readers must be removed or rerouted before the graph
+                is written.
 
         Raises:
-            ValueError: there is no such node, something reads it, or a signature names it.
+            ValueError: there is no such node, another one reads it, or a signature names it.
         """
         node = self.get_node_by_name(name).ir
         readers = [consumer.name for value in node.outputs for consumer in value.consumers]
@@ -343,18 +306,18 @@ class BaseGraph:
         set_control_inputs(self._ir, node, ())
         sources = {value.producer for value in node.inputs}
         self._suffixes = {}
-        if not readers:
-            self._ir.remove_node(node)
-            self._lowered_count -= 1
-        else:
+        if readers:
             self._ir.set_inputs(node, [])
             self.remove_item_from_collections(node)
             self._removed[node] = name
             self._ir.rename(node, self._ir.unique_name(f"{name}/removed"))
+        else:
+            self._ir.remove_node(node)
+            self._lowered_count -= 1
         self._sweep(source for source in sources if source in self._removed)
 
     def _sweep(self, candidates: Iterable[ir.Node]) -> None:
-        """Let go of removed nodes that nothing reads any longer."""
+        """Delete removed nodes that are no longer read."""
         for node in list(candidates):
             if not any(value.uses for value in node.outputs):
                 del self._removed[node]
@@ -362,11 +325,7 @@ class BaseGraph:
                 self._lowered_count -= 1
 
     def settle_removals(self) -> None:
-        """Raise if something still reads a node that was removed.
-
-        Raises:
-            ValueError: it does.
-        """
+        """Raise a ValueError if a node reads a removed one."""
         self._sweep(self._removed)
         for node, name in self._removed.items():
             reader = next(consumer.name for value in node.outputs for consumer in value.consumers)
@@ -375,22 +334,18 @@ class BaseGraph:
     # Frames and colocation
 
     def node_to_frame_names(self, n: Node) -> tuple[str, ...]:
-        """The names of the loop frames around a node, the outermost first; empty outside of TF1 loops."""
+        """Return the names of the loop frames around a node, the outermost first; empty outside of TF1 loops."""
         return self._frame_table()[n.ir]
 
     def frame_name_to_nodes(self, frame_name: str) -> tuple[Node, ...]:
-        """The nodes in a frame, those in frames inside of it included.
-
-        Raises:
-            KeyError: there is no such frame.
-        """
-        found = tuple(self.view_of(n) for n, frames in self._frame_table().items() if frame_name in frames)
-        if not found:
+        """Return the nodes in a frame, including inner frames, or raise a KeyError."""
+        nodes = tuple(self.view_of(n) for n, frames in self._frame_table().items() if frame_name in frames)
+        if not nodes:
             raise KeyError(frame_name)
-        return found
+        return nodes
 
     def get_frame_names(self) -> tuple[str, ...]:
-        """The names of all frames."""
+        """Return the names of all frames."""
         return tuple(dict.fromkeys(name for frames in self._frame_table().values() for name in frames))
 
     def _frame_table(self) -> dict[ir.Node, tuple[str, ...]]:
@@ -402,7 +357,7 @@ class BaseGraph:
 
     @property
     def colocation_groups(self) -> dict[str, frozenset[Node]]:
-        """Which nodes must share a device with which node, by the name of the latter."""
+        """The nodes that must share the device of a node, by the name of the latter."""
         groups: dict[str, set[Node]] = {}
         for node in self.nodes:
             for head in node.colocation_groups:
@@ -412,16 +367,12 @@ class BaseGraph:
     # Collections
 
     def collection_names_of(self, item: object) -> frozenset[str]:
-        """The collections that hold an item of the IR."""
-        held = self._ir.collections
-        return frozenset(name for name in collecting.keys(self._ir) if any(other is item for other in held[name].items))
+        """Return the collections that contain an item of the IR."""
+        collections = self._ir.collections
+        return frozenset(name for name in collecting.keys(self._ir) if any(other is item for other in collections[name].items))
 
     def add_item_to_collection(self, name: str, item: object) -> None:
-        """Add an item of the IR to a collection, which is made when it does not exist.
-
-        Raises:
-            ValueError: the collection holds things of another kind.
-        """
+        """Add an item of the IR to a new or existing collection, at most once."""
         if name in self.collection_names_of(item):
             return
         self.increment_version_counter()
@@ -432,7 +383,7 @@ class BaseGraph:
         collection.items.append(item)
 
     def remove_item_from_collections(self, item: object) -> None:
-        """Take an item of the IR out of every collection; one that becomes empty is removed."""
+        """Remove an item of the IR from all collections, and collections that become empty."""
         self.increment_version_counter()
         for name in self.collection_names_of(item):
             items = self._ir.collections[name].items
@@ -441,7 +392,7 @@ class BaseGraph:
                 del self._ir.collections[name]
 
     def view_item(self, item: object) -> Any:
-        """The view of an item of a collection; items that have none are returned as they are."""
+        """Return the view of an item of a collection, or the item if it has none."""
         if isinstance(item, ir.Node):
             return self.view_of(item)
         if isinstance(item, ir.Value):
@@ -452,7 +403,7 @@ class BaseGraph:
 
     @property
     def has_passthrough_saver(self) -> bool:
-        """Whether the values of variables come from a checkpoint that is passed on as it is."""
+        """Whether the values of variables come from a checkpoint that is copied unchanged."""
         return False
 
     @property
@@ -466,19 +417,11 @@ class BaseGraph:
         return self.variables.keys()
 
     def get_variable_by_name(self, name: str) -> Variable:
-        """The variable with this name, for example `w:0`.
-
-        Raises:
-            KeyError: there is none.
-        """
+        """Return the variable with this name, for example `w:0`, or raise a KeyError."""
         return self.variables[name]
 
     def add_variable(self, name: str) -> Variable:
-        """Add a variable of which only the name is known.
-
-        Raises:
-            ValueError: the name is taken, or the graph passes on a saver.
-        """
+        """Add a variable with a name only, or raise a ValueError."""
         if name in self.variable_names:
             raise ValueError(f"Variable name '{name}' already in use")
         variable = Variable(self)
@@ -488,33 +431,28 @@ class BaseGraph:
         return variable
 
     def add_variable_from_variable_def(self, variable_def: Any, skip_if_present: bool = False) -> Variable:
-        """Add what a `VariableDef`, serialized or not, describes.
+        """Add the variable of a `VariableDef`, serialized or not.
 
         Args:
-            skip_if_present: whether to return a variable that is there already and equal, instead of raising.
-
-        Raises:
-            ValueError: a node that it names does not exist, or another variable has its name.
+            skip_if_present: whether to return an equal variable that exists already, instead of raising.
         """
         variable = Variable(self)
         variable.from_proto(variable_def, allow_duplicates=skip_if_present)
-        known = self.variables
-        if variable.name in known:
-            return known[variable.name]
+        known = self.variables.get(variable.name)
+        if known is not None:
+            return known
         self.increment_version_counter()
         self._variables.append(variable)
         return variable
 
     def adopt_variables(self) -> None:
-        """Make views of the variables in the collections of the IR; one that is in several becomes one item."""
+        """Make views of the variables in the collections of the IR, one per name."""
         known = self.variables
         for collection in self._ir.collections.values():
             for k, item in enumerate(collection.items):
                 if collecting.is_variable(item):
                     view = Variable.of_item(self, item)
-                    view = known.setdefault(view.name, view)
-                    if view.item is not item:
-                        collection.items[k] = view.item
+                    collection.items[k] = known.setdefault(view.name, view).item
         self._variables = list(known.values())
 
 

@@ -1,4 +1,4 @@
-"""Collections and signatures of the IR: who is in which, and the protobufs that they are read from and written to."""
+"""Collections and signatures of the IR as protobufs."""
 
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
@@ -10,32 +10,28 @@ from graphwright.source.named_refs import read_refs
 from graphwright.source.private_tensorflow import message_class
 from graphwright.source.tensorflow_import import import_tensorflow
 
-_OWN = "graphwright:"  # collections under which the loader keeps what is not a collection in the file
+_OWN = "graphwright:"  # collections in which the loader stores other data of the file
 
 
 def keys(graph: Graph) -> list[str]:
-    """The names of the collections."""
+    """Return the names of the collections."""
     return [name for name in graph.collections if not name.startswith(_OWN)]
 
 
 def is_variable(item: object) -> bool:
-    """Whether an item of a collection stands for a `VariableDef`."""
+    """Return whether an item of a collection represents a `VariableDef`."""
     return isinstance(item, NamedRefs) and "initializer_name" in item.refs
 
 
 def variable_item(graph: Graph, variable_def: Any) -> NamedRefs:
-    """The item that stands for a `VariableDef`, serialized or not."""
+    """Return the item for a `VariableDef`, serialized or not."""
     if isinstance(variable_def, bytes):
         variable_def = message_class("framework.variable", "VariableDef").FromString(variable_def)
     return read_refs(graph, variable_def)
 
 
 def read(graph: Graph, *, collections: Mapping[str, Any] | None = None, signatures: Mapping[str, Any] | None = None) -> None:
-    """Add collections (`CollectionDef` by name) and signatures (`SignatureDef` by name) to the graph.
-
-    Raises:
-        FileFormatError: a signature names a tensor that does not exist.
-    """
+    """Add collections (`CollectionDef` by name) and signatures (`SignatureDef` by name) to the graph."""
     meta_graph = import_tensorflow().compat.v1.MetaGraphDef()
     for name, definition in (collections or {}).items():
         meta_graph.collection_def[name].CopyFrom(definition)
@@ -45,27 +41,41 @@ def read(graph: Graph, *, collections: Mapping[str, Any] | None = None, signatur
 
 
 def written(graph: Graph) -> Any:
-    """A `MetaGraphDef` with the collections and signatures, and without the graph."""
+    """Return a `MetaGraphDef` with the collections and signatures, without the graph."""
     meta_graph = import_tensorflow().compat.v1.MetaGraphDef()
     write_meta_graph(graph, meta_graph)
     return meta_graph
 
 
+def load_variables(graph: Graph) -> None:
+    """Make `tf.Variable` objects, in the default `tf.Graph`, of the variables of a graph whose nodes it contains."""
+    names = [name for name in keys(graph) if any(map(is_variable, graph.collections[name].items))]
+    if not names:
+        return
+    definitions = written(graph).collection_def
+    meta_graph = import_tensorflow().compat.v1.MetaGraphDef()
+    for name in names:
+        meta_graph.collection_def[name].CopyFrom(definitions[name])
+    # With a saver given, TensorFlow adds no nodes for one.
+    meta_graph.saver_def.filename_tensor_name = "unused"
+    meta_graph.saver_def.save_tensor_name = "unused"
+    meta_graph.saver_def.restore_op_name = "unused"
+    import_tensorflow().compat.v1.train.import_meta_graph(meta_graph)
+
+
 class Signatures(MutableMapping[str, Any]):
     """The signatures of a graph as `SignatureDef` by name.
 
-    What is read is a copy with the names of now; to change a signature, assign it.
+    Reading returns a copy with the current names; assign to change a signature. The tensors that it names must exist.
     """
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
 
     def __getitem__(self, name: str) -> Any:
-        """A copy of the signature."""
         return self._written()[name]
 
     def __setitem__(self, name: str, definition: Any) -> None:
-        """Add or replace a signature; the tensors it names must exist."""
         read(self._graph, signatures={name: definition})
 
     def __delitem__(self, name: str) -> None:

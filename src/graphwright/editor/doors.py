@@ -1,9 +1,9 @@
-"""The doors through which live graphs come: what the words are given and give back is converted.
+"""Conversion of live objects: words take `tf.Graph`, `tf.Operation` and `tf.Tensor`, and return them.
 
-Code for `tf.contrib.graph_editor` hands `tf.Graph`, `tf.Operation` and `tf.Tensor` to the words, and gets such back. At the door each
-becomes the view of a `LiveGraph`, the word does its work, and what it changed is carried over. Views, results of a transformation
-and the like show operations and tensors, too (`_Shown`), as do the arguments of predicates and handlers. What a word changed
-before it raised is taken back, but for operations that a handler has seen: TensorFlow removes none.
+Code for `tf.contrib.graph_editor` passes live objects. Each is converted to a view of a `LiveGraph`; after the word, its edits are
+transferred to the live graph, and its result is converted back. Views, results of transformations, and arguments of predicates and handlers
+show live objects too (`_Shown`). If a word raises, its edits are undone, except for operations that a handler has seen, because
+TensorFlow cannot remove operations.
 """
 
 from __future__ import annotations
@@ -26,89 +26,115 @@ from graphwright.editor.util import ControlOutputs, ListView
 from graphwright.source.tensorflow_import import import_tensorflow
 
 _HOLDERS = (SubGraphView, ControlOutputs, TmpInfo, TransformerInfo)
+_DOOR_ATTRIBUTE = "_graphwright_word"
 
 
 class _Call:
-    """One call of a word with live objects: the graphs that take part."""
+    """One call of a word with live objects, and the graphs that take part."""
 
     def __init__(self) -> None:
         self._graphs: dict[int, LiveGraph] = {}
 
-    def graph(self, live: Any) -> LiveGraph:
+    def _graph(self, live: Any) -> LiveGraph:
         if id(live) not in self._graphs:
             self._graphs[id(live)] = LiveGraph.of(live)
         return self._graphs[id(live)]
 
-    def take(self, given: Any) -> Any:
-        """What a word is given, in its own terms."""
+    def view(self, thing: Any) -> Any:
+        """Convert live objects to views, also inside containers, handlers and functions."""
         tf = import_tensorflow()
-        if isinstance(given, tf.Graph):
-            return self.graph(given)
-        if isinstance(given, tf.Operation):
-            graph = self.graph(given.graph)
-            return graph.view_of(graph.ir[given.name])
-        if isinstance(given, tf.Tensor) and tf.is_symbolic_tensor(given):
-            graph = self.graph(given.graph)
-            return graph.view_of_value(graph.value_of(given))
-        if isinstance(given, _Shown):
-            holder = _alike(type(given).__mro__[2], object.__getattribute__(given, "__dict__"))  # whose state it shows
+        if isinstance(thing, tf.Graph):
+            return self._graph(thing)
+        if isinstance(thing, tf.Operation):
+            graph = self._graph(thing.graph)
+            return graph.view_of(graph.ir[thing.name])
+        if isinstance(thing, tf.Tensor) and tf.is_symbolic_tensor(thing):
+            graph = self._graph(thing.graph)
+            return graph.view_of_value(graph.value_of(thing))
+        if isinstance(thing, _Shown):
+            holder = _with_state(type(thing).__mro__[2], object.__getattribute__(thing, "__dict__"))
             for graph in _live_graphs(holder):
-                self.graph(graph.live)
+                self._graph(graph.live)
             return holder
-        if isinstance(given, Transformer):
-            mine = copy(given)
-            vars(mine).update({name: self.take(handler) for name, handler in vars(given).items()})
-            return mine
-        if isinstance(given, type):
-            return Tensor if issubclass(given, tf.Tensor) else Node if issubclass(given, tf.Operation) else given
-        if callable(given) and not hasattr(given, _WORD) and not isinstance(given, Node | Tensor):
-            return self._callback(given)
-        return _each(given, self.take)
+        if isinstance(thing, Transformer):
+            own = copy(thing)
+            vars(own).update({name: self.view(handler) for name, handler in vars(thing).items()})
+            return own
+        if isinstance(thing, type):
+            return Tensor if issubclass(thing, tf.Tensor) else Node if issubclass(thing, tf.Operation) else thing
+        if callable(thing) and not hasattr(thing, _DOOR_ATTRIBUTE) and not isinstance(thing, Node | Tensor):
+            return self._callback(thing)
+        return _map_items(thing, self.view)
 
-    def give(self, made: Any) -> Any:
-        """What a word gives back, in live terms, after what it changed is carried over."""
-        if isinstance(made, LiveGraph):
-            return self._written(made).live
-        if isinstance(made, Node) and isinstance(made.home, LiveGraph):
-            return self._written(made.home).operation_of(made.ir)
-        if isinstance(made, Tensor) and isinstance(made.home, LiveGraph):
-            return self._written(made.home).operation_of(made.ir.producer).outputs[made.value_index]
-        if isinstance(made, _HOLDERS) and _live_graphs(made):
-            return _alike(_shown_class(made.__class__), made.__dict__)
-        return _each(made, self.give)
+    def live(self, thing: Any) -> Any:
+        """Convert views of live graphs to live objects, after their edits are transferred."""
+        if isinstance(thing, LiveGraph):
+            return _written(thing).live
+        if isinstance(thing, Node) and isinstance(thing.home, LiveGraph):
+            return _written(thing.home).operation_of(thing.ir)
+        if isinstance(thing, Tensor) and isinstance(thing.home, LiveGraph):
+            return _written(thing.home).operation_of(thing.ir.producer).outputs[thing.value_index]
+        if isinstance(thing, _HOLDERS) and _live_graphs(thing):
+            return _with_state(_shown_class(thing.__class__), thing.__dict__)
+        return _map_items(thing, self.live)
 
     def write(self) -> None:
-        """Carry over what was changed."""
+        """Transfer all edits."""
         for graph in self._graphs.values():
             graph.write()
 
-    def forget(self) -> None:
-        """Take back what was not carried over."""
+    def revert(self) -> None:
+        """Undo the edits that were not transferred."""
         for graph in self._graphs.values():
-            graph.read(anew=True)
-
-    def _written(self, graph: LiveGraph) -> LiveGraph:
-        if graph.ir.touched:
-            graph.write()
-        return graph
+            graph.read(revert=True)
 
     def _callback(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def called(*args: Any, **kwargs: Any) -> Any:
-            given = self.give(args), self.give(kwargs)
+            args, kwargs = self.live(args), self.live(kwargs)
             self.write()
-            answer = function(*given[0], **given[1])
+            result = function(*args, **kwargs)
             for graph in self._graphs.values():
                 graph.read()
-            return self.take(answer)
+            return self.view(result)
 
         return called
 
 
-_WORD = "_graphwright_word"
+class _Shown:
+    """Mixin for a class with views of a live graph: attributes and methods show live objects."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("__"):
+            return object.__getattribute__(self, name)
+        call = _Call()
+        attribute = getattr(call.view(self), name)
+        return door(attribute, always=True) if inspect.ismethod(attribute) else call.live(attribute)
 
 
-def _each(tree: Any, convert: Callable[[Any], Any]) -> Any:
-    """The same container of what `convert` makes of the items, where it makes something else of one."""
+@cache
+def _shown_class(kind: type) -> type:
+    return type(kind.__name__, (_Shown, kind), {})
+
+
+def _with_state(kind: Any, state: dict[str, Any]) -> Any:
+    """Return an object of a class that shares this state."""
+    result = kind.__new__(kind)
+    result.__dict__ = state
+    return result
+
+
+def _live_graphs(holder: Any) -> list[LiveGraph]:
+    return [value for value in holder.__dict__.values() if isinstance(value, LiveGraph)]
+
+
+def _written(graph: LiveGraph) -> LiveGraph:
+    if graph.ir.touched:
+        graph.write()
+    return graph
+
+
+def _map_items(tree: Any, convert: Callable[[Any], Any]) -> Any:
+    """Convert the items of a container; return anything else unchanged."""
     content, kind = tree, tree.__class__
     if isinstance(tree, ListView):
         return convert(list(content))
@@ -121,103 +147,74 @@ def _each(tree: Any, convert: Callable[[Any], Any]) -> Any:
     return kind(*items) if hasattr(kind, "_fields") else kind(items)
 
 
-def _listed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments, with views of dicts, generators and the like as lists, which can be looked at more than once."""
-    once = (Iterator, MappingView, deque)
-    found = {k: list(cast("Iterable[Any]", arg)) if isinstance(arg, once) else arg for k, arg in (*enumerate(args), *kwargs.items())}
-    return tuple(found[k] for k in range(len(args))), {name: found[name] for name in kwargs}
+def _listed(argument: Any) -> Any:
+    """Return generators and the like, which can be iterated only once, as lists."""
+    return list(cast("Iterable[Any]", argument)) if isinstance(argument, Iterator | MappingView | deque) else argument
 
 
-def _is_live(given: Any) -> bool:
+def _is_live(thing: Any) -> bool:
     tf: Any = sys.modules.get("tensorflow")
-    if tf is None:  # so there is nothing of its
+    if tf is None:
         return False
-    if isinstance(given, tf.Graph | tf.Operation | _Shown) or (isinstance(given, tf.Tensor) and tf.is_symbolic_tensor(given)):
+    if isinstance(thing, tf.Graph | tf.Operation | _Shown) or (isinstance(thing, tf.Tensor) and tf.is_symbolic_tensor(thing)):
         return True
-    if isinstance(given, Mapping):
-        return any(_is_live(key) or _is_live(item) for key, item in cast("Mapping[Any, Any]", given).items())
-    return isinstance(given, list | tuple | set | frozenset) and any(map(_is_live, cast("Iterable[Any]", given)))
+    if isinstance(thing, Mapping):
+        return any(_is_live(key) or _is_live(item) for key, item in cast("Mapping[Any, Any]", thing).items())
+    return isinstance(thing, list | tuple | set | frozenset) and any(map(_is_live, cast("Iterable[Any]", thing)))
 
 
 def door(word: Callable[..., Any], *, always: bool = False) -> Callable[..., Any]:
-    """The word, for live objects too.
+    """Return the word for live objects too.
 
     Args:
-        always: whether what it gives back is to be live whatever it is given.
+        always: whether to convert the result even if no argument is live.
     """
 
     @wraps(word)
     def through(*args: Any, **kwargs: Any) -> Any:
-        args, kwargs = _listed(args, kwargs)
+        args, kwargs = tuple(map(_listed, args)), {name: _listed(argument) for name, argument in kwargs.items()}
         if not always and not _is_live(args) and not _is_live(kwargs):
             return word(*args, **kwargs)
         call = _Call()
         try:
-            result = word(*call.take(args), **call.take(kwargs))
+            result = word(*call.view(args), **call.view(kwargs))
             call.write()
         except BaseException:
-            call.forget()
+            call.revert()
             raise
-        return call.give(result)
+        return call.live(result)
 
-    setattr(through, _WORD, True)
+    setattr(through, _DOOR_ATTRIBUTE, True)
     return through
 
 
-class _Shown:
-    """Mixed into the class of what holds views of a live graph: attributes and methods show operations and tensors."""
-
-    def __getattribute__(self, name: str) -> Any:
-        if name.startswith("__"):
-            return object.__getattribute__(self, name)
-        call = _Call()
-        found = getattr(call.take(self), name)
-        return door(found, always=True) if inspect.ismethod(found) else call.give(found)
-
-
-@cache
-def _shown_class(kind: type) -> type:
-    return type(kind.__name__, (_Shown, kind), {})
-
-
-def _alike(kind: Any, state: dict[str, Any]) -> Any:
-    """An object of a class with this very state, not a copy of it."""
-    made = kind.__new__(kind)
-    made.__dict__ = state
-    return made
-
-
-def _live_graphs(holder: Any) -> list[LiveGraph]:
-    return [held for held in holder.__dict__.values() if isinstance(held, LiveGraph)]
-
-
 def open_doors(*modules: ModuleType) -> None:
-    """Let the words in these modules, and the constructors, take live objects. Each word is replaced by one and the same in all of them."""
+    """Let the words in these modules, and constructors, take live objects. A word stays the same object in all modules."""
     doors: dict[FunctionType, Any] = {}
     for module in modules:
         own: dict[str, Any] = {}
         for name, word in list(vars(module).items()):
             is_word = isinstance(word, FunctionType) and word.__module__.startswith("graphwright.editor.") and word.__name__[0] != "_"
-            if is_word and not hasattr(word, _WORD):
+            if is_word and not hasattr(word, _DOOR_ATTRIBUTE):
                 if word.__module__ == module.__name__:
                     own[name] = word
                 doors.setdefault(word, door(word))
                 setattr(module, name, doors[word])
-        module.__dict__["__test__"] = own  # or doctest would not find the examples
+        module.__dict__["__test__"] = own  # for doctest
     for kind in (SubGraphView, ControlOutputs):
-        setattr(kind, "__init__", _constructor(kind.__init__))  # noqa: B010 - said so, it is not an override
+        setattr(kind, "__init__", _constructor(kind.__init__))  # noqa: B010 - it is not an override
     setattr(Transformer, "__call__", door(Transformer.__call__))  # noqa: B010
 
 
 def _constructor(initialize: Any) -> Any:
     @wraps(initialize)
     def through(self: Any, *args: Any, **kwargs: Any) -> None:
-        args, kwargs = _listed(args, kwargs)
+        args, kwargs = tuple(map(_listed, args)), {name: _listed(argument) for name, argument in kwargs.items()}
         if not _is_live(args) and not _is_live(kwargs):
             initialize(self, *args, **kwargs)
             return
         call = _Call()
-        initialize(self, *call.take(args), **call.take(kwargs))
+        initialize(self, *call.view(args), **call.view(kwargs))
         self.__class__ = _shown_class(self.__class__)
 
     return through

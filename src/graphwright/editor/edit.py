@@ -1,4 +1,4 @@
-"""Detaching, connecting and bypassing parts of a graph."""
+"""Detaching, connecting and bypassing parts of a graph. An argument `sgv` is a view, or an argument of `make_view`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ from graphwright.editor.util import ControlOutputs, check_graphs, make_placehold
 
 
 def detach_control_inputs(sgv: Any) -> None:
-    """Let the nodes of a view wait for no node outside of it.
-
-    Args:
-        sgv: a view, or what `make_view` takes.
-    """
+    """Remove control edges from outside to the nodes of a view."""
     view = make_view(sgv)
     members = set(view.ops)
     for op in view.ops:
@@ -26,11 +22,7 @@ def detach_control_inputs(sgv: Any) -> None:
 
 
 def detach_control_outputs(sgv: Any, control_outputs: ControlOutputs) -> None:
-    """Let no node outside of a view wait for one inside.
-
-    Raises:
-        TypeError: `control_outputs` is not a `ControlOutputs`.
-    """
+    """Remove control edges from the nodes of a view to outside."""
     if not isinstance(control_outputs, ControlOutputs):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"Expected a gde.ControlOutputs, got: {type(control_outputs)}")
     view = make_view(sgv)
@@ -42,14 +34,10 @@ def detach_control_outputs(sgv: Any, control_outputs: ControlOutputs) -> None:
 
 
 def detach_inputs(sgv: Any, control_inputs: bool = False) -> tuple[SubGraphView, list[Tensor]]:
-    """Let the nodes of a view read placeholders instead of its inputs. A view that is given is changed to show it.
+    """Let the nodes of a view, which is updated, read placeholders instead of its inputs; return both.
 
     Args:
-        sgv: a view, or what `make_view` takes.
         control_inputs: whether to remove control edges from outside too.
-
-    Returns:
-        The view and the placeholders.
     """
     view = make_view(sgv)
     placeholders = [make_placeholder_from_tensor(view.graph, t).output(0) for t in view.inputs]
@@ -60,17 +48,10 @@ def detach_inputs(sgv: Any, control_inputs: bool = False) -> tuple[SubGraphView,
 
 
 def detach_outputs(sgv: Any, control_outputs: ControlOutputs | None = None) -> tuple[SubGraphView, list[Tensor]]:
-    """Let what reads the outputs of a view read placeholders instead.
+    """Let readers of the outputs of a view read placeholders; return a view with the outputs that were read, and the placeholders.
 
     Args:
-        sgv: a view, or what `make_view` takes.
-        control_outputs: given, control edges to the outside are removed too.
-
-    Returns:
-        A view with the outputs that were read, and the placeholders.
-
-    Raises:
-        TypeError: `control_outputs` is not a `ControlOutputs`.
+        control_outputs: if given, control edges to the outside are removed too.
     """
     check_cios(control_outputs=control_outputs)
     view = make_view(sgv)
@@ -89,11 +70,7 @@ def detach_outputs(sgv: Any, control_outputs: ControlOutputs | None = None) -> t
 def detach(
     sgv: Any, control_inputs: bool = False, control_outputs: ControlOutputs | None = None, control_ios: ControlOutputs | None = None
 ) -> tuple[SubGraphView, list[Tensor], list[Tensor]]:
-    """`detach_inputs` and `detach_outputs`; `control_ios` stands for both kinds of control edges.
-
-    Returns:
-        The view, the placeholders before it and those behind it.
-    """
+    """Apply `detach_inputs` and `detach_outputs`; return the view, the placeholders before it and the placeholders behind it."""
     control_inputs, control_outputs = check_cios(control_inputs, control_outputs, control_ios)
     view = make_view(sgv)
     _, before = detach_inputs(view, control_inputs)
@@ -105,12 +82,7 @@ def connect(sgv0: Any, sgv1: Any, disconnect_first: bool = False) -> tuple[SubGr
     """Let the nodes of `sgv1` read the outputs of `sgv0` instead of their inputs.
 
     Args:
-        sgv0: a view, or what `make_view` takes.
-        sgv1: the same, with as many inputs as `sgv0` has outputs.
-        disconnect_first: whether what read the outputs of `sgv0` no longer does.
-
-    Raises:
-        ValueError: outputs and inputs do not fit, or the views are of different graphs.
+        disconnect_first: whether to detach the present readers of these outputs.
     """
     view0, view1 = make_view(sgv0), make_view(sgv1)
     check_graphs(view0, view1)
@@ -122,14 +94,7 @@ def connect(sgv0: Any, sgv1: Any, disconnect_first: bool = False) -> tuple[SubGr
 
 
 def bypass(sgv: Any) -> tuple[SubGraphView, list[Tensor]]:
-    """Let what reads the outputs of a view read its inputs, which the view then no longer reads.
-
-    Returns:
-        The view and the placeholders that it reads now.
-
-    Raises:
-        ValueError: inputs and outputs do not fit.
-    """
+    """Let readers of the outputs of a view read its inputs, and the view read placeholders, which are returned with it."""
     view = make_view(sgv)
     inputs = list(view.inputs)
     check_ts_compatibility(inputs, view.outputs)

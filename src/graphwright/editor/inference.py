@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from graphwright.errors import GraphwrightError
 from graphwright.ir.dtypes import DType, Shape
 from graphwright.ir.graph import Function, Graph, Node
+from graphwright.ir.shapes import Shapes
 from graphwright.ir.traits.control_flow import called_functions, is_call
 from graphwright.ir.walk import order_of
 from graphwright.source.op_types import REGISTERED, takes_reference
@@ -14,7 +15,7 @@ from graphwright.source.shape_inference import infer_output_shapes
 
 
 class _EditedRule(RegistryRule):
-    """The registry's answers, but that a graph may hold for a while what cannot be written: TensorFlow's own names and any op type."""
+    """The registry's rule, but a graph may temporarily contain reserved names and unknown op types."""
 
     def check_name(self, graph: Graph, name: str) -> None:
         super().check_name(graph, name.lstrip("_") or name)
@@ -27,24 +28,23 @@ _EDITED_RULE = _EditedRule()
 
 
 def output_dtypes(node: Node) -> list[DType]:
-    """The dtypes of the outputs, from the op type and the attributes; raises where these do not say it."""
+    """Return the dtypes of the outputs from op type and attributes, or raise if they do not determine them."""
     if node.op_type in node.graph.functions:
         return [v.dtype for v in node.graph.functions[node.op_type].body.outputs]
     return list(REGISTERED.types_of(node.op_type, node.attrs, node.name).outputs)
 
 
 def lenient_shapes(nodes: Sequence[Node]) -> Sequence[Sequence[Shape]]:
-    """The shape rule of edited graphs: nodes that TensorFlow refuses, for example because they are not complete yet, keep their shapes.
+    """Return the shapes of outputs in edited graphs: nodes that TensorFlow refuses, such as incomplete ones, keep their shapes.
 
     Args:
         nodes: in topological order.
     """
-    ready = [node for node in nodes if node.outputs and not takes_reference(node.op_type)]
-    found = _inferred(ready)
+    inferred = _inferred([node for node in nodes if node.outputs and not takes_reference(node.op_type)])
     answers: list[Sequence[Shape]] = []
     for node in nodes:
-        if node in found:
-            answers.append(found[node])
+        if node in inferred:
+            answers.append(inferred[node])
         elif node.inputs and takes_reference(node.op_type):
             answers.append([node.inputs[0].last_shape for _ in node.outputs])
         else:
@@ -53,7 +53,7 @@ def lenient_shapes(nodes: Sequence[Node]) -> Sequence[Sequence[Shape]]:
 
 
 def _inferred(nodes: Sequence[Node]) -> dict[Node, Sequence[Shape]]:
-    """The shapes of the nodes that TensorFlow takes: of all at once where that works, else of halves."""
+    """Return the shapes of all nodes that TensorFlow accepts, found by bisection."""
     if not nodes:
         return {}
     try:
@@ -63,31 +63,33 @@ def _inferred(nodes: Sequence[Node]) -> dict[Node, Sequence[Shape]]:
         return _inferred(nodes[:middle]) | _inferred(nodes[middle:]) if middle else {}
 
 
-def follow_shapes(graph: Graph, *, anew: bool) -> None:
-    """Let the shapes follow edits; `anew` to infer unknown ones too, when one is first read."""
-    graph.shape_rule, graph.op_rule = lenient_shapes, _EDITED_RULE
-    if anew:
-        graph.ask_later()
+def follow_shapes(graph: Graph, *, infer_unknown: bool) -> None:
+    """Update shapes after edits; optionally infer unknown shapes when they are read."""
+    graph.op_rule = _EDITED_RULE
+    shapes = Shapes(graph, lenient_shapes, infer_unknown=infer_unknown)
+    if graph.shapes is not None:
+        shapes.copy_state(graph.shapes, {node: node for node in graph.nodes})
+    graph.shapes = shapes
 
 
 @contextmanager
 def shapes_at_rest(graph: Graph) -> Generator[None]:
-    """Let shapes not follow edits for a while: for edits that say the shapes themselves, one node after the other."""
-    graph.settle_edits()
-    rule, graph.shape_rule = graph.shape_rule, None
+    """Do not update shapes after edits in this block, because the edits set the shapes themselves."""
+    shapes = graph.shapes
+    if shapes is not None:
+        shapes.settle_edits()
+    graph.shapes = None
     try:
         yield
     finally:
-        graph.shape_rule = rule
+        graph.shapes = shapes
 
 
 def infer_graph(graph: Graph, nodes: Iterable[Node]) -> None:
-    """Set the shapes of the nodes' outputs to what TensorFlow infers.
-
-    Raises:
-        GraphError: TensorFlow refuses a node; no shape is changed then.
-    """
-    graph.settle_edits()
+    """Let TensorFlow infer the shapes of the nodes' outputs; if it refuses a node, raise a GraphError and change nothing."""
+    state = graph.shapes
+    if state is not None:
+        state.settle_edits()
     order = [node for node in order_of(nodes) if node.outputs]
     plain = [node for node in order if not takes_reference(node.op_type)]
     shapes = dict(zip(plain, infer_output_shapes(plain), strict=True))
@@ -96,13 +98,14 @@ def infer_graph(graph: Graph, nodes: Iterable[Node]) -> None:
         for value, shape in zip(node.outputs, known, strict=True):
             if value.last_shape != shape:
                 value.shape = shape
-        if not any(value.producer in graph.unasked for value in node.inputs):
-            graph.unasked.pop(node, None)
-    graph.stale = {}
+        if state is not None and not any(value.producer in state.unasked for value in node.inputs):
+            state.unasked.pop(node, None)
+    if state is not None:
+        state.stale = {}
 
 
-def shapes_of_arguments(graph: Graph, function: Function) -> None:
-    """Give the arguments of a function the shapes that all calls in the main graph agree on, where none are known."""
+def infer_argument_shapes(graph: Graph, function: Function) -> None:
+    """Set unknown shapes of a function's arguments to the shapes that all calls in the main graph agree on."""
     if all(argument.last_shape is not None for argument in function.body.inputs):
         return
     calls = [node for node in graph.nodes if is_call(node, graph) and function.name in (node.op_type, *called_functions(node))]

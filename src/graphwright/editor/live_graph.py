@@ -1,4 +1,4 @@
-"""`LiveGraph`: a view of a `tf.Graph` that follows it, and whose edits are carried over to it."""
+"""`LiveGraph`: a view of a `tf.Graph`. Its edits are transferred to the `tf.Graph`."""
 
 from __future__ import annotations
 
@@ -20,39 +20,39 @@ from graphwright.source.read_nodes import extra_of
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.source.write_nodes import write_node
 
-_KEPT = "_graphwright_view"
+_VIEW_ATTRIBUTE = "_graphwright_view"
 
 
 class LiveGraph(Graph):
-    """The view of a `tf.Graph`. Nodes are known by the names of their operations.
+    """The view of a `tf.Graph`. Nodes correspond to operations by name.
 
-    What TensorFlow allows is carried over: new nodes become operations, and operations read and wait for what their nodes do.
-    Operations are never removed, and their attributes stay. Shapes are those of the tensors.
+    New nodes become operations, and operations get the inputs and control inputs of their nodes. Operations are never removed, and
+    their attributes do not change. Shapes are those of the tensors.
     """
 
     def __init__(self, live: Any) -> None:
         super().__init__(None, name=getattr(live, "name", "") or "live graph", collections={})
         self.live = live
-        self.ir.shape_rule = self.ir.op_rule = None  # TensorFlow itself answers, when an operation is made
+        self.ir.shapes = self.ir.op_rule = None  # TensorFlow checks operations when they are made
         self.ir.touched = {}
-        self._operations: dict[Node, Any] = {}  # and their operations
+        self._operations: dict[Node, Any] = {}
         self._seen = 0
 
     @classmethod
     def of(cls, live: Any) -> LiveGraph:
-        """The one view of a `tf.Graph`, with the operations that it has now."""
-        view = getattr(live, _KEPT, None)
+        """Return the only view of a `tf.Graph`, up to date."""
+        view = getattr(live, _VIEW_ATTRIBUTE, None)
         if view is None:
             view = cls(live)
-            setattr(live, _KEPT, view)
+            setattr(live, _VIEW_ATTRIBUTE, view)
         view.read()
         return view
 
-    def read(self, *, anew: bool = False) -> None:
-        """Take over what was added to the live graph.
+    def read(self, *, revert: bool = False) -> None:
+        """Add new operations of the live graph.
 
         Args:
-            anew: whether to take back what was not carried over, too.
+            revert: whether to undo edits that were not transferred.
         """
         graph = self.ir
         touched, graph.touched = graph.touched, None
@@ -61,32 +61,26 @@ class LiveGraph(Graph):
         self._seen = len(operations)
         for operation in fresh:
             self._add(operation)
-        for operation in operations if anew else fresh:
+        for operation in operations if revert else fresh:
             node = graph[operation.name]
             graph.set_inputs(node, [self.value_of(tensor) for tensor in operation.inputs])
             set_control_inputs(graph, node, [graph[before.name] for before in operation.control_inputs])
             original = private.original_operation(operation)
             if original is not None and original.name in graph:
                 self.originals[node] = graph[original.name]
-        if anew:
+        if revert:
             graph.remove_nodes(node for node in graph.nodes if node not in self._operations)
         self._read_collections()
-        graph.touched = {} if anew else touched
+        graph.touched = {} if revert else touched
 
     def operation_of(self, node: Node) -> Any:
-        """The operation of a node."""
         return self._operations[node]
 
     def value_of(self, tensor: Any) -> Value:
-        """The value of a tensor."""
         return self.ir[tensor.op.name].outputs[int(tensor.value_index)]
 
     def write(self) -> None:
-        """Carry edits over to the live graph.
-
-        Raises:
-            ValueError: TensorFlow refuses one.
-        """
+        """Transfer edits to the live graph. If TensorFlow refuses one, it raises a ValueError."""
         touched = [node for node in self.ir.touched or () if self.ir.owns(node)]
         fresh = [node for node in touched if node not in self._operations]
         with outside_scopes(self.live):
@@ -114,31 +108,29 @@ class LiveGraph(Graph):
         self._operations[node] = operation
 
     def _create(self, node: Node) -> None:
-        tf = import_tensorflow()
-        node_def: Any = tf.compat.v1.NodeDef()
+        node_def: Any = import_tensorflow().compat.v1.NodeDef()
         write_node(node, node_def)
         attributes = {key: value for key, value in node_def.attr.items() if key != SHAPES}
         waits = [self._operations[before] for before in node.control_inputs if before in self._operations]
-        # What comes around a loop is not there yet: until the node follows, its place is held by what enters.
-        there = [value if value.producer in self._operations else node.inputs[0] for value in node.inputs]
+        # The back edge of a loop does not exist yet; the value that enters the loop replaces it until `follow` sets the inputs.
+        inputs = [value if value.producer in self._operations else node.inputs[0] for value in node.inputs]
         with self.live.device(node.device), self.live.control_dependencies(waits):
-            made = self.live.create_op(node.op_type, [self._tensor(value) for value in there], name=node.name, attrs=attributes)
-        self._operations[node] = made
-        if made.name != node.name:
-            self.ir.rename(node, made.name)
-        for value, (dtype, shape) in zip(node.outputs, _types(made), strict=True):
+            operation = self.live.create_op(node.op_type, [self._tensor(value) for value in inputs], name=node.name, attrs=attributes)
+        self._operations[node] = operation
+        if operation.name != node.name:
+            self.ir.rename(node, operation.name)
+        for value, (dtype, shape) in zip(node.outputs, _types(operation), strict=True):
             value.dtype, value.last_shape = dtype, shape
 
     def _tensor(self, value: Value) -> Any:
         return self._operations[value.producer].outputs[value.index]
 
     def _write_functions(self, fresh: list[Node]) -> None:
-        """Functions that were copied along with new nodes."""
         if not any(isinstance(a, FunctionReference) for node in fresh for a in node.attrs.values()):
             return
-        there = {function.signature.name for function in self.live.as_graph_def().library.function}
+        present = {function.signature.name for function in self.live.as_graph_def().library.function}
         graph_def = to_graph_def(self.ir, keep=lambda _: False)
-        missing = [function for function in graph_def.library.function if function.signature.name not in there]
+        missing = [function for function in graph_def.library.function if function.signature.name not in present]
         if missing:
             tf = import_tensorflow()
             library: Any = tf.compat.v1.GraphDef(versions=graph_def.versions)
@@ -162,11 +154,11 @@ class LiveGraph(Graph):
 
     def _write_collections(self) -> None:
         for name, collection in self.ir.collections.items():
-            there = self.live.get_collection_ref(name)
+            items = self.live.get_collection_ref(name)
             for item in collection.items:
-                found = self._tensor(item) if isinstance(item, Value) else self.operation_of(item)
-                if all(found is not other for other in there):
-                    there.append(found)
+                own = self._tensor(item) if isinstance(item, Value) else self._operations[item]
+                if all(own is not other for other in items):
+                    items.append(own)
 
 
 def _types(operation: Any) -> list[tuple[DType, Shape]]:

@@ -1,4 +1,4 @@
-"""`Node`: the view of an `ir.Node`."""
+"""`Node`, the view of an `ir.Node`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from graphwright.editor.inference import infer_graph, output_dtypes
 from graphwright.editor.tensor import Tensor, View
 from graphwright.editor.values import to_attr_value, to_python
-from graphwright.editor.visualization import add_digraph_node, visualize
+from graphwright.editor.visualization import visualize
 from graphwright.errors import ArgumentError, GraphError, printable
 from graphwright.ir import graph as ir
 from graphwright.ir.colocation import ATTRIBUTE as COLOCATION
@@ -33,17 +33,15 @@ class Node(View):
 
     @property
     def ir(self) -> ir.Node:
-        """The node of the IR that this is a view of."""
+        """The node of the IR."""
         return self._ir
 
     def __repr__(self) -> str:
         return printable(f"Node[{self.name}]")
 
-    # What it is
-
     @property
     def name(self) -> str:
-        """Unique in its graph; change it with `Graph.rename_node`."""
+        """A unique name; change it with `Graph.rename_node`."""
         return self._graph.name_of(self._ir)
 
     @property
@@ -51,26 +49,26 @@ class Node(View):
         """The op type."""
         return self._ir.op_type
 
-    type = op_type  # as `tf.Operation` calls it
+    type = op_type  # the name in `tf.Operation`
 
     def change_op_type(self, new_op_type: str) -> None:
-        """Change the op type. Shapes and dtypes of the outputs stay; `infer_outputs` finds them again."""
+        """Change the op type. Shapes and dtypes of the outputs stay; `infer_outputs` infers them again."""
         self._graph.increment_version_counter()
         self._ir.graph.set_op_type(self._ir, new_op_type)
 
     @property
     def graph(self) -> Any:
-        """The `gde.Graph` that holds it, or None once it was removed."""
+        """Its `gde.Graph`, or None after its removal."""
         return self._graph if self._graph.holds(self._ir) else None
 
     @property
     def id_in_graph(self) -> int:
-        """A number by which nodes can be sorted in the order of the graph."""
+        """A number that orders nodes as the graph does."""
         return self._graph.id_of(self._ir)
 
     @property
     def device(self) -> str:
-        """Where it is to be placed; empty for anywhere."""
+        """The requested device; empty for any."""
         return self._ir.device
 
     @device.setter
@@ -82,25 +80,20 @@ class Node(View):
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
-        """The tensors it makes; none yet where neither `infer_outputs` nor `set_outputs_from_pairs` was called."""
+        """The output tensors; empty before `infer_outputs` or `set_outputs_from_pairs`."""
         return tuple(self._graph.view_of_value(v) for v in self._ir.outputs)
 
     def output(self, index: int) -> Tensor:
-        """One of the tensors it makes."""
+        """Return one output tensor."""
         return self._graph.view_of_value(self._ir.outputs[index])
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """The tensors it reads."""
+        """The input tensors."""
         return tuple(self._graph.view_of_value(v) for v in self._ir.inputs)
 
     def replace_input(self, index: int, new_input: Tensor) -> None:
-        """Let one data input read another tensor, of any dtype; the outputs stay as they are.
-
-        Raises:
-            IndexError: there is no such input.
-            ValueError: the tensor is in another graph.
-        """
+        """Replace one input by a tensor of any dtype; the outputs stay as they are."""
         if not 0 <= index < len(self._ir.inputs):
             raise IndexError(f"Received input index {index}, but node {self.name} has {len(self._ir.inputs)} inputs")
         values = list(self._ir.inputs)
@@ -109,11 +102,7 @@ class Node(View):
         self._ir.graph.set_inputs(self._ir, values)
 
     def set_inputs(self, new_inputs: Iterable[Tensor]) -> None:
-        """Set all data inputs at once.
-
-        Raises:
-            ValueError: a tensor is in another graph.
-        """
+        """Set all data inputs."""
         new_inputs = list(new_inputs)
         for t in new_inputs:
             if t.graph is not self.graph:
@@ -122,11 +111,7 @@ class Node(View):
         self._ir.graph.set_inputs(self._ir, [t.ir for t in new_inputs])
 
     def set_inputs_from_strings(self, new_inputs: Iterable[str], set_control_inputs: bool = True) -> None:
-        """Set all data inputs, and the control inputs too, from strings as they stand in a `NodeDef`.
-
-        Raises:
-            ValueError: a string names nothing in the graph.
-        """
+        """Set all data inputs, and optionally the control inputs, from strings as in a `NodeDef`."""
         new_inputs = list(new_inputs)
         tensors = [self._graph.get_tensor_by_name(text) for text in new_inputs if not text.startswith("^")]
         controls = [self._graph.get_node_by_name(text[1:]) for text in new_inputs if text.startswith("^")]
@@ -137,11 +122,7 @@ class Node(View):
             self.set_control_inputs(controls)
 
     def set_outputs_from_pairs(self, new_outputs: Sequence[tuple[Any, Any]]) -> None:
-        """Set dtype and shape of each output. What they are is not stored in a GraphDef; TensorFlow finds them again.
-
-        Raises:
-            NotImplementedError: the node has another number of outputs already.
-        """
+        """Set dtype and shape of each output. They are not stored in a GraphDef; TensorFlow infers them again."""
         if self._ir.outputs and len(new_outputs) != len(self._ir.outputs):
             raise NotImplementedError(
                 f"Attempted to change number of output tensors on node {self.name} from {len(self._ir.outputs)} to {len(new_outputs)}"
@@ -151,7 +132,7 @@ class Node(View):
         set_output_types(self._ir, types)
 
     def infer_outputs(self) -> None:
-        """Let TensorFlow tell number, dtypes and shapes of the outputs from the op type, attributes and inputs.
+        """Let TensorFlow infer number, dtypes and shapes of the outputs from op type, attributes and inputs.
 
         Raises:
             UnsupportedError: the op type is not known.
@@ -176,7 +157,7 @@ class Node(View):
 
     @property
     def control_inputs(self) -> tuple[Node, ...]:
-        """The nodes that must have run before it."""
+        """The nodes that must run before it."""
         return tuple(self._graph.view_of(n) for n in self._ir.control_inputs)
 
     @property
@@ -185,15 +166,11 @@ class Node(View):
         return tuple(self._graph.view_of(n) for n in self._ir.control_consumers)
 
     def set_control_inputs(self, new_control_inputs: Iterable[Node]) -> None:
-        """Set all control inputs at once.
-
-        Raises:
-            ValueError: a node is in another graph, or is this node itself.
-        """
-        wanted = list(new_control_inputs)
-        self._check_controls(wanted)
+        """Set all control inputs."""
+        controls = list(new_control_inputs)
+        self._check_controls(controls)
         self._graph.increment_version_counter()
-        set_control_inputs(self._ir.graph, self._ir, [control.ir for control in wanted])
+        set_control_inputs(self._ir.graph, self._ir, [control.ir for control in controls])
 
     def _check_controls(self, controls: Iterable[Node]) -> None:
         for control in controls:
@@ -203,75 +180,59 @@ class Node(View):
     # Attributes
 
     def get_attr(self, key: str) -> Any:
-        """The value of an attribute in Python's and TensorFlow's types, a tensor as a NumPy array, a list as a list.
-
-        Raises:
-            ValueError: there is no such attribute.
-        """
+        """Return an attribute as a Python or TensorFlow value, a tensor as a NumPy array, or raise a ValueError."""
         if key not in self._ir.attrs:
             raise ValueError(f"Node {self} does not have an attribute under key '{key}'")
         return to_python(self._ir.attrs[key])
 
     def has_attr(self, key: str) -> bool:
-        """Whether there is an attribute with this name."""
+        """Return whether there is an attribute with this name."""
         return key in self._ir.attrs
 
     def get_attr_keys(self) -> tuple[str, ...]:
-        """The names of all attributes, without those that have words of their own (colocation groups, output shapes)."""
+        """Return the names of all attributes except colocation groups and output shapes."""
         return tuple(key for key in self._ir.attrs if key not in SPECIAL_ATTRS)
 
     def add_attr(self, key: str, value: Any, validate_colocation_groups: bool = False) -> None:
-        """Add an attribute. `_class` sets the colocation groups, `_output_shapes` the shapes of the outputs.
-
-        Raises:
-            ValueError: it is there already, or the value cannot be an attribute.
-        """
+        """Add a new attribute. `_class` sets the colocation groups, `_output_shapes` the shapes of the outputs."""
         self._graph.increment_version_counter()
-        write_attr(self._ir, key, value, new=True, validate_groups=validate_colocation_groups)
+        _write_attr(self._ir, key, value, new=True, validate_groups=validate_colocation_groups)
 
     def replace_attr(self, key: str, value: Any, validate_colocation_groups: bool = False) -> None:
-        """Replace an attribute that is there.
-
-        Raises:
-            ValueError: it is not there, or the value cannot be an attribute.
-        """
+        """Replace an existing attribute."""
         self._graph.increment_version_counter()
-        write_attr(self._ir, key, value, new=False, validate_groups=validate_colocation_groups)
+        _write_attr(self._ir, key, value, new=False, validate_groups=validate_colocation_groups)
 
     def clear_attrs(self) -> None:
-        """Remove all attributes."""
+        """Remove all attributes except colocation groups and output shapes."""
         self._graph.increment_version_counter()
-        for key in [k for k in self._ir.attrs if k not in SPECIAL_ATTRS]:
+        for key in self.get_attr_keys():
             self._ir.graph.set_attr(self._ir, key, None)
 
     @property
     def colocation_groups(self) -> tuple[str, ...]:
-        """Names of the nodes that it must share a device with, without `loc:@`."""
+        """The names of the nodes whose device it must share, without `loc:@`."""
         return colocated_with(self._ir)
 
     @colocation_groups.setter
     def colocation_groups(self, value: Iterable[str]) -> None:
         value = list(value)
-        check_heads(self._ir, value)
+        _check_heads(self._ir, value)
         self._graph.increment_version_counter()
-        set_colocation_groups(self._ir, value)
+        _set_colocation_groups(self._ir, value)
 
     def add_colocation_group(self, head_node_name: str, validate: bool = True) -> None:
-        """Let it share a device with another node.
-
-        Raises:
-            ValueError: it does so already, or there is no such node.
-        """
+        """Let it share the device of another node."""
         groups = self.colocation_groups
         if head_node_name in groups:
             raise ValueError(f"Already have colocation group with '{head_node_name}'")
         if validate:
-            check_heads(self._ir, [head_node_name])
+            _check_heads(self._ir, [head_node_name])
         self._graph.increment_version_counter()
-        set_colocation_groups(self._ir, [*groups, head_node_name])
+        _set_colocation_groups(self._ir, [*groups, head_node_name])
 
     def to_node_def(self, target: Any = None, add_shapes: bool = True) -> Any:
-        """The node as a `NodeDef`; later changes on either side are not seen on the other.
+        """Return a copy of the node as a `NodeDef`.
 
         Args:
             target: an empty `NodeDef` to fill.
@@ -284,49 +245,42 @@ class Node(View):
 
     @property
     def node_def(self) -> Any:
-        """A copy of the node as a `NodeDef`, for code that was written for `tf.Operation`."""
+        """A copy of the node as a `NodeDef`, like `tf.Operation`."""
         return self.to_node_def(add_shapes=False)
 
     def remove_from_collections(self) -> None:
-        """Take it out of every collection."""
+        """Remove it from all collections."""
         self._graph.remove_item_from_collections(self._ir)
 
     def visualize(
         self,
-        format: str | None = None,  # noqa: A002 - the name it always had
+        format: str | None = "json",  # noqa: A002 - the name it always had
         depth: int | None = None,
         *,
         depth_before: int = 1,
         depth_after: int = 2,
         **options: Any,
-    ) -> Any:
-        """A picture of the node, in yellow, and of its neighbors.
+    ) -> bytes:
+        """Return the boxes and arrows of a picture of the node and its neighbors as JSON.
 
         Args:
-            format: as for `visualization.visualize`, which also takes the `options`.
-            depth: as there.
-            depth_before: the longest way, in edges, from a node of the picture to this one.
-            depth_after: the longest way from this one to a node of the picture.
+            format: as for `visualization.visualize`, like `depth` and the `options`.
+            depth_before: the number of edges to follow backward.
+            depth_after: the number of edges to follow forward.
         """
-
-        def add_node(digraph: Any, name: str, op: Node | None) -> None:
-            add_digraph_node(digraph, name, op, [("fillcolor", "yellow")] if op is self else None)
-
         near = {self._ir}
         for forward, count in ((False, depth_before), (True, depth_after)):
             level = {self._ir}
             for _ in range(count):
                 level = {n for node in level for n in (consumers_of(node, control=False) if forward else [v.producer for v in node.inputs])}
                 near |= level
-        options.setdefault("add_digraph_node_func", add_node)
-        return visualize(self._graph, format, depth, self.name, nodes=near, **options)
+        return visualize(self._ir.graph, format, depth, nodes=near, **options)
 
 
 # The two attributes with words of their own, and the protobuf
 
 
-def write_attr(node: ir.Node, key: str, value: Any, *, new: bool, validate_groups: bool) -> None:
-    """Add an attribute, or replace one; raises where it is there already, or is not, or the value cannot be an attribute."""
+def _write_attr(node: ir.Node, key: str, value: Any, *, new: bool, validate_groups: bool) -> None:
     if key == SHAPES:
         _set_shapes(node, value)
         return
@@ -340,17 +294,15 @@ def write_attr(node: ir.Node, key: str, value: Any, *, new: bool, validate_group
         return
     names = _group_names(value)
     if validate_groups:
-        check_heads(node, names)
-    set_colocation_groups(node, names)
+        _check_heads(node, names)
+    _set_colocation_groups(node, names)
 
 
-def set_colocation_groups(node: ir.Node, names: Sequence[str]) -> None:
-    """Write the attribute `_class`."""
+def _set_colocation_groups(node: ir.Node, names: Sequence[str]) -> None:
     node.graph.set_attr(node, COLOCATION, tuple(f"{_PREFIX}{name}".encode() for name in names) or None)
 
 
-def check_heads(node: ir.Node, names: Iterable[str]) -> None:
-    """Raise unless the nodes exist."""
+def _check_heads(node: ir.Node, names: Iterable[str]) -> None:
     for name in names:
         if name not in node.graph:
             raise GraphError(f"Graph does not contain a node with name '{name}'", where=f"colocation groups of {node.name!r}")
@@ -368,19 +320,18 @@ def _group_names(value: Any) -> list[str]:
 
 
 def _set_shapes(node: ir.Node, value: Any) -> None:
-    proto: Any = import_tensorflow().compat.v1.AttrValue
-    if not isinstance(value, proto):
+    if not isinstance(value, import_tensorflow().compat.v1.AttrValue):
         raise ArgumentError(f"attribute {SHAPES!r} takes an AttrValue, got {type(value).__name__}")
     shapes: list[Shape] = [shape_from_proto(s) for s in to_attr_value(value).list.shape]
     if not node.outputs:
-        return  # without dtypes there are no outputs yet; `infer_outputs` finds both
+        return  # there are no dtypes yet; `infer_outputs` infers both
     if len(shapes) != len(node.outputs):
         raise ArgumentError(f"{len(shapes)} shapes for {len(node.outputs)} outputs", where=f"node {node.name!r}")
     set_output_types(node, [(v.dtype, s) for v, s in zip(node.outputs, shapes, strict=True)])
 
 
 def set_output_types(node: ir.Node, types: Sequence[tuple[DType, Shape]]) -> None:
-    """Set dtype and shape of the outputs in place; more of them may follow those that are there."""
+    """Set dtype and shape of the outputs in place, and add missing outputs."""
     for value, (dtype, shape) in zip(node.outputs, types, strict=False):
         value.dtype = dtype
         value.shape = shape
@@ -389,10 +340,10 @@ def set_output_types(node: ir.Node, types: Sequence[tuple[DType, Shape]]) -> Non
 
 
 def write_shapes(node: ir.Node, target: Any, wanted: bool) -> None:
-    """Write the shapes of the outputs into a `NodeDef` where one is known; or take them out."""
+    """Write the shapes of the outputs into a `NodeDef` if one is known, or remove them."""
     target.attr.pop(SHAPES, None)
     shapes = [value.known_shape for value in node.outputs] if wanted else []
     if any(shape is not None for shape in shapes):
-        written = target.attr[SHAPES].list.shape
+        protos = target.attr[SHAPES].list.shape
         for shape in shapes:
-            shape_to_proto(shape, written.add())
+            shape_to_proto(shape, protos.add())

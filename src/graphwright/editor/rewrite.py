@@ -1,7 +1,6 @@
-"""Rewrites of whole graphs: another batch size, and batch normalization folded into the weights before or behind it.
+"""Rewrites of whole graphs: another batch size, and batch normalization folded into weights.
 
-The three words for the latter stand for one engine, `graphwright.transform.folding`. `graphwright.fold_batch_norms` does all of it at once
-and says why something was left.
+`graphwright.fold_batch_norms` does all three kinds of folding at once, and reports why something was not folded.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,16 +19,16 @@ from graphwright.transform.interface import put_in_order
 
 
 def change_batch_size(g: Graph, new_size: int | None, inputs: Iterable[Node | Tensor]) -> None:
-    """Give placeholders another first dimension, and infer all shapes again.
+    """Change the first dimension of placeholders, and infer all shapes again.
 
     Args:
-        g: the graph, which is changed.
+        g: the graph.
         new_size: the batch size; None for any.
         inputs: the placeholders, as nodes or as tensors.
 
     Raises:
-        ValueError: an input is not a placeholder of this graph or has no first dimension, or TensorFlow refuses the graph with the
-            new shapes; nothing is changed then.
+        ValueError: an input is not a placeholder of this graph or has no first dimension, or TensorFlow refuses the new shapes; nothing
+            is changed then.
     """
     tf = import_tensorflow()
     nodes = [i.node if isinstance(i, Tensor) else i for i in inputs]
@@ -48,27 +47,27 @@ def change_batch_size(g: Graph, new_size: int | None, inputs: Iterable[Node | Te
 
 
 def fold_batch_norms(g: Graph) -> None:
-    """Fold `Conv2D => Mul`, also with another convolution or a `MatMul`, where weights and factors are constants.
+    """Fold `Conv2D => Mul`, or a `Mul` behind another convolution or a `MatMul`, if weights and factors are constants.
 
-    What others read, or signatures name, of the convolution is left alone; weights that others read are copied first. The
-    convolution gets the name and the collections of the `Mul`, or a `BiasAdd` does where offsets follow.
+    Convolutions with other readers, or named by signatures, stay; weights with other readers are copied first. The convolution, or a
+    `BiasAdd` if offsets follow, gets the name and the collections of the `Mul`.
     """
     _fold(g, lambda graph: fold_behind(graph, Constants(), Notes(), where=lambda node: node.op_type not in NORMS))
 
 
 def fold_old_batch_norms(g: Graph) -> None:
-    """Fold a fused batch normalization into the convolution before it; what remains is a `BiasAdd` under its name.
+    """Fold a fused batch normalization into the convolution before it; a `BiasAdd` under its name remains.
 
-    Between the two there may be a `BatchToSpaceND`, or a concatenation of convolutions. Normalizations in training are left alone.
+    A `BatchToSpaceND`, or a concatenation of convolutions, may be between them. Normalizations in training mode stay.
     """
     _fold(g, lambda graph: fold_behind(graph, Constants(), Notes(), where=lambda node: node.op_type in NORMS))
 
 
 def fold_batch_norms_up(g: Graph) -> None:
-    """Fold a normalization into the weights of what reads it: `Mul => Add`, or a fused batch normalization, then perhaps a ReLU.
+    """Fold a normalization into the weights of its reader: `Mul => Add` or a fused batch normalization, and an optional ReLU.
 
-    The offset stays, as a `BiasAdd` of what it is before the factor. A `Relu6` becomes `Relu => Minimum`. Factors that are not
-    positive are left alone where a ReLU stands between, since it would then cut at the other side.
+    The offset remains as a `BiasAdd`, divided by the factor. A `Relu6` becomes `Relu => Minimum`. Before a ReLU, factors that are not
+    positive are not folded, because it would cut off the other side.
     """
     _fold(g, lambda graph: fold_factors_before(graph, Constants(), Notes()))
 

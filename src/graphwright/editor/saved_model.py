@@ -1,4 +1,4 @@
-"""SavedModels in the words of graph_def_editor; `source` reads and writes them."""
+"""SavedModels in the words of graph_def_editor."""
 
 from __future__ import annotations
 
@@ -6,21 +6,19 @@ import shutil
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graphwright.files import replaced_folder
+from graphwright.ir.graph import Graph
 from graphwright.source.join import OpenPackage
 from graphwright.source.model_folder import check_target
 from graphwright.source.package import Package
 from graphwright.source.saved_model import parse_saved_model
 from graphwright.source.write import write
 
-if TYPE_CHECKING:
-    from graphwright.editor.graph import Graph
-
 
 class SaverInfo:
-    """Where the values of a graph's variables are.
+    """The location of the values of a graph's variables.
 
     Args:
         path: the folder `variables` of a SavedModel.
@@ -33,17 +31,13 @@ class SaverInfo:
 
 
 class SignatureInfo:
-    """Signatures for a graph that is about to be made."""
+    """Signatures for a new graph."""
 
     def __init__(self) -> None:
         self._signature_defs: dict[str, Any] = {}
 
     def add_signature_def(self, name: str, signature_def: Any) -> None:
-        """Add a `SignatureDef`.
-
-        Raises:
-            ValueError: there is one of that name.
-        """
+        """Add a `SignatureDef` under a new name."""
         if name in self._signature_defs:
             raise ValueError(f"Already have a signature with name '{name}'")
         self._signature_defs[name] = signature_def
@@ -54,27 +48,30 @@ class SignatureInfo:
         return self._signature_defs
 
 
-def write_saved_model(graph: Graph, path: str, tags: Iterable[str] | None, variables: str | None) -> Any:
-    """`Graph.to_saved_model`; `variables` is a folder with the values of variables, where the graph was not loaded from a SavedModel."""
-    target = Path(path)
-    package = graph.ir.package
-    if not isinstance(package, Package) and variables is None and graph.variable_names:
-        raise NotImplementedError("Can't generate a SaverDef.")
+def write_saved_model(graph: Graph, path: str, tags: Iterable[str] | None, variables: str | None, name: str = "") -> Any:
+    """Write a graph as a SavedModel, and return the `SavedModel` message.
+
+    Args:
+        tags: of the MetaGraph; None for the tags of the loaded MetaGraph.
+        variables: a folder with the values of variables, if the graph was not loaded from a SavedModel.
+        name: of the MetaGraph, if the graph was not loaded from one.
+    """
+    target, package = Path(path), graph.package
     check_target(target)
-    graph.ir.package = _with_tags(package if isinstance(package, Package) else OpenPackage(), tags, graph.name)
+    graph.package = _with_tags(package if isinstance(package, Package) else OpenPackage(), tags, name)
     try:
         with replaced_folder(target) as folder:
-            write(graph.ir, folder, overwrite=True)
+            write(graph, folder, overwrite=True)
             if variables is not None:
                 shutil.copytree(variables, folder / "variables", dirs_exist_ok=True)
             (folder / "variables").mkdir(exist_ok=True)
     finally:
-        graph.ir.package = package
+        graph.package = package
     return parse_saved_model(target)
 
 
 def _with_tags(package: Package, tags: Iterable[str] | None, name: str) -> Package:
-    """The package with only the MetaGraph that the graph is, under other tags."""
+    """Return the package with one MetaGraph, the graph's, under other tags."""
     if package.keep_function is not None:
         return package
     saved_model = package.parsed()
@@ -83,9 +80,9 @@ def _with_tags(package: Package, tags: Iterable[str] | None, name: str) -> Packa
         info = saved_model.meta_graphs.add().meta_info_def
         info.tags.append("serve")
         info.meta_graph_version = name
-    kept = saved_model.meta_graphs.pop(package.meta_graph)
+    meta_graph = saved_model.meta_graphs.pop(package.meta_graph)
     if tags is not None:
-        kept.meta_info_def.tags[:] = tags
+        meta_graph.meta_info_def.tags[:] = tags
     del saved_model.meta_graphs[:]
-    saved_model.meta_graphs.append(kept)
+    saved_model.meta_graphs.append(meta_graph)
     return replace(package, saved_model=saved_model.SerializeToString(deterministic=True), meta_graph=0)

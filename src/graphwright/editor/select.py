@@ -1,4 +1,7 @@
-"""Selecting nodes and tensors: filters, walks, boundaries, and lists of regular expressions. All answers are lists in a fixed order."""
+"""Selection of nodes and tensors: filters, walks, boundaries, and lists of regular expressions. Results have a deterministic order.
+
+An argument `ops` is a graph, nodes, or a node; another type raises a TypeError. `control_ios` sets `control_inputs` and `control_outputs`.
+"""
 
 from __future__ import annotations
 
@@ -20,96 +23,60 @@ from graphwright.ir.walk import reached
 
 
 def get_input_ts(ops: Any) -> list[Tensor]:
-    """The tensors that the nodes read, each once."""
+    """Return the tensors that the nodes read, each once."""
     return list(dict.fromkeys(t for op in make_list_of_op(ops) for t in op.inputs))
 
 
 def get_output_ts(ops: Any) -> list[Tensor]:
-    """The tensors that the nodes make."""
+    """Return the outputs of the nodes."""
     return [t for op in make_list_of_op(ops) for t in op.outputs]
 
 
-_get_input_ts, _get_output_ts = get_input_ts, get_output_ts  # as tests of old call them
+_get_input_ts, _get_output_ts = get_input_ts, get_output_ts  # the names in contrib.graph_editor
 
 
 def filter_ts(ops: Any, positive_filter: Callable[[Tensor], Any] | bool) -> list[Tensor]:
-    """The tensors that the nodes read or make and of which the filter is true.
-
-    Args:
-        ops: a graph, nodes, or a node.
-        positive_filter: a predicate, or True for all tensors.
-
-    Raises:
-        TypeError: `ops` is something else.
-    """
+    """Return the inputs and outputs of the nodes for which the filter is true, or all if it is `True`."""
     ts = concatenate_unique(get_input_ts(ops), get_output_ts(ops))
     return ts if positive_filter is True or not callable(positive_filter) else [t for t in ts if positive_filter(t)]
 
 
 def filter_ts_from_regex(ops: Any, regex: Any) -> list[Tensor]:
-    """The tensors that the nodes read or make and in whose name, such as `a/b:0`, the expression is found.
-
-    Raises:
-        TypeError: `ops` is not a graph and holds something else than nodes.
-    """
+    """Return the inputs and outputs of the nodes whose name, such as `a/b:0`, contains a match."""
     expression = make_regex(regex)
     return filter_ts(ops, lambda t: expression.search(t.name))
 
 
 def filter_ops(ops: Any, positive_filter: Callable[[Node], Any] | bool) -> list[Node]:
-    """The nodes of which the filter is true; all of them if it is `True`.
-
-    Raises:
-        TypeError: `ops` is not a graph and holds something else than nodes.
-    """
+    """Return the nodes for which the filter is true, or all if it is `True`."""
     nodes = make_list_of_op(ops)
     return nodes if positive_filter is True or not callable(positive_filter) else [op for op in nodes if positive_filter(op)]
 
 
 def filter_ops_by_optype(ops: Any, op_types: str | Iterable[str]) -> list[Node]:
-    """The nodes with one of the op types.
-
-    Raises:
-        TypeError: `ops` is not a graph and holds something else than nodes.
-    """
+    """Return the nodes with one of the op types."""
     types = {op_types} if isinstance(op_types, str) else set(op_types)
     return filter_ops(ops, lambda op: op.op_type in types)
 
 
 def filter_ops_from_regex(ops: Any, regex: Any) -> list[Node]:
-    """The nodes in whose name the expression is found.
-
-    Raises:
-        TypeError: `ops` is not a graph and holds something else than nodes.
-    """
+    """Return the nodes whose name contains a match."""
     expression = make_regex(regex)
     return filter_ops(ops, lambda op: expression.search(op.name))
 
 
 def get_name_scope_ops(ops: Any, scope: str) -> list[Node]:
-    """The node with the name of the scope, and those below it. The scope is a regular expression, as it always was.
-
-    Raises:
-        TypeError: `ops` is not a graph and holds something else than nodes.
-    """
+    """Return the node with the name of the scope, and the nodes in it. The scope is a regular expression."""
     return filter_ops_from_regex(ops, f"^{scope.removesuffix('/')}(/.*)?$")
 
 
 def check_cios(
     control_inputs: bool = False, control_outputs: ControlOutputs | None = None, control_ios: ControlOutputs | None = None
 ) -> tuple[bool, ControlOutputs | None]:
-    """Which control edges to follow: `control_ios` stands for both.
-
-    Returns:
-        Whether control inputs are followed, and the object that knows the control outputs, or None.
-
-    Raises:
-        TypeError: what is given is not a `ControlOutputs`.
-        ValueError: `control_outputs` and `control_ios` are given.
-    """
-    for given in (control_outputs, control_ios):
-        if given is not None and not isinstance(given, ControlOutputs):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"Expected a gde.ControlOutputs, got: {type(given)}")
+    """Return whether control inputs are followed, and the table of control outputs or None."""
+    for table in (control_outputs, control_ios):
+        if table is not None and not isinstance(table, ControlOutputs):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"Expected a gde.ControlOutputs, got: {type(table)}")
     if control_ios is None:
         return control_inputs, control_outputs
     if control_outputs is not None:
@@ -120,41 +87,32 @@ def check_cios(
 def get_ops_ios(
     ops: Any, control_inputs: bool = False, control_outputs: ControlOutputs | None = None, control_ios: ControlOutputs | None = None
 ) -> list[Node]:
-    """The nodes next to the given ones: those that they read, and those that read them.
+    """Return the producers of the inputs and the readers of the outputs of nodes.
 
     Args:
-        ops: a graph, nodes, or a node.
-        control_inputs: whether to count the nodes that they wait for.
-        control_outputs: given, the nodes that wait for them count too.
-        control_ios: stands for both.
-
-    Raises:
-        TypeError: `ops` is something else.
+        control_inputs: whether to include control inputs.
+        control_outputs: if given, nodes that wait for them are included.
     """
     control_inputs, control_outputs = check_cios(control_inputs, control_outputs, control_ios)
     return list(dict.fromkeys(other for op in make_list_of_op(ops) for other in _neighbors(op, control_inputs, control_outputs)))
 
 
 def _neighbors(op: Node, control_inputs: bool, control_outputs: ControlOutputs | None) -> list[Node]:
-    found = [t.op for t in op.inputs]
-    found += [consumer for t in op.outputs for consumer in t.consumers()]
+    neighbors = [t.op for t in op.inputs]
+    neighbors += [consumer for t in op.outputs for consumer in t.consumers()]
     if control_outputs is not None:
-        found += control_outputs.get(op)
+        neighbors += control_outputs.get(op)
     if control_inputs:
-        found += op.control_inputs
-    return found
+        neighbors += op.control_inputs
+    return neighbors
 
 
 def compute_boundary_ts(ops: Any) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-    """What goes into a set of nodes, what comes out, and what stays inside.
-
-    A tensor that is read inside and outside comes out and is inside too.
+    """Return inputs, outputs and inner tensors of a set of nodes.
 
     Returns:
-        Tensors that are read and made outside; tensors that are made and not only read inside; tensors that are made and read inside.
-
-    Raises:
-        TypeError: `ops` is not a graph and holds something else than nodes.
+        Tensors read inside and made outside; tensors made inside and read outside or not at all; tensors made and read inside. A tensor
+        that is read inside and outside is in the second and the third list.
     """
     nodes = make_list_of_op(ops)
     if not nodes:
@@ -172,20 +130,14 @@ def get_within_boundary_ops(
     control_outputs: ControlOutputs | None = None,
     control_ios: ControlOutputs | None = None,
 ) -> list[Node]:
-    """The nodes among `ops` that are reached from the seeds, in either direction, without passing the boundary.
+    """Return the nodes among `ops` that are reachable from the seeds, in either direction, without passing the boundary.
 
     Args:
-        ops: a graph, nodes, or a node.
         seed_ops: where to start.
         boundary_ops: where to stop.
-        inclusive: whether nodes of the boundary that were reached are part of the answer.
+        inclusive: whether to include reached nodes of the boundary.
         control_inputs: whether to follow control edges backward.
-        control_outputs: given, control edges are followed forward.
-        control_ios: stands for both.
-
-    Raises:
-        TypeError: something else than nodes is given.
-        ValueError: a seed is in the boundary.
+        control_outputs: if given, control edges are followed forward.
     """
     control_inputs, control_outputs = check_cios(control_inputs, control_outputs, control_ios)
     candidates = make_list_of_op(ops)
@@ -193,8 +145,8 @@ def get_within_boundary_ops(
     fence = set(make_list_of_op(boundary_ops))
     if not fence.isdisjoint(seeds):
         raise ValueError("Boundary is intersecting with the seeds.")
-    found = set(reached(seeds, lambda op: () if op in fence else _neighbors(op, control_inputs, control_outputs)))
-    return [op for op in candidates if op in found and (inclusive or op not in fence)]
+    reachable = set(reached(seeds, lambda op: () if op in fence else _neighbors(op, control_inputs, control_outputs)))
+    return [op for op in candidates if op in reachable and (inclusive or op not in fence)]
 
 
 def get_forward_walk_ops(
@@ -205,18 +157,15 @@ def get_forward_walk_ops(
     stop_at_ts: Any = (),
     control_outputs: ControlOutputs | None = None,
 ) -> list[Node]:
-    """The nodes ahead of the seeds.
+    """Return the nodes that depend on the seeds.
 
     Args:
-        seed_ops: nodes to start from, or tensors, which stand for the nodes that read them.
-        inclusive: whether the seeds are part of the answer.
-        within_ops: nodes outside of these are left out, seeds too.
-        within_ops_fn: nodes of which this is false are not entered.
+        seed_ops: nodes, or tensors, which mean their readers.
+        inclusive: whether to include the seeds.
+        within_ops: other nodes are excluded, also as seeds.
+        within_ops_fn: nodes for which it is false are not entered.
         stop_at_ts: tensors that are not followed.
-        control_outputs: given, control edges are followed.
-
-    Raises:
-        TypeError: something else than nodes or tensors is given.
+        control_outputs: if given, control edges are followed.
     """
     _, control_outputs = check_cios(False, control_outputs)
     seeds = _seeds(seed_ops, get_consuming_ops)
@@ -231,11 +180,7 @@ def get_backward_walk_ops(
     stop_at_ts: Any = (),
     control_inputs: bool = False,
 ) -> list[Node]:
-    """The nodes behind the seeds; tensors stand for the nodes that make them, the other arguments are those of `get_forward_walk_ops`.
-
-    Raises:
-        TypeError: something else than nodes or tensors is given.
-    """
+    """Return the nodes that the seeds depend on; tensors mean their producers. Otherwise like `get_forward_walk_ops`."""
     seeds = _seeds(seed_ops, lambda ts: [t.node for t in ts])
     return _walk(walk_backward, seeds, inclusive, within_ops, within_ops_fn, stop_at_ts, control_inputs)
 
@@ -256,7 +201,6 @@ def _walk(
     stop_at_ts: Any,
     control: bool,
 ) -> list[Node]:
-    """A walk of the IR from the seeds that are within, through nodes that are."""
     if not seeds:
         return []
     graph = seeds[0].graph
@@ -283,11 +227,7 @@ def get_walks_intersection_ops(
     control_outputs: ControlOutputs | None = None,
     control_ios: ControlOutputs | None = None,
 ) -> list[Node]:
-    """What is ahead of some nodes and behind others; the arguments are those of the walks.
-
-    Raises:
-        TypeError: something else than nodes or tensors is given.
-    """
+    """Return the nodes of a forward walk that are also in a backward walk. See `get_forward_walk_ops`."""
     control_inputs, control_outputs = check_cios(control_inputs, control_outputs, control_ios)
     ahead = get_forward_walk_ops(forward_seed_ops, forward_inclusive, within_ops, within_ops_fn, control_outputs=control_outputs)
     behind = set(get_backward_walk_ops(backward_seed_ops, backward_inclusive, within_ops, within_ops_fn, control_inputs=control_inputs))
@@ -305,11 +245,7 @@ def get_walks_union_ops(
     control_outputs: ControlOutputs | None = None,
     control_ios: ControlOutputs | None = None,
 ) -> list[Node]:
-    """What is ahead of some nodes, then what is behind others, each node once; the arguments are those of the walks.
-
-    Raises:
-        TypeError: something else than nodes or tensors is given.
-    """
+    """Return the nodes of a forward walk, then those of a backward walk, each once. See `get_forward_walk_ops`."""
     control_inputs, control_outputs = check_cios(control_inputs, control_outputs, control_ios)
     ahead = get_forward_walk_ops(forward_seed_ops, forward_inclusive, within_ops, within_ops_fn, control_outputs=control_outputs)
     behind = get_backward_walk_ops(backward_seed_ops, backward_inclusive, within_ops, within_ops_fn, control_inputs=control_inputs)
@@ -317,17 +253,13 @@ def get_walks_union_ops(
 
 
 def select_ops(*args: Any, **kwargs: Any) -> list[Node]:
-    r"""Nodes from regular expressions and lists of nodes; tensors are left out.
+    r"""Return nodes from regular expressions and lists of nodes; tensors are ignored.
 
     Args:
-        args: expressions that are searched for in the names of nodes (those that start with `(?#ts)` are for tensors, and left out),
-            nodes, tensors, and iterables of these.
-        kwargs: `graph`, which expressions need; `positive_filter`, a predicate; `restrict_ops_regex=True` to take only expressions
-            that start with `(?#ops)`.
-
-    Raises:
-        TypeError: the graph or another argument is of another type.
-        ValueError: an argument is not known, or an expression is given without a graph.
+        args: regular expressions to search in the names of nodes (those that start with `(?#ts)` are for tensors, and ignored), nodes,
+            tensors, and iterables of these.
+        kwargs: `graph`, required for regular expressions; `positive_filter`, a predicate; `restrict_ops_regex=True` to use only
+            expressions that start with `(?#ops)`.
 
     >>> import tensorflow as tf
     >>> from graphwright.editor.graph import Graph
@@ -340,28 +272,15 @@ def select_ops(*args: Any, **kwargs: Any) -> list[Node]:
 
 
 def select_ts(*args: Any, **kwargs: Any) -> list[Tensor]:
-    """Tensors from regular expressions and lists of tensors; nodes are left out.
+    """Return tensors from regular expressions and lists of tensors; nodes are ignored.
 
-    Args:
-        args: expressions that are searched for in the names of tensors (those that start with `(?#ops)` are for nodes, and left out),
-            tensors, nodes, and iterables of these.
-        kwargs: `graph`, which expressions need; `positive_filter`, a predicate; `restrict_ts_regex=True` to take only expressions
-            that start with `(?#ts)`.
-
-    Raises:
-        TypeError: the graph or another argument is of another type.
-        ValueError: an argument is not known, or an expression is given without a graph.
+    See `select_ops`; `(?#ts)` and `(?#ops)` are exchanged, and the option is called `restrict_ts_regex`.
     """
     return _selected("ts", "ops", args, kwargs, filter_ts_from_regex, partial(make_list_of_t, ignore_ops=True))
 
 
 def select_ops_and_ts(*args: Any, **kwargs: Any) -> tuple[list[Node], list[Tensor]]:
-    """Nodes and tensors; only expressions that start with `(?#ts)` are for tensors. See `select_ops` and `select_ts`.
-
-    Raises:
-        TypeError: the graph or another argument is of another type.
-        ValueError: an argument is not known, or an expression is given without a graph.
-    """
+    """Return the results of `select_ops` and `select_ts`; only expressions that start with `(?#ts)` are for tensors."""
     return select_ops(*args, restrict_ops_regex=False, **kwargs), select_ts(*args, restrict_ts_regex=True, **kwargs)
 
 
@@ -380,7 +299,7 @@ def _selected(
     if graph is not None and not isinstance(graph, BaseGraph):
         raise TypeError(f"Expected a gde.Graph, got: {type(graph)}")
     mark = f"(?#{kind})" if kwargs.get(f"restrict_{kind}_regex") else ""
-    found: dict[Any, None] = {}
+    selected: dict[Any, None] = {}
     for arg in args:
         if not can_be_regex(arg):
             things = listed(arg)
@@ -389,5 +308,5 @@ def _selected(
         else:
             pattern = make_regex(arg).pattern
             things = search(graph, arg) if pattern.startswith(mark) and not pattern.startswith(f"(?#{other})") else []
-        found.update((thing, None) for thing in things if accepts is None or accepts(thing))
-    return list(found)
+        selected.update((thing, None) for thing in things if accepts is None or accepts(thing))
+    return list(selected)

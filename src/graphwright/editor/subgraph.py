@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
 from typing import Any, Self
 
 from graphwright.editor.base_graph import BaseGraph
@@ -13,17 +14,13 @@ from graphwright.editor.util import ListView, concatenate_unique, get_unique_gra
 
 
 class SubGraphView:
-    """A view of some nodes. It changes nothing in the graph, and does not follow later edits of it.
+    """A view of some nodes. It does not change the graph, and does not follow later edits.
 
-    A tensor is *passthrough* when it is neither read nor made by the nodes; it is an input and an output at once.
+    A *passthrough* tensor is neither read nor made by the nodes; it is an input and an output.
 
     Args:
         inside_ops: a graph, nodes, or a node.
-        passthrough_ts: tensors; those that the nodes read or make are left out.
-
-    Raises:
-        TypeError: something else is given.
-        ValueError: the nodes and tensors are in different graphs.
+        passthrough_ts: tensors; inputs and outputs of the nodes are ignored.
     """
 
     def __init__(self, inside_ops: Any = (), passthrough_ts: Any = ()) -> None:
@@ -38,36 +35,26 @@ class SubGraphView:
         self._output_ts = outputs + self._passthrough_ts
 
     def copy(self) -> Self:
-        """Another view of the same."""
-        result = self.__class__.__new__(self.__class__)
-        result.assign_from(self)
-        return result
-
-    __copy__ = copy
+        """Return another view of the same nodes."""
+        return copy(self)
 
     def assign_from(self, other: SubGraphView) -> None:
-        """Become a view of what the other is a view of.
-
-        Raises:
-            TypeError: the other is not a view.
-        """
+        """Become a copy of another view."""
         if not isinstance(other, SubGraphView):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"Expected SubGraphView, got: {type(other)}")
         self.assign(other.graph, other.ops, list(other.inputs), list(other.outputs), list(other.passthroughs))
 
     def assign(self, graph: Any, ops: list[Node], inputs: list[Tensor], outputs: list[Tensor], passthroughs: list[Tensor]) -> None:
-        """Set everything; for the words that change a view in place."""
+        """Set all parts of the view."""
         self._graph = graph
         self._ops = list(ops)
         self._input_ts = inputs
         self._output_ts = outputs
         self._passthrough_ts = passthroughs
 
-    # What it shows
-
     @property
     def graph(self) -> Any:
-        """The graph, or None where the view is empty."""
+        """The graph, or None if the view is empty."""
         return self._graph
 
     @property
@@ -76,7 +63,7 @@ class SubGraphView:
         return self._ops
 
     def op(self, op_id: int) -> Node:
-        """A node by its place."""
+        """Return a node by its place."""
         return self._ops[op_id]
 
     @property
@@ -91,7 +78,7 @@ class SubGraphView:
 
     @property
     def passthroughs(self) -> ListView[Tensor]:
-        """The tensors that go straight from input to output."""
+        """The tensors that are inputs and outputs, but not of the nodes."""
         return ListView(self._passthrough_ts)
 
     @property
@@ -107,7 +94,7 @@ class SubGraphView:
         return [t for t in self._output_ts if t not in through]
 
     def is_passthrough(self, t: Tensor) -> bool:
-        """Whether a tensor goes straight from input to output."""
+        """Return whether a tensor is a passthrough."""
         return t in self._passthrough_ts
 
     def __bool__(self) -> bool:
@@ -129,87 +116,62 @@ class SubGraphView:
     def __exit__(self, *_: object) -> None: ...
 
     def find_op_by_name(self, op_name: str) -> Node:
-        """The node with this name.
-
-        Raises:
-            ValueError: it is not in the view.
-        """
-        found = next((op for op in self._ops if op.name == op_name), None)
-        if found is None:
+        """Return the node with this name, or raise a ValueError."""
+        node = next((op for op in self._ops if op.name == op_name), None)
+        if node is None:
             raise ValueError(f"{op_name} not in subgraph.")
-        return found
+        return node
 
     def input_index(self, t: Tensor) -> int:
-        """The place of a tensor among the inputs.
-
-        Raises:
-            ValueError: it is not an input.
-        """
+        """Return the place of a tensor among the inputs, or raise a ValueError."""
         return _index(self._input_ts, t, "inputs")
 
     def output_index(self, t: Tensor) -> int:
-        """The place of a tensor among the outputs.
-
-        Raises:
-            ValueError: it is not an output.
-        """
+        """Return the place of a tensor among the outputs, or raise a ValueError."""
         return _index(self._output_ts, t, "outputs")
 
     def consumers(self) -> list[Node]:
-        """The nodes outside that read an output, each once."""
+        """Return the nodes outside that read an output, each once."""
         members = set(self._ops)
         return list(dict.fromkeys(op for t in self._output_ts for op in t.consumers() if op not in members))
 
     # Other views of the same nodes
 
     def remap_inputs(self, new_input_indices: Iterable[int | Tensor]) -> Self:
-        """A view with these inputs, in this order: places among the present ones, or the tensors themselves, each at most once.
-
-        Raises:
-            ValueError: one is not an input, or is named twice.
-        """
+        """Return a view with some of the inputs, each at most once, given by place or as tensors."""
         return self._with(inputs=_picked(new_input_indices, self._input_ts, repetition=False))
 
     def remap_outputs(self, new_output_indices: Iterable[int | Tensor]) -> Self:
-        """A view with these outputs, in this order: places among the present ones, or the tensors themselves.
-
-        Raises:
-            ValueError: one is not an output.
-        """
+        """Return a view with some of the outputs, given by place or as tensors."""
         return self._with(outputs=_picked(new_output_indices, self._output_ts, repetition=True))
 
     def remap(
         self, new_input_indices: Iterable[int | Tensor] | None = None, new_output_indices: Iterable[int | Tensor] | None = None
     ) -> Self:
-        """`remap_inputs` and `remap_outputs` at once.
-
-        Raises:
-            ValueError: as these.
-        """
+        """Apply `remap_inputs` and `remap_outputs`."""
         result = self.copy() if new_input_indices is None else self.remap_inputs(new_input_indices)
         return result if new_output_indices is None else result.remap_outputs(new_output_indices)
 
     def remap_default(self, remove_input_map: bool = True, remove_output_map: bool = True) -> Self:
-        """A view with all inputs, or all outputs, that the nodes have now."""
+        """Return a view with all current inputs, or all outputs, of the nodes."""
         inputs, outputs, _ = compute_boundary_ts(self._ops)
         through = self._passthrough_ts
         return self._with(inputs=inputs + through if remove_input_map else None, outputs=outputs + through if remove_output_map else None)
 
     def remap_outputs_make_unique(self) -> Self:
-        """A view with each output once."""
+        """Return a view with each output once."""
         return self._with(outputs=concatenate_unique([], self._output_ts))
 
     def remap_outputs_to_consumers(self) -> Self:
-        """A view with each output as often as nodes read it."""
+        """Return a view with each output once per reader."""
         return self._with(outputs=[t for t in dict.fromkeys(self._output_ts) for _ in t.consumers()])
 
     def remove_unused_ops(self, control_inputs: bool = True) -> Self:
-        """A view without the nodes that no input reaches and no output needs."""
+        """Return a view without nodes that do not depend on an input and that no output depends on."""
         used = set(get_walks_union_ops(self.connected_inputs, self.connected_outputs, within_ops=self._ops, control_inputs=control_inputs))
         return self._with(ops=[op for op in self._ops if op in used])
 
     def _with(self, ops: list[Node] | None = None, inputs: list[Tensor] | None = None, outputs: list[Tensor] | None = None) -> Self:
-        """A copy in which these took the place of what was there."""
         result = self.copy()
         result._ops = result._ops if ops is None else ops
         result._input_ts = result._input_ts if inputs is None else inputs
@@ -234,15 +196,11 @@ def _picked(indices: Iterable[int | Tensor], ts: list[Tensor], repetition: bool)
 
 
 def make_view(*args: Any, **kwargs: Any) -> SubGraphView:
-    """A view of what `select_ops_and_ts` finds; a view stays as it is. Also known as `sgv`.
+    """Return a view of the result of `select_ops_and_ts`, or the view that is given. Also known as `sgv`.
 
     Args:
         args: regular expressions, nodes, tensors, iterables of these, or one view.
-        kwargs: `graph`, which expressions need, and which the result must be in.
-
-    Raises:
-        TypeError: an argument is of another type.
-        ValueError: the result is in another graph.
+        kwargs: `graph`, required for regular expressions; the result must be in it.
     """
     graph = kwargs.get("graph")
     if len(args) == 1 and isinstance(args[0], SubGraphView):
@@ -258,5 +216,5 @@ def make_view(*args: Any, **kwargs: Any) -> SubGraphView:
 
 
 def make_view_from_scope(scope: str, graph: BaseGraph) -> SubGraphView:
-    """A view of the nodes in a name scope. Also known as `sgv_scope`."""
+    """Return a view of the nodes in a name scope. Also known as `sgv_scope`."""
     return SubGraphView(get_name_scope_ops(graph, scope))

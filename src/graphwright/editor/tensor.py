@@ -1,4 +1,4 @@
-"""`Tensor`: the view of an `ir.Value`; and what it has in common with `Node`."""
+"""`Tensor`, the view of an `ir.Value`, and the base class of views."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class View:
-    """What nodes and tensors share. A graph makes one view of each thing; two views of the same thing are equal."""
+    """The base class of nodes and tensors. A graph makes one view per item; two views of an item are equal."""
 
     __slots__ = ("__weakref__", "_graph", "_ir")
     _ir: Any
@@ -33,16 +33,16 @@ class View:
 
     @property
     def home(self) -> BaseGraph:
-        """The graph that it was made by, also after its removal."""
+        """The graph that made the view, also after a removal."""
         return self._graph
 
     @property
     def collection_names(self) -> AbstractSet[str]:
-        """The collections that it is in."""
+        """The names of the collections that contain it."""
         return self._graph.collection_names_of(self._ir)
 
     def add_to_collection(self, collection_name: str) -> None:
-        """Add it to a collection; adding it again changes nothing."""
+        """Add it to a collection, at most once."""
         self._graph.add_item_to_collection(collection_name, self._ir)
 
 
@@ -54,7 +54,7 @@ class Tensor(View):
 
     @property
     def ir(self) -> ir.Value:
-        """The value of the IR that this is a view of."""
+        """The value of the IR."""
         return self._ir
 
     def __str__(self) -> str:
@@ -64,19 +64,19 @@ class Tensor(View):
 
     @property
     def node(self) -> Node:
-        """The node that makes it."""
+        """The node that produces it."""
         return self._graph.view_of(self._ir.producer)
 
-    op = node  # as `tf.Tensor` calls it
+    op = node  # the name in `tf.Tensor`
 
     @property
     def graph(self) -> BaseGraph | None:
-        """The graph of its node, or None once the node was removed."""
+        """The graph of its node, or None after the node was removed."""
         return self.node.graph
 
     @property
     def value_index(self) -> int:
-        """Which output of its node it is."""
+        """Its place among the outputs of its node."""
         return self._ir.index
 
     @property
@@ -91,7 +91,7 @@ class Tensor(View):
 
     @property
     def dtype(self) -> Any:
-        """The `tf.DType`; a reference type counts as its base."""
+        """The `tf.DType`; of a reference type, its base."""
         return to_tf_dtype(self._ir.dtype)
 
     @dtype.setter
@@ -110,9 +110,9 @@ class Tensor(View):
         self._ir.shape = shape
 
     def get_shape(self) -> Any:
-        """The same as `shape`, for code that was written for `tf.Tensor`."""
+        """Return `shape`, like `tf.Tensor`."""
         return self.shape
 
     def consumers(self) -> list[Node]:
-        """The nodes that read it, each once, in time linear in their number."""
+        """Return the nodes that read it, each once, in time linear in their number."""
         return [self._graph.view_of(node) for node in self._ir.consumers]

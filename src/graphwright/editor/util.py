@@ -1,10 +1,13 @@
-"""What the words share: lists of nodes and tensors, names of scopes and placeholders, and nodes that are often made."""
+"""Lists of nodes and tensors, names of scopes and placeholders, and nodes that are often made.
+
+If the name of a new node is taken, `uniquify_name=True` adds a suffix; otherwise a ValueError is raised.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 import numpy as np
 
@@ -16,9 +19,6 @@ from graphwright.editor.values import from_attr_value_proto, to_attr_value
 from graphwright.editor.visualization import parse_graphviz_json as parse_graphviz_json
 from graphwright.source.tensorflow_import import import_tensorflow
 
-if TYPE_CHECKING:
-    from graphwright.editor.graph import Graph
-
 T = TypeVar("T")
 _PREFIX = "geph"  # Graph Editor PlaceHolder
 
@@ -27,7 +27,7 @@ attr_value_to_python_type = from_attr_value_proto
 
 
 def concatenate_unique(la: list[T], lb: Iterable[T]) -> list[T]:
-    """Append to `la`, in place, what of `lb` is not in it yet.
+    """Append new items of `lb` to `la`, in place.
 
     >>> concatenate_unique([1, 2], [2, 3])
     [1, 2, 3]
@@ -41,11 +41,7 @@ def concatenate_unique(la: list[T], lb: Iterable[T]) -> list[T]:
 
 
 class ListView(tuple[T, ...]):
-    """A list that cannot be changed.
-
-    Raises:
-        TypeError: it is made of something other than a list.
-    """
+    """An immutable copy of a list."""
 
     __slots__ = ()
 
@@ -62,30 +58,29 @@ class ListView(tuple[T, ...]):
 
 
 def is_iterable(obj: object) -> bool:
-    """Whether the object can be iterated; nodes, tensors and graphs count as single things."""
+    """Return whether the object is iterable and not a node, tensor or graph."""
     return isinstance(obj, Iterable) and not isinstance(obj, Node | Tensor | BaseGraph)
 
 
 def flatten_tree(tree: Any, leaves: list[Any] | None = None) -> list[Any]:
-    """The leaves of nested dictionaries and iterables, appended to `leaves`.
+    """Return the leaves of nested dictionaries and iterables, appended to `leaves`.
 
     >>> flatten_tree({"a": [1, (2, 3)], "b": 4})
     [1, 2, 3, 4]
     """
     leaves = [] if leaves is None else leaves
     if isinstance(tree, Mapping):
-        for child in cast("Mapping[Any, Any]", tree).values():
-            flatten_tree(child, leaves)
-    elif is_iterable(tree) and not isinstance(tree, str):
+        tree = list(cast("Mapping[Any, Any]", tree).values())
+    if isinstance(tree, str) or not is_iterable(tree):
+        leaves.append(tree)
+    else:
         for child in tree:
             flatten_tree(child, leaves)
-    else:
-        leaves.append(tree)
     return leaves
 
 
 def transform_tree(tree: Any, fn: Callable[[Any], Any], iterable_type: type = tuple) -> Any:
-    """Apply a function to each leaf; the result has the structure of the tree.
+    """Apply a function to each leaf, and return the same structure.
 
     >>> transform_tree({"a": [1, (2, 3)]}, lambda x: -x)
     {'a': [-1, (-2, -3)]}
@@ -103,11 +98,7 @@ def transform_tree(tree: Any, fn: Callable[[Any], Any], iterable_type: type = tu
 
 
 def check_graphs(*args: Any) -> None:
-    """Check that all things that have a graph have the same.
-
-    Raises:
-        ValueError: they do not.
-    """
+    """Raise a ValueError unless all arguments with a graph have the same graph."""
     graphs = [(i, item.graph) for i, item in enumerate(args) if item.graph is not None]
     for i, graph in graphs:
         if graph is not graphs[0][1]:
@@ -115,12 +106,7 @@ def check_graphs(*args: Any) -> None:
 
 
 def get_unique_graph(tops: Any, check_types: Any = None, none_if_empty: bool = False) -> Any:
-    """The one graph that all nodes and tensors belong to.
-
-    Raises:
-        TypeError: `tops` is not iterable, or holds something of another type.
-        ValueError: there are several graphs, or none.
-    """
+    """Return the only graph of nodes and tensors."""
     if isinstance(tops, BaseGraph):
         return tops
     if not is_iterable(tops):
@@ -139,27 +125,18 @@ def get_unique_graph(tops: Any, check_types: Any = None, none_if_empty: bool = F
 
 
 def make_list_of_op(ops: Any, check_graph: bool = True, allow_graph: bool = True, ignore_ts: bool = False) -> list[Node]:
-    """The nodes in a graph, an iterable, or a single node.
+    """Return the nodes of a graph, of an iterable, or a single node.
 
     Args:
         check_graph: whether to check that all are in one graph.
         allow_graph: whether a graph may be given.
-        ignore_ts: whether tensors are left out rather than refused.
-
-    Raises:
-        TypeError: something else is given.
-        ValueError: the nodes are in different graphs.
+        ignore_ts: whether tensors are ignored rather than refused.
     """
     return _make_list(ops, Node, check_graph, allow_graph, ignore_ts, lambda graph: graph.nodes)
 
 
 def make_list_of_t(ts: Any, check_graph: bool = True, allow_graph: bool = True, ignore_ops: bool = False) -> list[Tensor]:
-    """The tensors of a graph, in an iterable, or a single tensor; the arguments are those of `make_list_of_op`.
-
-    Raises:
-        TypeError: something else is given.
-        ValueError: the tensors are in different graphs.
-    """
+    """Return the tensors of a graph, of an iterable, or a single tensor. See `make_list_of_op`."""
     return _make_list(ts, Tensor, check_graph, allow_graph, ignore_ops, lambda graph: graph.tensors)
 
 
@@ -168,86 +145,65 @@ def _make_list(things: Any, kind: type[T], check: bool, allow_graph: bool, ignor
         if not allow_graph:
             raise TypeError("allow_graph is False: cannot convert a gde.Graph.")
         return list(of_graph(things))
-    found: list[Any] = list(things) if is_iterable(things) else [things]
-    if found and check:
-        get_unique_graph(found, check_types=None if ignore else kind)
-    return [thing for thing in found if isinstance(thing, kind)]
+    items: list[Any] = list(things) if is_iterable(things) else [things]
+    if items and check:
+        get_unique_graph(items, check_types=None if ignore else kind)
+    return [item for item in items if isinstance(item, kind)]
 
 
-def get_tensors(graph: Graph) -> list[Tensor]:
-    """All tensors of a graph.
-
-    Raises:
-        TypeError: it is not a graph.
-    """
+def get_tensors(graph: BaseGraph) -> list[Tensor]:
+    """Return all tensors of a graph."""
     if not isinstance(graph, BaseGraph):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"Expected a graph, got: {type(graph)}")
     return graph.tensors
 
 
 def get_generating_ops(ts: Any) -> list[Node]:
-    """The node of each tensor.
-
-    Raises:
-        TypeError: something else than tensors is given.
-    """
+    """Return the node of each tensor."""
     return [t.node for t in make_list_of_t(ts, allow_graph=False)]
 
 
 def get_consuming_ops(ts: Any) -> list[Node]:
-    """The nodes that read the tensors, each once.
-
-    Raises:
-        TypeError: something else than tensors is given.
-    """
+    """Return the nodes that read the tensors, each once."""
     return list(dict.fromkeys(op for t in make_list_of_t(ts, allow_graph=False) for op in t.consumers()))
 
 
 class ControlOutputs:
-    """Which nodes wait for which. The answers are always those of now.
+    """The control outputs of the nodes of a graph, always up to date."""
 
-    Raises:
-        TypeError: it is made of something else than a graph.
-    """
-
-    def __init__(self, g: Graph) -> None:
+    def __init__(self, g: BaseGraph) -> None:
         if not isinstance(g, BaseGraph):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"Expected a gde.Graph, got: {type(g)}")
         self._graph = g
 
     def update(self) -> ControlOutputs:
-        """Does nothing: the answers are never out of date."""
+        """Do nothing; the table is always up to date."""
         return self
 
     def get_all(self) -> dict[Node, list[Node]]:
-        """The nodes that wait, by the node that they wait for."""
+        """Return the nodes that wait, by the node that they wait for."""
         return {node: list(node.control_outputs) for node in self._graph.nodes if node.ir.control_consumers}
 
     def get(self, op: Node) -> tuple[Node, ...]:
-        """The nodes that wait for a node."""
+        """Return the nodes that wait for a node."""
         return op.control_outputs
 
     @property
-    def graph(self) -> Graph:
+    def graph(self) -> BaseGraph:
         """The graph."""
         return self._graph
 
 
 @cache
 def get_predefined_collection_names() -> tuple[str, ...]:
-    """The names in `tf.compat.v1.GraphKeys`."""
+    """Return the names in `tf.compat.v1.GraphKeys`."""
     graph_keys = import_tensorflow().compat.v1.GraphKeys
-    # `VARIABLES` is the old name of `GLOBAL_VARIABLES`, and reading it logs a warning.
+    # `VARIABLES` is an old name of `GLOBAL_VARIABLES`, and logs a warning.
     return tuple(getattr(graph_keys, key) for key in dir(graph_keys) if not key.startswith("_") and key != "VARIABLES")
 
 
-def find_corresponding_elem(target: Any, dst_graph: Graph, dst_scope: str = "", src_scope: str = "") -> Any:
-    """The node or tensor of another graph whose name is that of `target` with another scope.
-
-    Raises:
-        TypeError: the target is neither.
-        ValueError: its name does not start with `src_scope`, or there is no counterpart.
-    """
+def find_corresponding_elem(target: Any, dst_graph: BaseGraph, dst_scope: str = "", src_scope: str = "") -> Any:
+    """Return the node or tensor of another graph with the name of `target`, with the scope exchanged."""
     if not isinstance(target, Node | Tensor):
         raise TypeError(f"Expected gde.Tensor or gde.Node, got: {type(target)}")
     scope = scope_finalize(src_scope)
@@ -257,33 +213,21 @@ def find_corresponding_elem(target: Any, dst_graph: Graph, dst_scope: str = "", 
     return dst_graph.get_tensor_by_name(name) if isinstance(target, Tensor) else dst_graph.get_node_by_name(name)
 
 
-def find_corresponding(targets: Any, dst_graph: Graph, dst_scope: str = "", src_scope: str = "") -> Any:
-    """`find_corresponding_elem` of each leaf of nested dictionaries and iterables."""
+def find_corresponding(targets: Any, dst_graph: BaseGraph, dst_scope: str = "", src_scope: str = "") -> Any:
+    """Apply `find_corresponding_elem` to each leaf of nested dictionaries and iterables."""
     return transform_tree(targets, lambda top: find_corresponding_elem(top, dst_graph, dst_scope, src_scope))
 
 
-def load_variables_to_tf_graph(g: Graph) -> None:
-    """Make `tf.Variable` objects of the variables of a graph whose nodes are in the default `tf.Graph`, with their collections."""
-    if not g.variable_names:
-        return
-    tf = import_tensorflow()
-    meta_graph = tf.compat.v1.MetaGraphDef()
-    definitions = collecting.written(g.ir).collection_def
-    for name in g.get_all_collection_keys():
-        if any(collecting.is_variable(item) for item in g.ir.collections[name].items):
-            meta_graph.collection_def[name].CopyFrom(definitions[name])
-    # With names of its own for a saver, TensorFlow adds no nodes for one.
-    meta_graph.saver_def.filename_tensor_name = "unused"
-    meta_graph.saver_def.save_tensor_name = "unused"
-    meta_graph.saver_def.restore_op_name = "unused"
-    tf.compat.v1.train.import_meta_graph(meta_graph)
+def load_variables_to_tf_graph(g: BaseGraph) -> None:
+    """Make `tf.Variable` objects, with collections, of the variables of a graph whose nodes are in the default `tf.Graph`."""
+    collecting.load_variables(g.ir)
 
 
 # Names of scopes and placeholders, and nodes that are often made
 
 
 def scope_finalize(scope: str) -> str:
-    """The scope with a slash at its end.
+    """Return the scope with a slash at its end.
 
     >>> scope_finalize("a/b"), scope_finalize("")
     ('a/b/', '')
@@ -292,26 +236,22 @@ def scope_finalize(scope: str) -> str:
 
 
 def scope_dirname(scope: str) -> str:
-    """What stands before the last slash, and the slash."""
+    """Return the part up to the last slash, inclusive."""
     head, slash, _ = scope.rpartition("/")
     return head + slash
 
 
 def scope_basename(scope: str) -> str:
-    """What stands after the last slash."""
+    """Return the part after the last slash."""
     return scope.rpartition("/")[2]
 
 
 def placeholder_name(t: Tensor | None = None, scope: str | None = None, prefix: str = _PREFIX) -> str:
-    """The name of a placeholder that stands for a tensor: `scope/geph__node_0`.
+    """Return the name of a placeholder for a tensor: `scope/geph__node_0`, or `geph` without a tensor.
 
     Args:
-        t: the tensor; without one the name is `geph`.
-        scope: where to put it; by default the tensor's own.
-        prefix: instead of `geph`.
-
-    Raises:
-        TypeError: `t` is not a tensor.
+        scope: by default the tensor's.
+        prefix: replaces `geph`.
     """
     if t is None:
         return f"{scope_finalize(scope or '')}{prefix}"
@@ -323,15 +263,7 @@ def placeholder_name(t: Tensor | None = None, scope: str | None = None, prefix: 
 
 
 def make_const(g: BaseGraph, name: str, value: Any, uniquify_name: bool = False) -> Node:
-    """Add a `Const`.
-
-    Args:
-        value: a NumPy array, or what `np.asarray` takes.
-        uniquify_name: whether to add a suffix when the name is taken.
-
-    Raises:
-        ValueError: the name is taken.
-    """
+    """Add a `Const`; the value is an argument of `np.asarray`."""
     tf = import_tensorflow()
     value = np.asarray(value)
     dtype = tf.as_dtype(value.dtype) if value.dtype.kind not in "OSU" else tf.string
@@ -339,16 +271,7 @@ def make_const(g: BaseGraph, name: str, value: Any, uniquify_name: bool = False)
 
 
 def make_placeholder(g: BaseGraph, name: str, dtype: Any, shape: Any = None, uniquify_name: bool = False) -> Node:
-    """Add a `Placeholder`.
-
-    Args:
-        dtype: what `tf.as_dtype` takes.
-        shape: what `tf.TensorShape` takes; None for any shape.
-        uniquify_name: whether to add a suffix when the name is taken.
-
-    Raises:
-        ValueError: the name is taken.
-    """
+    """Add a `Placeholder`, by default of any shape."""
     tf = import_tensorflow()
     dtype, shape = tf.as_dtype(dtype).base_dtype, tf.TensorShape(shape)
     return _made(g, name, "Placeholder", uniquify_name, {"dtype": dtype, "shape": shape}, types=[(dtype, shape)])
@@ -363,7 +286,7 @@ def _made(
     inputs: Sequence[Tensor] = (),
     types: Sequence[tuple[Any, Any]] | None = None,
 ) -> Node:
-    """Add a node, or none where it cannot be completed. TensorFlow infers the types of the outputs where they are not given."""
+    """Add a node, unless it cannot be completed. TensorFlow infers the outputs if `types` is None."""
     node = g.add_node(name, op_name, uniquify_name=uniquify_name)
     try:
         for key, value in attrs.items():
@@ -380,14 +303,9 @@ def _made(
 
 
 def make_placeholder_from_tensor(g: Any, t: Any = None, scope: str | None = None, prefix: str = _PREFIX) -> Any:
-    """Add a `Placeholder` with the dtype and shape of a tensor, named after it (see `placeholder_name`).
+    """Add a `Placeholder` with dtype and shape of a tensor, and the name `placeholder_name`.
 
-    Args:
-        g: the graph. contrib.graph_editor knew no such argument: `make_placeholder_from_tensor(t, scope)` puts the placeholder
-            into the graph of `t`, and returns its tensor, as it did.
-        t: the tensor.
-        scope: where to put it; by default the tensor's own.
-        prefix: instead of `geph`.
+    `make_placeholder_from_tensor(t, scope)`, as in contrib.graph_editor, adds it to the graph of `t`, and returns its tensor.
     """
     if isinstance(g, Tensor):
         return make_placeholder_from_tensor(g.graph, g, scope if t is None else t, prefix).output(0)
@@ -399,13 +317,7 @@ def make_placeholder_from_dtype_and_shape(
 ) -> Any:
     """Add a `Placeholder` named `geph`; also known as `ph`.
 
-    Args:
-        g: the graph. contrib.graph_editor knew no such argument: `ph(dtype, shape, scope)` puts the placeholder into TensorFlow's default
-            graph, and returns its tensor, as it did.
-        dtype: what `tf.as_dtype` takes.
-        shape: what `tf.TensorShape` takes; None for any shape.
-        scope: where to put it.
-        prefix: instead of `geph`.
+    `ph(dtype, shape, scope)`, as in contrib.graph_editor, adds it to TensorFlow's default graph, and returns its tensor.
     """
     if not isinstance(g, BaseGraph):
         dtype, shape, scope = (dtype, shape, scope) if g is None else (g, dtype, scope if shape is None else shape)
@@ -416,24 +328,12 @@ def make_placeholder_from_dtype_and_shape(
 
 
 def make_identity(g: BaseGraph, name: str, input: Tensor, uniquify_name: bool = False) -> Node:  # noqa: A002 - the name it always had
-    """Add an `Identity` of a tensor.
-
-    Raises:
-        ValueError: the name is taken.
-    """
+    """Add an `Identity` of a tensor."""
     return _made(g, name, "Identity", uniquify_name, {"T": input.dtype}, [input], [(input.dtype, input.shape)])
 
 
 def make_simple_binary_op(
     g: BaseGraph, name: str, op_name: str, input_1: Tensor, input_2: Tensor, dtype: Any = None, uniquify_name: bool = False
 ) -> Node:
-    """Add a node with two inputs and one output, whose dtype is its attribute `T`.
-
-    Args:
-        dtype: by default that of the first input.
-        uniquify_name: whether to add a suffix when the name is taken.
-
-    Raises:
-        ValueError: the name is taken, or the inputs do not fit.
-    """
+    """Add a node with two inputs and one output, whose attribute `T` is by default the dtype of the first input."""
     return _made(g, name, op_name, uniquify_name, {"T": input_1.dtype if dtype is None else dtype}, [input_1, input_2])

@@ -1,4 +1,4 @@
-"""Attributes, dtypes and shapes as users of the editor see them (TensorFlow's own types) <-> those of the IR."""
+"""Conversion of attributes, dtypes and shapes between TensorFlow and the IR."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,54 +12,44 @@ from graphwright.source.tensorflow_import import import_tensorflow
 
 
 def to_tf_dtype(dtype: DType) -> Any:
-    """The `tf.DType`."""
     return import_tensorflow().as_dtype(dtype.number)
 
 
 def to_tf_shape(shape: Shape) -> Any:
-    """The `tf.TensorShape`."""
     return import_tensorflow().TensorShape(shape)
 
 
 def to_attr_value(value: Any) -> Any:
-    """A Python value as a `tf.compat.v1.AttrValue`.
+    """Return a Python value as a `tf.compat.v1.AttrValue`, or raise an ArgumentError.
 
-    Takes str, bytes, bool, int, float, `tf.DType`, `tf.TensorShape`, lists of these, NumPy arrays, `NameAttrList`, and an `AttrValue`
-    itself.
-
-    Raises:
-        ArgumentError: there is no `AttrValue` for it.
+    Args:
+        value: str, bytes, bool, int, float, `tf.DType`, `tf.TensorShape`, a list of these, NumPy array, `NameAttrList` or `AttrValue`.
 
     >>> to_attr_value([1, 2]).list.i
     [1, 2]
     """
     proto: Any = import_tensorflow().compat.v1.AttrValue
-    return value if isinstance(value, proto) else attr_value_of(plain_attribute(value))
+    return value if isinstance(value, proto) else _attr_value(plain_attribute(value))
 
 
 def to_python(attribute: Attribute) -> Any:
-    """An attribute of the IR as a Python value: str, numbers, `tf.DType`, `tf.TensorShape`, NumPy array, list, `NameAttrList`."""
+    """Return an attribute of the IR as str, number, `tf.DType`, `tf.TensorShape`, NumPy array, list or `NameAttrList`."""
     if isinstance(attribute, tuple):
         return [to_python(item) for item in attribute]
-    # A float is as it was given: an `AttrValue` would round it.
-    return attribute if isinstance(attribute, bool | int | float) else from_attr_value_proto(attr_value_of(attribute))
+    # An `AttrValue` would round floats.
+    return attribute if isinstance(attribute, bool | int | float) else from_attr_value_proto(_attr_value(attribute))
 
 
-def attr_value_of(attribute: Attribute) -> Any:
-    """An attribute of the IR as a `tf.compat.v1.AttrValue`."""
+def _attr_value(attribute: Attribute) -> Any:
     proto: Any = import_tensorflow().compat.v1.AttrValue()
     write_attr_value(attribute, proto)
     return proto
 
 
 def from_attr_value_proto(attr_value: Any) -> Any:
-    """The Python value inside an `AttrValue`, lists included.
-
-    Raises:
-        ArgumentError: it is empty.
-    """
+    """Return the Python value in an `AttrValue`; if it is empty, raise an ArgumentError."""
     tf = import_tensorflow()
-    said: dict[str, Callable[[Any], Any]] = {
+    conversions: dict[str, Callable[[Any], Any]] = {
         "s": _text,
         "type": tf.as_dtype,
         "shape": lambda proto: to_tf_shape(shape_from_proto(proto)),
@@ -67,7 +57,7 @@ def from_attr_value_proto(attr_value: Any) -> Any:
     }
 
     def read(kind: str, content: Any) -> Any:
-        return said[kind](content) if kind in said else content
+        return conversions[kind](content) if kind in conversions else content
 
     kind = attr_value.WhichOneof("value")
     if kind is None:
@@ -78,7 +68,6 @@ def from_attr_value_proto(attr_value: Any) -> Any:
 
 
 def _text(content: bytes) -> str | bytes:
-    """As str where it is text; bytes that are none stay bytes."""
     try:
         return content.decode()
     except UnicodeDecodeError:

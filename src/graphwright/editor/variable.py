@@ -1,9 +1,9 @@
-"""`Variable`: the view of a `VariableDef` in a collection. What it names are nodes and values, so that renames follow."""
+"""`Variable`: the view of a `VariableDef` in a collection. Its names refer to nodes and values, so they follow renames."""
 
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graphwright.editor import collecting
 from graphwright.errors import printable
@@ -11,32 +11,25 @@ from graphwright.ir.signature import NamedRefs
 from graphwright.source.named_refs import write_refs
 from graphwright.source.private_tensorflow import message_class
 
-if TYPE_CHECKING:
-    from graphwright.editor.base_graph import BaseGraph
-
 
 def _field(name: str, meaning: str) -> Any:
     return property(lambda variable: str(getattr(variable.to_proto(), name)), doc=meaning)
 
 
 class Variable:
-    """A variable of a TF1 graph. Get it from `Graph.add_variable` or `Graph.get_variable_by_name`.
-
-    Raises:
-        ValueError: the graph passes on a saver, to which nothing can be added.
-    """
+    """A variable of a TF1 graph. Get it from `Graph.add_variable` or `Graph.get_variable_by_name`."""
 
     __slots__ = ("_graph", "_item")
 
-    def __init__(self, g: BaseGraph) -> None:
+    def __init__(self, g: Any) -> None:
         if g.has_passthrough_saver:
             raise ValueError(f"Attempted to add a variable to Graph '{g.name}', which has an immutable serialized tf.Saver object.")
         self._graph = g
         self._item = NamedRefs(b"", {})
 
     @classmethod
-    def of_item(cls, graph: BaseGraph, item: NamedRefs) -> Variable:
-        """The view of an item that is in a collection."""
+    def of_item(cls, graph: Any, item: NamedRefs) -> Variable:
+        """Return the view of an item of a collection."""
         view = cls.__new__(cls)
         view._graph = graph
         view._item = item
@@ -44,7 +37,7 @@ class Variable:
 
     @property
     def item(self) -> NamedRefs:
-        """The item of the IR that this is a view of."""
+        """The item of the IR."""
         return self._item
 
     def __str__(self) -> str:
@@ -57,13 +50,13 @@ class Variable:
         )
 
     @property
-    def graph(self) -> BaseGraph:
-        """The graph it belongs to."""
+    def graph(self) -> Any:
+        """Its graph."""
         return self._graph
 
     @property
     def name(self) -> str:
-        """Its name, as a tensor: `w:0`."""
+        """Its name as a tensor, such as `w:0`."""
         return str(self.to_proto().variable_name)
 
     @name.setter
@@ -73,30 +66,27 @@ class Variable:
         fresh = collecting.variable_item(self._graph.ir, proto)
         self._item.serialized, self._item.refs = fresh.serialized, fresh.refs
 
-    initial_value_name = _field("initial_value_name", "The tensor that it starts with.")
-    initializer_name = _field("initializer_name", "The node that sets it to that.")
-    snapshot_name = _field("snapshot_name", "The tensor that is read where its value is wanted.")
+    initial_value_name = _field("initial_value_name", "The initial value, a tensor.")
+    initializer_name = _field("initializer_name", "The node that assigns the initial value.")
+    snapshot_name = _field("snapshot_name", "The tensor with its value.")
 
     @property
     def trainable(self) -> bool:
-        """Whether optimizers change it."""
+        """Whether it is trainable."""
         return bool(self.to_proto().trainable)
 
     def is_same_variable(self, other: Variable) -> bool:
-        """Whether both say the same, graph and collections aside."""
+        """Return whether both have equal fields; graph and collections are not compared."""
         fields = ("variable_name", "initial_value_name", "initializer_name", "snapshot_name", "trainable")
         mine, others = self.to_proto(), other.to_proto()
         return all(getattr(mine, field) == getattr(others, field) for field in fields)
 
     def from_proto(self, variable_def: Any, validate: bool = True, allow_duplicates: bool = False) -> None:
-        """Take everything from a `VariableDef`, serialized or not.
+        """Take all fields of a `VariableDef`, serialized or not.
 
         Args:
-            validate: whether to check the names in it.
+            validate: whether to check its names, and raise a ValueError.
             allow_duplicates: whether an equal variable of the same name may exist.
-
-        Raises:
-            ValueError: a check fails.
         """
         before = self._item
         self._item = collecting.variable_item(self._graph.ir, variable_def)
@@ -108,17 +98,13 @@ class Variable:
             raise
 
     def to_proto(self) -> Any:
-        """A `VariableDef` with the current names, everything that it was read from included."""
+        """Return a `VariableDef` with the current names and all other fields that it was read with."""
         proto = message_class("framework.variable", "VariableDef")()
         write_refs(self._graph.ir, self._item, proto)
         return proto
 
     def validate(self, allow_duplicate: bool = False) -> None:
-        """Check that everything it names exists, and that no other variable has its name.
-
-        Raises:
-            ValueError: a check fails.
-        """
+        """Raise a ValueError if a name in it does not exist, or another variable has its name."""
         other = self._graph.variables.get(self.name)
         if other is not None and other is not self:
             if not self.is_same_variable(other):
@@ -133,15 +119,11 @@ class Variable:
 
     @property
     def collection_names(self) -> AbstractSet[str]:
-        """The collections that it is in."""
+        """The names of the collections that contain it."""
         return self._graph.collection_names_of(self._item)
 
     def add_to_collection(self, collection_name: str) -> None:
-        """Add it to a collection.
-
-        Raises:
-            ValueError: it is there already.
-        """
+        """Add it to a collection that does not contain it, or raise a ValueError."""
         if collection_name in self.collection_names:
             raise ValueError(f"Variable '{self.name}' already in collection '{collection_name}'")
         self._graph.add_item_to_collection(collection_name, self._item)

@@ -1,22 +1,19 @@
-"""Breadth-first walks, forward and backward, that may go into the functions that nodes call, and out to where they are called."""
+"""Breadth-first walks, forward and backward, that may enter called functions and leave functions through their calls."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from graphwright.editor.node import Node
+from graphwright.editor.tensor import Tensor
 from graphwright.ir.traits.control_flow import CALL_TYPES, callee
-
-if TYPE_CHECKING:
-    from graphwright.editor.graph import FunctionGraph, Graph
-    from graphwright.editor.node import Node
-    from graphwright.editor.tensor import Tensor
 
 
 class GraphVisitor:
-    """What is called with each node of a walk. Returning something true from `visit_node` ends the walk.
+    """A function of nodes for walks. A true result of `visit_node` ends the walk.
 
     >>> class Count(GraphVisitor):
     ...     total = 0
@@ -25,21 +22,21 @@ class GraphVisitor:
     """
 
     def visit_node(self, n: Node) -> Any:
-        """Called with each node, once."""
+        """Visit a node, once."""
         raise NotImplementedError
 
     def __call__(self, n: Node) -> Any:
         return self.visit_node(n)
 
 
-Visitor = GraphVisitor | Callable[["Node"], Any]
+Visitor = GraphVisitor | Callable[[Node], Any]
 
 
 @dataclass
 class Walk:
-    """One walk with its options; what it has visited is shared with the walks through functions that it starts."""
+    """One walk through a `gde.Graph`. Walks through functions share its visited nodes."""
 
-    graph: Graph
+    graph: Any
     visit: Visitor
     visited: set[Node]
     iterate_functions: bool
@@ -47,23 +44,23 @@ class Walk:
     forward: bool
 
     def go(self, starts: Iterable[Node], max_depth: int | None, escape: bool | None = None) -> bool:
-        """Visit the starting nodes and what lies in the direction of the walk; True when the visitor or the depth ended it early."""
+        """Visit the starting nodes and all nodes in the direction of the walk; return whether it ended early."""
         escape = self.escape_functions if escape is None else escape
         first = dict.fromkeys(starts)
         queue: deque[tuple[Node, Tensor | None, int | None]] = deque((n, None, max_depth) for n in first)
         functions: set[str] = set()
         while queue:
-            node, way, depth = queue.popleft()
+            node, edge, depth = queue.popleft()
             if node in self.visited:
                 continue
-            function: FunctionGraph | None = node.graph if hasattr(node.graph, "parent_graph") else None
+            function: Any = node.graph if hasattr(node.graph, "parent_graph") else None
             if (function is None or node not in function.input_nodes) and self.visit(node):
                 return True
             if escape and function is not None:
                 functions.add(function.name)
             self.visited.add(node)
             enters = self.iterate_functions and node.op_type in CALL_TYPES and (self.forward or node not in first)
-            if enters and self.go(self._entrance(node, way), _less(depth), escape=False):
+            if enters and self.go(self._entrance(node, edge), _less(depth), escape=False):
                 return True
             for neighbor, tensor in self._neighbors(node):
                 if neighbor in self.visited or neighbor in first:
@@ -71,7 +68,6 @@ class Walk:
                 if depth is not None and depth <= 0:
                     return True
                 queue.append((neighbor, tensor, _less(depth)))
-        # Out of the functions: on behind their calls, or from these backward.
         nodes = self.graph.nodes_iterator(iterate_functions=True) if functions else ()
         for call in [node for node in nodes if node.op_type in CALL_TYPES and callee(node.ir) in functions]:
             if self.go([n for n, _ in self._neighbors(call)] if self.forward else [call], _less(max_depth), escape=True):
@@ -83,12 +79,12 @@ class Walk:
             return ((consumer, tensor) for tensor in node.outputs for consumer in tensor.consumers())
         return ((tensor.op, tensor) for tensor in node.inputs)
 
-    def _entrance(self, call: Node, way: Tensor | None) -> list[Node]:
-        """Where a walk enters the called function: its results, or the arguments that a walk forward arrives at."""
+    def _entrance(self, call: Node, edge: Tensor | None) -> list[Node]:
+        """Return the nodes where a walk enters the called function: its results, or the arguments that a forward walk arrives at."""
         called = self.graph.get_function_graph_by_name(callee(call.ir))
         if not self.forward:
             return called.output_nodes
-        return [a for a, tensor in zip(called.input_nodes, call.inputs, strict=False) if tensor == way] or called.input_nodes
+        return [a for a, tensor in zip(called.input_nodes, call.inputs, strict=False) if tensor == edge] or called.input_nodes
 
 
 def _less(depth: int | None) -> int | None:

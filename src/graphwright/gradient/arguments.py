@@ -1,4 +1,4 @@
-"""What the caller of `gradients` and `checkpointed` gave: checked, and in one form."""
+"""Arguments of `gradients` and `checkpointed`: checks and conversions."""
 
 import importlib
 import inspect
@@ -19,9 +19,9 @@ MODES = ("collection", "memory", "speed")
 COLLECTION = "checkpoints"
 
 
-def check_mode(given: Any) -> Checkpoints:
-    """What the argument `checkpoints` says, in one form."""
-    checkpoints: Any = given
+def check_mode(argument: Any) -> Checkpoints:
+    """Return the argument `checkpoints` as a mode, a budget, or a list of tensors."""
+    checkpoints: Any = argument
     remedy = 'give a list of tensors, "collection", "memory", "speed", or a budget: bytes (int), a share (float below 1), or "2.5GiB"'
     if isinstance(checkpoints, str):
         if checkpoints in MODES:
@@ -34,18 +34,12 @@ def check_mode(given: Any) -> Checkpoints:
         Budget.read(checkpoints)
         return int(checkpoints) if isinstance(checkpoints, numbers.Integral) else float(checkpoints)
     if isinstance(checkpoints, list | tuple | set | frozenset) or inspect.isgenerator(checkpoints):
-        tensors: list[Any] = list(given)
-        return tensors
+        return list(argument)
     raise ArgumentError(f"{type(checkpoints).__name__} is no way to choose checkpoints", argument="checkpoints", remedy=remedy)
 
 
 def check_graph(ys: Any) -> Any:
-    """The graph in which the gradients are taken.
-
-    Raises:
-        UnsupportedError: this code runs eagerly.
-        ArgumentError: there are no ys.
-    """
+    """Return the graph in which the gradients are taken."""
     if tf.executing_eagerly():
         raise UnsupportedError(
             "gradients of a graph were asked for outside of one",
@@ -59,27 +53,22 @@ def check_graph(ys: Any) -> Any:
 
 
 def check_options(kwargs: Mapping[str, Any]) -> None:
-    """See that `tf.gradients` takes these arguments."""
+    """Raise for arguments that `tf.gradients` does not have."""
     known = [name for name in inspect.signature(tf.compat.v1.gradients).parameters if name not in ("ys", "xs", "grad_ys")]
     strange = [name for name in kwargs if name not in known]
     if strange:
         raise ArgumentError(f"unknown argument {strange[0]!r}", where="gradients", remedy=f"tf.gradients takes {', '.join(known)}")
 
 
-def check_time_limit(given: Any) -> None:
-    """See that the planner gets a positive number of seconds."""
-    if isinstance(given, bool) or not isinstance(given, numbers.Real) or not 0 < float(given) < math.inf:
-        raise ArgumentError(f"{given!r} is not a time", argument="time_limit_s", remedy="give a positive number of seconds")
+def check_time_limit(seconds: Any) -> None:
+    if isinstance(seconds, bool) or not isinstance(seconds, numbers.Real) or not 0 < float(seconds) < math.inf:
+        raise ArgumentError(f"{seconds!r} is not a time", argument="time_limit_s", remedy="give a positive number of seconds")
 
 
 def check_feeds(live: Any, feeds: Mapping[Any, Any]) -> dict[str, tuple[int, ...]]:
-    """The shapes by name of their placeholders.
-
-    Raises:
-        ArgumentError: a name is that of no placeholder, or a shape does not fit it or is not known itself.
-    """
+    """Return the shapes by name of the placeholder."""
     places = {operation.name: operation for operation in live.get_operations() if operation.type in PLACEHOLDERS}
-    found: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for key, shape in feeds.items():
         name = str(getattr(key, "name", key)).split(":")[0]
         if name not in places:
@@ -87,22 +76,18 @@ def check_feeds(live: Any, feeds: Mapping[Any, Any]) -> dict[str, tuple[int, ...
             raise ArgumentError(f"{name!r} is not a placeholder of the graph", argument="feeds", remedy=f"the graph has {known}")
         declared = places[name].outputs[0].shape
         try:
-            given = tf.TensorShape(shape)
-            fits = given.is_fully_defined() and given.is_compatible_with(declared)
+            fed = tf.TensorShape(shape)
+            fits = fed.is_fully_defined() and fed.is_compatible_with(declared)
         except (TypeError, ValueError):
             fits = False
         if not fits:
             raise ArgumentError(f"{shape!r} is not a shape of {name!r}", argument="feeds", remedy=f"give numbers that fit {declared}")
-        found[name] = tuple(tf.TensorShape(shape).as_list())
-    return found
+        shapes[name] = tuple(tf.TensorShape(shape).as_list())
+    return shapes
 
 
 def named_checkpoints(live: Any, mode: Checkpoints) -> list[Any]:
-    """The tensors that a list, or the collection, names.
-
-    Raises:
-        ArgumentError: there are none, or they belong to another graph.
-    """
+    """Return the tensors of a list or of the collection."""
     if mode == "collection":
         named = list(live.get_collection(COLLECTION))
         if not named:
@@ -128,10 +113,10 @@ def named_checkpoints(live: Any, mode: Checkpoints) -> list[Any]:
 
 
 def flat(tensors: Any) -> list[Any]:
-    """The tensors in what `tf.gradients` takes as ys or as their gradients; parts of a sparse one each."""
+    """Return the tensors in ys or in their gradients, including the parts of sparse ones."""
     return [t for t in tf.nest.flatten(tensors, expand_composites=True) if isinstance(t, tf.Tensor) and hasattr(t, "op")]
 
 
-def listed(given: Any) -> list[Any]:
-    """A list of what may be one thing or several."""
-    return [*given] if isinstance(given, list | tuple) else [given]  # pyright: ignore[reportUnknownVariableType]
+def listed(values: Any) -> list[Any]:
+    """Return a list of one value or several."""
+    return [*values] if isinstance(values, list | tuple) else [values]  # pyright: ignore[reportUnknownVariableType]

@@ -1,9 +1,8 @@
 """`checkpointed`: a function whose backward pass follows a plan, for `tf.GradientTape`.
 
-The function is traced once for each signature, its gradients are taken and planned by `gradients` in the same graph, and that graph is
-split in two: one function gives the results and the residuals that the plan keeps, the other takes these and the incoming gradients,
-computes again what the plan says, and gives the gradients of the arguments, of the variables that the function reads, and of the
-tensors that it closes over.
+The function is traced once per signature. `gradients` takes and plans its gradients in the same graph, and that graph is split in two. One
+function returns the results and the residuals that the plan keeps. The other takes these and the incoming gradients, recomputes as the
+plan says, and returns the gradients of the arguments, of variables, and of tensors that the function closes over.
 """
 
 from __future__ import annotations
@@ -25,26 +24,26 @@ _KNOWN_SHAPES = "call it with tensors of known shapes, such as batches of a data
 
 
 def checkpointed(fn: Any = None, *, checkpoints: Checkpoints = "memory", time_limit_s: float = 3.0) -> Any:
-    """Wrap a function so that its backward pass takes less memory: parts of it are computed again, as a plan says.
+    """Wrap a function so that its backward pass takes less memory: parts of it are recomputed by a plan.
 
     Results and gradients are those of `fn`. Random numbers are drawn once and variables assigned once (dropout keeps its mask, batch
-    norm updates its statistics once), which `tf.recompute_grad` does not promise. Works eagerly, inside `tf.function` and under Keras'
-    `fit`; use it as a decorator, of methods too. For gradients of the gradients `fn` runs again as it is written, without a plan, where
-    it is neither random nor stateful; with a `tf.autodiff.ForwardAccumulator`, too.
+    norm updates its statistics once), which `tf.recompute_grad` does not promise. It works eagerly, inside `tf.function` and under Keras'
+    `fit`, as a decorator of functions and methods. For gradients of the gradients, and with a `tf.autodiff.ForwardAccumulator`, `fn` runs
+    as it is written, without a plan; the former require that it is neither random nor stateful.
 
     Args:
-        fn: takes and returns nested structures of tensors; anything that `tf.function` can trace, such as a Keras layer or model. What
-            is no tensor among its arguments counts as a constant.
+        fn: takes and returns nested structures of tensors; anything that `tf.function` can trace, such as a Keras layer or model.
+            Arguments other than tensors count as constants.
         checkpoints: "memory" for the least peak of forward and backward pass together at about the time of one forward pass more:
-            the choice for a whole model with its loss; "inputs" to keep nothing but the arguments, variables and what may not be
-            repeated: the choice for each of many blocks; "speed", "collection" or a budget as `gradients` takes them.
-        time_limit_s: seconds for planning, about.
+            the choice for a whole model with its loss; "inputs" to keep only the arguments, variables and tensors that cannot be
+            recomputed: the choice for each of many blocks; "speed", "collection" or a budget as `gradients` takes them.
+        time_limit_s: approximate seconds for planning.
 
     Returns:
         A callable with the same arguments and results, and `.plans`, one `GradientPlan` for each signature so far.
 
     Raises:
-        ArgumentError: `fn` cannot be called, or `checkpoints` says nothing that is known; when it is called, a `KerasTensor` was given.
+        ArgumentError: `fn` cannot be called, or `checkpoints` is unknown; when it is called, an argument is a `KerasTensor`.
         UnsupportedError: (when gradients of gradients are taken) the function draws random numbers or changes a variable.
 
     >>> import tensorflow as tf
@@ -88,23 +87,23 @@ class Checkpointed(TracedFunction):
 
     @property
     def plans(self) -> tuple[GradientPlan, ...]:
-        """The plans, in the order in which they were made; none for a signature without gradients or with nothing to save."""
+        """The plans in the order of tracing; a signature without gradients, or with nothing to save, has none."""
         return tuple(plan for s in self._signatures.values() if (plan := s.traced.taken.plan) is not None)
 
     def take(self, results: Sequence[Any], xs: Sequence[Any], incoming: Sequence[Any]) -> Taken:
-        """Let the gradients follow a plan."""
+        """Take the gradients by a plan."""
         graph, checkpoints = tf.compat.v1.get_default_graph(), self._checkpoints
         taken = take(results, xs, incoming, {}, {})
         if taken.joint is None:
             return Taken(taken.gradients)
         early = frozenset(taken.joint.fixed)
         named = named_checkpoints(graph, checkpoints) if checkpoints == "collection" else []
-        found = follow(taken, choose(taken.joint, checkpoints, named, self._time_limit_s, remedy=_KNOWN_SHAPES), xs)
+        gradients = follow(taken, choose(taken.joint, checkpoints, named, self._time_limit_s, remedy=_KNOWN_SHAPES), xs)
         plans = graph.get_collection(PLANS)
-        return Taken(found, early, plans[-1] if plans else None)
+        return Taken(gradients, early, plans[-1] if plans else None)
 
     def join(self, traced: Traced) -> Callable[..., Any]:
-        """Results, then the gradients of what was kept."""
+        """Split the traced graph into a forward and a backward function."""
         split = split_function(
             traced.concrete,
             inputs=traced.given,
@@ -119,7 +118,7 @@ class Checkpointed(TracedFunction):
             outputs = listed(split.forward(*tensors[:inputs]))
             return outputs[: traced.result_count], lambda: outputs[traced.result_count :]
 
-        def backward(residuals: Sequence[Any], given: Sequence[Any], incoming: Sequence[Any]) -> list[Any]:
-            return listed(split.backward(*residuals, *(given[k] for k in split.needed_inputs), *incoming))
+        def backward(residuals: Sequence[Any], sources: Sequence[Any], incoming: Sequence[Any]) -> list[Any]:
+            return listed(split.backward(*residuals, *(sources[k] for k in split.needed_inputs), *incoming))
 
         return with_gradient(traced, forward, backward)

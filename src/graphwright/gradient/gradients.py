@@ -1,9 +1,9 @@
-"""`gradients`: what `tf.gradients` gives, for less memory. A drop-in for graphs of TF1 and inside `tf.function`.
+"""`gradients`: the gradients of `tf.gradients`, for less memory. A drop-in for graphs of TF1 and inside `tf.function`.
 
-The gradients are taken by `tf.gradients` itself, so every argument of it, sparse gradients, control flow and custom gradients mean
-what they always mean. Then the graph is read back, forward and backward part together, and a schedule says which tensors of the
-forward part are kept and which are computed again, and when. Clones of forward operations are added, the new backward operations
-read them, and control edges fix the order of the backward part. What was in the graph before is not touched.
+`tf.gradients` itself takes the gradients, so all its arguments, sparse gradients, control flow and custom gradients keep their meaning.
+Then the graph is read back, forward and backward part together, and a schedule decides which tensors of the forward part are kept, which
+are recomputed, and when. Clones of forward operations are added, the new backward operations read them, and control edges fix the order of
+the backward part. Operations that existed before are not changed.
 
 After Chen et al., "Training Deep Nets with Sublinear Memory Cost" (arXiv:1604.06174), for graphs of any form: a checkpoint need not
 separate the graph in two.
@@ -50,19 +50,19 @@ from graphwright.transform.rematerialize import apply_schedule
 tf: Any = importlib.import_module("tensorflow")
 
 PLANS = "graphwright_gradient_plans"
-"""The graph's collection of the plans that were followed, one `GradientPlan` for each call."""
+"""The graph's collection of plans, one `GradientPlan` for each call."""
 
 
 @dataclass(frozen=True)
 class GradientPlan:
-    """What one call of `gradients` planned.
+    """The plan of one call of `gradients`.
 
     Attributes:
         peak_bytes: simulated peak of forward and backward part, variables included.
         plain_peak_bytes: the same with plain gradients.
-        extra_time: estimated time of what is computed again, as a share of one forward pass.
-        recomputed_count: operations that are computed again and take memory.
-        assumed: sizes that were not known and had to be assumed, in words.
+        extra_time: estimated time of recomputation, as a share of one forward pass.
+        recomputed_count: recomputed operations that take memory.
+        assumed: unknown sizes and the values assumed for them, in words.
         planning_time_s: seconds from reading the graph to the schedule.
     """
 
@@ -85,33 +85,33 @@ def gradients(
     time_limit_s: float = 3.0,
     **kwargs: Any,
 ) -> list[Any]:
-    """`tf.gradients`, for less memory: parts of the forward pass are computed again when the backward pass needs them.
+    """Take the gradients of `tf.gradients` for less memory: recompute parts of the forward pass when the backward pass needs them.
 
-    The gradients are equal to those of `tf.gradients`. Nothing random is drawn again and nothing stateful runs twice (dropout keeps its
-    mask, moving averages are updated once); both are kept instead. Gradients may be taken of the result again.
+    The gradients are equal to those of `tf.gradients`. Random numbers are drawn once and stateful operations run once (dropout keeps its
+    mask, moving averages are updated once); their results are kept. Gradients of the result may be taken again.
 
     Args:
         ys: tensor or tensors to differentiate, of a graph of TF1 or of the `tf.function` that is being traced.
         xs: tensors or variables to differentiate by.
         grad_ys: incoming gradients of the ys; ones by default.
         checkpoints: which tensors of the forward pass are kept:
-            a list of tensors; "collection", those in the graph's collection named "checkpoints" (`tf.compat.v1.add_to_collection`);
-            "memory", as few as possible for about the time of one forward pass more at most;
-            "speed", the results of convolutions, matrix products and loops, so that only cheap things are computed again;
+            a list of tensors; "collection", the tensors in the graph's collection named "checkpoints" (`tf.compat.v1.add_to_collection`);
+            "memory", the least peak for at most about one more forward pass of time;
+            "speed", the results of convolutions, matrix products and loops, so that only cheap operations are recomputed;
             or a budget for the simulated peak of forward and backward pass together, variables included: bytes (int), a share of the
             peak with plain gradients (float below 1), or text such as "2.5GiB" or "60%".
-        feeds: shapes by placeholder (or its name), where the graph leaves dimensions open. Without them 32 stands for an open
-            dimension, with a warning where the plan depends on it.
-        time_limit_s: seconds for planning, about ("memory" and budgets).
-        **kwargs: what `tf.gradients` takes: name, gate_gradients, aggregation_method, stop_gradients, unconnected_gradients;
+        feeds: shapes by placeholder (or its name) for unknown dimensions. Without them an unknown dimension counts as 32, with a
+            warning if the plan depends on it.
+        time_limit_s: approximate seconds for planning ("memory" and budgets).
+        **kwargs: arguments of `tf.gradients`: name, gate_gradients, aggregation_method, stop_gradients, unconnected_gradients;
             colocate_gradients_with_ops as `tf.compat.v1.gradients` does.
 
     Returns:
-        Per x its gradient as `tf.gradients` gives it: a tensor, a `tf.IndexedSlices`, or None.
+        For each x a gradient as of `tf.gradients`: a tensor, a `tf.IndexedSlices`, or None.
 
     Raises:
-        ArgumentError: an argument cannot be used: an unknown mode, an empty collection, a tensor of another graph, feeds that do not fit.
-        InfeasibleError: no plan keeps the budget; the error carries the smallest one that works.
+        ArgumentError: an unknown mode, an empty collection, a tensor of another graph, feeds that do not fit.
+        InfeasibleError: no plan keeps the budget; the error has the smallest feasible one.
         UnsupportedError: called eagerly.
 
     >>> import tensorflow as tf
@@ -138,23 +138,23 @@ def gradients(
 
 
 def gradients_memory(ys: Any, xs: Any, grad_ys: Any = None, **kwargs: Any) -> list[Any]:
-    """`gradients` with `checkpoints="memory"`: the least peak for at most about one forward pass of extra time."""
+    """Call `gradients` with `checkpoints="memory"`: the least peak for at most about one forward pass of extra time."""
     return gradients(ys, xs, grad_ys, checkpoints="memory", **kwargs)
 
 
 def gradients_speed(ys: Any, xs: Any, grad_ys: Any = None, **kwargs: Any) -> list[Any]:
-    """`gradients` with `checkpoints="speed"`: convolutions and matrix products are never computed again."""
+    """Call `gradients` with `checkpoints="speed"`: convolutions and matrix products are not recomputed."""
     return gradients(ys, xs, grad_ys, checkpoints="speed", **kwargs)
 
 
 def gradients_collection(ys: Any, xs: Any, grad_ys: Any = None, **kwargs: Any) -> list[Any]:
-    """`gradients` with `checkpoints="collection"`: what is in the graph's collection named "checkpoints" is kept."""
+    """Call `gradients` with `checkpoints="collection"`: the tensors in the graph's collection "checkpoints" are kept."""
     return gradients(ys, xs, grad_ys, checkpoints="collection", **kwargs)
 
 
 @dataclass(frozen=True)
-class Taken:
-    """Gradients as `tf.gradients` gave them, and the planning problem; None where there is nothing to plan."""
+class PlainGradients:
+    """Gradients of `tf.gradients`, and the planning problem; None if there is nothing to plan."""
 
     live: Any
     gradients: list[Any]
@@ -162,25 +162,25 @@ class Taken:
     joint: Joint | None
 
 
-def take(ys: Any, xs: Any, grad_ys: Any, options: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Taken:
+def take(ys: Any, xs: Any, grad_ys: Any, options: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> PlainGradients:
     """Take plain gradients in the current graph, and read it back."""
     live = tf.compat.v1.get_default_graph()
     function = tf.compat.v1.gradients if "colocate_gradients_with_ops" in options else tf.gradients
     ends = flat(ys)
-    if is_traced_for_xla():  # the backward part waits for some bits of the ys, so that it need not keep them
+    if is_traced_for_xla():  # the backward part waits for some bits of the ys, so it need not keep them
         ends = [some_bits([y for y in ends if y.shape.rank is not None])]
     before = len(live.get_operations())
     result: list[Any] = function(ys, xs, grad_ys, **options)
     added = {operation.name for operation in live.get_operations()[before:]}
     tensors = [tensor for gradient in result if gradient is not None for tensor in flat([gradient])]
     if not any(tensor.op.name in added for tensor in tensors):
-        return Taken(live, result, 0.0, None)
+        return PlainGradients(live, result, 0.0, None)
     sources = [x for x in listed(xs) if tf.is_tensor(x) and hasattr(x, "op")]
-    return Taken(live, result, clock.perf_counter(), read_joint(live, added, ends, flat(grad_ys), tensors, shapes, sources))
+    return PlainGradients(live, result, clock.perf_counter(), read_joint(live, added, ends, flat(grad_ys), tensors, shapes, sources))
 
 
-def follow(taken: Taken, schedule: Schedule, xs: Any) -> list[Any]:
-    """Rewrite the live graph so that it follows the schedule; returns the gradients as they are then."""
+def follow(taken: PlainGradients, schedule: Schedule, xs: Any) -> list[Any]:
+    """Rewrite the live graph to follow the schedule; return the new gradients."""
     live, joint = taken.live, taken.joint
     assert joint is not None
     if schedule.steps == joint.tasks.costs.order:
@@ -204,19 +204,19 @@ def follow(taken: Taken, schedule: Schedule, xs: Any) -> list[Any]:
     else:
         opaque = _hide_constants(joint)
     originals |= {gate.name: gate.inputs[0].producer.name for gate in opaque}
-    made = write_live_graph(live, graph, originals, fixed=joint.fixed, opaque=opaque)
-    followed = {tensor.name: made[graph.outputs[outputs[tensor.name]]] for tensor in tensors}
-    if live.building_function:  # there updates wait for what was built before
-        return [_replaced(gradient, followed, ()) for gradient in taken.gradients]
-    readers = _readers_of_variables(graph, originals, made)
+    written = write_live_graph(live, graph, originals, fixed=joint.fixed, opaque=opaque)
+    new_tensors = {tensor.name: written[graph.outputs[outputs[tensor.name]]] for tensor in tensors}
+    if live.building_function:  # where updates wait for all earlier operations
+        return [_replaced(gradient, new_tensors, ()) for gradient in taken.gradients]
+    readers = _readers_of_variables(graph, originals, written)
     before = [readers.get(_variable_of(x), []) for x in listed(xs)]
-    return [_replaced(gradient, followed, waits) for gradient, waits in zip(taken.gradients, before, strict=True)]
+    return [_replaced(gradient, new_tensors, waits) for gradient, waits in zip(taken.gradients, before, strict=True)]
 
 
 def _hide_constants(joint: Joint) -> dict[Node, bool]:
-    """Let clones and gradients read large values that hang on constants alone through gates, which `write_live_graph` makes opaque.
+    """Insert gates, which `write_live_graph` makes opaque, before clones and gradients of large constant values.
 
-    TensorFlow would compute such clones and gradients when it prepares the graph, and hold the results of all of them for good.
+    TensorFlow would compute such clones and gradients when it prepares the graph, and keep all results.
     """
     graph = joint.graph
     constant, gates = set[Node](), dict[Value, Node]()
@@ -236,7 +236,7 @@ def _hide_constants(joint: Joint) -> dict[Node, bool]:
 
 
 def _new_nodes(live: Any, graph: Graph) -> dict[str, str]:
-    """By the name of a node that the live graph lacks, the name of the operation that it was made from."""
+    """Return, for each node that the live graph lacks, the name of the original operation."""
     known = {operation.name for operation in live.get_operations()}
     originals: dict[str, str] = {}
     for node in graph.nodes:
@@ -248,25 +248,24 @@ def _new_nodes(live: Any, graph: Graph) -> dict[str, str]:
     return originals
 
 
-def _readers_of_variables(graph: Graph, originals: Mapping[str, str], made: Mapping[Value, Any]) -> dict[str, list[Any]]:
-    """By variable, the clones that read the variable itself, not a value that was read: an update of it must not come before them.
+def _readers_of_variables(graph: Graph, originals: Mapping[str, str], written: Mapping[Value, Any]) -> dict[str, list[Any]]:
+    """Return, by variable, the clones that read the variable itself: an update must come after them.
 
-    Inside a `tf.function` TensorFlow sees to that. Variables of TF1 without a handle are updated in place, so that a value that was read
-    before changes too.
+    Inside a `tf.function` TensorFlow ensures that. Variables of TF1 without a handle are updated in place, so a value read earlier changes.
     """
     readers: dict[str, list[Any]] = {}
     for node in graph.nodes:
         for value in node.inputs if node.name in originals else ():
             source = resource_of(value).producer
             if source.op_type in VARIABLES:
-                readers.setdefault(source.name, []).append(made[node.outputs[0]].op)
+                readers.setdefault(source.name, []).append(written[node.outputs[0]].op)
     return readers
 
 
 def choose(
     joint: Joint, mode: Checkpoints, named: Sequence[Any], time_limit_s: float, *, remedy: str = "give feeds={placeholder: shape}"
 ) -> Schedule:
-    """The schedule that the argument `checkpoints` asks for; "inputs" keeps what must be kept and nothing else."""
+    """Return the schedule for the argument `checkpoints`; "inputs" keeps only tensors that must be kept."""
     costs, forward = joint.tasks.costs, joint.forward
     if not isinstance(mode, str | int | float) or mode == "collection":
         return policies.keep_only(costs, forward, _named_buffers(joint, named, strict=mode != "collection"))
@@ -286,8 +285,8 @@ def choose(
 
 
 def _named_buffers(joint: Joint, named: Sequence[Any], *, strict: bool) -> set[int]:
-    """The buffers of checkpoints; which of them are of no use is said."""
-    kept: set[int] = set()
+    """Return the buffers of checkpoints; warn about useless ones."""
+    buffers: set[int] = set()
     useless: list[str] = []
     tasks = joint.tasks
     for tensor in named:
@@ -296,18 +295,18 @@ def _named_buffers(joint: Joint, named: Sequence[Any], *, strict: bool) -> set[i
             continue
         root = tasks.root_of[joint.graph.value(tensor.name)]
         if root in tasks.buffer_of:
-            kept.add(tasks.buffer_of[root])
+            buffers.add(tasks.buffer_of[root])
     if useless and (strict or len(useless) == len(named)):
         names = ", ".join(useless[:5]) + (f" and {len(useless) - 5} more" if len(useless) > 5 else "")
         warnings.warn(f"no gradient needs these checkpoints: {names}. They do not lie between xs and ys", CheckpointWarning, stacklevel=5)
-    return kept
+    return buffers
 
 
-def _replaced(gradient: Any, followed: Mapping[str, Any], before: Sequence[Any]) -> Any:
-    """The gradient as it is now, held back until these operations have run."""
+def _replaced(gradient: Any, new_tensors: Mapping[str, Any], before: Sequence[Any]) -> Any:
+    """Return the new gradient, delayed until the operations `before` have run."""
     if gradient is None:
         return None
-    first, *others = [followed[part.name] for part in tf.nest.flatten(gradient, expand_composites=True)]
+    first, *others = [new_tensors[part.name] for part in tf.nest.flatten(gradient, expand_composites=True)]
     if before:
         with tf.control_dependencies(before):
             first = tf.identity(first)
@@ -315,6 +314,6 @@ def _replaced(gradient: Any, followed: Mapping[str, Any], before: Sequence[Any])
 
 
 def _variable_of(x: Any) -> str:
-    """The name of the operation that makes the variable, or its handle; "" of a ragged tensor."""
+    """Return the name of the operation that creates the variable or its handle; "" for a ragged tensor."""
     operation = getattr(getattr(x, "handle", x), "op", None)
     return "" if operation is None else str(operation.name)

@@ -1,17 +1,17 @@
-"""Forward and backward part of a live graph as one planning problem, in which the forward part is as it is.
+"""Forward and backward part of a live graph as one planning problem, in which the forward part is fixed.
 
 Terms
 -----
 forward
-    What was in the graph before the gradients were taken, and what that needs. It is never rerouted nor held back, so its order in
-    the plan is the order in which it was built.
+    Operations from before the gradients were taken, and their inputs. They are never rerouted or delayed, so their order in the plan is
+    the order in which they were built.
 early
-    What the gradients need of the forward part's *shapes*: `Shape` and its like run as soon as they can, and hold nothing back.
+    Operations of the gradients that read *shapes* of the forward part: `Shape` and its like run as soon as they can, and delay nothing.
 backward
-    The other nodes that were added for the gradients. Their order is planned and fixed.
+    All other operations added for the gradients. Their order is planned and fixed.
 framed
-    Control flow of TF1 (`Switch`, `Enter`, ...) and what runs inside: it runs never, once or often. No control edge may lead into it,
-    so it is neither repeated nor put in order.
+    Control flow of TF1 (`Switch`, `Enter`, ...) and the operations inside: they run never, once or often. No control edge may lead to
+    them, so they are neither repeated nor ordered.
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -41,7 +41,7 @@ from graphwright.step.infer_shapes import infer_flat_shapes
 
 _ASK_SHAPES = ASKS_FOR_SHAPE | {"BroadcastGradientArgs"}
 BATCH = 32
-"""What stands for a dimension that nobody gave."""
+"""Assumed size of an unknown dimension."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,10 @@ class Joint:
     """The planning problem of one call.
 
     Attributes:
-        forward: how many tasks, the first of the cost graph's order, are forward or early.
-        behind: nodes that the backward part waits for: those that make the ys and their incoming gradients.
-        framed: see the module.
-        fixed: names of the operations that must stay as they are.
-        assumed: which sizes were not known and what was taken instead, in words; empty where all were known.
+        forward: number of tasks that are forward or early; they come first in the cost graph's order.
+        behind: the producers of the ys and of their incoming gradients, for which the backward part waits.
+        fixed: names of the operations that must not change.
+        assumed: unknown sizes and the values assumed for them, in words.
     """
 
     tasks: TaskMap
@@ -65,7 +64,7 @@ class Joint:
 
     @property
     def graph(self) -> Graph:
-        """The IR of the part of the live graph that the gradients need."""
+        """The part of the live graph that the gradients need."""
         return self.tasks.graph
 
     @property
@@ -86,11 +85,10 @@ def read_joint(
     """Read a live graph in which gradients were just taken.
 
     Args:
-        added: names of the operations that taking them added.
-        incoming: the gradients of the ys, as they were given.
+        added: names of the operations added for them.
+        incoming: the incoming gradients of the ys.
         feeds: shapes by name of a placeholder.
-        xs: what the gradients are taken with respect to. They are never repeated, since a gradient of the result with respect to them has
-            to meet these very tensors.
+        xs: the tensors to differentiate by. They are never repeated: a second derivative must reach these very tensors.
     """
     graph = read_live_graph(live, [tensor.op for tensor in ys], [*ys, *gradients])
     assumed = _bind_shapes(graph, feeds)
@@ -100,7 +98,7 @@ def read_joint(
     purity = Purity(graph, stateful_op_types(graph))
     try:
         loops, unknown = loop_costs(graph, constant_array, infer_body=infer_body_shapes), ""
-    except UnknownShapeError as error:  # without sizes inside, only what goes in and comes out counts
+    except UnknownShapeError as error:  # without sizes inside, only inputs and outputs count
         loops, unknown = LoopCosts(), f"nothing for the inside of loops and branches, where {error.what}"
     with _loops_cut(graph):
         tasks = build_cost_graph(graph, purity, repeated_time_s, loops=loops, gated=not is_traced_for_xla())
@@ -119,7 +117,7 @@ def read_joint(
 
 @contextmanager
 def _loops_cut(graph: Graph) -> Generator[None]:
-    """Inside the block the loops of TF1 do not go round: what `Merge` reads of the round before is what the loop starts with."""
+    """Cut the loops of TF1 inside the context: `Merge` reads the loop's initial value in place of the last iteration's."""
     cut: list[tuple[Node, int, Value]] = []
     for node in graph.nodes:
         for k, value in enumerate(node.inputs):
@@ -147,22 +145,22 @@ def _forward_nodes(graph: Graph, added: AbstractSet[str]) -> set[Node]:
 
 
 def _forward_first(graph: Graph, fixed: AbstractSet[Node]) -> list[Node]:
-    """All nodes: forward ones as they were built, with early ones right behind what they ask; then the others."""
-    given = {node: k for k, node in enumerate(graph.nodes)}
+    """Order the nodes: forward ones as they were built, early ones right after their inputs; then the others."""
+    built = {node: k for k, node in enumerate(graph.nodes)}
     order = topological_order(graph)
     place: dict[Node, tuple[int, int, int]] = {}
     for node in order:
         if node not in fixed:
-            place[node] = (1, 0, given[node])
+            place[node] = (1, 0, built[node])
             continue
         before = [place[b][1] for b in producers_of(node)]
-        place[node] = (0, max([given[node] if node.op_type not in _ASK_SHAPES else 0, *before]), given[node])
+        place[node] = (0, max([built[node] if node.op_type not in _ASK_SHAPES else 0, *before]), built[node])
     graph.sort_nodes(sorted(order, key=place.__getitem__))
     return topological_order(graph)
 
 
 def _written(graph: Graph, purity: Purity, elsewhere: AbstractSet[str]) -> set[Value]:
-    """The resources that something writes."""
+    """Return the resources with a writer."""
     written = {value for node in graph.nodes for value in node.outputs if node.name in elsewhere}
     for node in graph.nodes:
         if reads_resource(node) and not purity.is_pure(node):
@@ -171,10 +169,10 @@ def _written(graph: Graph, purity: Purity, elsewhere: AbstractSet[str]) -> set[V
 
 
 def _with_rules(tasks: TaskMap, fixed: AbstractSet[Node], kept: AbstractSet[Node], purity: Purity, written: AbstractSet[Value]) -> TaskMap:
-    """Forward tasks run first, one after the other; so do tasks with effects.
+    """Chain the forward tasks, and the tasks with effects; restrict repetition.
 
-    What reads a variable by itself, such as a loop, is repeated only where nothing in the graph writes that variable. What is built
-    later and writes it waits: in a `tf.function` for all that was built before, in a graph of TF1 for the gradient of the variable.
+    A task that reads a variable itself, such as a loop, is repeated only if nothing in the graph writes that variable. A writer that is
+    built later waits: in a `tf.function` for all earlier operations, in a graph of TF1 for the gradient of the variable.
     """
     costs = tasks.costs
     changed = list(costs.tasks)
@@ -196,7 +194,7 @@ def _with_rules(tasks: TaskMap, fixed: AbstractSet[Node], kept: AbstractSet[Node
 
 
 def _reads_what_changes(node: Node, written: AbstractSet[Value]) -> bool:
-    """Whether it reads, when it runs, a variable that changes in between."""
+    """Return whether a node reads, when it runs, a variable that may change in between."""
     handles = [resource_of(v) for v in node.inputs if v.dtype.name == "resource"]
     if any(handle in written or handle not in node.graph.variables for handle in handles):
         return True
@@ -204,7 +202,7 @@ def _reads_what_changes(node: Node, written: AbstractSet[Value]) -> bool:
 
 
 def _framed_nodes(graph: Graph) -> set[Node]:
-    """Nodes of TF1's control flow, and what runs inside of it."""
+    """Return the nodes of TF1's control flow, and the nodes inside."""
     depth: dict[Node, int] = {}
     framed: set[Node] = set()
     for node in topological_order(graph):
@@ -225,9 +223,9 @@ def _framed_nodes(graph: Graph) -> set[Node]:
 
 
 def _bind_shapes(graph: Graph, feeds: Mapping[str, tuple[int, ...]]) -> str:
-    """Make every size known; says what was assumed."""
+    """Make every size known; return the assumptions in words."""
     open_inputs = {k: v for k, v in enumerate(graph.inputs) if v.dtype.itemsize is not None and (v.shape is None or None in v.shape)}
-    given: dict[int, tuple[int | None, ...]] = {}
+    shapes: dict[int, tuple[int | None, ...]] = {}
     assumed: list[str] = []
     for k, value in open_inputs.items():
         shape = feeds.get(value.producer.name)
@@ -235,10 +233,10 @@ def _bind_shapes(graph: Graph, feeds: Mapping[str, tuple[int, ...]]) -> str:
             shape = tuple(BATCH if d is None else d for d in value.shape)
             assumed.append(value.producer.name)
         if shape is not None:
-            given[k] = shape
-    if given or any(v.dtype.itemsize is not None and v.nbytes is None for node in graph.nodes for v in node.outputs):
-        infer_flat_shapes(graph, given)
-    elsewhere = 0
+            shapes[k] = shape
+    if shapes or any(v.dtype.itemsize is not None and v.nbytes is None for node in graph.nodes for v in node.outputs):
+        infer_flat_shapes(graph, shapes)
+    inside = 0
     for node in graph.nodes:
         for value in node.outputs:
             if value.shape is None and is_gpu_scratch(value):
@@ -247,7 +245,7 @@ def _bind_shapes(graph: Graph, feeds: Mapping[str, tuple[int, ...]]) -> str:
                 value.shape = (0,)  # axes: a few numbers
             elif value.dtype.itemsize is not None and value.nbytes is None:
                 value.shape = (BATCH,) if value.shape is None else tuple(BATCH if d is None else d for d in value.shape)
-                elsewhere += 1
+                inside += 1
     words = [f"{BATCH} for the unknown dimensions of {', '.join(assumed)}"] if assumed else []
-    words += [f"{BATCH} for unknown dimensions of {elsewhere} tensors inside"] if elsewhere else []
+    words += [f"{BATCH} for unknown dimensions of {inside} tensors inside"] if inside else []
     return "; ".join(words)

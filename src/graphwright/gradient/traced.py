@@ -1,7 +1,7 @@
-"""A function that is traced once for each signature, with its gradients, and then runs in parts that somebody else makes of it.
+"""A function that is traced once per signature, together with its gradients; what `checkpointed` and `cached` share.
 
-What `checkpointed` and `cached` have in common: which tensors and variables a call depends on, one graph that gives results and gradients,
-and the two as one function with a gradient of its own, for `tf.GradientTape`.
+For derivatives of the gradients the function itself runs again under two tapes, as it is written: nobody knows how the residuals depend on
+the arguments. There nothing is saved, and nothing may be random or stateful.
 """
 
 from __future__ import annotations
@@ -23,26 +23,29 @@ import numpy as np
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.gradient.arguments import listed
 from graphwright.gradient.gradients import GradientPlan
-from graphwright.gradient.results import packing, tensors_of, values_of
-from graphwright.gradient.second_derivatives import Original
+from graphwright.ir.graph import Node
+from graphwright.ir.traits.effects import Purity
+from graphwright.ir.traits.values import COMPUTES_NOTHING
+from graphwright.source.concrete_function import from_concrete_function
 from graphwright.source.private_tensorflow import has_tangents, is_traced_for_xla, is_watched, not_recorded
 from graphwright.source.tensorflow_import import import_keras, left_alone
+from graphwright.step.flatten import stateful_op_types
 from graphwright.step.signatures import signature_of
 
 tf: Any = importlib.import_module("tensorflow")
 
 _TENSOR_TYPES: tuple[type, ...] = (tf.Tensor, np.ndarray)
-"""What is traced as an argument; a variable among the arguments is read where the function reads it."""
+"""Types traced as arguments. A variable among the arguments is read where the function reads it."""
+_COMPOSITE = (tf.RaggedTensor, tf.SparseTensor, tf.IndexedSlices, tf.experimental.ExtensionType)
 
 
 @dataclass(frozen=True)
 class Taken:
-    """Gradients in the graph in which they were taken.
+    """Gradients in the graph in which they were taken: one for each x, or None.
 
     Attributes:
-        gradients: one for each x, or None.
         early: names of operations that run with the results though only gradients need them.
-        failure: why no gradient can be taken of a function that has results all the same.
+        failure: why a function with results has no gradient.
     """
 
     gradients: Sequence[Any]
@@ -55,19 +58,21 @@ class Taken:
 class Traced:
     """A function with its gradients in one graph.
 
+    *Sources* are the arguments, the tensors that the function closes over, and the variables that it reads and that have a gradient, in
+    this order.
+
     Attributes:
         concrete: takes the tensors among the arguments; returns the results, then the parts of the gradients.
-        given: names of the tensors that stand for the arguments, then for what is closed over.
+        plain: the function without gradients; returns the results as a flat list.
+        given: names of the tensors of the arguments and of the closed-over tensors.
         incoming: names of the placeholders of the incoming gradients.
         differentiable: positions of the results that have an incoming gradient.
-        gradients: of what is given and of `variables`, in a row; None where there is none, else anything of the structure that it has.
-        closed_over: tensors from outside that it reads without being given them.
-        variables: that it reads and that have a gradient.
+        gradients: one per source; None if there is none, else a value of its structure.
         pack: makes the results of a flat list of tensors.
-        original: what runs again for gradients of the gradients.
     """
 
     concrete: Any
+    plain: Callable[..., list[Any]]
     given: tuple[str, ...]
     result_count: int
     incoming: tuple[str, ...]
@@ -77,24 +82,56 @@ class Traced:
     variables: tuple[Any, ...]
     taken: Taken
     pack: Callable[[Sequence[Any]], Any]
-    original: Original
+
+    def second_gradients(self, arguments: Sequence[Any], incoming: Sequence[Any], upstream: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Return the gradients of the gradients, by the sources and by `incoming`; None where there is none."""
+        if self._not_repeatable is not None:
+            raise UnsupportedError(
+                "gradients of the gradients of a checkpointed function were asked for",
+                where=f"gw.checkpointed, operation {self._not_repeatable.name!r} ({self._not_repeatable.op_type})",
+                cause="they need the function to run again, and it draws random numbers or changes a variable",
+                remedy="use the function without gw.checkpointed where you need second derivatives, or gw.gradients inside a tf.function",
+            )
+        sources = [*arguments, *self.closed_over, *self.variables]
+        present = [k for k, gradient in enumerate(self.gradients) if gradient is not None]
+        watched = [tensor for tensor in (*arguments, *self.closed_over) if _is_differentiable(tensor)]
+        with tf.GradientTape() as outer:
+            outer.watch([*watched, *incoming])
+            with tf.GradientTape() as inner:
+                inner.watch(watched)
+                results = self.plain(*arguments)
+            ys = [results[k] for k in self.differentiable]
+            gradients = inner.gradient(ys, [sources[k] for k in present], output_gradients=list(incoming))
+        pairs = [(_dense(g), _dense(u)) for g, u in zip(gradients, upstream, strict=True) if g is not None]
+        by = [*(sources[k] for k in present), *incoming]
+        seconds = outer.gradient([g for g, _ in pairs], by, output_gradients=[u for _, u in pairs])
+        by_source: list[Any] = [None] * len(sources)
+        for k, gradient in zip(present, seconds, strict=False):
+            by_source[k] = gradient
+        return by_source, list(seconds[len(present) :])
+
+    @functools.cached_property
+    def _not_repeatable(self) -> Node | None:
+        """A node that must not run twice."""
+        graph, _ = from_concrete_function(self.concrete, planned=False)
+        purity = Purity(graph, stateful_op_types(graph))
+        inputs = {value.producer for value in graph.inputs}
+        changing = (node for node in graph.nodes if node not in inputs and node.op_type not in COMPUTES_NOTHING)
+        return next((node for node in changing if not purity.is_pure(node)), None)
 
 
 @dataclass(frozen=True)
 class _Signature:
-    """What a call with certain shapes runs.
+    """The function that a call with certain shapes runs.
 
     Attributes:
-        function: a function with a gradient of its own; takes the tensors among the arguments, `closed_over`, the values of `variables`.
-        plain: the function as it is written; takes the tensors among the arguments.
-        left_out: variables that it reads and that have no gradient, because they are not trainable and no tape watched them.
+        without_gradient: variables that the function reads, that are not trainable, and that no tape watched.
         lasting: whether it may serve later calls: it closes over no tensor of a graph that is being traced.
     """
 
     function: Any
-    plain: Any
     traced: Traced
-    left_out: tuple[Any, ...]
+    without_gradient: tuple[Any, ...]
     lasting: bool
 
 
@@ -102,37 +139,37 @@ class TracedFunction(ABC):
     """A function that runs by signature (structure, shapes and dtypes of its arguments), with gradients of its own."""
 
     word: str
-    """What users call such a function."""
+    """The name of such functions in messages."""
 
     def __init__(self, fn: Any) -> None:
         self.function = getattr(fn, "python_function", fn)  # inside a tf.function of its own, nothing could be planned
         functools.update_wrapper(self, fn, updated=())
-        vars(self).pop("__wrapped__")  # or a tf.function that is given this object as an argument would call `fn` itself
+        vars(self).pop("__wrapped__")  # or a tf.function with this object among its arguments would call `fn` itself
         self.__name__ = str(getattr(fn, "__name__", None) or getattr(fn, "name", None) or "function")
         with suppress(TypeError, ValueError):  # Keras asks for it, and would not look behind an object
             self.__signature__ = inspect.signature(fn)
-        self._of_instances: dict[int, tuple[Any, _Method]] = {}
+        self._methods: dict[int, tuple[Any, TracedFunction]] = {}
         self._signatures: dict[Any, _Signature] = {}
+        self._is_method = False
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        """A method; what is traced for an instance goes when the instance goes."""
+        """Bind a method. Traces for an instance are dropped with the instance."""
         if instance is None:
             return self
         key = id(instance)
-        held = self._of_instances.get(key)
-        if held is None:
+        if key not in self._methods:
             try:
-                reference = weakref.ref(instance, lambda _: self._of_instances.pop(key, None))
+                reference = weakref.ref(instance, lambda _: self._methods.pop(key, None))
             except TypeError:
                 return MethodType(self, instance)
-            own = copy.copy(self)
-            own._signatures = {}
-            own.function = _without_instance(self.function, reference, self.__name__)
-            held = self._of_instances.setdefault(key, (reference, _Method(own)))
-        return MethodType(held[1], instance)
+            method = copy.copy(self)
+            method._signatures, method._is_method = {}, True
+            method.function = _without_instance(self.function, reference, self.__name__)
+            self._methods[key] = reference, method
+        return MethodType(self._methods[key][1], instance)
 
     def taken_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[int, Any], Any]:
-        """The leaves of the arguments of a call, those that are tensors by their places among the leaves, and a key of the signature."""
+        """Return the leaves of a call's arguments, the tensors among them by position, and a key of the signature."""
         leaves = tf.nest.flatten((args, kwargs), expand_composites=True)
         if any(isinstance(leaf, import_keras().KerasTensor) for leaf in leaves):
             raise ArgumentError(
@@ -147,12 +184,12 @@ class TracedFunction(ABC):
 
     @staticmethod
     def filled(structure: Any, leaves: Sequence[Any], tensors: dict[int, Any]) -> Callable[[Sequence[Any]], Any]:
-        """Makes the arguments of a call with other tensors."""
+        """Return a function that makes the arguments of a call with other tensors."""
 
         @left_alone
-        def arguments(given: Sequence[Any]) -> Any:
-            filled = dict(zip(tensors, given, strict=True))
-            return tf.nest.pack_sequence_as(structure, [filled.get(k, leaf) for k, leaf in enumerate(leaves)], expand_composites=True)
+        def arguments(others: Sequence[Any]) -> Any:
+            by_position = dict(zip(tensors, others, strict=True))
+            return tf.nest.pack_sequence_as(structure, [by_position.get(k, leaf) for k, leaf in enumerate(leaves)], expand_composites=True)
 
         return arguments
 
@@ -162,125 +199,100 @@ class TracedFunction(ABC):
 
     @abstractmethod
     def join(self, traced: Traced) -> Callable[..., Any]:
-        """Results of what was traced, with its gradients: a function of what is given and of the values of the variables."""
+        """Return a function of the sources that returns the results and has the traced gradients."""
 
     @left_alone
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._is_method:
+            args = args[1:]
         leaves, tensors, key = self.taken_apart(args, kwargs)
         signature = self._signatures.get(key)
-        if signature is None or not signature.lasting or _watched(signature.left_out):
+        if signature is None or not signature.lasting or _watched(signature.without_gradient):
             signature = self._signatures[key] = self._trace((args, kwargs), leaves, tensors)
         traced = signature.traced
-        values = [tf.convert_to_tensor(variable) for variable in traced.variables]
-        given = [*tensors.values(), *traced.closed_over, *values]
-        if has_tangents(given):  # forward mode, where there is nothing to keep
-            return traced.pack(signature.plain(*tensors.values()))
-        return traced.pack(listed(signature.function(*given)))
+        sources = [*tensors.values(), *traced.closed_over, *(tf.convert_to_tensor(variable) for variable in traced.variables)]
+        if has_tangents(sources):  # in forward mode there is nothing to save
+            return traced.pack(traced.plain(*tensors.values()))
+        return traced.pack(listed(signature.function(*sources)))
 
     def _trace(self, structure: Any, leaves: Sequence[Any], tensors: dict[int, Any], watched: Sequence[Any] = ()) -> _Signature:
-        """Trace the function with its gradients, and let `join` make something of it.
-
-        Args:
-            watched: variables that are not trainable and have a gradient all the same.
-        """
+        """Trace the function with its gradients, and join them; `watched` variables have a gradient though not trainable."""
         fn, arguments = self.function, self.filled(structure, leaves, tensors)
-        found: list[Callable[..., Traced]] = []
+        details: dict[str, Any] = {}
 
         @left_alone
-        def finish(given: Sequence[Any], result: Any, read: Sequence[Any]) -> Any:
-            outputs, traced = self._with_gradients(given, result, read)
-            found.append(traced)
+        def with_gradients(inputs: Sequence[Any], result: Any, read: Sequence[Any]) -> Any:
+            outputs, more = self._with_gradients(inputs, result, read)
+            details.update(more)
             return outputs
 
-        def whole(*argument: Any) -> Any:
+        def whole(*argument: Any) -> Any:  # the name appears in messages, as `argument_0`
             args, kwargs = arguments(argument)
-            with tf.GradientTape() as tape:  # it tells which variables are read, and is not asked for gradients
-                result = values_of(fn(*args, **kwargs))
-            return finish(argument, result, [*tape.watched_variables(), *watched])
+            with tf.GradientTape() as tape:  # records which variables are read; nobody asks it for gradients
+                result = _values_of(fn(*args, **kwargs))
+            return with_gradients(argument, result, [*tape.watched_variables(), *watched])
 
-        def results_of(*given: Any) -> list[Any]:
-            args, kwargs = arguments(given)
-            return tensors_of(values_of(fn(*args, **kwargs)))
+        def results_of(*inputs: Any) -> list[Any]:
+            args, kwargs = arguments(inputs)
+            return _tensors_of(_values_of(fn(*args, **kwargs)))
 
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors.values()]
         traced_plain = tf.function(results_of, input_signature=specs)  # for AutoGraph
 
         @left_alone
-        def plain(*given: Any) -> list[Any]:
-            return (results_of if tf.executing_eagerly() else traced_plain)(*given)
+        def plain(*inputs: Any) -> list[Any]:
+            return (results_of if tf.executing_eagerly() else traced_plain)(*inputs)
 
         concrete = tf.function(whole).get_concrete_function(*specs)
-        traced = found[-1](concrete, plain, len(specs))
-        known = {id(variable) for variable in traced.variables}
-        left_out = tuple(v for v in concrete.graph.variables if not v.trainable and _is_differentiable(v) and id(v) not in known)
-        if _watched(left_out):
-            return self._trace(structure, leaves, tensors, [*watched, *_watched(left_out)])
+        names = tuple(tensor.name for tensor in concrete.inputs[: len(specs)])
+        traced = Traced(concrete=concrete, plain=plain, given=(*names, *details.pop("closed_over_names")), **details)
+        with_gradient = {id(variable) for variable in traced.variables}
+        others = tuple(v for v in concrete.graph.variables if not v.trainable and _is_differentiable(v) and id(v) not in with_gradient)
+        if _watched(others):
+            return self._trace(structure, leaves, tensors, [*watched, *_watched(others)])
         lasting = all(tf.is_symbolic_tensor(capture) is False for capture in concrete.captured_inputs)
-        return _Signature(self.join(traced), plain, traced, left_out, lasting)
+        return _Signature(self.join(traced), traced, others, lasting)
 
-    def _with_gradients(self, given: Sequence[Any], result: Any, read: Sequence[Any]) -> tuple[list[Any], Callable[..., Traced]]:
-        """Take the gradients of results in the graph that is being traced; what it returns, and what makes the rest of a `Traced`."""
+    def _with_gradients(self, inputs: Sequence[Any], result: Any, read: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Take the gradients in the graph that is being traced; return its outputs, and fields of `Traced`."""
         graph = tf.compat.v1.get_default_graph()
-        results = tensors_of(result)
-        own = {tensor.name for tensor in given}
+        results = _tensors_of(result)
+        own = {tensor.name for tensor in inputs}
         closed_over = [
             (outer, inner) for outer, inner in graph.captures if inner.dtype not in (tf.resource, tf.variant) and inner.name not in own
         ]
         variables = [variable for variable in read if _is_differentiable(variable)]
-        xs = [*given, *(inner for _, inner in closed_over), *variables]
-        places = [k for k, x in enumerate(xs) if _is_differentiable(x)]
+        xs = [*inputs, *(inner for _, inner in closed_over), *variables]
+        positions = [k for k, x in enumerate(xs) if _is_differentiable(x)]
         differentiable = [k for k, y in enumerate(results) if _is_differentiable(y)]
         incoming = [tf.compat.v1.placeholder(results[k].dtype, results[k].shape, name=f"gradient_of_result_{k}") for k in differentiable]
         gradients: list[Any] = [None] * len(xs)
         taken = Taken(())
-        if places and differentiable:
-            taken = self.take([results[k] for k in differentiable], [xs[k] for k in places], [tf.identity(dy) for dy in incoming])
-            for k, gradient in zip(places, taken.gradients, strict=True):
+        if positions and differentiable:
+            taken = self.take([results[k] for k in differentiable], [xs[k] for k in positions], [tf.identity(dy) for dy in incoming])
+            for k, gradient in zip(positions, taken.gradients, strict=True):
                 gradients[k] = gradient
         parts = tf.nest.flatten([g for g in gradients if g is not None], expand_composites=True)
-        pack = packing(result)
-
-        def traced(concrete: Any, plain: Any, argument_count: int) -> Traced:
-            outer = tuple(outer for outer, _ in closed_over)
-            present = tuple(k for k, gradient in enumerate(gradients) if gradient is not None)
-            return Traced(
-                concrete,
-                (*(t.name for t in concrete.inputs[:argument_count]), *(inner.name for _, inner in closed_over)),
-                len(results),
-                tuple(dy.name for dy in incoming),
-                tuple(differentiable),
-                tuple(gradients),
-                outer,
-                tuple(variables),
-                taken,
-                pack,
-                Original(plain, concrete, outer, tuple(variables), tuple(differentiable), present),
-            )
-
-        return [*results, *parts], traced
-
-
-class _Method:
-    """Takes an instance, as a method does, which the function does not need."""
-
-    def __init__(self, function: TracedFunction) -> None:
-        self._function = function
-
-    @left_alone
-    def __call__(self, _instance: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._function(*args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(vars(self)["_function"], name)
+        return [*results, *parts], {
+            "closed_over_names": [inner.name for _, inner in closed_over],
+            "result_count": len(results),
+            "incoming": tuple(dy.name for dy in incoming),
+            "differentiable": tuple(differentiable),
+            "gradients": tuple(gradients),
+            "closed_over": tuple(outer for outer, _ in closed_over),
+            "variables": tuple(variables),
+            "taken": taken,
+            "pack": _packing(result),
+        }
 
 
 def _without_instance(function: Callable[..., Any], reference: Any, name: str) -> Callable[..., Any]:
-    """A method that does not keep its instance."""
+    """Return a method without its first argument that does not keep the instance alive."""
 
     def method(*args: Any, **kwargs: Any) -> Any:
         instance = reference()
         if instance is None:
-            raise UnsupportedError("the object is gone of which this is a method", where=f"method {name!r}", remedy="keep the object")
+            raise UnsupportedError("the object of this method no longer exists", where=f"method {name!r}", remedy="keep the object")
         return function(instance, *args, **kwargs)
 
     with suppress(TypeError, ValueError):
@@ -295,41 +307,40 @@ def with_gradient(
     forward: Callable[[Sequence[Any]], tuple[list[Any], Callable[[], Sequence[Any]]]],
     backward: Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], list[Any]],
 ) -> Callable[..., Any]:
-    """Two functions as one with a gradient of its own.
+    """Join two functions into one with a gradient of its own.
 
     Args:
-        forward: takes what `Traced.gradients` is by; returns the results, and what gives what the backward part needs, when it is called.
-        backward: takes that, what `forward` was given, and the incoming gradients; returns the parts of the gradients.
+        forward: takes the sources; returns the results, and a function that returns the residuals.
+        backward: takes the residuals, the sources and the incoming gradients; returns the parts of the gradients.
     """
-    inputs = len(traced.gradients) - len(traced.variables)
     present = [g for g in traced.gradients if g is not None]
-    original = traced.original
+    argument_count = len(traced.gradients) - len(traced.variables) - len(traced.closed_over)
 
     def pack(parts: Any) -> list[Any]:
         return listed(tf.nest.pack_sequence_as(present, listed(parts), expand_composites=True))
 
     @tf.custom_gradient
-    def run(*tensors: Any) -> Any:
-        with not_recorded():  # or an eager tape would keep what the plan drops, for a gradient that nobody asks
-            results, residuals = forward(tensors)
+    def run(*sources: Any) -> Any:
+        with not_recorded():  # or an eager tape would keep dropped tensors, for a gradient that nobody asks for
+            results, residuals = forward(sources)
 
         @tf.custom_gradient
-        def backward_of(*given: Any) -> Any:
-            """From what `run` was given, so that derivatives of the gradients reach it, and the incoming gradients."""
-            incoming = given[len(tensors) :]
+        def backward_of(*tensors: Any) -> Any:
+            """Take sources and incoming gradients as arguments, so that derivatives of the gradients reach both."""
+            incoming = tensors[len(sources) :]
 
             def second(*upstream: Any) -> list[Any]:
-                by_tensors, by_incoming = original.second(given[: inputs - len(original.closed_over)], incoming, pack(upstream))
-                return [*by_tensors, *by_incoming]
+                by_sources, by_incoming = traced.second_gradients(tensors[:argument_count], incoming, pack(upstream))
+                return [*by_sources, *by_incoming]
 
             with not_recorded():
-                parts = backward(residuals(), given[: len(tensors)], incoming)
+                parts = backward(residuals(), tensors[: len(sources)], incoming)
             return parts, second
 
         def gradient(*incoming: Any) -> Any:
             if traced.taken.failure is not None:
                 raise traced.taken.failure
-            parts = backward_of(*tensors, *(incoming[k] for k in traced.differentiable))
+            parts = backward_of(*sources, *(incoming[k] for k in traced.differentiable))
             packed = iter(pack(parts))
             return [None if g is None else next(packed) for g in traced.gradients]
 
@@ -338,8 +349,56 @@ def with_gradient(
     return run
 
 
+@left_alone
+def _values_of(result: Any) -> Any:
+    """Replace variables in a result by their values."""
+
+    def value_of(leaf: Any) -> Any:
+        return tf.convert_to_tensor(leaf) if isinstance(leaf, tf.Variable) else leaf
+
+    return tf.nest.map_structure(value_of, result)
+
+
+@left_alone
+def _tensors_of(result: Any) -> list[Any]:
+    """Return the tensors in a result."""
+    return [_tensor(leaf) for leaf in tf.nest.flatten(result, expand_composites=True) if leaf is not None]
+
+
+def _tensor(leaf: Any) -> Any:
+    try:
+        return tf.convert_to_tensor(leaf)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(
+            f"the function returns a {type(leaf).__name__}, which is no tensor", argument="fn", remedy="return tensors, in a nest or alone"
+        ) from error
+
+
+def _packing(result: Any) -> Callable[[Sequence[Any]], Any]:
+    """Return the inverse of `_tensors_of`, which keeps no tensor of the result alive."""
+
+    def spec_of(leaf: Any) -> Any:
+        if leaf is None:
+            return None
+        return tf.type_spec_from_value(leaf) if isinstance(leaf, _COMPOSITE) else tf.TensorSpec(None)
+
+    specs = tf.nest.map_structure(spec_of, result)
+
+    def pack(tensors: Sequence[Any]) -> Any:
+        remaining = iter(tensors)
+        parts = [None if spec is None else next(remaining) for spec in tf.nest.flatten(specs, expand_composites=True)]
+        return tf.nest.pack_sequence_as(specs, parts, expand_composites=True)
+
+    return pack
+
+
+def _dense(gradient: Any) -> Any:
+    """Return the differentiable part of a gradient."""
+    return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
+
+
 def _watched(variables: Sequence[Any]) -> list[Any]:
-    """Those that a tape was told to watch."""
+    """Return the variables that a tape was told to watch."""
     return [variable for variable in variables if is_watched([variable.handle])]
 
 

@@ -1,7 +1,5 @@
-"""Attributes of nodes, decoded as far as graphwright reads them; the rest stays bytes.
-
-int, float, bool and bytes stand for themselves. What is not decoded (tensors, empty
-lists, unknown fields) is kept serialized and survives a round trip byte for byte.
+"""Attributes of nodes, decoded as far as graphwright reads them. Tensors, empty lists and unknown fields stay serialized, and survive a
+round trip byte for byte.
 """
 
 from collections.abc import Mapping
@@ -39,31 +37,31 @@ class SerializedAttribute:
 Attribute = int | float | bool | bytes | DType | ShapeAttribute | FunctionReference | SerializedAttribute | tuple["Attribute", ...]
 
 
-def as_attribute(given: Any) -> Attribute:
-    """The attribute that a value of Python, NumPy or TensorFlow stands for by itself; text is text, also where it names a dtype.
+def as_attribute(value: Any) -> Attribute:
+    """Convert a value of Python, NumPy or TensorFlow to an attribute; text stays text, also where it names a dtype.
 
     Raises:
-        ArgumentError: it stands for none.
+        ArgumentError: it cannot be an attribute.
 
     >>> as_attribute("SAME"), as_attribute([np.int64(1), 2]), as_attribute(np.float32).name
     (b'SAME', (1, 2), 'float32')
     """
-    match given:
+    match value:
         case bool() | int() | float() | bytes() | DType() | ShapeAttribute() | FunctionReference() | SerializedAttribute():
-            return given
+            return value
         case str():
-            return given.encode()
+            return value.encode()
         case np.bool_() | np.integer() | np.floating():
-            return cast("Attribute", given.item())
+            return cast("Attribute", value.item())
         case list() | tuple():
-            return tuple(as_attribute(item) for item in cast("list[Any]", given)) or SerializedAttribute(EMPTY_LIST)
-        case _ if hasattr(given, "as_list"):
-            return ShapeAttribute(as_shape(given))
-        case _ if isinstance(given, type | np.dtype) or hasattr(given, "as_datatype_enum"):
-            return as_dtype(given)
+            return tuple(as_attribute(item) for item in cast("list[Any]", value)) or SerializedAttribute(EMPTY_LIST)
+        case _ if hasattr(value, "as_list"):
+            return ShapeAttribute(as_shape(value))
+        case _ if isinstance(value, type | np.dtype) or hasattr(value, "as_datatype_enum"):
+            return as_dtype(value)
         case _:
             raise ArgumentError(
-                f"a {type(given).__name__} cannot be an attribute",
+                f"a {type(value).__name__} cannot be an attribute",
                 remedy="for a tensor give graphwright.ir.constants.tensor_attribute(array)",
             )
 
@@ -73,7 +71,7 @@ EMPTY_LIST = b"\x0a\x00"
 
 
 class Attributes(dict[str, Attribute]):
-    """The attributes of a node, as it shows them: a dictionary that only `Graph.set_attr` changes.
+    """The attributes of a node: a dictionary that only `Graph.set_attr` changes.
 
     >>> Attributes(T=1)["T"] = 2
     Traceback (most recent call last):
@@ -90,13 +88,12 @@ class Attributes(dict[str, Attribute]):
     __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _closed  # pyright: ignore[reportAssignmentType]
 
     def record(self, name: str, attribute: Attribute | None) -> None:
-        """Write what only repeats what the graph knows already, such as shapes, so that nothing is asked again; None removes it."""
+        """Write an attribute that only repeats what the graph knows, such as shapes, without inferring anything; None removes it."""
         if attribute is None:
             super().pop(name, None)
         else:
             super().__setitem__(name, attribute)
 
     def restore(self, content: Mapping[str, Attribute]) -> None:
-        """Put back what was there, for undo."""
         super().clear()
         super().update(content)

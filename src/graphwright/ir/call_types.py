@@ -5,19 +5,17 @@ from collections.abc import Sequence
 from graphwright.ir.attributes import EMPTY_LIST, Attribute, SerializedAttribute
 from graphwright.ir.node import Node, Value
 from graphwright.ir.traits.control_flow import BRANCHES, CALL_TYPES, LOOPS
-from graphwright.ir.traits.values import hands_on_several
+from graphwright.ir.traits.values import forwards_several
 
 
 def lists_of_types(node: Node) -> dict[str, tuple[Value, ...]]:
-    """The attributes that list dtypes of inputs and outputs, with the values whose dtypes they list."""
     kind = node.op_type
     if kind in CALL_TYPES:
         return {"Tin": node.inputs, "Tout": node.outputs}
     if kind in BRANCHES:
         return {"Tin": node.inputs[1:], "Tout": node.outputs}
-    return {"T": node.inputs} if kind in LOOPS or hands_on_several(node) else {}
+    return {"T": node.inputs} if kind in LOOPS or forwards_several(node) else {}
 
 
 def types_attribute(values: Sequence[Value]) -> Attribute:
-    """The dtypes of values as an attribute such as `Tin`."""
     return tuple(v.dtype for v in values) if values else SerializedAttribute(EMPTY_LIST)

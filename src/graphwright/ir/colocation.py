@@ -10,7 +10,7 @@ _PREFIX = b"loc:@"
 
 
 def colocated_with(node: Node) -> tuple[str, ...]:
-    """The names of the nodes that the node is to share a device with.
+    """Return the names of the nodes that the node is to share a device with.
 
     >>> from graphwright.ir.graph import Graph
     >>> colocated_with(Graph().add_node("Assign", "a", attrs={"_class": (b"loc:@v",)}))
@@ -21,7 +21,7 @@ def colocated_with(node: Node) -> tuple[str, ...]:
 
 
 def with_names(attribute: Attribute, name_of: Callable[[str], str | None]) -> Attribute | None:
-    """The attribute `_class` with other names; a constraint whose name becomes None is dropped, and the attribute with the last."""
+    """Rename the constraints of an attribute `_class`; None drops a constraint, and the attribute with the last one."""
     items: list[Attribute] = []
     for item in _items(attribute):
         if isinstance(item, bytes) and item.startswith(_PREFIX):
@@ -42,7 +42,7 @@ def _items(attribute: Attribute | None) -> tuple[Attribute, ...]:
 
 
 class Colocations:
-    """Who is colocated with whom, by name, so that a rename costs what it touches."""
+    """An index of the constraints by name, so that a rename costs only what it touches."""
 
     __slots__ = ("_members",)
 
@@ -52,13 +52,11 @@ class Colocations:
             self.add(node)
 
     def add(self, node: Node) -> None:
-        """Note the constraints of a node."""
         if ATTRIBUTE in node.attrs:
             for name in colocated_with(node):
                 self._members.setdefault(name, {})[node] = None
 
     def discard(self, node: Node) -> None:
-        """Forget the constraints of a node."""
         if ATTRIBUTE in node.attrs:
             for name in colocated_with(node):
                 members = self._members.get(name, {})
@@ -67,11 +65,9 @@ class Colocations:
                     self._members.pop(name, None)
 
     def members(self, name: str) -> tuple[Node, ...]:
-        """The nodes that are to be where the node of this name is."""
         return tuple(self._members.get(name, ()))
 
     def replace(self, new_of: Mapping[str, str | None]) -> None:
-        """Let constraints on these names be on others; None drops them."""
         touched = {node: None for name in new_of for node in self._members.get(name, ())}
         for node in touched:
             self.discard(node)

@@ -25,10 +25,10 @@ _LISTS: dict[int, str | None] = {5: "<f4", 6: "<f8", 7: None, 10: None, 11: None
 
 
 def tensor_attribute(array: Array, dtype: DType | None = None) -> SerializedAttribute:
-    """The serialized `AttrValue` of an array, as attribute `value` of a `Const` node.
+    """Return the serialized `AttrValue` of an array, as attribute `value` of a `Const` node.
 
     Args:
-        dtype: what the array is converted to, needed for texts; bfloat16 rounds to the nearest, ties to even, as TensorFlow's Cast does.
+        dtype: the array is converted to it; needed for texts. bfloat16 rounds to nearest, ties to even, as TensorFlow's Cast does.
 
     Raises:
         ArgumentError: the array's dtype has no TensorFlow type.
@@ -51,7 +51,7 @@ def tensor_attribute(array: Array, dtype: DType | None = None) -> SerializedAttr
 
 
 def text_attribute(texts: Any) -> SerializedAttribute:
-    """The serialized `AttrValue` of a text, or of a list or array of texts or bytes, as attribute `value` of a `Const` node.
+    """Return the serialized `AttrValue` of a text, or of a list or array of texts or bytes.
 
     >>> text_attribute("ab").data.hex()
     '42080807120042026162'
@@ -63,7 +63,7 @@ def text_attribute(texts: Any) -> SerializedAttribute:
 
 
 def text_of(value: Value) -> tuple[str, ...]:
-    """The texts of a `Const` node that `text_attribute` made, one for a single one; none for anything else.
+    """Return the texts of a `Const` node, as `text_attribute` writes them; an empty tuple for anything else.
 
     >>> g = Graph()
     >>> texts = g.add_node("Const", "t", attrs={"value": text_attribute(["a", "b"])}, output_types=[(DTYPES["string"], (2,))])
@@ -78,9 +78,7 @@ def text_of(value: Value) -> tuple[str, ...]:
 
 
 def array_of(attribute: SerializedAttribute) -> Array | None:
-    """The array of a tensor of real numbers, in whatever encoding; None for anything else.
-
-    A bfloat16 tensor is given as float32. The array is read-only; one whose elements are all alike may share their storage.
+    """Return the array of a tensor of real numbers, read-only; None for anything else. A bfloat16 tensor becomes float32.
 
     >>> array_of(tensor_attribute(np.array([2, 3], dtype=np.int32)))
     array([2, 3], dtype=int32)
@@ -92,7 +90,7 @@ def array_of(attribute: SerializedAttribute) -> Array | None:
 
 
 def constant_array(node: Node) -> Array | None:
-    """The value of a `Const` node of numbers, as `array_of` gives it; None for anything else.
+    """Return the value of a `Const` node of numbers as `array_of` does; None for anything else.
 
     >>> g = Graph()
     >>> constant_array(add_constant(g, "two", np.array([2.0], np.float32)).producer)
@@ -103,12 +101,10 @@ def constant_array(node: Node) -> Array | None:
 
 
 def is_zero(value: Value) -> bool:
-    """Whether all elements are zero, as far as the graph says it."""
     return is_filled(value, 0)
 
 
 def is_filled(value: Value, number: int) -> bool:
-    """Whether all elements are this number, as far as the graph says it."""
     node = filler(value)
     if node.op_type in MAKES:
         return MAKES[node.op_type] == number and not is_list(node.outputs[0])
@@ -117,7 +113,7 @@ def is_filled(value: Value, number: int) -> bool:
 
 
 def filler(value: Value) -> Node:
-    """What makes the numbers that a value repeats, in another shape or type perhaps."""
+    """Return the node whose numbers a value repeats, perhaps in another shape or type."""
     value = origin(value, SAME_BUT_FOR_TYPE)
     while value.producer.op_type in REPEATS:
         value = origin(value.producer.inputs[REPEATS[value.producer.op_type]], SAME_BUT_FOR_TYPE)
@@ -125,7 +121,7 @@ def filler(value: Value) -> Node:
 
 
 def add_constant(graph: Graph, name: str, array: Array, *, dtype: DType | None = None, device: str = "") -> Value:
-    """Add a `Const` node with a name like this one; `dtype` as for `tensor_attribute`."""
+    """Add a `Const` node; its name gets a suffix where it is taken. `dtype` is an argument of `tensor_attribute`."""
     attribute = tensor_attribute(array, dtype)
     dtype = dtype or DTYPES[str(array.dtype)]
     attrs: dict[str, Attribute] = {"dtype": dtype, "value": attribute}
@@ -133,20 +129,14 @@ def add_constant(graph: Graph, name: str, array: Array, *, dtype: DType | None =
     return node.outputs[0]
 
 
-def told_shapes(node: Node) -> list[Array] | None:
-    """What a node that asks for shapes gives at its outputs; None for any other node, and where a shape is not known.
-
-    >>> g = Graph()
-    >>> x = g.add_node("Placeholder", "x", output_types=[(DTYPES["float32"], (2, 3))]).outputs
-    >>> told_shapes(g.add_node("Size", "size", inputs=x, output_types=[(DTYPES["int32"], ())]))
-    [array(6, dtype=int32)]
-    """
+def shape_query_results(node: Node) -> list[Array] | None:
+    """Return the results of a node that asks for shapes; None for other nodes and unknown shapes."""
     if node.op_type not in ASKS_FOR_SHAPE:
         return None
     variables = [node.graph.variables.get(resource_of(v)) for v in node.inputs]
     if reads_resource(node) and variables[0] is None:
         return None
-    at_most = node.graph.at_most  # a shape that may be smaller when the step runs is nothing that can be told
+    at_most = node.graph.at_most  # a shape that may be smaller at run time is unknown
     shapes = [variable.shape if variable else at_most.get(v, v.shape) for variable, v in zip(variables, node.inputs, strict=True)]
     if any(shape is None or None in shape for shape in shapes):
         return None
@@ -155,7 +145,7 @@ def told_shapes(node: Node) -> list[Array] | None:
 
 
 _TOLD: Mapping[str, Callable[[Any], Any]] = {"Size": math.prod, "Rank": len}
-"""What is told of a shape where it is not the shape itself."""
+"""Ops that return a number computed from a shape."""
 
 
 def _rounded_bits(array: Array) -> Array:
@@ -186,7 +176,7 @@ def _decode(data: bytes) -> Array | None:
         return None
     stored = np.dtype(np.uint16 if name == "bfloat16" else name)
     flat = np.frombuffer(content, stored) if content else _from_lists(items, stored, name)
-    if not content and flat.size < (count := int(np.prod(shape, dtype=np.int64))):  # the last item stands for all that follow
+    if not content and flat.size < (count := int(np.prod(shape, dtype=np.int64))):  # the last item is repeated
         last = flat[-1:] if flat.size else np.zeros(1, stored)
         missing = np.broadcast_to(last, (count - flat.size,))
         flat = missing if not flat.size else np.concatenate([flat, missing]) if flat.size > 1 else np.broadcast_to(last, (count,))

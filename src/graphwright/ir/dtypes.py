@@ -1,6 +1,6 @@
 """Data types and shapes, free of TensorFlow.
 
-A `Shape` is a tuple of dimensions, where None is an unknown dimension, or None when even the rank is unknown.
+A `Shape` is a tuple of dimensions, where None is an unknown dimension, or None when the rank is unknown.
 """
 
 import functools
@@ -22,8 +22,7 @@ Shape = tuple[int | None, ...] | None
 class DType:
     """A data type: its name, its number in `tensorflow.DataType`, and the bytes of one element.
 
-    `itemsize` is None where elements have no fixed size (string, resource, variant) and
-    0.5 for the 4-bit types.
+    `itemsize` is None where elements have no fixed size (string, resource, variant) and 0.5 for the 4-bit types.
 
     >>> DTYPES["float32"].itemsize
     4
@@ -45,7 +44,6 @@ _NAMES = (
 
 
 def _itemsize(name: str) -> float | None:
-    """As the first number in the name says, which counts bits."""
     bits = re.search(r"\d+", name)
     return (1 if name == "bool" else None) if bits is None else int(bits[0]) // 8 or int(bits[0]) / 8
 
@@ -55,7 +53,7 @@ _BY_NUMBER: dict[int, DType] = {d.number: d for d in DTYPES.values()}
 
 
 def dtype_from_number(number: int) -> DType:
-    """The type with this number in `tensorflow.DataType`; reference types (number + 100) map to their base.
+    """Return the type with this number in `tensorflow.DataType`; reference types (number + 100) map to their base.
 
     >>> dtype_from_number(1).name
     'float32'
@@ -65,14 +63,14 @@ def dtype_from_number(number: int) -> DType:
 
 
 _PYTHON_NAMES: dict[Any, str] = {float: "float32", str: "string", bytes: "string", object: "string", "float": "float32", "str": "string"}
-"""What stands for another type than NumPy would take it for, as in TensorFlow."""
+"""Types and names that TensorFlow reads differently from NumPy."""
 
 
-def as_dtype(given: Any) -> DType:
-    """The type that is meant: by a `DType`, a `tf.DType`, a name, a number of `tensorflow.DataType`, a NumPy or Python type.
+def as_dtype(dtype: Any) -> DType:
+    """Convert a `DType`, a `tf.DType`, a name, a number of `tensorflow.DataType`, or a NumPy or Python type.
 
     Raises:
-        ArgumentError: it is none.
+        ArgumentError: it is not a dtype.
 
     >>> as_dtype("float32").name, as_dtype(np.float16).name, as_dtype(np.dtype("int8")).name, as_dtype(bool).name, as_dtype(3).name
     ('float32', 'float16', 'int8', 'bool', 'int32')
@@ -82,50 +80,50 @@ def as_dtype(given: Any) -> DType:
     graphwright.errors.ArgumentError: 'flaot32' is not a dtype
       remedy: did you mean float32?
     """
-    if isinstance(given, DType):
-        return given
-    number = getattr(given, "as_datatype_enum", given)  # a `tf.DType` has its number
+    if isinstance(dtype, DType):
+        return dtype
+    number = getattr(dtype, "as_datatype_enum", dtype)  # a `tf.DType` has its number
     if isinstance(number, int) and not isinstance(number, bool):
         if _BY_NUMBER.get(number - 100 if number > 100 else number) is not None:
             return dtype_from_number(number)
     else:
         try:
-            name = _PYTHON_NAMES.get(given, given)
+            name = _PYTHON_NAMES.get(dtype, dtype)
             name = name if isinstance(name, str) and name in DTYPES else np.dtype(name).name
         except TypeError:
             name = ""
         name = "string" if name.startswith(("str", "bytes", "object")) else name
-        if name in DTYPES and given is not None:
+        if name in DTYPES and dtype is not None:
             return DTYPES[name]
-    close = get_close_matches(str(given), DTYPES, 1)
-    raise ArgumentError(f"{given!r} is not a dtype", remedy=f"did you mean {close[0]}?" if close else "give a tf.DType or its name")
+    close = get_close_matches(str(dtype), DTYPES, 1)
+    raise ArgumentError(f"{dtype!r} is not a dtype", remedy=f"did you mean {close[0]}?" if close else "give a tf.DType or its name")
 
 
-def as_shape(given: Any) -> Shape:
-    """The shape that is meant: by a `tf.TensorShape`, by dimensions of which None and -1 are unknown, or by None: any rank.
+def as_shape(shape: Any) -> Shape:
+    """Convert a `tf.TensorShape`, dimensions (None and -1 are unknown), or None (unknown rank).
 
     Raises:
-        ArgumentError: it is none.
+        ArgumentError: it is not a shape.
 
     >>> as_shape([-1, np.int64(3)]), as_shape(()), as_shape(None)
     ((None, 3), (), None)
     """
-    if given.__class__ is tuple and all(d is None or (type(d) is int and d >= 0) for d in cast("tuple[Any, ...]", given)):
-        return cast("Shape", given)  # the common case
-    if given is None or getattr(given, "rank", ()) is None:
+    if shape.__class__ is tuple and all(d is None or (type(d) is int and d >= 0) for d in cast("tuple[Any, ...]", shape)):
+        return cast("Shape", shape)  # the common case
+    if shape is None or getattr(shape, "rank", ()) is None:
         return None
     try:
-        dimensions = [getattr(d, "value", d) for d in cast("Iterable[Any]", given)]
+        dimensions = [getattr(d, "value", d) for d in cast("Iterable[Any]", shape)]
         sizes = tuple(None if d is None or d == -1 else int(d.__index__()) for d in dimensions)
     except (AttributeError, TypeError, ValueError):
         sizes = (-2,)
     if any(d is not None and d < 0 for d in sizes):
-        raise ArgumentError(f"{given!r} is not a shape", remedy="give a tuple of sizes, None where one is unknown")
+        raise ArgumentError(f"{shape!r} is not a shape", remedy="give a tuple of sizes, None where one is unknown")
     return sizes
 
 
 def element_count(shape: Shape) -> int | None:
-    """Number of elements, or None when a dimension is unknown.
+    """Return the number of elements, or None when a dimension is unknown.
 
     >>> element_count((2, 3)), element_count((None, 3)), element_count(())
     (6, None, 1)
@@ -137,7 +135,7 @@ def element_count(shape: Shape) -> int | None:
 
 @functools.lru_cache(maxsize=2**16)  # asked for each tensor in each round of a loop
 def byte_count(dtype: DType, shape: Shape) -> int | None:
-    """Bytes of a dense tensor, or None when the shape or the element size is unknown.
+    """Return the bytes of a dense tensor, or None when the shape or the element size is unknown.
 
     >>> byte_count(DTYPES["float32"], (2, 3))
     24
@@ -149,7 +147,7 @@ def byte_count(dtype: DType, shape: Shape) -> int | None:
 
 
 def format_shape(shape: Shape) -> str:
-    """Text of a shape; `?` is an unknown dimension, `*` an unknown rank.
+    """Return the text of a shape; `?` is an unknown dimension, `*` an unknown rank.
 
     >>> format_shape((None, 3)), format_shape(None)
     ('[?,3]', '[*]')
@@ -160,7 +158,7 @@ def format_shape(shape: Shape) -> str:
 
 
 def common_shape(first: Shape, second: Shape) -> Shape:
-    """What both shapes agree on.
+    """Return the dimensions that both shapes share.
 
     >>> common_shape((2, 3), (2, 4)), common_shape((2,), (2, 3))
     ((2, None), None)
@@ -171,7 +169,7 @@ def common_shape(first: Shape, second: Shape) -> Shape:
 
 
 def agree(first: Shape, second: Shape) -> bool:
-    """Whether one tensor can have both shapes.
+    """Return whether one tensor can have both shapes.
 
     >>> agree((None, 3), (2, 3)), agree((2, 4), (2, 3)), agree(None, (2,))
     (True, False, True)
@@ -182,7 +180,7 @@ def agree(first: Shape, second: Shape) -> bool:
 
 
 def filled(shape: Shape, other: Shape) -> Shape:
-    """The dimensions of a shape, and where they are open those of the other."""
+    """Return the dimensions of a shape, with unknown ones taken from the other shape."""
     if shape is None or other is None or len(shape) != len(other):
         return other if shape is None else shape
     return tuple(b if a is None else a for a, b in zip(shape, other, strict=True))
@@ -194,14 +192,14 @@ Numbers = tuple[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An argument.
+    """An argument of a function.
 
     Attributes:
-        shape: its own; where it depends on data, the largest that it can be.
-        handle: of a list or a variable, the dtype and shape of its elements or of its value.
-        numbers: of a few whole numbers, where they are known.
-        exact: of a shape that depends on data, what is the same in every run; else None.
-        element: of a list, the shape of its elements; where that depends on data, the largest that it can be.
+        shape: where it depends on data, the largest possible shape.
+        handle: for a list or a variable, the dtype and shape of its elements or of its value.
+        numbers: the least and largest values of a few whole numbers, where they are known.
+        exact: for a shape that depends on data, the dimensions that are the same in every run; else None.
+        element: for a list, the shape of its elements; where it depends on data, the largest possible one.
     """
 
     shape: Shape
@@ -213,11 +211,11 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of a graph besides its shapes, where sizes depend on data.
+    """Facts about a graph besides its shapes, where sizes depend on data.
 
     Attributes:
-        sizes: by name of a node, the shapes of its outputs.
-        numbers: by position of an input, the whole numbers that it holds.
+        sizes: the output shapes of nodes by name.
+        numbers: the whole numbers in an input, by position.
     """
 
     sizes: Mapping[str, Sequence[Shape]] = field(default_factory=dict[str, Sequence[Shape]])

@@ -1,7 +1,5 @@
-"""Which functions nodes, attributes and definitions name, and the same things with other names.
-
-A function is named by an op type (the old calling convention), by an attribute, by an attribute *of* such a reference
-(a `NameAttrList` may hold others), and by strings of a definition (`forward_function_name`). The last two are serialized messages.
+"""Names of functions and their renaming: in op types (the old calling convention), in attributes, in attributes *of* such references (a
+`NameAttrList` may hold others), and in strings of a definition (`forward_function_name`). The last two are serialized messages.
 """
 
 from collections.abc import Callable, Container, Iterator, Mapping
@@ -25,7 +23,6 @@ _LIST = b"\x0a"  # how an AttrValue that is a list starts
 
 
 def functions_in(attribute: Attribute) -> Iterator[str]:
-    """The names in an attribute, those in the attributes of a reference included."""
     if isinstance(attribute, FunctionReference):
         yield attribute.name
         if attribute.serialized:
@@ -38,36 +35,26 @@ def functions_in(attribute: Attribute) -> Iterator[str]:
 
 
 def functions_of_node(node: Node, library: Container[str]) -> dict[str, None]:
-    """The functions of the library that a node names, as its op type or in its attributes; each once.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('''
-    ... graph "g"
-    ... %call = PartitionedCall() {f = @f}
-    ... function "f"
-    ... ''')
-    >>> list(functions_of_node(g["call"], g.functions))
-    ['f']
-    """
-    found: dict[str, None] = {node.op_type: None} if node.op_type in library else {}
+    """Return the functions of the library that a node names, as its op type or in its attributes; each once."""
+    names: dict[str, None] = {node.op_type: None} if node.op_type in library else {}
     for attribute in node.attrs.values():
         if isinstance(attribute, FunctionReference | tuple | SerializedAttribute):
-            found.update((name, None) for name in functions_in(attribute) if name in library)
-    return found
+            names.update((name, None) for name in functions_in(attribute) if name in library)
+    return names
 
 
 def functions_of(function: Function, library: Container[str]) -> dict[str, None]:
-    """The functions of the library that a function names: in its body, and in its definition; each once."""
-    found: dict[str, None] = {}
+    """Return the functions of the library that a function names, in its body and in its definition; each once."""
+    names: dict[str, None] = {}
     for node in function.body:
-        found.update(functions_of_node(node, library))
+        names.update(functions_of_node(node, library))
     if function.definition:
-        found.update((name, None) for name in _names(function.definition, "FunctionDef") if name in library)
-    return found
+        names.update((name, None) for name in _names(function.definition, "FunctionDef") if name in library)
+    return names
 
 
 def with_functions(attribute: Attribute, new_of: Mapping[str, str]) -> Attribute:
-    """An attribute with other names of functions; the same object where it names none of them.
+    """Rename the functions in an attribute; return the same object where it names none of them.
 
     >>> with_functions((FunctionReference("a"), FunctionReference("b")), {"a": "c"})
     (FunctionReference(name='c', serialized=b''), FunctionReference(name='b', serialized=b''))
@@ -87,24 +74,22 @@ def with_functions(attribute: Attribute, new_of: Mapping[str, str]) -> Attribute
 
 
 def attributes_with_functions(attrs: Mapping[str, Attribute], new_of: Mapping[str, str]) -> Mapping[str, Attribute]:
-    """Attributes with other names of functions; the same mapping where there is nothing to rename."""
     return {key: with_functions(attribute, new_of) for key, attribute in attrs.items()} if new_of else attrs
 
 
 def definition_with_functions(definition: bytes, new_of: Mapping[str, str]) -> bytes:
-    """The definition of a function with other names of functions."""
     return _renamed(definition, "FunctionDef", new_of)
 
 
 def _names(data: bytes, message: str) -> list[str]:
-    found: list[str] = []
+    names: list[str] = []
 
     def note(name: str) -> str:
-        found.append(name)
+        names.append(name)
         return name
 
     _replaced(data, message, note)
-    return found
+    return names
 
 
 def _renamed(data: bytes, message: str, new_of: Mapping[str, str]) -> bytes:

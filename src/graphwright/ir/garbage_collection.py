@@ -1,4 +1,4 @@
-"""Keep the garbage collector out while many nodes are made."""
+"""Pauses of the garbage collector."""
 
 import gc
 from collections.abc import Generator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def garbage_collection_paused() -> Generator[None]:
-    """Keep the garbage collector out while many objects are made that all stay: it would look at each of them again and again.
+    """Pause the garbage collector while many long-lived objects are made, which it would visit again and again.
 
     >>> with garbage_collection_paused():
     ...     gc.isenabled()

@@ -1,4 +1,4 @@
-"""What functions of graphs are handed in place of a graph: a path, a model, a function, whatever `graphwright.load` reads."""
+"""Conversion of arguments to graphs: a path, a model, a function, whatever `graphwright.load` reads."""
 
 import inspect
 from collections.abc import Callable
@@ -19,19 +19,18 @@ _ON_ALL = (
 _ON_NEW = "The new graph is written too where `out` is given, as `write` does (`overwrite`: over what is there)."
 
 
-def as_graph(given: Any) -> Graph:
-    """The graph itself, or what `graphwright.load` reads."""
-    return given if isinstance(given, Graph) else public_words().load(given)
+def as_graph(source: Any) -> Graph:
+    return source if isinstance(source, Graph) else public_words().load(source)
 
 
 def values_beside(graph: Graph) -> dict[str, Any]:
-    """The values of the variables of a graph that was loaded, which lie outside of it."""
+    """Return the values of the variables of a loaded graph, which are stored outside of it."""
     has_variables = any(node.op_type in VARIABLES for node in graph.nodes) or any(value.dtype.name == "resource" for value in graph.inputs)
     return public_words().variable_values(graph) if has_variables and graph.package is not None else {}
 
 
 class Written(TypedDict, total=False):
-    """What all jobs that change a graph take: where to write it then, as `graphwright.write` does."""
+    """Keyword arguments of all jobs that change a graph: where to write the result, as `graphwright.write` does."""
 
     out: str | Path | None
     overwrite: bool
@@ -41,12 +40,7 @@ _DEFAULTS: dict[str, Any] = {"out": None, "overwrite": False}
 
 
 def _written(job: Callable[..., Any], said: str, *, is_new: bool) -> Callable[..., Any]:
-    """The job, which takes `out` and `overwrite` too.
-
-    Args:
-        said: what its documentation says of them.
-        is_new: whether it returns a new graph, instead of changing the one that it is given.
-    """
+    """Wrap a job so that it takes `out` and `overwrite` too, documented by `said`; with `is_new`, it returns a new graph."""
     signature = inspect.signature(job)
     first = next(iter(signature.parameters))
 
@@ -82,7 +76,7 @@ def _written(job: Callable[..., Any], said: str, *, is_new: bool) -> Callable[..
 
 
 def edits_in_place(job: Callable[Concatenate[Graph, Words], Result]) -> Callable[Concatenate[Any, Words], Result]:
-    """The job, which takes whatever `graphwright.load` reads too: that is loaded, changed, and written at `out`.
+    """Wrap a job so that it takes whatever `graphwright.load` reads: the graph is loaded, changed, and written at `out`.
 
     The job declares `**written: Unpack[Written]`, and is called without them.
 
@@ -98,5 +92,5 @@ def edits_in_place(job: Callable[Concatenate[Graph, Words], Result]) -> Callable
 
 
 def makes_graph(job: Callable[Concatenate[Any, Words], Graph]) -> Callable[Concatenate[Any, Words], Graph]:
-    """The job, which returns a new graph: that is written at `out` too. It declares `**written`, as for `edits_in_place`."""
+    """Wrap a job that returns a new graph, so that it is written at `out` too; the job declares `**written` as above."""
     return _written(job, _ON_NEW, is_new=True)

@@ -1,12 +1,10 @@
 """The graph: nodes, values and uses. Def-use is kept on both sides by every edit.
 
-Edits go through verbs of the graph (`add_node`, `replace_input`, `add_control_input`,
-`remove_node`, `rename`, ...). Each verb checks everything first and leaves the graph as it
-was when it raises. What a node or value shows is read-only: `node.inputs` is a tuple, and
-assigning to it raises.
+Edits go through verbs of the graph (`add_node`, `replace_input`, `add_control_input`, `remove_node`, `rename`, ...). Each verb checks
+everything first and leaves the graph as it was when it raises. Attributes of nodes and values are read-only: `node.inputs` is a tuple,
+and assigning to it raises.
 
-No verb looks for cycles, which would cost a walk over the graph for every edge;
-`ir.verify.verify` does, once for all edits.
+No verb looks for cycles, which would cost a walk over the graph for every edge; `ir.verify.verify` does, once for all edits.
 
 >>> g = Graph()
 >>> a = g.add_node("Placeholder", "a", attrs={}, output_types=[(DTYPES["float32"], (2, 3))])
@@ -18,55 +16,79 @@ No verb looks for cycles, which would cost a walk over the graph for every edge;
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from graphwright.errors import GraphError
 from graphwright.ir import colocation
-from graphwright.ir.attributes import Attribute, Attributes, as_attribute
+from graphwright.ir.attributes import Attribute, Attributes, ShapeAttribute, as_attribute
 from graphwright.ir.colocation import Colocations
 from graphwright.ir.dtypes import DTYPES as DTYPES
-from graphwright.ir.dtypes import Shape, as_dtype, as_shape
+from graphwright.ir.dtypes import DType, Shape, as_dtype, as_shape
 from graphwright.ir.garbage_collection import garbage_collection_paused
+from graphwright.ir.names import NameTable
 from graphwright.ir.node import Function as Function
-from graphwright.ir.node import Links, check_name
+from graphwright.ir.node import Library, Links, check_name, write_shape
 from graphwright.ir.node import Node as Node
 from graphwright.ir.node import Use as Use
 from graphwright.ir.node import Value as Value
 from graphwright.ir.node import Variable as Variable
-from graphwright.ir.op_rule import OutputTypes
-from graphwright.ir.outputs import Outputs
-from graphwright.ir.signature import Holdings
+from graphwright.ir.rules import OpRule, OutputTypes, ShapeTracker
+from graphwright.ir.signature import Collection, Holdings, Signature
 from graphwright.ir.transaction import Record
+from graphwright.ir.watched import WatchedDict
+
+_LAST_SHOWN = 5
 
 
-class Graph(Outputs):
+class Graph:
     """Ordered nodes, inputs, outputs, control outputs, and a library of functions.
 
+    Verbs raise `GraphError` for nodes and values of other graphs, missing indices, names that are empty, invalid or taken, and dtypes that
+    differ; they raise `ArgumentError` for what is not a dtype, shape or attribute.
+
     Args:
-        name: for messages, and of the function made of it.
-        functions: the library, by name: that of another graph is shared, a plain dictionary copied.
-        variables: what stands behind a resource input.
-        versions: producer and min_consumer, as in the `GraphDef` that it was read from; None for a graph that is made here, which is
-            written under the version of the TensorFlow at work. An old op runs under old versions alone.
+        functions: the library, by name. A library of another graph is shared, a plain dictionary copied.
+        variables: the variables behind resource inputs.
+        versions: producer and min_consumer of the `GraphDef` that it was read from; None for a new graph, which is written under the
+            version of the running TensorFlow. Some old ops run only under old versions.
 
     Attributes:
-        at_most: of a value whose shape is the largest that it can have when it runs, what is the same in every run; this is written.
-        example: what is known of one call: by name of an input its number, by name of a loop how often it runs.
-        inlined: how many nodes there were once each call was replaced by its function; 0 before. What removes nodes leaves this number.
-        package: what else a SavedModel holds; only the layer that read it looks inside.
-        shape_rule: the output shapes of nodes that are given in topological order, where inputs from
-            outside the list count as known. With a rule, shapes follow edits, those of functions that nodes call included;
-            without one they are left as they are.
-        op_rule: what is asked whether nodes can be written as they are made; graphs that are loaded have one, None asks nothing.
-        stale: the nodes whose shapes are to be settled before anyone reads a shape.
-        unasked: the nodes that the rule for shapes was never asked about, and all that read them: it is when their shapes are read.
-        unasked_edited: whether an edit may have made wrong what is known of their shapes.
-        touched: where it is a dictionary, the verbs note there which nodes they add or change.
+        at_most: for values whose shape is the largest that they can have at run time, the dimensions that are the same in every run,
+            which are written to files.
+        example: known numbers of one call: an input's value by its name, a loop's trip count by its name.
+        inlined: the number of nodes right after all calls were inlined; 0 before. Later removals leave it alone.
+        package: the rest of a SavedModel; only the layer that read it looks inside.
+        shapes: keeps shapes up to date with edits (`ir.shapes.Shapes`); None leaves shapes as they are.
+        op_rule: checks whether new nodes can be written; graphs from files have one, None checks nothing.
+        touched: where it is a dictionary, the verbs add the nodes that they add or change.
     """
 
-    __slots__ = ("at_most", "example", "inlined", "package", "versions")
+    __slots__ = (
+        "_borders",
+        "_by_name",
+        "_collections",
+        "_colocations",
+        "_control_outputs",
+        "_functions",
+        "_holdings",
+        "_inputs",
+        "_links",
+        "_outputs",
+        "_signatures",
+        "at_most",
+        "example",
+        "inlined",
+        "name",
+        "op_rule",
+        "package",
+        "shapes",
+        "touched",
+        "variables",
+        "versions",
+    )
 
     def __init__(
         self,
@@ -76,17 +98,140 @@ class Graph(Outputs):
         variables: dict[Value, Variable] | None = None,
         versions: tuple[int, int] | None = None,
     ) -> None:
-        super().__init__(name, {} if functions is None else functions, {} if variables is None else variables)
+        self.name = name
         self.versions = versions
+        self.op_rule: OpRule | None = None
+        self.shapes: ShapeTracker | None = None
+        self.touched: dict[Node, None] | None = None
+        self.variables = {} if variables is None else variables  # by resource input
         self.package: object | None = None
         self.at_most: dict[Value, Shape] = {}
         self.inlined = 0
         self.example: dict[str, float] = {}
+        self._links: dict[Node, Links] = {}  # in order
+        self._by_name: NameTable[Node] = NameTable()
+        self._colocations: Colocations | None = None  # made when it is first needed
+        self._functions = functions if isinstance(functions, Library) else Library(functions)
+        self._inputs: tuple[Value, ...] = ()
+        self._outputs: tuple[Value, ...] = ()
+        self._control_outputs: tuple[Node, ...] = ()
+        self._borders: Counter[Node] = Counter()  # how often a node is an input, output or control output
+        self._signatures: dict[str, Signature] = WatchedDict()
+        self._collections: dict[str, Collection] = WatchedDict()
+        self._holdings = Holdings(self._signatures, self._collections)
 
     def __repr__(self) -> str:
         counts = {"nodes": self.nodes, "functions": self.functions, "variables": self.variables, "signatures": self.signatures}
-        counted = ", ".join(f"{len(held):,} {what if len(held) != 1 else what[:-1]}" for what, held in counts.items() if held)
+        counted = ", ".join(f"{len(items):,} {kind if len(items) != 1 else kind[:-1]}" for kind, items in counts.items() if items)
         return f"<Graph{f' {self.name!r}' if self.name else ''}: {counted or 'empty'}>"
+
+    # Reading
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """All nodes, in order: a new tuple, in O(nodes)."""
+        return tuple(self._links)
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(tuple(self._links))
+
+    def __reversed__(self) -> Iterator[Node]:
+        """Iterate over the nodes from the last one back; the graph must not change meanwhile."""
+        return reversed(self._links)
+
+    def __len__(self) -> int:
+        return len(self._links)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    def __getitem__(self, name: str) -> Node:
+        """Return the node with this name, in O(1)."""
+        node = self._by_name.get(name)
+        if node is not None:
+            return node
+        close = self._by_name.like(name)
+        last = ", ".join([*self._by_name][-_LAST_SHOWN:])
+        raise GraphError(
+            f"there is no node named {name!r}",
+            where=f"graph {self.name!r} with {len(self)} nodes",
+            remedy=f"did you mean {', '.join(close)}?" if close else f"the last nodes are {last}; `graphwright show MODEL` lists all",
+        )
+
+    def value(self, name: str) -> Value:
+        """Return the value with this name, for example `conv:0`; `conv` means `conv:0`."""
+        node_name, _, index = name.partition(":")
+        node = self[node_name]
+        if index and not index.isdecimal():
+            raise GraphError(f"{name!r} is not the name of a value", remedy=f"write {node_name + ':0'!r} for the first output")
+        position = int(index or 0)
+        if position >= len(node.outputs):
+            raise GraphError(f"{node_name!r} has {len(node.outputs)} outputs, got index {position}", where=f"value {name!r}")
+        return node.outputs[position]
+
+    def owns(self, node: Node) -> bool:
+        """Return whether the node is in this graph."""
+        return node in self._links
+
+    def check_owned(self, node: Node, where: str) -> None:
+        """Refuse a node that was removed or belongs to another graph; the message names the node or place `where`."""
+        if node not in self._links:
+            raise GraphError(
+                f"{node.name!r} does not belong to graph {self.name!r}",
+                where=f"{where!r}",
+                cause="it was removed, or belongs to another graph",
+            )
+
+    def colocated_with(self, node: Node) -> tuple[Node, ...]:
+        """Return the nodes that ask to be on the device of this one (`loc:@` in their attribute `_class`)."""
+        return self._colocation_index().members(node.name)
+
+    # Names and order
+
+    def unique_name(self, name: str) -> str:
+        """Return the name itself when it is free, else with the first free suffix `_1`, `_2`, ..."""
+        return self._by_name.unique(name)
+
+    def check_new_name(self, name: str) -> None:
+        """Refuse a name that no node of this graph can have, whether it is taken or not."""
+        check_name(name, self.name)
+        if self.op_rule is not None:
+            self.op_rule.check_name(self, name)
+
+    def rename(self, node: Node, name: str) -> None:
+        """Give a node another name; its place in the order stays, and colocation constraints follow."""
+        self.rename_many({node: name})
+
+    def rename_many(self, name_of: Mapping[Node, str]) -> None:
+        """Give nodes other names, all at the same time, so that two can exchange theirs."""
+        new_names: dict[str, Node] = {}
+        for node, name in name_of.items():
+            self.check_owned(node, name)
+            if name in new_names:
+                raise GraphError(
+                    f"{new_names[name].name!r} and {node.name!r} cannot both be renamed to {name!r}", where=f"graph {self.name!r}"
+                )
+            if self._by_name.get(name) not in name_of:
+                self.check_new_name(name)
+                self._check_not_taken(name)
+            new_names[name] = node
+        changed = {node: name for node, name in name_of.items() if name != node.name}
+        if not changed:
+            return
+        self._colocation_index().replace({node.name: name for node, name in changed.items()})
+        for node in changed:
+            self._by_name.release(node.name)
+        for node, name in changed.items():
+            self._links[node].name = name
+            self._by_name[name] = node
+
+    def sort_nodes(self, order: Sequence[Node]) -> None:
+        """Set the order of the nodes; `order` holds each node once."""
+        if len(order) != len(self._links) or len(set(order)) != len(order):
+            raise GraphError(f"the order holds {len(set(order))} nodes, the graph {len(self._links)}", remedy="list each node once")
+        for node in order:
+            self.check_owned(node, "order")
+        self._links = {node: self._links[node] for node in order}
 
     # Nodes
 
@@ -105,18 +250,16 @@ class Graph(Outputs):
         """Append a node.
 
         Args:
-            attrs: in any usual form: dtypes as `tf.float32`, `np.float32` or `"float32"`, shapes as lists, text, arrays. Where the graph
-                has a rule for ops, those that follow from the inputs and outputs may be left out.
-            output_types: dtype and shape per output, in any usual form. Where a shape is unknown and the graph has a rule for shapes,
-                the rule is asked. By default they, and all attributes with a default, are what the rule for ops says; without one
-                there are no outputs.
+            attrs: in any usual form: dtypes as `tf.float32`, `np.float32` or `"float32"`, shapes as lists, text, arrays. With a rule for
+                ops, attributes that follow from the inputs and outputs may be left out.
+            output_types: dtype and shape per output, in any usual form. Unknown shapes are inferred where the graph has `shapes`.
+                By default the rule for ops gives them, with the defaults of attributes; without a rule there are no outputs.
 
-        Raises:
-            GraphError: the name is empty or taken, or an input belongs to another graph; where there is a rule for ops, no file can hold
-                such a node, and the message names the attribute or input, and what may have been meant.
-            ArgumentError: something is not a dtype, shape or attribute.
+        With a rule for ops, a node that no file can hold raises `GraphError`, which names the attribute or input and what may have been
+        meant.
         """
-        self._check_free(name)
+        self.check_new_name(name)
+        self._check_not_taken(name)
         for value in inputs:
             self.check_owned(value.producer, name)
         attrs, types = self.completed(op_type, name, inputs, attrs or {}, output_types)
@@ -127,14 +270,10 @@ class Graph(Outputs):
     def completed(
         self, op_type: str, name: str, inputs: Sequence[Value], attrs: Mapping[str, Any], output_types: Sequence[tuple[Any, Any]] | None
     ) -> tuple[dict[str, Attribute], OutputTypes]:
-        """The attributes and output types of a node that is to be made, converted, completed and checked as `add_node` does.
-
-        Raises:
-            GraphError, ArgumentError: as `add_node`.
-        """
+        """Convert, complete and check the attributes and output types of a new node; arguments and errors as in `add_node`."""
         types = None if output_types is None else [(as_dtype(dtype), as_shape(shape)) for dtype, shape in output_types]
         if self.op_rule is None:
-            return {key: as_attribute(given) for key, given in attrs.items()}, types or ()
+            return {key: as_attribute(attribute) for key, attribute in attrs.items()}, types or ()
         self.op_rule.check_op(self, op_type, name)
         return self.op_rule.completed(self, op_type, name, inputs, attrs, types)
 
@@ -150,11 +289,7 @@ class Graph(Outputs):
         device: str = "",
         extra: bytes = b"",
     ) -> Node:
-        """`add_node` of what a node or file says already, or of what is completed later: no rule for ops is asked.
-
-        Raises:
-            GraphError: the name is empty or taken, or an input belongs to another graph.
-        """
+        """Append a node without asking the rule for ops, for complete nodes and nodes that are completed later."""
         # Most of the time that it takes to read or copy a graph is spent here: no generators, and few calls.
         known = self._links
         check_name(name, self.name)
@@ -180,22 +315,14 @@ class Graph(Outputs):
             known[control].control_consumers[node] = None
         if self._colocations is not None:
             self._colocations.add(node)
-        if self._calls is not None:
-            self._calls.note(node)
+        if self.shapes is not None:
+            self.shapes.added(node)
         if self.touched is not None:
             self.touched[node] = None
-        if self.shape_rule is not None and (
-            any(shape is None for _, shape in output_types) or (self.unasked and any(v.producer in self.unasked for v in links.inputs))
-        ):
-            self.unasked[node] = None
         return node
 
     def remove_node(self, node: Node) -> None:
-        """Remove a node that nothing reads. It leaves the collections; who was colocated with it, no longer is.
-
-        Raises:
-            GraphError: something still reads it, or it is an input or output of the graph or of a signature.
-        """
+        """Remove a node that nothing reads and that is no border, also from collections; nodes lose colocation constraints on it."""
         self.check_owned(node, node.name)
         readers = [str(use) for value in node.outputs for use in value.uses] + [f"{n.name} (control)" for n in node.control_consumers]
         if readers:
@@ -208,12 +335,7 @@ class Graph(Outputs):
         self._unlink_all({node: None})
 
     def remove_nodes(self, nodes: Iterable[Node]) -> None:
-        """Remove a set of nodes that only read each other.
-
-        Raises:
-            GraphError: a node outside the set reads one inside, or one inside is an input or output of the graph;
-                nothing is removed then.
-        """
+        """Remove nodes that only read each other and that are no borders."""
         doomed = dict.fromkeys(nodes)
         for node in doomed:
             self.check_owned(node, node.name)
@@ -226,26 +348,17 @@ class Graph(Outputs):
         self._unlink_all(doomed)
 
     def set_op_type(self, node: Node, op_type: str) -> None:
-        """Let the node be another operation, with the same inputs and outputs; its attributes are the caller's.
-
-        Raises:
-            GraphError: the op type is empty or not known to the rule for ops, or the node belongs to another graph.
-        """
+        """Change the op type of a node, with the same inputs and outputs; the caller updates its attributes."""
         self.check_owned(node, node.name)
         if not op_type:
             raise GraphError("an op type cannot be empty", where=f"node {node.name!r}")
         if self.op_rule is not None:
             self.op_rule.check_op(self, op_type, node.name)
         node.op_type = op_type
-        self._note(node)
+        self._edited(node)
 
     def set_attr(self, node: Node, name: str, attribute: Any) -> None:
-        """Set an attribute of a node, in any form that `add_node` takes; None removes it. Its shapes follow when one is next read.
-
-        Raises:
-            GraphError: the node belongs to another graph; or, says the rule for ops, its op has no such attribute or takes no such value.
-            ArgumentError: it cannot be an attribute.
-        """
+        """Set an attribute of a node, in any form that `add_node` takes; None removes it. Shapes follow when one is next read."""
         self.check_owned(node, node.name)
         if attribute is not None:
             rule = self.op_rule
@@ -257,49 +370,337 @@ class Graph(Outputs):
         if constraint and self._colocations is not None:
             self._colocations.add(node)
         if not constraint:
-            self._note(node)
+            self._edited(node)
 
-    def _unlink_all(self, doomed: Mapping[Node, object]) -> None:
-        self._holdings.drop(doomed)
-        if self._colocations is None:
-            self._colocations = Colocations(self._links)
-        for node in doomed:
-            self._colocations.discard(node)
-        self._colocations.replace({node.name: None for node in doomed})
-        for node in doomed:
-            self._unlink(node)
-            self.stale.pop(node, None)
-            self.unasked.pop(node, None)
-            if self._calls is not None:
-                self._calls.discard(node)
+    # Inputs of nodes
 
-    def _unlink(self, node: Node) -> None:
-        links = self._links.pop(node)
+    def replace_input(self, node: Node, index: int, value: Value) -> None:
+        """Make `node.inputs[index]` read `value`."""
+        self.check_owned(node, node.name)
+        if not 0 <= index < len(node.inputs):
+            raise GraphError(f"{node.name!r} has {len(node.inputs)} inputs, got index {index}", where=f"node {node.name!r}")
+        self._check_fits(node, index, value)
+        self._set_inputs(node, {index: value})
+
+    def replace_inputs(self, node: Node, values: Sequence[Value]) -> None:
+        """Replace all inputs of a node, one value per input, in time linear in their number."""
+        self.check_owned(node, node.name)
+        if len(values) != len(node.inputs):
+            raise GraphError(f"{node.name!r} has {len(node.inputs)} inputs, got {len(values)} values", where=f"node {node.name!r}")
+        changed = {k: new for k, (old, new) in enumerate(zip(node.inputs, values, strict=True)) if old is not new}
+        for index, value in changed.items():
+            self._check_fits(node, index, value)
+        self._set_inputs(node, changed)
+
+    def append_input(self, node: Node, value: Value) -> None:
+        """Add a data input at the end, for ops with a variable number of inputs; the caller updates the attributes."""
+        self.check_owned(node, node.name)
+        self.check_owned(value.producer, node.name)
+        links = self._links[node]
+        self._uses_of(value)[node, len(links.inputs)] = None
+        links.inputs = (*links.inputs, value)
+        self._edited(node)
+
+    def set_inputs(self, node: Node, values: Sequence[Value]) -> None:
+        """Make the node read exactly these values, however many it read before; the caller updates the attributes."""
+        values = tuple(values)
+        self.check_owned(node, node.name)
+        for value in values:
+            self.check_owned(value.producer, node.name)
+        links = self._links[node]
         for k, value in enumerate(links.inputs):
-            # What it read may have been removed before it, in the same set.
-            before = self._links.get(value.producer)
-            if before is not None:
-                del before.uses[value.index][node, k]
-        for control in links.control_inputs:
-            if control in self._links:
-                del self._links[control].control_consumers[node]
-        for consumer in links.control_consumers:
-            if consumer in self._links:
-                del self._links[consumer].control_inputs[node]
-        for value in links.outputs:
+            del self._uses_of(value)[node, k]
+        links.inputs = values
+        for k, value in enumerate(values):
+            self._uses_of(value)[node, k] = None
+        self._edited(node)
+
+    # Uses of values
+
+    def replace_uses(self, old: Value, new: Value, *, keep: Container[Node] = ()) -> int:
+        """Make every reader of `old` except `keep`, including outputs of the graph and of signatures, read `new`; return the number of
+        changes.
+
+        A node that computes `new` from `old` belongs into `keep`: it would read itself, which raises `GraphError`.
+        """
+        return self.replace_many_uses({old: new}, keep=keep)
+
+    def replace_many_uses(self, new_of: Mapping[Value, Value], *, keep: Container[Node] = (), borders: bool = True) -> int:
+        """Replace the uses of many values at once, in time linear in the inputs of their readers; return the number of changed uses.
+
+        A new value that is also an old one keeps its new readers. `keep` is anything that answers `in`; `borders` tells whether outputs
+        of the graph and of its signatures change too.
+        """
+        readers: dict[Node, dict[int, Value]] = {}
+        for old, new in new_of.items():
+            self.check_owned(old.producer, old.name)
+            self.check_owned(new.producer, old.name)
+            if old.dtype != new.dtype:
+                raise GraphError(
+                    f"{old.name} has dtype {old.dtype}, got {new.name} of dtype {new.dtype}", remedy="insert a Cast between them"
+                )
+            for node, index in self._uses_of(old) if old is not new else ():
+                if node in keep:
+                    continue
+                if node is new.producer and node is not old.producer:
+                    raise GraphError(
+                        f"{node.name!r} reads {old.name}, and would then read itself",
+                        where=f"node {node.name!r}",
+                        remedy="name it in the argument keep",
+                    )
+                readers.setdefault(node, {})[index] = new
+        for node, changed in readers.items():
+            self._set_inputs(node, changed)
+        count = sum(len(changed) for changed in readers.values())
+        if borders and any(old.producer in self._borders for old in new_of):
+            count += sum(new_of.get(value, value) is not value for value in self._outputs)
+            self.outputs = [new_of.get(value, value) for value in self._outputs]
+        if borders and self._signatures:
+            count += self._holdings.replace_outputs(new_of)
+        return count
+
+    # Control edges
+
+    def add_control_input(self, node: Node, control: Node) -> None:
+        """Make `node` run after `control`, another node; adding the edge again changes nothing."""
+        self.check_owned(node, node.name)
+        self.check_owned(control, node.name)
+        if control is node:
+            raise GraphError(f"{node.name!r} cannot be its own control input", where=f"node {node.name!r}")
+        self._links[node].control_inputs[control] = None
+        self._links[control].control_consumers[node] = None
+        if self.touched is not None:
+            self.touched[node] = None
+
+    def remove_control_input(self, node: Node, control: Node) -> None:
+        """Remove a control edge."""
+        self.check_owned(node, node.name)
+        if control not in self._links[node].control_inputs:
+            raise GraphError(f"{control.name!r} is not a control input of {node.name!r}", where=f"node {node.name!r}")
+        del self._links[node].control_inputs[control]
+        del self._links[control].control_consumers[node]
+        if self.touched is not None:
+            self.touched[node] = None
+
+    # Outputs of nodes
+
+    def add_output(self, node: Node, dtype: Any, shape: Any) -> Value:
+        """Add an output at the end of a node, dtype and shape in any usual form; the caller updates the attributes."""
+        dtype, shape = as_dtype(dtype), as_shape(shape)
+        self.check_owned(node, node.name)
+        links = self._links[node]
+        uses: dict[tuple[Node, int], None] = {}
+        value = Value(node, len(links.outputs), dtype, shape, uses)
+        links.outputs = (*links.outputs, value)
+        links.uses = (*links.uses, uses)
+        recorded = node.attrs.get("_output_shapes")
+        if isinstance(recorded, tuple):
+            node.attrs.record("_output_shapes", (*recorded, ShapeAttribute(shape)))
+        self._edited(node)
+        return value
+
+    def remove_output(self, value: Value) -> None:
+        """Remove an output that nothing reads or holds; later ones move up. The caller updates the attributes."""
+        node, index = value.producer, value.index
+        self.check_owned(node, node.name)
+        links = self._links[node]
+        if index >= len(links.outputs) or links.outputs[index] is not value:
+            raise GraphError(f"{value.name} is not an output of {node.name!r} any more", where=f"node {node.name!r}")
+        self._check_unneeded(value)
+        for later in links.outputs[index + 1 :]:
+            later.index -= 1
+        links.outputs = links.outputs[:index] + links.outputs[index + 1 :]
+        links.uses = links.uses[:index] + links.uses[index + 1 :]
+        self.variables.pop(value, None)
+        recorded = node.attrs.get("_output_shapes")
+        if isinstance(recorded, tuple):
+            node.attrs.record("_output_shapes", recorded[:index] + recorded[index + 1 :])
+        self._edited(node)
+
+    def set_output_types(self, node: Node, types: Sequence[tuple[Any, Any]]) -> None:
+        """Set the dtypes and shapes of all outputs; new outputs are added and surplus ones removed at the end. The caller updates the
+        attributes.
+
+        An output that is read keeps its dtype. The shapes are not inferred again.
+        """
+        types = [(as_dtype(dtype), as_shape(shape)) for dtype, shape in types]
+        self.check_owned(node, node.name)
+        for value, (dtype, _) in zip(node.outputs, types, strict=False):
+            self._check_new_dtype(value, dtype)
+        for value in node.outputs[len(types) :]:
+            self._check_unneeded(value)
+        for value in reversed(node.outputs[len(types) :]):
+            self.remove_output(value)
+        if self.shapes is not None:
+            self.shapes.stale.pop(node, None)  # all shapes are set below: the rule must not be asked half-way
+        for value, (dtype, shape) in zip(node.outputs, types, strict=False):
+            self.set_output_type(value, dtype, shape)
+        for dtype, shape in types[len(node.outputs) :]:
+            self.add_output(node, dtype, shape)
+        if self.shapes is not None:
+            self.shapes.stale.pop(node, None)
+
+    def set_output_type(self, value: Value, dtype: Any, shape: Any) -> None:
+        """Set the dtype and shape of an output; the dtype of one that is read cannot change. The caller updates the attributes."""
+        dtype, shape = as_dtype(dtype), as_shape(shape)
+        self.check_owned(value.producer, value.name)
+        self._check_new_dtype(value, dtype)
+        value.shape = shape
+        value.dtype = dtype
+        if dtype.name != "resource":
             self.variables.pop(value, None)
-        self._free_name(links.name)
+        if self.touched is not None:
+            self.touched[value.producer] = None
+
+    # Shapes
+
+    def settle_shapes(self) -> None:
+        """Bring all shapes up to date. Reading `value.shape` does so for what the shape depends on."""
+        if self.shapes is not None:
+            self.shapes.settle()
+
+    def refresh_shapes(self, nodes: Iterable[Node] | None = None) -> None:
+        """Infer the shapes of nodes, by default of all, again when a shape is next read; without `shapes`, nothing happens."""
+        nodes = self.nodes if nodes is None else tuple(nodes)
+        for node in nodes:
+            self.check_owned(node, node.name)
+        if self.shapes is not None:
+            self.shapes.refresh(nodes)
+
+    def assign_shapes(self, shapes: Mapping[Value, Shape]) -> None:
+        """Set consistent shapes of all outputs of some nodes: only other readers of them are inferred again."""
+        for value, shape in shapes.items():
+            write_shape(value, as_shape(shape))
+        if self.shapes is not None:
+            self.shapes.assigned(shapes)
+        else:
+            self._functions.edits += 1
+
+    def take_rules(self, other: Graph) -> None:
+        """Use the rules for shapes and ops of another graph, as bodies of functions and copies do."""
+        self.op_rule = other.op_rule
+        self.shapes = None if other.shapes is None else other.shapes.copied(self, {})
+
+    # Inputs and outputs
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        """The fed values, each once. Assigning checks that the graph owns them."""
+        return self._inputs
+
+    @inputs.setter
+    def inputs(self, values: Iterable[Value]) -> None:
+        values = tuple(values)
+        for value in values:
+            self.check_owned(value.producer, "graph.inputs")
+        twice = next((v for v, count in Counter(values).items() if count > 1), None)
+        if twice is not None:
+            raise GraphError(f"{twice.name} is an input twice", where="graph.inputs", remedy="give every argument its own placeholder")
+        self._inputs = values
+        self._count_borders()
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        """The returned values. Assigning checks that the graph owns them."""
+        return self._outputs
+
+    @outputs.setter
+    def outputs(self, values: Iterable[Value]) -> None:
+        values = tuple(values)
+        for value in values:
+            self.check_owned(value.producer, "graph.outputs")
+        self._outputs = values
+        self._count_borders()
+        if self.shapes is not None:
+            self.shapes.results_changed()
+        else:
+            self._functions.edits += 1
+
+    @property
+    def control_outputs(self) -> tuple[Node, ...]:
+        """Nodes that must run although no output needs them. Assigning checks that the graph owns them."""
+        return self._control_outputs
+
+    @control_outputs.setter
+    def control_outputs(self, nodes: Iterable[Node]) -> None:
+        nodes = tuple(nodes)
+        for node in nodes:
+            self.check_owned(node, "graph.control_outputs")
+        self._control_outputs = nodes
+        self._count_borders()
+
+    def is_border(self, node: Node) -> bool:
+        """Return whether the node is a control output, or has an input or output of the graph or of a signature."""
+        return node in self._borders or bool(self._holdings.signatures_of(node))
+
+    # Signatures and collections
+
+    @property
+    def signatures(self) -> dict[str, Signature]:
+        """The named ways to call the graph. Their inputs and outputs are borders: they cannot be removed."""
+        return self._signatures
+
+    @signatures.setter
+    def signatures(self, signatures: Mapping[str, Signature]) -> None:
+        self._signatures = WatchedDict(signatures)
+        self._holdings = Holdings(self._signatures, self._collections)
+
+    @property
+    def collections(self) -> dict[str, Collection]:
+        """Lists of nodes, values and plain items. Removed nodes are dropped from them."""
+        return self._collections
+
+    @collections.setter
+    def collections(self, collections: Mapping[str, Collection]) -> None:
+        self._collections = WatchedDict(collections)
+        self._holdings = Holdings(self._signatures, self._collections)
+
+    def collections_of(self, node: Node) -> tuple[str, ...]:
+        """Return the names of the collections that hold the node or a value of it, in O(1)."""
+        return self._holdings.collections_of(node) if self._collections else ()
+
+    def replace_in_collections(self, old: Node, new: Node) -> None:
+        """Replace `old` and its values by `new` and its values in the collections."""
+        self.check_owned(old, old.name)
+        self.check_owned(new, new.name)
+        if self._collections and old is not new:
+            self._holdings.replace(old, new)
+
+    def places_of_values(self, node: Node) -> list[tuple[str, list[Node | Value]]]:
+        """Return the inputs, outputs, signatures and collections that may hold the node or its values, with their contents."""
+        places: list[tuple[str, list[Node | Value]]] = [("graph.inputs", [*self._inputs]), ("graph.outputs", [*self._outputs])]
+        for name in self._holdings.signatures_of(node):
+            signature = self._signatures[name]
+            places.append((f"graph.signatures[{name!r}]", [*signature.inputs.values(), *signature.outputs.values()]))
+        places += [
+            (f"graph.collections[{name!r}]", [*self._collections[name].references()]) for name in self._holdings.collections_of(node)
+        ]
+        return places
+
+    # Library
+
+    @property
+    def functions(self) -> Library:
+        """The library of functions by name, shared with their bodies; `ir.edit` has verbs that check first."""
+        return self._functions
+
+    @functions.setter
+    def functions(self, functions: dict[str, Function]) -> None:
+        self._functions.edits += 1
+        self._functions = functions if isinstance(functions, Library) else Library(functions)
+        self._functions.edits += 1
+        if self.shapes is not None:
+            self.shapes.check_calls()
 
     # Undo
 
     @contextmanager
     def restored_on_error(self) -> Generator[None]:
-        """Where the block raises, everything is put back as it was before it, and the error goes on.
+        """Undo all edits of the block where it raises; the error is raised again.
 
-        Back are the same objects in their old state: nodes, values, signatures, collections, the library of functions and all
-        bodies in it. So what was held before the block stays valid; what the block added belongs to no graph any more. Blocks may
-        be nested. A block that edits the body of a function restores the library, but not the graph that the body was
-        reached from: open the block on that graph, which restores both.
+        The same objects return to their old state: nodes, values, signatures, collections, the library and all bodies in it. References
+        to them stay valid; nodes that the block added belong to no graph any more. Blocks may be nested. A block opened on the body of a
+        function restores the library but not the graph that calls it: open the block on that graph, which restores both.
 
         Takes time linear in the graph and its functions, also where nothing is raised; constants are not copied.
 
@@ -321,7 +722,7 @@ class Graph(Outputs):
             record = Record()
             record.note(self.functions, *self.functions.values())
             for graph in graphs:
-                record.note(graph, *graph._signatures.values())
+                record.note(graph, graph.shapes, *graph._signatures.values())
                 record.note(graph.package)  # with its tables where it is a data class
                 record.note_collections(graph._collections.values())
                 record.note_nodes(graph._links)
@@ -330,29 +731,123 @@ class Graph(Outputs):
         except BaseException:
             record.restore()
             for graph in graphs:
-                # What is computed from the rest is computed again.
-                graph._calls = graph._colocations = None
-                graph._suffixes, graph._free_suffixes = {}, {}
-                graph._others = -1
+                # Indexes are computed again.
+                graph._colocations = None
+                graph._by_name.forget_suffixes()
+                if graph.shapes is not None:
+                    graph.shapes.check_calls()
                 graph._holdings = Holdings(graph._signatures, graph._collections)
                 graph._count_borders()
             raise
 
-    # What leaves the IR. It knows neither files nor pictures: the package's public words do the work.
+    # Helpers
+
+    def _unlink_all(self, doomed: Mapping[Node, object]) -> None:
+        self._holdings.drop(doomed)
+        colocations = self._colocation_index()
+        for node in doomed:
+            colocations.discard(node)
+        colocations.replace({node.name: None for node in doomed})
+        for node in doomed:
+            self._unlink(node)
+            if self.shapes is not None:
+                self.shapes.removed(node)
+
+    def _unlink(self, node: Node) -> None:
+        links = self._links.pop(node)
+        for k, value in enumerate(links.inputs):
+            # The producer may be in the same set, and removed already.
+            before = self._links.get(value.producer)
+            if before is not None:
+                del before.uses[value.index][node, k]
+        for control in links.control_inputs:
+            if control in self._links:
+                del self._links[control].control_consumers[node]
+        for consumer in links.control_consumers:
+            if consumer in self._links:
+                del self._links[consumer].control_inputs[node]
+        for value in links.outputs:
+            self.variables.pop(value, None)
+        self._by_name.release(links.name)
+
+    def _check_fits(self, node: Node, index: int, value: Value) -> None:
+        self.check_owned(value.producer, node.name)
+        old = node.inputs[index]
+        if old.dtype != value.dtype:
+            raise GraphError(
+                f"{node.name}.inputs[{index}] has dtype {old.dtype}, got {value.name} of dtype {value.dtype}",
+                where=f"node {node.name!r}",
+                remedy="insert a Cast between them",
+            )
+
+    def _uses_of(self, value: Value) -> dict[tuple[Node, int], None]:
+        return self._links[value.producer].uses[value.index]
+
+    def _set_inputs(self, node: Node, changed: Mapping[int, Value]) -> None:
+        links = self._links[node]
+        inputs = list(links.inputs)
+        for index, value in changed.items():
+            del self._uses_of(inputs[index])[node, index]
+            inputs[index] = value
+            self._uses_of(value)[node, index] = None
+        links.inputs = tuple(inputs)
+        self._edited(node)
+
+    def _edited(self, node: Node) -> None:
+        if self.shapes is not None:
+            self.shapes.edited(node)
+        if self.touched is not None:
+            self.touched[node] = None
+
+    def _colocation_index(self) -> Colocations:
+        if self._colocations is None:
+            self._colocations = Colocations(self._links)
+        return self._colocations
+
+    def _check_not_taken(self, name: str) -> None:
+        if name in self._by_name:
+            raise GraphError(f"a node named {name!r} exists already", where=f"graph {self.name!r}", remedy="use graph.unique_name(name)")
+
+    def _check_not_border(self, node: Node) -> None:
+        if node in self._borders:
+            raise GraphError(f"{node.name!r} is an input or output of the graph", where=f"node {node.name!r}")
+        names = self._holdings.signatures_of(node) if self._signatures else ()
+        if names:
+            raise GraphError(
+                f"{node.name!r} is an input or output of signature {names[0]!r}",
+                where=f"node {node.name!r}",
+                remedy="change graph.signatures first",
+            )
+
+    def _count_borders(self) -> None:
+        self._borders = Counter((*(v.producer for v in self._inputs), *(v.producer for v in self._outputs), *self._control_outputs))
+
+    def _check_new_dtype(self, value: Value, dtype: DType) -> None:
+        if dtype != value.dtype and value.use_count:
+            raise GraphError(
+                f"{value.name} of dtype {value.dtype} is read by {value.uses[0]}, and cannot become {dtype}",
+                where=f"node {value.producer.name!r}",
+                remedy="reroute its uses first",
+            )
+
+    def _check_unneeded(self, value: Value) -> None:
+        where = f"node {value.producer.name!r}"
+        if value.use_count:
+            raise GraphError(f"{value.name} is still read by {value.uses[0]}", where=where, remedy="reroute its uses first")
+        for place, values in self.places_of_values(value.producer):
+            if value in values:
+                raise GraphError(f"{value.name} is in {place}", where=where, remedy=f"change {place} first")
+
+    # Files and pictures, which the public functions of the package make.
 
     def write(self, path: Any, *, overwrite: bool = False) -> None:
-        """Write the graph: `graphwright.write`, which see. The suffix says the format; without one it is a SavedModel.
-
-        Raises:
-            GraphwrightError: see `graphwright.write`.
-        """
+        """Write the graph as `graphwright.write` does. The suffix chooses the format; without one it is a SavedModel."""
         public_words().write(self, path, overwrite=overwrite)
 
     def draw(self, path: Any = None, **options: Any) -> Any:
-        """Draw the graph into an .svg or .html file: `graphwright.draw`, which see. Returns the file's path."""
+        """Draw the graph into an .svg or .html file as `graphwright.draw` does; return the path."""
         return public_words().draw(self, path, **options)
 
 
 def public_words() -> Any:
-    """The package, which loads a word when it is first used; a module of this package is only ever loaded after it."""
     return sys.modules["graphwright"]

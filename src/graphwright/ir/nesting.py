@@ -1,4 +1,4 @@
-"""How deep functions call each other, and how large a graph is with every call in place: refused before anybody follows the calls.
+"""Limits for the depth of function calls and for the size of a graph with all calls inlined, checked before calls are followed.
 
 TensorFlow follows calls by recursion and inlines them all: a function that calls itself ends the process, and forty functions that each
 call the next one twice never end.
@@ -19,7 +19,7 @@ MOST_NODES = 2_000_000
 
 
 def check_nesting(graph: Graph) -> None:
-    """Refuse a graph whose functions call what does not exist, or themselves, or nest too deep, or too often; takes linear time.
+    """Refuse a graph whose functions call unknown functions, call themselves, nest too deep, or expand too far; takes linear time.
 
     Raises:
         GraphError: a function is not in the library.
@@ -67,8 +67,7 @@ def check_nesting(graph: Graph) -> None:
 
 
 def _callees(body: Graph, library: Container[str]) -> Counter[str]:
-    """How often a body names each function of the library."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for node in body:
         for name in called_functions(node):
             if name not in library and name:
@@ -77,8 +76,8 @@ def _callees(body: Graph, library: Container[str]) -> Counter[str]:
                     where=f"node {node.name!r} of graph {body.name!r}",
                     cause="the file is damaged, or the function was removed by hand",
                 )
-            found[name] += bool(name)
+            counts[name] += bool(name)
         if node.op_type in library:
-            found[node.op_type] += 1
-    del found[""]
-    return found
+            counts[node.op_type] += 1
+    del counts[""]
+    return counts

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from graphwright.errors import GraphError, printable
 from graphwright.ir.attributes import Attribute, Attributes, ShapeAttribute
 from graphwright.ir.dtypes import DType, Shape, as_shape, byte_count, format_shape
-from graphwright.ir.traits.control_flow import is_control_flow
-from graphwright.ir.watched import SHAPE_CLOCK, WatchedDict
+from graphwright.ir.traits.functional import FUNCTION_ATTRIBUTES
+from graphwright.ir.watched import WatchedDict
 
 if TYPE_CHECKING:
     from graphwright.ir.graph import Graph
@@ -36,8 +36,8 @@ class Value:
         self.producer = producer
         self.index = index
         self.dtype = dtype
-        self.last_shape = shape  # as it was before the edits that nobody has asked about yet
-        self._uses = uses  # the graph's own, which its verbs change
+        self.last_shape = shape  # without the edits since a shape was last read
+        self._uses = uses  # shared with the graph, whose verbs change it
 
     @property
     def name(self) -> str:
@@ -46,42 +46,36 @@ class Value:
 
     @property
     def shape(self) -> Shape:
-        """The shape; where the graph has a rule for shapes, as it is after all edits.
-
-        Assigning, in any usual form, says how it is from now on, and what reads the value follows.
-
-        Raises:
-            GraphError: on reading, when the rule of the graph refuses an edited node.
+        """The shape after all edits; without `Graph.shapes`, edits leave shapes alone. Reading raises `GraphError` where TensorFlow
+        refuses an edited node. Assigning a shape, in any usual form, overrides it; the shapes of readers follow.
         """
-        graph = self.producer.graph
-        if graph.stale or graph.settled_at != SHAPE_CLOCK.time:
-            graph.settle_edits()
-        if self.producer in graph.unasked:
-            graph.ask(self.producer)
-        return self.last_shape
-
-    @property
-    def known_shape(self) -> Shape:
-        """The shape as far as it is known after all edits, without asking about what nobody has asked about yet."""
-        graph = self.producer.graph
-        if graph.stale or graph.settled_at != SHAPE_CLOCK.time:
-            graph.settle_edits()
-        return None if graph.unasked_edited and self.producer in graph.unasked else self.last_shape
+        shapes = self.producer.graph.shapes
+        return self.last_shape if shapes is None else shapes.of(self)
 
     @shape.setter
     def shape(self, shape: Any) -> None:
         shape = as_shape(shape)
-        self.producer.graph.note_shape(self)
+        graph = self.producer.graph
+        if graph.shapes is not None:
+            graph.shapes.before_assignment(self)
+        else:
+            graph.functions.edits += 1
         write_shape(self, shape)
 
     @property
+    def known_shape(self) -> Shape:
+        """The shape as far as it is known after all edits, without inferring shapes that were never read."""
+        shapes = self.producer.graph.shapes
+        return self.last_shape if shapes is None else shapes.known(self)
+
+    @property
     def uses(self) -> tuple[Use, ...]:
-        """Where it is read, in the order in which the uses were made."""
+        """The inputs that read it, oldest first."""
         return tuple([Use(node, index) for node, index in self._uses])
 
     @property
     def use_count(self) -> int:
-        """How many uses there are, in O(1)."""
+        """The number of uses, in O(1)."""
         return len(self._uses)
 
     @property
@@ -102,13 +96,12 @@ class Value:
 
 
 def check_name(name: str, graph_name: str) -> None:
-    """Refuse what no node can be called."""
     if not name or name[0] == "^" or ":" in name:
         raise GraphError(f"{name!r} cannot be the name of a node", where=f"graph {graph_name!r}", cause="`^` and `:` mark edges")
 
 
 def write_shape(value: Value, shape: Shape) -> None:
-    """Set a shape, in the attributes of the node too that repeat it: TensorFlow refuses a file in which they differ, or believes it."""
+    """Set a shape, also in attributes that repeat it: TensorFlow refuses a file in which they differ, or believes the attribute."""
     value.last_shape = shape
     node = value.producer
     for name, recorded in recorded_shapes(node).items():
@@ -117,18 +110,18 @@ def write_shape(value: Value, shape: Shape) -> None:
 
 
 def recorded_shapes(node: Node) -> dict[str, tuple[Attribute, ...]]:
-    """The attributes of a node that repeat the shapes of its outputs: `_output_shapes`, and `output_shapes` of If, Case and While."""
-    found: dict[str, tuple[Attribute, ...]] = {}
+    """Return the attributes that repeat the shapes of the outputs: `_output_shapes`, and `output_shapes` of If, Case and While."""
+    recorded: dict[str, tuple[Attribute, ...]] = {}
     for name in ("_output_shapes", "output_shapes"):
-        recorded = node.attrs.get(name)
-        if isinstance(recorded, tuple) and (name[0] == "_" or is_control_flow(node)):
-            found[name] = recorded
-    return found
+        attribute = node.attrs.get(name)
+        if isinstance(attribute, tuple) and (name[0] == "_" or node.op_type in FUNCTION_ATTRIBUTES):
+            recorded[name] = attribute
+    return recorded
 
 
 @dataclass(slots=True, eq=False)
 class Links:
-    """What the graph knows of a node. The node shows it; only the graph, which has it by node, changes it."""
+    """The name, inputs and outputs of a node, which the node shows and only its graph changes."""
 
     name: str
     inputs: tuple[Value, ...]
@@ -184,9 +177,7 @@ class Node:
 class Function:
     """A function of the library.
 
-    `body.inputs` are the arguments, `body.outputs` the results. `definition` is what the body does
-    not say: the `FunctionDef` that it was read from without its nodes (signature, attributes), serialized.
-    The shapes of calls follow a body that is assigned.
+    `body.inputs` are the arguments, `body.outputs` the results. `definition` is the serialized `FunctionDef` without its nodes.
     """
 
     name: str
@@ -194,20 +185,28 @@ class Function:
     definition: bytes = b""
 
     def __setattr__(self, name: str, value: Any) -> None:
+        old: Graph | None = getattr(self, "body", None) if name == "body" else None
+        if old is not None:
+            old.functions.edits += 1
         object.__setattr__(self, name, value)
-        SHAPE_CLOCK.time += 1
 
 
 class Library(WatchedDict[str, Function]):
-    """The functions that a graph and their bodies share, by name. The shapes of calls follow what is put in or taken out."""
+    """The functions that a graph and their bodies share, by name; `edits` counts the edits that may have changed a shape in any of them."""
 
-    __slots__ = ()
-    clock = SHAPE_CLOCK
+    __slots__ = ("edits",)
+
+    def __init__(self, functions: Mapping[str, Function] | None = None) -> None:
+        super().__init__(functions or {})
+        self.edits = 0
+
+    def changed(self) -> None:
+        self.edits += 1
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """What a resource input of a graph stands for."""
+    """The variable behind a resource input of a graph."""
 
     name: str
     dtype: DType

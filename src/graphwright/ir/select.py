@@ -1,18 +1,16 @@
-"""Find nodes by walking along the edges, and the names and scopes that they have.
-
-Walks go from node to node in breadth, and answer with a list in the order of the walk, each node once.
-"""
+"""Walks along the edges from node to node, breadth first, and name scopes."""
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
 
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.names import free_name
 from graphwright.ir.walk import reached
 
 Where = Collection[Node] | Callable[[Node], bool]
 
 
 def scopes(graph: Graph) -> dict[str, int]:
-    """Every name scope, and how many nodes are in it or below it."""
+    """Return every name scope, with the number of nodes in it or below it."""
     counts: dict[str, int] = {}
     for node in graph:
         for scope in parents(node.name):
@@ -21,7 +19,7 @@ def scopes(graph: Graph) -> dict[str, int]:
 
 
 def parents(name: str) -> list[str]:
-    """The scopes that a name lies in, the outermost first.
+    """Return the scopes of a name, the outermost first.
 
     >>> parents("a/b/c")
     ['a', 'a/b']
@@ -30,17 +28,8 @@ def parents(name: str) -> list[str]:
     return ["/".join(parts[:k]) for k in range(1, len(parts) + 1)]
 
 
-def free_name(name: str, taken: Container[str]) -> str:
-    """The name itself when it is not taken, else with the first free suffix `_1`, `_2`, ..."""
-    candidate, k = name, 0
-    while candidate in taken:
-        k += 1
-        candidate = f"{name}_{k}"
-    return candidate
-
-
 def unique_scope(graph: Graph, scope: str) -> str:
-    """A scope that neither is a node nor has any below it: `scope` itself or with a suffix.
+    """Return the scope itself or with a suffix, so that no node has its name or lies below it.
 
     >>> from graphwright.ir.graph import DTYPES
     >>> g = Graph()
@@ -59,14 +48,11 @@ def walk_forward(
     stop_at: Iterable[Node | Value] = (),
     control: bool = False,
 ) -> list[Node]:
-    """What depends on the seeds.
+    """Return the nodes that depend on the seeds (for values: on their readers), each once, in the order of the walk.
 
     Args:
-        seeds: nodes, or values, which stand for the nodes that read them.
-        inclusive: whether the seeds are part of the answer.
         within: other nodes are not entered.
         stop_at: values that are not followed, and nodes that are reached but not left.
-        control: whether to follow control edges.
     """
     start = dict.fromkeys(node for seed in seeds for node in ((seed,) if isinstance(seed, Node) else seed.consumers))
     stop = frozenset(stop_at)
@@ -86,7 +72,7 @@ def walk_backward(
     stop_at: Iterable[Node | Value] = (),
     control: bool = False,
 ) -> list[Node]:
-    """What the seeds depend on; the arguments are those of `walk_forward`, and a value stands for the node that makes it."""
+    """Return the nodes that the seeds depend on; arguments as in `walk_forward`, but a value means its producer."""
     start = dict.fromkeys(seed if isinstance(seed, Node) else seed.producer for seed in seeds)
     stop = frozenset(stop_at)
 
@@ -101,5 +87,5 @@ def _walk(
     first: dict[Node, None], near: Callable[[Node], Iterable[Node]], inclusive: bool, within: Where | None, stop: Container[Node | Value]
 ) -> list[Node]:
     inside = within if within is None or callable(within) else frozenset(within).__contains__
-    found = reached(first, lambda node: () if node in stop else near(node) if inside is None else filter(inside, near(node)))
-    return [node for node in found if inclusive or node not in first]
+    walk = reached(first, lambda node: () if node in stop else near(node) if inside is None else filter(inside, near(node)))
+    return [node for node in walk if inclusive or node not in first]

@@ -1,4 +1,4 @@
-"""How some nodes of a graph are tied to the rest of it."""
+"""The boundary between some nodes of a graph and the rest of it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from graphwright.ir.walk import fetched_values
 
 @dataclass(frozen=True)
 class Boundary:
-    """How a set of nodes is tied to the rest of its graph."""
+    """The edges between a set of nodes and the rest of its graph."""
 
     inputs: tuple[Value, ...]
     """Values from outside that the nodes read."""
@@ -25,10 +25,7 @@ class Boundary:
 
 
 def boundary(nodes: Iterable[Node], *, borders: bool = True) -> Boundary:
-    """Compute the boundary, in time linear in the nodes and their edges.
-
-    Args:
-        borders: whether outputs of the graph and of its signatures count as read outside.
+    """Compute the boundary, in linear time; `borders` tells whether outputs of the graph and of its signatures count as read outside.
 
     >>> from graphwright.ir.text import from_text
     >>> g = from_text('''
@@ -60,11 +57,7 @@ def boundary(nodes: Iterable[Node], *, borders: bool = True) -> Boundary:
 
 
 def graph_of(nodes: Iterable[Node] | Mapping[Node, object]) -> Graph:
-    """The graph that owns all of these nodes.
-
-    Raises:
-        GraphError: there are none, they belong to several graphs, or one was removed.
-    """
+    """Return the graph that owns all of these nodes; raise `GraphError` where there are none, or none owns all."""
     graph: Graph | None = None
     for node in nodes:
         graph = node.graph if graph is None else graph

@@ -47,7 +47,7 @@ _PLAIN = re.compile(NAME)
 
 
 def to_text(graph: Graph) -> str:
-    """The text form of a graph and its functions.
+    """Return the text form of a graph and its functions.
 
     >>> from graphwright.ir.dtypes import DTYPES
     >>> g = Graph("g")
@@ -71,7 +71,7 @@ def to_text(graph: Graph) -> str:
 
 
 def format_node(node: Node, *, longest: int | None = None) -> str:
-    """The line of a node.
+    """Return the line of a node.
 
     Args:
         longest: cut attributes at this many characters, for messages; such a line cannot be parsed.
@@ -98,7 +98,7 @@ def format_node(node: Node, *, longest: int | None = None) -> str:
 
 
 def format_attribute(attribute: Attribute) -> str:
-    """The text of an attribute.
+    """Return the text of an attribute.
 
     >>> from graphwright.ir.dtypes import DTYPES
     >>> [format_attribute(a) for a in (True, 2, 0.5, b"SAME", DTYPES["int32"], ShapeAttribute((None, 2)), (1, 2))]
@@ -126,22 +126,13 @@ def format_attribute(attribute: Attribute) -> str:
 
 
 def neighborhood(nodes: Iterable[Node], *, most: int = 12) -> str:
-    """The lines of these nodes and of what they read, for messages.
-
-    >>> from graphwright.ir.dtypes import DTYPES
-    >>> g = Graph()
-    >>> a = g.add_node("Const", "a", output_types=[(DTYPES["float32"], ())])
-    >>> b = g.add_node("Neg", "b", inputs=[a.outputs[0]], output_types=[(DTYPES["float32"], ())])
-    >>> print(neighborhood([b]))
-    %a = Const() : float32[]
-    %b = Neg(%a:0) : float32[]
-    """
-    found: dict[Node, None] = {}
+    """Return the lines of these nodes and of what they read, for messages."""
+    neighbors: dict[Node, None] = {}
     for node in nodes:
-        found.update(dict.fromkeys((*(v.producer for v in node.inputs), *node.control_inputs)))
-        found[node] = None
-    lines = [format_node(node, longest=60) for node in itertools.islice(found, most)]
-    return "\n".join(lines) + (f"\n... and {len(found) - most} more" if len(found) > most else "")
+        neighbors.update(dict.fromkeys((*(v.producer for v in node.inputs), *node.control_inputs)))
+        neighbors[node] = None
+    lines = [format_node(node, longest=60) for node in itertools.islice(neighbors, most)]
+    return "\n".join(lines) + (f"\n... and {len(neighbors) - most} more" if len(neighbors) > most else "")
 
 
 def _body_lines(graph: Graph) -> list[str]:

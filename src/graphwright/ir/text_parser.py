@@ -1,7 +1,6 @@
 """Parses the text form of a graph, which `ir.text` describes and prints.
 
-Each line is taken apart from left to right. The lines of nodes come first, since nodes may stand in any order; the other lines are read
-when the nodes that they name are there.
+Lines of nodes are built first, since nodes may stand in any order; other lines are read when the nodes that they name exist.
 """
 
 from __future__ import annotations
@@ -9,12 +8,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast, get_args
 
 import numpy as np
 
-from graphwright.errors import FileFormatError, GraphError
+from graphwright.errors import FileFormatError
 from graphwright.ir.attributes import Attribute, FunctionReference, SerializedAttribute, ShapeAttribute
 from graphwright.ir.constants import tensor_attribute
 from graphwright.ir.dtypes import DTYPES, DType, Shape, dtype_from_number
@@ -24,7 +22,7 @@ from graphwright.ir.signature import Collection, CollectionKind, NamedRefs, Sign
 from graphwright.ir.walk import cycle_among, producers_of
 
 NAME = r"[A-Za-z0-9_.][A-Za-z0-9_.\\/>-]*"
-"""What a name looks like that needs no quotes."""
+"""A name that needs no quotes."""
 
 Edge = tuple[str, int]
 """The name of a node and the index of its output."""
@@ -34,46 +32,8 @@ _SPACE = re.compile(r"\s*")
 _T = TypeVar("_T")
 
 
-@dataclass(slots=True)
-class NodeLine:
-    """A parsed line of a node."""
-
-    number: int
-    name: str
-    op_type: str
-    inputs: list[Edge]
-    controls: list[str]
-    attrs: dict[str, Attribute] = field(default_factory=dict[str, Attribute])
-    device: str = ""
-    extra: bytes = b""
-    types: list[tuple[DType, Shape]] = field(default_factory=list[tuple[DType, Shape]])
-
-
-def read_node(reader: LineReader) -> NodeLine:
-    """The line of a node.
-
-    >>> read_node(LineReader("%y = Relu(%x:0) ^log {T = float32} : float32[2]", 1)).inputs
-    [('x', 0)]
-    """
-    name = reader.reference()
-    reader.expect("=")
-    op_type = reader.name()
-    line = NodeLine(reader.number, name, op_type, reader.bracketed(reader.edge, "()"), [])
-    while reader.take("^"):
-        line.controls.append(reader.name())
-    if reader.peek("{"):
-        line.attrs = reader.named(reader.attribute, "{}")
-    if reader.take("on"):
-        line.device = reader.string()
-    if reader.take("extra"):
-        line.extra = reader.hexadecimal()
-    if reader.take(":"):
-        line.types = reader.separated(reader.type)
-    return line
-
-
 class LineReader:
-    """Takes one line apart from left to right. What does not read what it is to read raises `FileFormatError`."""
+    """Parses one line from left to right; raises `FileFormatError` where the line does not continue as expected."""
 
     def __init__(self, line: str, number: int) -> None:
         self.number = number
@@ -81,21 +41,17 @@ class LineReader:
         self._at = 0
 
     def error(self, what: str) -> FileFormatError:
-        """What is wrong, with the place that has been reached."""
         return FileFormatError(what, where=f"line {self.number}, column {self._at + 1}: {self._line.strip()[:200]}")
 
     def at_end(self) -> bool:
-        """Whether nothing is left but a comment."""
         self._skip()
         return self._at == len(self._line) or self._line[self._at] == "#"
 
     def check_end(self) -> None:
-        """Raise where something is left."""
         if not self.at_end():
             raise self.error("the line goes on after its end")
 
     def peek(self, text: str) -> bool:
-        """Whether this comes next."""
         self._skip()
         if not self._line.startswith(text, self._at):
             return False
@@ -103,33 +59,30 @@ class LineReader:
         return not text[0].isalpha() or self._at + len(text) == len(self._line) or not self._line[self._at + len(text)].isalnum()
 
     def take(self, text: str) -> bool:
-        """Go past this where it comes next; returns whether it did."""
-        found = self.peek(text)
-        if found:
+        """Consume the text where it comes next; return whether it did."""
+        is_next = self.peek(text)
+        if is_next:
             self._at += len(text)
-        return found
+        return is_next
 
     def expect(self, text: str) -> None:
-        """Go past this, or raise."""
         if not self.take(text):
             raise self.error(f"`{text}` is expected here")
 
     def separated(self, item: Callable[[], _T]) -> list[_T]:
-        """One or more items with commas between them."""
-        found = [item()]
+        items = [item()]
         while self.take(","):
-            found.append(item())
-        return found
+            items.append(item())
+        return items
 
     def bracketed(self, item: Callable[[], _T], brackets: str) -> list[_T]:
-        """Items with commas between them, in brackets such as `[]`."""
         self.expect(brackets[0])
-        found = [] if self.peek(brackets[1]) else self.separated(item)
+        items = [] if self.peek(brackets[1]) else self.separated(item)
         self.expect(brackets[1])
-        return found
+        return items
 
     def named(self, item: Callable[[], _T], brackets: str) -> dict[str, _T]:
-        """Items with names in brackets: `("x" = %x:0)`."""
+        """Parse items with names in brackets: `("x" = %x:0)`."""
         return dict(self.bracketed(lambda: self._pair(item), brackets))
 
     def _pair(self, item: Callable[[], _T]) -> tuple[str, _T]:
@@ -138,45 +91,36 @@ class LineReader:
         return name, item()
 
     def name(self) -> str:
-        """A name, in quotes where it needs them."""
         return self.string() if self.peek('"') else self._match(NAME, "a name")
 
     def string(self) -> str:
-        """A string in double quotes."""
         return self.bytes().decode()
 
     def bytes(self) -> bytes:
-        """A string in double quotes, as bytes."""
         literal = self._match(_STRING, "a string in double quotes")
         if not literal.isascii():
             literal = '"' + "".join(c if c.isascii() else "".join(f"\\x{b:02x}" for b in c.encode()) for c in literal[1:-1]) + '"'
         return ast.literal_eval("b" + literal)
 
     def integer(self) -> int:
-        """A whole number."""
         return int(self._match(r"-?\d+", "a whole number"))
 
     def hexadecimal(self) -> bytes:
-        """Bytes such as `0x0a00`."""
         return bytes.fromhex(self._match(r"0x(?:[0-9a-f]{2})*", "bytes such as 0x0a00")[2:])
 
     def reference(self) -> str:
-        """A node: `%name`."""
         self.expect("%")
         return self.name()
 
     def edge(self) -> Edge:
-        """A value: `%name:0`."""
         name = self.reference()
         self.expect(":")
         return name, self.integer()
 
     def type(self) -> tuple[DType, Shape]:
-        """The type of a value: `float32[2,?]`."""
         return self._dtype(), self._shape()
 
     def attribute(self) -> Attribute:
-        """An attribute."""
         if self.peek("["):
             return tuple(self.bracketed(self.attribute, "[]"))
         if self.peek('"'):
@@ -199,11 +143,11 @@ class LineReader:
 
     def _number(self) -> int | float | None:
         self._skip()
-        found = re.compile(r"-?(?:inf\b|nan\b|\d+(?:\.\d+)?(?:e[+-]?\d+)?)").match(self._line, self._at)
-        if found is None:
+        match = re.compile(r"-?(?:inf\b|nan\b|\d+(?:\.\d+)?(?:e[+-]?\d+)?)").match(self._line, self._at)
+        if match is None:
             return None
-        self._at = found.end()
-        text = found.group()
+        self._at = match.end()
+        text = match.group()
         return int(text) if text.lstrip("-").isdecimal() else float(text)
 
     def _tensor(self) -> SerializedAttribute:
@@ -230,15 +174,15 @@ class LineReader:
 
     def _match(self, pattern: str, what: str) -> str:
         self._skip()
-        found = re.compile(pattern).match(self._line, self._at)
-        if found is None:
+        match = re.compile(pattern).match(self._line, self._at)
+        if match is None:
             raise self.error(f"{what} is expected here")
-        self._at = found.end()
-        return found.group()
+        self._at = match.end()
+        return match.group()
 
     def _skip(self) -> None:
-        found = _SPACE.match(self._line, self._at)
-        self._at = found.end() if found else self._at
+        space = _SPACE.match(self._line, self._at)
+        self._at = space.end() if space else self._at
 
 
 # The text as a whole
@@ -246,17 +190,66 @@ class LineReader:
 _COLLECTION_KINDS = get_args(CollectionKind)
 
 
-@dataclass(slots=True)
 class _Section:
-    """The lines of a graph or function."""
+    """A graph or function while its lines are read: its nodes first, in any order, then their edges and all other lines."""
 
-    name: str
-    nodes: dict[str, NodeLine] = field(default_factory=dict[str, NodeLine])
-    others: list[LineReader] = field(default_factory=list[LineReader])
+    def __init__(self, name: str, functions: Library) -> None:
+        self.function = Function(name, Graph(name, functions=functions))
+        self.graph = self.function.body
+        self._lines: dict[str, int] = {}
+        self._edges: list[tuple[Node, list[Edge], list[str]]] = []
+        self._others: list[LineReader] = []
+
+    def read(self, reader: LineReader) -> None:
+        if not reader.peek("%"):
+            self._others.append(reader)
+            return
+        name = reader.reference()
+        if name in self._lines:
+            raise FileFormatError(f"two nodes are named {name!r}", where=f"lines {self._lines[name]} and {reader.number}")
+        self._lines[name] = reader.number
+        reader.expect("=")
+        op_type = reader.name()
+        inputs, controls = reader.bracketed(reader.edge, "()"), list[str]()
+        while reader.take("^"):
+            controls.append(reader.name())
+        attrs = reader.named(reader.attribute, "{}") if reader.peek("{") else {}
+        device = reader.string() if reader.take("on") else ""
+        extra = reader.hexadecimal() if reader.take("extra") else b""
+        types = reader.separated(reader.type) if reader.take(":") else []
+        reader.check_end()
+        node = self.graph.append_node(op_type, name, attrs=attrs, output_types=types, device=device, extra=extra)
+        self._edges.append((node, inputs, controls))
+
+    def close(self) -> None:
+        for node, inputs, controls in self._edges:
+            number = self._lines[node.name]
+            self.graph.set_inputs(node, [self.value(name, index, number) for name, index in inputs])
+            for control in controls:
+                if control == node.name:
+                    raise FileFormatError(f"%{node.name} waits for itself", where=f"line {number}")
+                self.graph.add_control_input(node, self.node(control, number))
+        cycle = cycle_among(self.graph, producers_of)
+        if cycle:
+            raise FileFormatError("nodes wait for each other", where=f"lines {', '.join(str(self._lines[n.name]) for n in cycle[:5])}")
+        for reader in self._others:
+            _read_line(reader, self)
+            reader.check_end()
+
+    def node(self, name: str, number: int) -> Node:
+        if name not in self.graph:
+            raise FileFormatError(f"there is no node %{name}", where=f"line {number}")
+        return self.graph[name]
+
+    def value(self, name: str, index: int, number: int) -> Value:
+        outputs = self.node(name, number).outputs
+        if not 0 <= index < len(outputs):
+            raise FileFormatError(f"there is no value %{name}:{index}", where=f"line {number}", cause=f"it has {len(outputs)} outputs")
+        return outputs[index]
 
 
 def from_text(text: str) -> Graph:
-    """The graph that a text describes.
+    """Return the graph that a text describes.
 
     Raises:
         FileFormatError: a line cannot be read, or names something that does not exist; the message has its number.
@@ -270,86 +263,57 @@ def from_text(text: str) -> Graph:
     >>> g["y"].inputs[0].shape
     (2, 3)
     """
-    main: _Section | None = None
-    bodies: dict[str, _Section] = {}
-    section = _Section("")
+    functions = Library()
+    sections: list[_Section] = []
     for number, line in enumerate(text.splitlines(), start=1):
         reader = LineReader(line, number)
         if reader.at_end():
             continue
-        if main is None:
-            if not reader.take("graph"):
-                raise reader.error('the text does not start with a line `graph "name"`')
-            main = section = _Section(reader.string())
-        elif reader.take("function"):
-            section = _Section(reader.string())
-            if section.name in bodies:
-                raise FileFormatError(f"two functions are named {section.name!r}", where=f"line {number}")
-            bodies[section.name] = section
-        elif not reader.peek("%"):
-            section.others.append(reader)
+        if not sections and not reader.take("graph"):
+            raise reader.error('the text does not start with a line `graph "name"`')
+        if sections and not reader.take("function"):
+            sections[-1].read(reader)
             continue
-        else:
-            node = read_node(reader)
-            first = section.nodes.setdefault(node.name, node)
-            if first is not node:
-                raise FileFormatError(f"two nodes are named {node.name!r}", where=f"lines {first.number} and {number}")
+        section = _Section(reader.string(), functions)
         reader.check_end()
-    if main is None:
+        if section.function.name in functions:
+            raise FileFormatError(f"two functions are named {section.function.name!r}", where=f"line {number}")
+        if sections:
+            functions[section.function.name] = section.function
+        sections.append(section)
+    if not sections:
         raise FileFormatError("the text holds no graph", remedy='start with a line `graph "name"`')
-    functions = Library()
-    graph = _build(main, functions).body
-    functions.update({name: _build(section, functions) for name, section in bodies.items()})
-    return graph
+    for section in sections:
+        section.close()
+    return sections[0].graph
 
 
-def _build(section: _Section, functions: dict[str, Function]) -> Function:
-    graph = Graph(section.name, functions=functions)
-    lines = section.nodes
-    for name, line in lines.items():
-        graph.append_node(line.op_type, name, attrs=line.attrs, output_types=line.types, device=line.device, extra=line.extra)
-    for name, line in lines.items():
-        node, names = graph[name], _Names(graph, line.number)
-        graph.set_inputs(node, [names.value(names.node(source).name, index) for source, index in line.inputs])
-        for control in line.controls:
-            if control == name:
-                raise FileFormatError(f"%{name} waits for itself", where=f"line {line.number}")
-            graph.add_control_input(node, names.node(control))
-    cycle = cycle_among(graph, producers_of)
-    if cycle:
-        raise FileFormatError("nodes wait for each other", where=f"lines {', '.join(str(lines[n.name].number) for n in cycle[:5])}")
-    function = Function(section.name, graph)
-    for reader in section.others:
-        _read_line(reader, function)
-        reader.check_end()
-    return function
-
-
-def _read_line(reader: LineReader, function: Function) -> None:
-    graph = function.body
-    names = _Names(graph, reader.number)
+def _read_line(reader: LineReader, section: _Section) -> None:
+    graph = section.graph
 
     def value() -> Value:
-        return names.value(*reader.edge())
+        return section.value(*reader.edge(), reader.number)
 
-    def held() -> Node | Value:
+    def reference() -> Node | Value:
         name = reader.reference()
-        return names.value(name, reader.integer()) if reader.take(":") else names.node(name)
+        return section.value(name, reader.integer(), reader.number) if reader.take(":") else section.node(name, reader.number)
 
     def item() -> Any:
         if reader.peek("%"):
-            return held()
+            return reference()
         if reader.take("text"):
             return reader.string()
-        found = reader.attribute()
-        return NamedRefs(found.data, reader.named(held, "{}")) if isinstance(found, SerializedAttribute) and reader.peek("{") else found
+        plain = reader.attribute()
+        if isinstance(plain, SerializedAttribute) and reader.peek("{"):
+            return NamedRefs(plain.data, reader.named(reference, "{}"))
+        return plain
 
     if reader.take("inputs"):
         graph.inputs = reader.separated(value)
     elif reader.take("outputs"):
         graph.outputs = reader.separated(value)
     elif reader.take("control_outputs"):
-        graph.control_outputs = [names.node(name) for name in reader.separated(reader.reference)]
+        graph.control_outputs = [section.node(name, reader.number) for name in reader.separated(reader.reference)]
     elif reader.take("variable"):
         resource = value()
         reader.expect("=")
@@ -371,25 +335,6 @@ def _read_line(reader: LineReader, function: Function) -> None:
             raise reader.error(f"there is no kind of collection {kind!r}")
         graph.collections[name] = Collection(cast(CollectionKind, kind), reader.bracketed(item, "[]"))
     elif reader.take("definition"):
-        function.definition = reader.hexadecimal()
+        section.function.definition = reader.hexadecimal()
     else:
         raise reader.error("this is neither a node nor a line that a graph can have")
-
-
-@dataclass(slots=True)
-class _Names:
-    """Finds what a line names."""
-
-    graph: Graph
-    number: int
-
-    def node(self, name: str) -> Node:
-        if name not in self.graph:
-            raise FileFormatError(f"there is no node %{name}", where=f"line {self.number}")
-        return self.graph[name]
-
-    def value(self, name: str, index: int) -> Value:
-        try:
-            return self.graph.value(f"{name}:{index}")
-        except GraphError as error:
-            raise FileFormatError(f"there is no value %{name}:{index}", where=f"line {self.number}", cause=error.what) from None

@@ -1,11 +1,5 @@
-"""Undo: what a graph was, recorded, so that an edit of many steps that fails half-way leaves no trace.
-
-Every verb leaves the graph as it was when it raises. What is made of many verbs gets the same promise by
-`Graph.restored_on_error`.
-
-The record holds the fields and the contents of each object of the graph, not copies of the objects: what is put back
-are the same nodes, values and bodies, so that whoever holds one still holds the right one. Attributes, constants
-among them, never change in place and are not copied.
+"""Undo: a record of a graph's state, for `Graph.restored_on_error`. It holds the fields and contents of each object of the graph, not
+copies of the objects, so that references to restored nodes, values and bodies stay valid.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,7 +14,7 @@ from graphwright.ir.signature import Collection, NamedRefs
 
 
 class Record:
-    """The state of objects, as it was when they were noted. Takes time and memory linear in what is noted."""
+    """The recorded state of objects. Takes time and memory linear in their number."""
 
     __slots__ = ("_contents", "_fields", "_noted")
 
@@ -31,7 +25,6 @@ class Record:
         self._noted: set[int] = set()  # what many graphs share, as the library, is noted once
 
     def note(self, *objects: object) -> None:
-        """Note the contents of dictionaries and lists; of other objects the fields, and the contents where these are such containers."""
         for noted in objects:
             if id(noted) in self._noted:
                 continue
@@ -46,7 +39,6 @@ class Record:
                 self.note(*tables)
 
     def note_nodes(self, links: Mapping[Node, Links]) -> None:
-        """Note nodes, their values, and what the graph knows of them."""
         held, contents = self._fields, self._contents
         of_node, of_links, of_value = _fields_of(Node)[1], _fields_of(Links)[1], _fields_of(Value)[1]
         for node, known in links.items():
@@ -57,12 +49,10 @@ class Record:
                 contents += (content, content.copy() if content else None)
 
     def note_collections(self, collections: Iterable[Collection]) -> None:
-        """Note collections and the messages in them."""
         for collection in collections:
             self.note(collection, *(item for item in collection.items if isinstance(item, NamedRefs)))
 
     def restore(self) -> None:
-        """Put all back, in the same objects."""
         for holder, values in _pairs(self._fields):
             for name, value in zip(_fields_of(holder.__class__)[0], values, strict=True):
                 object.__setattr__(holder, name, value)  # as it is: a signature would make a new dictionary of the one it is given
@@ -81,7 +71,6 @@ def _pairs(items: list[Any]) -> Iterator[tuple[Any, Any]]:
 
 @cache
 def _fields_of(kind: type[Any]) -> tuple[tuple[str, ...], Callable[[object], tuple[Any, ...]]]:
-    """The names of the fields of a class of this package or of a data class, and what reads them at once."""
     if is_dataclass(kind):
         names = tuple(entry.name for entry in fields(kind))
     else:

@@ -1,4 +1,4 @@
-"""Check that a graph is well formed. The verbs of `Graph` keep it so; this is the proof, for tests and for doubt."""
+"""Checks that a graph is well formed. The verbs of `Graph` keep it so; this is the proof, for tests and debugging."""
 
 import textwrap
 
@@ -11,26 +11,19 @@ from graphwright.ir.walk import cycle_among, producers_of
 
 
 def verify(graph: Graph) -> None:
-    """Raise unless every invariant holds, in the graph and in the bodies of its functions.
+    """Raise `GraphError` unless every invariant holds, in the graph and in the bodies of its functions; takes linear time.
 
     Invariants:
         1. Names: each node is found under its own name, and no two nodes share one.
-        2. Ownership: a node's `graph` is the graph that holds it; a value's `producer` and
-           `index` say where it stands; all inputs and control inputs belong to the graph.
+        2. Ownership: a node's `graph` is the graph that holds it; a value's `producer` and `index` match its place; all inputs and control
+           inputs belong to the graph.
         3. Def-use: `value.uses` holds `(node, k)` if and only if `node.inputs[k]` is the value.
-        4. Control edges: `n in node.control_inputs` if and only if `node in n.control_consumers`;
-           no node waits for itself.
-        5. Borders: inputs, outputs and control outputs belong to the graph, an input stands there
-           once, and variables stand behind values of the graph that are resources.
-        6. Order: data and control edges make no cycle, but for those from `NextIteration` to `Merge`.
-        7. Functions: each function that an attribute names is in the library, under its own
-           name, and a body sees the same library.
-        8. Signatures and collections: the nodes and values that they hold belong to the graph.
-
-    Takes time linear in nodes and edges.
-
-    Raises:
-        GraphError: an invariant does not hold; the message shows the lines of the nodes around it.
+        4. Control edges: `n in node.control_inputs` if and only if `node in n.control_consumers`; no node waits for itself.
+        5. Borders: inputs, outputs and control outputs belong to the graph, inputs are distinct, and variables stand behind resource
+           values.
+        6. Order: data and control edges make no cycle, except for edges from `NextIteration` to `Merge`.
+        7. Functions: each function that an attribute names is in the library, under its own name, and all bodies share the library.
+        8. Signatures and collections: their nodes and values belong to the graph.
 
     >>> from graphwright.ir.attributes import FunctionReference
     >>> from graphwright.ir.graph import DTYPES

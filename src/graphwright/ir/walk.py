@@ -1,4 +1,4 @@
-"""Walks over a graph: what a node needs, and an order in which nodes can run."""
+"""Walks over a graph: dependencies, consumers, and orders in which nodes can run."""
 
 from __future__ import annotations
 
@@ -21,56 +21,55 @@ Item = TypeVar("Item", bound=Hashable)
 
 
 def backward_reachable(seeds: Iterable[Node]) -> set[Node]:
-    """The seeds and everything they need, through data and control edges."""
+    """Return the seeds and everything that they need, through data and control edges."""
     return set(reached(seeds, lambda node: (*(v.producer for v in node.inputs), *node.control_inputs)))
 
 
 def forward_reachable(seeds: Iterable[Node], *, control: bool = True) -> set[Node]:
-    """The seeds and everything that depends on them, through data and, where wanted, control edges."""
+    """Return the seeds and everything that depends on them, through data edges and, where wanted, control edges."""
     return set(reached(seeds, lambda node: consumers_of(node, control=control)))
 
 
 def paths_among(pairs: Iterable[tuple[Node, Node]]) -> set[tuple[Node, Node]]:
-    """The pairs whose second node needs the first, through data and control edges; one walk answers for all that no single edge joins."""
     asked = set(pairs)
-    found = {(first, node) for first, node in asked if first in producers_of(node)}
-    asked -= found
+    joined = {(first, node) for first, node in asked if first in producers_of(node)}
+    asked -= joined
     bits = {first: 1 << k for k, first in enumerate({first for first, _ in asked})}
     needed: dict[Node, int] = {}  # per node, the bits of those that it needs
     for node in order_of(backward_reachable(node for _, node in asked)):
         needed[node] = 0
         for other in producers_of(node):
             needed[node] |= needed[other] | bits.get(other, 0)
-    return found | {(first, node) for first, node in asked if needed[node] & bits[first]}
+    return joined | {(first, node) for first, node in asked if needed[node] & bits[first]}
 
 
 def reached(seeds: Iterable[Item], following: Callable[[Item], Iterable[Item]]) -> Iterator[Item]:
-    """The seeds and all that follows from them, each once, in breadth; nothing is asked about what the caller does not come to.
+    """Yield the seeds and all that follows from them, each once, breadth first and lazily.
 
     >>> list(reached([7], lambda number: [number // 2, number - 1] if number else []))
     [7, 3, 6, 1, 2, 5, 0, 4]
     """
-    found = list(dict.fromkeys(seeds))
-    seen = set(found)
-    for item in found:  # grows while it is walked
+    queue = list(dict.fromkeys(seeds))
+    seen = set(queue)
+    for item in queue:  # grows while it is walked
         yield item
         for other in following(item):
             if other not in seen:
                 seen.add(other)
-                found.append(other)
+                queue.append(other)
 
 
 def made_of(graph: Graph, op_types: AbstractSet[str]) -> set[Node]:
-    """The nodes of these types, and those that read nothing but what such nodes make, directly or not."""
-    found: set[Node] = set()
+    """Return the nodes of these types, and nodes that read only values made from such nodes, directly or not."""
+    members: set[Node] = set()
     for node in topological_order(graph):
-        if node.op_type in op_types or (node.inputs and all(value.producer in found for value in node.inputs)):
-            found.add(node)
-    return found
+        if node.op_type in op_types or (node.inputs and all(value.producer in members for value in node.inputs)):
+            members.add(node)
+    return members
 
 
 def producers_of(node: Node) -> dict[Node, None]:
-    """The nodes that it needs directly: those whose values it reads, and its control inputs; back edges of loops left out."""
+    """Return the nodes that it needs directly, through data and control edges; back edges of loops are left out."""
     inputs = node.inputs
     if node.op_type in MERGES:
         inputs = tuple(value for value in inputs if not is_back_edge(value, node))
@@ -78,58 +77,48 @@ def producers_of(node: Node) -> dict[Node, None]:
 
 
 def consumers_of(node: Node, *, control: bool = True) -> dict[Node, None]:
-    """The nodes that need it directly: those that read its values, and those that wait for it; back edges of loops left out."""
-    found = {reader: None for value in node.outputs for reader in value.consumers if not is_back_edge(value, reader)}
+    """Return the nodes that need it directly, through data and control edges; back edges of loops are left out."""
+    consumers = {reader: None for value in node.outputs for reader in value.consumers if not is_back_edge(value, reader)}
     if control:
-        found.update(dict.fromkeys(node.control_consumers))
-    return found
+        consumers.update(dict.fromkeys(node.control_consumers))
+    return consumers
 
 
 def finished_before(node: Node) -> Sequence[Node]:
-    """The nodes that have surely finished when somebody reads a result of this one, directly."""
+    """Return nodes that have certainly finished when a result of this node is read, directly."""
     if is_constant(node) or _is_loose(node):
         return ()
     return (*node.control_inputs, *(value.producer for value in node.inputs if not _is_loose(value.producer)))
 
 
 def _is_loose(node: Node) -> bool:
-    """Whether a result may be there before all that the node reads. A loop's are not: see `transform.loop_ends`."""
+    """Return whether a result may be available before all inputs. A loop's results are not: see `transform.loop_ends`."""
     return node.op_type in ASKS_FOR_SHAPE or (node.op_type not in LOOPS and bool(called_functions(node)))
 
 
 def order_of(nodes: Iterable[Node]) -> list[Node]:
-    """These nodes, each after those of them that it needs, as near as possible to the order in which they are given.
-
-    Takes time linear in the nodes and their edges; paths through other nodes do not count.
-
-    Raises:
-        GraphError: they wait for each other; the message names some.
+    """Return the nodes in an order in which each follows the nodes of the set that it needs, as near as possible to the given order; in
+    linear time. Raise `GraphError` where they wait for each other.
     """
-    given = dict.fromkeys(nodes)
-    order = in_order(given, producers_of)
-    if len(order) != len(given):
-        stuck = [node.name for node in given.keys() - set(order)]
+    members = dict.fromkeys(nodes)
+    order = in_order(members, producers_of)
+    if len(order) != len(members):
+        stuck = [node.name for node in members.keys() - set(order)]
         raise GraphError(f"{len(stuck)} nodes are in or behind a cycle", where=", ".join(sorted(stuck)[:5]))
     return order
 
 
 def fed_values(graph: Graph) -> tuple[Value, ...]:
-    """The inputs of the graph and of its signatures, each once."""
     return tuple(dict.fromkeys((*graph.inputs, *(v for s in graph.signatures.values() for v in s.inputs.values()))))
 
 
 def fetched_values(graph: Graph) -> tuple[Value, ...]:
-    """The outputs of the graph and of its signatures, each once."""
     return tuple(dict.fromkeys((*graph.outputs, *(v for s in graph.signatures.values() for v in s.outputs.values()))))
 
 
 def needed_nodes(graph: Graph, *, inputs: bool = True, signatures: bool = True, collections: bool = True) -> set[Node]:
-    """The nodes that inputs, outputs and control outputs of the graph, its signatures and collections need.
-
-    Args:
-        inputs: whether variables and other resources among the inputs are needed as such; what else is fed is.
-        signatures: whether what the signatures feed and fetch is.
-        collections: whether what the collections hold is.
+    """Return the nodes that inputs, outputs and control outputs of the graph, its signatures and collections need; without `inputs`,
+    resources among the inputs do not count.
     """
     fed = [value for value in graph.inputs if inputs or value.dtype.name != "resource"]
     seeds = [*(value.producer for value in (*fed, *graph.outputs)), *graph.control_outputs]
@@ -141,36 +130,28 @@ def needed_nodes(graph: Graph, *, inputs: bool = True, signatures: bool = True, 
 
 
 def served_variables(graph: Graph) -> list[str]:
-    """The names of the variables that outputs and control outputs of the graph, and outputs of its signatures, need."""
     needed = backward_reachable([*(value.producer for value in fetched_values(graph)), *graph.control_outputs])
     return [node.name for node in graph.nodes if node.op_type in VARIABLES and node in needed]
 
 
 def topological_order(graph: Graph) -> list[Node]:
-    """All nodes, each after what it needs; among the possible orders, the one nearest to the graph's own.
-
-    A `Merge` may come before the `NextIteration` that it reads, as a loop of TF1 asks for.
-
-    Raises:
-        GraphError: the graph has a cycle; the message names its nodes.
-    """
+    """Return all nodes in the order of `order_of`. A `Merge` may precede the `NextIteration` that it reads, as loops of TF1 require."""
     return order_of(graph)
 
 
 def in_order(items: Iterable[Item], needs: Callable[[Item], Iterable[Item]]) -> list[Item]:
-    """The items, each after those of them that it needs; among the possible orders, the one nearest to the given one.
-
-    Takes time linear in the items and their needs, but for items that must move. What is in or behind a cycle is left out.
+    """Return the items, each after those of them that it needs, as near as possible to the given order. Items in or behind a cycle are
+    left out.
 
     >>> in_order("abc", {"a": "c", "b": "", "c": "b"}.__getitem__), in_order("abc", {"a": "", "b": "c", "c": "b"}.__getitem__)
     (['b', 'c', 'a'], ['a'])
     """
-    given = list(dict.fromkeys(items))
-    place = {item: k for k, item in enumerate(given)}
-    before = [[place[other] for other in needs(item) if other in place] for item in given]
+    distinct = list(dict.fromkeys(items))
+    place = {item: k for k, item in enumerate(distinct)}
+    before = [[place[other] for other in needs(item) if other in place] for item in distinct]
     if all(not places or max(places) < k for k, places in enumerate(before)):
-        return given
-    readers: list[list[int]] = [[] for _ in given]
+        return distinct
+    readers: list[list[int]] = [[] for _ in distinct]
     for k, places in enumerate(before):
         for needed in places:
             readers[needed].append(k)
@@ -179,7 +160,7 @@ def in_order(items: Iterable[Item], needs: Callable[[Item], Iterable[Item]]) -> 
     order: list[Item] = []
     while ready:
         done = heapq.heappop(ready)
-        order.append(given[done])
+        order.append(distinct[done])
         for k in readers[done]:
             missing[k] -= 1
             if not missing[k]:
@@ -188,14 +169,14 @@ def in_order(items: Iterable[Item], needs: Callable[[Item], Iterable[Item]]) -> 
 
 
 def cycle_among(items: Iterable[Item], needs: Callable[[Item], Iterable[Item]]) -> list[Item]:
-    """The items of one cycle, each before one that needs it; empty where there is none.
+    """Return the items of one cycle, each before one that needs it; empty where there is none.
 
     >>> cycle_among("abc", {"a": "b", "b": "c", "c": "b"}.__getitem__)
     ['c', 'b']
     """
-    given = dict.fromkeys(items)
-    stuck = given.keys() - set(in_order(given, needs))
-    item = next((item for item in given if item in stuck), None)
+    distinct = dict.fromkeys(items)
+    stuck = distinct.keys() - set(in_order(distinct, needs))
+    item = next((item for item in distinct if item in stuck), None)
     path: dict[Item, None] = {}
     while item is not None and item not in path:  # what is stuck needs what is stuck
         path[item] = None

@@ -1,7 +1,7 @@
-"""Dictionaries and lists that say when they change, so that what was computed from them is known to be out of date.
+"""Dictionaries and lists that count their changes, so that an index computed from them is known to be out of date.
 
-A graph must find out in O(1) whether a signature or a collection holds a node, while users change
-these as plain dictionaries and lists. One clock for all of them is enough: they change rarely.
+A graph must find out in O(1) whether a signature or a collection holds a node, while users change these as plain dictionaries and lists.
+They change rarely, so one clock for all of them is enough.
 
 >>> before = CLOCK.time
 >>> WatchedDict({"a": 1})["b"] = 2
@@ -16,7 +16,7 @@ _V = TypeVar("_V")
 
 
 class Clock:
-    """A number that moves on when something changes."""
+    """A number that increases with each change."""
 
     __slots__ = ("time",)
 
@@ -25,23 +25,21 @@ class Clock:
 
 
 CLOCK = Clock()
-"""Moves on with each change of any watched container."""
-
-
-SHAPE_CLOCK = Clock()
-"""Moves on with each edit that may change the shape of a value, in any graph."""
+"""Increases with each change of a signature or collection."""
 
 
 class WatchedDict(dict[_K, _V]):
-    """A dictionary that moves the clock, by default `CLOCK`."""
+    """A dictionary that calls `changed` before each change."""
 
-    clock = CLOCK
+    def changed(self) -> None:
+        CLOCK.time += 1
 
 
 class WatchedList(list[_V]):
-    """A list that moves the clock."""
+    """A list that calls `changed` before each change."""
 
-    clock = CLOCK
+    def changed(self) -> None:
+        CLOCK.time += 1
 
 
 def _watch(kind: type, names: str) -> None:
@@ -51,7 +49,7 @@ def _watch(kind: type, names: str) -> None:
 
 def _watched(method: Any) -> Any:
     def changing(self: Any, *args: Any, **kwargs: Any) -> Any:
-        self.clock.time += 1
+        self.changed()
         return method(self, *args, **kwargs)
 
     changing.__name__ = method.__name__

@@ -1,7 +1,5 @@
-"""The wire format of protobuf, as far as the IR looks into what it otherwise carries through as bytes.
-
-Only tensors and names of functions are looked for there, so no generated classes are needed, and no TensorFlow.
-See https://protobuf.dev/programming-guides/encoding.
+"""The wire format of protobuf (https://protobuf.dev/programming-guides/encoding), for messages that the IR keeps as bytes: tensors and
+names of functions.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -22,10 +20,7 @@ class Field(NamedTuple):
 
 
 def fields_of(data: bytes) -> Iterator[Field]:
-    """The fields of a message, in order.
-
-    Raises:
-        ValueError: the bytes are no message.
+    """Yield the fields of a message, in order; raise `ValueError` where the bytes are no message.
 
     >>> [(field.number, field.content) for field in fields_of(varint_field(1, 300) + message_field(2, b"ab"))]
     [(1, 300), (2, b'ab')]
@@ -52,11 +47,6 @@ def fields_of(data: bytes) -> Iterator[Field]:
 
 
 def varints(data: bytes) -> Iterator[int]:
-    """Numbers that are packed one behind the other.
-
-    Raises:
-        ValueError: the last one is cut off.
-    """
     at = 0
     while at < len(data):
         number, at = _read_varint(data, at)
@@ -64,12 +54,10 @@ def varints(data: bytes) -> Iterator[int]:
 
 
 def varint_field(number: int, content: int) -> bytes:
-    """A field that holds a number."""
     return _varint(number << 3) + _varint(content)
 
 
 def message_field(number: int, content: bytes) -> bytes:
-    """A field that holds a string or a message."""
     return _varint(number << 3 | 2) + _varint(len(content)) + content
 
 
@@ -78,10 +66,7 @@ Layout = Mapping[str, Mapping[int, str | None]]
 
 
 def replace_strings(data: bytes, layout: Layout, message: str, replaced: Callable[[str], str]) -> bytes:
-    """The message with other strings in the places that a layout names; the same bytes where nothing changes.
-
-    Raises:
-        ValueError: the bytes are no such message.
+    """Return the message with other strings in the places that a layout names; raise `ValueError` where the bytes are no such message.
 
     >>> data = message_field(2, message_field(1, b"old") + varint_field(3, 7))
     >>> replace_strings(data, {"Outer": {2: "Inner"}, "Inner": {1: None}}, "Outer", lambda name: "newer")

@@ -1,4 +1,4 @@
-"""What a fit is told: arguments checked, bounds as vectors, data as tensors."""
+"""Checks of arguments; bounds as vectors, data as tensors."""
 
 import importlib
 import math
@@ -14,34 +14,31 @@ from graphwright.least_squares.parameters import ParameterLayout, labels_of
 tf: Any = importlib.import_module("tensorflow")
 
 Bounds = tuple[Any, Any]
-"""Lower and upper ones: numbers, or structures like the parameters."""
+"""Lower and upper bounds: numbers, or structures like the parameters."""
 
 
 def check_choice(name: str, value: str, choices: Any) -> None:
-    """Raise where the value is not one of the choices of a `Literal`."""
+    """Raise if the value is not one of the choices of a `Literal`."""
     if value not in get_args(choices):
         raise ArgumentError(f"{name}={value!r}", argument=name, remedy=f"one of {', '.join(get_args(choices))}")
 
 
 def is_finite(value: Any) -> bool:
-    """Whether the value is a number, and a finite one."""
     return isinstance(value, numbers.Real) and math.isfinite(value)
 
 
 def check_positive(name: str, value: float) -> None:
-    """Raise where the value is not a positive number."""
     if not is_finite(value) or value <= 0:
         raise ArgumentError(f"{name}={value!r}", argument=name, remedy="give a positive number")
 
 
 def check_count(name: str, value: float) -> None:
-    """Raise where the value is not a whole number of at least 1."""
     if not is_finite(value) or value < 1 or value != int(value):
         raise ArgumentError(f"{name}={value!r}", argument=name, remedy="give a whole number of at least 1")
 
 
 def check_chunks(method: str, chunk_size: int | None) -> None:
-    """Raise where a method that needs all rows at once is to take them in chunks."""
+    """Raise if a method that needs all rows at once would get chunks."""
     if chunk_size is not None and method == "dual":
         raise ArgumentError(
             f"chunk_size={chunk_size} with {method!r}",
@@ -52,23 +49,19 @@ def check_chunks(method: str, chunk_size: int | None) -> None:
 
 
 def as_data(value: Any, dtype: Any) -> Any:
-    """A tensor; numbers without a type of their own take that of the parameters."""
+    """Return a tensor; numbers without a type get the parameters' type."""
     if hasattr(value, "dtype"):
         return tf.convert_to_tensor(value)
-    found = np.asarray(value)
-    return tf.convert_to_tensor(found, dtype if found.dtype.kind == "f" else None)
+    array = np.asarray(value)
+    return tf.convert_to_tensor(array, dtype if array.dtype.kind == "f" else None)
 
 
 def bound_vectors(bounds: Bounds | None, layout: ParameterLayout) -> tuple[Any, Any] | None:
-    """Lower and upper bounds as vectors (n,), None where there are none.
-
-    Raises:
-        ArgumentError: no pair, another structure or shape than the parameters', or lower ones that are not below upper ones.
-    """
+    """Return lower and upper bounds as vectors (n,), or None if all are infinite."""
     if bounds is None:
         return None
-    given: Any = bounds
-    if not isinstance(given, tuple | list) or len(bounds) != 2:
+    pair: Any = bounds
+    if not isinstance(pair, tuple | list) or len(bounds) != 2:
         raise ArgumentError(f"bounds={bounds!r}", argument="bounds", remedy="give a pair: lower and upper ones")
     sides: list[Any] = []
     for name, side, missing in (("lower", bounds[0], -np.inf), ("upper", bounds[1], np.inf)):
@@ -99,12 +92,11 @@ def bound_vectors(bounds: Bounds | None, layout: ParameterLayout) -> tuple[Any, 
 
 
 def _like_parameters(side: Any, name: str, layout: ParameterLayout) -> list[Any]:
-    """One entry per tensor of the parameters."""
     if not tf.nest.is_nested(side) and np.ndim(side) == 0:
         return [side] * len(layout.shapes)
     if not tf.nest.is_nested(layout.structure):
-        given: Any = side
-        return [np.asarray(given)] if isinstance(side, list | tuple) else [given]  # a list of numbers for one vector
+        values: Any = side
+        return [np.asarray(values)] if isinstance(side, list | tuple) else [values]  # a list of numbers for one vector
     if tuple(labels_of(side, "params")) != layout.labels:
         raise ArgumentError(
             f"{name} bounds of another structure than the parameters",
@@ -115,7 +107,6 @@ def _like_parameters(side: Any, name: str, layout: ParameterLayout) -> list[Any]
 
 
 def check_start(start: Any, bounds: tuple[Any, Any] | None, layout: ParameterLayout) -> None:
-    """Raise where the start is not finite, or out of bounds."""
     values = start.numpy()
     if not np.isfinite(values).all():
         i = int(np.flatnonzero(~np.isfinite(values))[0])
@@ -133,10 +124,10 @@ def check_start(start: Any, bounds: tuple[Any, Any] | None, layout: ParameterLay
 
 
 def tracing_error(error: Exception, dtype: Any, other_dtypes: set[Any]) -> ArgumentError:
-    """What went wrong when the residuals were traced, and what to do about it.
+    """Return an error with cause and remedy for a failed trace of the residuals.
 
     Args:
-        other_dtypes: of data that are of floating point, too.
+        other_dtypes: floating-point types of data that differ from the parameters'.
     """
     cause = in_words(error)
     if other_dtypes:
@@ -158,7 +149,6 @@ def tracing_error(error: Exception, dtype: Any, other_dtypes: set[Any]) -> Argum
 
 
 def start_error(layout: ParameterLayout, residuals: Callable[..., Any], start: Any, data: tuple[Any, ...]) -> ArgumentError:
-    """Which residuals are not finite at the start."""
     values = np.concatenate([np.reshape(part, -1) for part in tf.nest.flatten(residuals(layout.pack(layout.split(start)), *data))])
     wrong = np.flatnonzero(~np.isfinite(values))
     largest = float(np.abs(values).max(initial=0.0))

@@ -1,4 +1,4 @@
-"""The covariance of fitted parameters, and what of it the data do not determine."""
+"""The covariance of fitted parameters, including parameters that the data do not determine."""
 
 from typing import Any
 
@@ -9,18 +9,18 @@ Matrix = NDArray[Any]
 
 
 def inverse_gram(factor: Matrix, *, is_gram: bool, free: NDArray[np.bool_]) -> tuple[Matrix, int]:
-    """The inverse of the Gram matrix J'J, and its rank.
+    """Return the inverse of the Gram matrix J'J, and its rank.
 
     Columns are scaled to length one first, so that the units of parameters do not matter to the rank.
 
     Args:
-        factor: the triangle R of J (n, n), or the Gram matrix itself, of which the lower half counts.
-        is_gram: which of them.
-        free: parameters (n,) that vary; rows and columns of the others are zero, as of constants.
+        factor: the triangle R of J (n, n), or the lower half of the Gram matrix.
+        is_gram: whether it is the Gram matrix.
+        free: parameters (n,) that vary; the others are constants, with rows and columns of zeros.
 
     Returns:
-        The inverse (n, n), and the rank among the free parameters. Where the rank is short, the variances of parameters that the data do
-        not determine are infinite, and their covariances NaN.
+        The inverse (n, n), and the rank among the free parameters. Parameters that the data do not determine have infinite variances and
+        NaN covariances.
 
     >>> inverse_gram(np.diag([2.0, 0.5]), is_gram=False, free=np.array([True, True]))
     (array([[0.25, 0.  ],

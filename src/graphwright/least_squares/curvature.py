@@ -1,13 +1,13 @@
-"""What Gauss-Newton leaves out of the Hessian: `sum_i f_i * (second derivative of f_i)`, the *curvature* of the residuals.
+"""The second-order part of the Hessian, which Gauss-Newton leaves out.
 
-**Learned.** Where residuals stay large, J'J alone is far from the Hessian, and damped steps crawl. So a symmetric matrix C is kept that
-satisfies the secant equation of the last step h, `C h = (change of the gradient) - J'J h`, changed as little as that asks for: J. E.
-Dennis, D. M. Gay, R. E. Welsch: An adaptive nonlinear least-squares algorithm (1981), section 3, with their sizing; theirs takes the
-gradient's change with the residuals held, which here would cost a pass more. As there, C counts in a step where it predicted the reduction
-before better than J'J alone; here, so that small residuals keep the exactness of QR, twice as well to begin with.
+**Approximated.** Where residuals stay large, J'J is far from the Hessian, and damped steps crawl. The loop therefore keeps a symmetric
+matrix C that satisfies the secant equation of the last step h, `C h = (change of the gradient) - J'J h`, with the least change: J. E.
+Dennis, D. M. Gay, R. E. Welsch: An adaptive nonlinear least-squares algorithm (1981), section 3, with their sizing. (They take the
+gradient's change with fixed residuals, which would cost another pass here.) As there, a step uses C if C predicted the last reduction
+better than J'J did; at first, twice as well, so that small residuals keep the accuracy of QR.
 
-**Measured.** Where no step lowers the cost any more, the Hessian is found once, by central differences of the gradient, and tells how far
-the minimum is (`newton_offset`). The gradient alone cannot tell: rounding of the cost hides a gradient of the square root of that rounding
+**Measured.** Where no step lowers the cost any more, the Hessian is computed once, by central differences of the gradient, to find how far
+the minimum is (`newton_offset`). The gradient is not enough: rounding of the cost hides a gradient of the square root of that rounding
 (J. E. Dennis, R. B. Schnabel: Numerical methods for unconstrained optimization and nonlinear equations, 1983, sections 5.4 and 7.2).
 """
 
@@ -20,74 +20,61 @@ import numpy as np
 tf: Any = importlib.import_module("tensorflow")
 
 _BETTER = 0.5
-"""How large the error of the prediction with curvature may be against that without, for it to be used after it was not."""
+"""C comes into use if the error of the prediction with C is below this share of the error without C."""
 
 
 class Curvature(NamedTuple):
-    """What is known of it: the matrix C (n, n), and whether steps count on it. Tensors."""
+    """The matrix C (n, n), and whether steps use it. Tensors."""
 
     matrix: Any
     trusted: Any
 
     def half_form(self, step: Any) -> Any:
-        """What it adds to the cost of a step (n,): a scalar, 0 unless trusted."""
+        """Return the contribution to the cost of a step (n,): a scalar, 0 unless trusted."""
         added = 0.5 * tf.tensordot(step, tf.linalg.matvec(self.matrix, step), 1)
         return tf.where(self.trusted, added, tf.zeros_like(added))
 
 
 def no_curvature(x: Any) -> Curvature:
-    """What is known before the first step from x (n,)."""
     return Curvature(tf.zeros([x.shape[0], x.shape[0]], x.dtype), tf.constant(False))
 
 
 def updated_curvature(known: Curvature, step: Any, gradient: Any, change: Any, half_square: Any, image: Any, reduction: Any) -> Curvature:
-    """What is known after a step was taken.
+    """Update the curvature after an accepted step (n,).
 
     Args:
-        known: before it.
-        step: taken (n,).
-        gradient: of the cost, where it came from (n,).
+        gradient: of the cost at the start of the step (n,).
         change: of the gradient over the step (n,).
-        half_square: |J step|**2 / 2 where it came from, a scalar.
-        image: J'J step where it led to (n,).
-        reduction: of the cost, a scalar.
+        half_square: |J step|**2 / 2 at the start.
+        image: J'J step at the end (n,).
+        reduction: of the cost.
 
     >>> half, step = tf.constant(0.5, tf.float64), tf.constant([1.0, 0.0], tf.float64)
     >>> known = updated_curvature(no_curvature(step), step, -4.0 * step, 4.0 * step, half, step, 2.0 * half)
     >>> known.matrix.numpy().tolist(), bool(known.trusted)  # the Hessian is 4, J'J is 1
     ([[3.0, 0.0], [0.0, 0.0]], False)
     """
-    seen = tf.linalg.matvec(known.matrix, step)
-    form, wanted = tf.tensordot(step, seen, 1), change - image
+    product = tf.linalg.matvec(known.matrix, step)
+    form, target = tf.tensordot(step, product, 1), change - image
     without = tf.tensordot(gradient, step, 1) + half_square + reduction
     margin = tf.where(known.trusted, tf.ones_like(without), _BETTER * tf.ones_like(without))
     better = tf.abs(without + 0.5 * form) < margin * tf.abs(without)
-    size = tf.math.divide_no_nan(tf.abs(tf.tensordot(step, wanted, 1)), tf.abs(form))
+    size = tf.math.divide_no_nan(tf.abs(tf.tensordot(step, target, 1)), tf.abs(form))
     sized = tf.where(form == 0.0, tf.ones_like(size), tf.minimum(size, 1.0))
-    missing = wanted - sized * seen
+    missing = target - sized * product
     along = tf.tensordot(change, step, 1)
     weight = change / along
     outer = missing[:, tf.newaxis] * weight[tf.newaxis, :]
-    learned = outer + tf.transpose(outer) - tf.tensordot(step, missing, 1) * weight[:, tf.newaxis] * weight[tf.newaxis, :]
-    usable = (along > 0.0) & tf.reduce_all(tf.math.is_finite(learned))
-    matrix = sized * known.matrix + tf.where(usable, learned, tf.zeros_like(learned))
+    update = outer + tf.transpose(outer) - tf.tensordot(step, missing, 1) * weight[:, tf.newaxis] * weight[tf.newaxis, :]
+    usable = (along > 0.0) & tf.reduce_all(tf.math.is_finite(update))
+    matrix = sized * known.matrix + tf.where(usable, update, tf.zeros_like(update))
     return Curvature(matrix, tf.where(reduction > 0.0, better, known.trusted))
 
 
 def curved_step(gram: Any, curvature: Any, gradient: Any, scale: Any, damping: Any, free: Any) -> tuple[Any, Any]:
-    """The damped step by the whole Hessian, and its triangle.
+    """Solve (J'J + C + damping S'S) h = -gradient; return h (n,), and the upper triangle U (n, n) with U'U = the matrix.
 
-    Args:
-        gram: J'J (n, n).
-        curvature: C (n, n).
-        gradient: of the cost (n,).
-        scale: units (n,).
-        damping: a scalar.
-        free: 1 where a parameter may move, else 0 (n,).
-
-    Returns:
-        The step h (n,) that solves (J'J + C + damping S'S) h = -gradient, not finite where that matrix is not positive definite; and the
-        upper triangle U (n, n) with U'U = the matrix.
+    `free` is 1 where a parameter may move, else 0. The step is not finite if the matrix is not positive definite.
 
     >>> one = tf.constant([1.0], tf.float64)
     >>> [part.numpy().tolist() for part in curved_step(one[:, None], 3.0 * one[:, None], 8.0 * one, one, 0.0, one)]
@@ -104,18 +91,16 @@ def curved_step(gram: Any, curvature: Any, gradient: Any, scale: Any, damping: A
 
 
 def newton_offset(gradient_at: Callable[[Any], Any], x: Any, gradient: Any, column_norms: Any, residual_norm: Any, free: Any) -> Any:
-    """The relative offset by the whole Hessian: the root of a Newton step's relative reduction of the cost, a scalar.
+    """Return the relative offset by the whole Hessian: the root of a Newton step's relative reduction of the cost, a scalar.
+
+    It is infinite if the Hessian is not positive definite beyond the error of the differences.
 
     Args:
         gradient_at: parameters (n,) -> the gradient of the cost (n,). Called 2 n times.
         x: the point (n,).
-        gradient: there (n,).
+        gradient: at x (n,).
         column_norms: of the Jacobian (n,).
-        residual_norm: a scalar.
         free: 1 where a parameter may move, else 0 (n,).
-
-    Returns:
-        Infinite where the Hessian is not positive definite beyond the error of the differences: nothing is told there.
 
     >>> x, one = tf.constant([3.0], tf.float64), tf.constant([1.0], tf.float64)
     >>> round(float(newton_offset(lambda x: 4.0 * (x - 2.0), x, 4.0 * one, one, one[0], one)), 6)

@@ -1,11 +1,11 @@
 """Jacobians of a function of several tensors, and products with them.
 
-A function maps a list of n parameter elements (as tensors) to a vector of m residuals. Its Jacobian, m rows by n columns, is found
+A function maps n parameter elements (as a list of tensors) to a vector of m residuals. Its Jacobian, m rows by n columns, is computed
 
 - **forward**: n tangents at once, vectorized; the work and memory of n evaluations;
-- **reverse**: m cotangents through `tf.GradientTape.jacobian` at once, vectorized; the work and memory of m evaluations;
-- **per sample**: where sample i of the data alone decides row i, each sample's rows come from its own small backward pass, vectorized
-  over the samples; the work of one evaluation per residual of *one sample*, whatever the number of samples.
+- **reverse**: m cotangents at once by `tf.GradientTape.jacobian`, vectorized; the work and memory of m evaluations;
+- **per sample**: where sample i of the data determines row i, each sample's rows come from its own small backward pass, vectorized over the
+  samples; the work of one evaluation per residual of *one sample*, whatever the number of samples.
 """
 
 import importlib
@@ -17,11 +17,11 @@ tf: Any = importlib.import_module("tensorflow")
 
 JacobianMode = Literal["auto", "forward", "reverse", "per_sample"]
 LeafFunction = Callable[[list[Any]], Any]
-"""Parameter tensors -> a vector of residuals."""
+"""Parameter tensors -> residuals (m,)."""
 
 
 def forward_jacobian(function: LeafFunction, leaves: Sequence[Any]) -> tuple[Any, Any]:
-    """The value (m,) and the Jacobian (m, n), by one tangent per parameter element, all at once.
+    """Return the value (m,) and the Jacobian (m, n), from one tangent per parameter element, all at once.
 
     >>> x = tf.constant([1.0, 2.0], tf.float64)
     >>> forward_jacobian(lambda leaves: tf.stack([leaves[0][0] * leaves[0][1]]), [x])[1].numpy().tolist()
@@ -37,12 +37,7 @@ def forward_jacobian(function: LeafFunction, leaves: Sequence[Any]) -> tuple[Any
 
 
 def reverse_jacobian(function: LeafFunction, leaves: Sequence[Any]) -> tuple[Any, Any]:
-    """The value (m,) and the Jacobian (m, n), by one cotangent per residual, all at once.
-
-    >>> x = tf.constant([1.0, 2.0], tf.float64)
-    >>> reverse_jacobian(lambda leaves: tf.stack([leaves[0][0] * leaves[0][1]]), [x])[1].numpy().tolist()
-    [[2.0, 1.0]]
-    """
+    """Return the value (m,) and the Jacobian (m, n), from one cotangent per residual, all at once."""
     with tf.GradientTape(watch_accessed_variables=False, persistent=True) as tape:
         tape.watch(list(leaves))
         residuals = function(list(leaves))
@@ -51,9 +46,9 @@ def reverse_jacobian(function: LeafFunction, leaves: Sequence[Any]) -> tuple[Any
 
 
 def rows_of_jacobian(function: LeafFunction, leaves: Sequence[Any], first: Any, count: int) -> tuple[Any, Any]:
-    """All residuals (m,), and rows `first` to `first + count - 1` of the Jacobian (count, n), by `count` cotangents at once.
+    """Return all residuals (m,), and rows `first` to `first + count - 1` of the Jacobian (count, n), from `count` cotangents at once.
 
-    The forward pass runs again for each block of rows: memory is that of one evaluation and of a block.
+    The forward pass runs again for each block of rows. Memory holds one evaluation and one block.
     """
     linear = Linear(function, leaves)
     residuals = linear.residuals
@@ -65,19 +60,16 @@ def rows_of_jacobian(function: LeafFunction, leaves: Sequence[Any], first: Any, 
 
 
 def per_sample_jacobian(function: Callable[[list[Any], Any], Any], leaves: Sequence[Any], data: Any) -> tuple[Any, Any]:
-    """The value (m,) and the Jacobian (m, n) of a function whose residuals of a sample depend on that sample alone.
+    """Return the value (m,) and the Jacobian (m, n) of a function whose residuals of a sample depend on that sample only.
 
-    Args:
-        function: parameter tensors and data of c samples -> a vector of c * k residuals, sample by sample.
-        leaves: the parameter tensors.
-        data: a structure of tensors whose first dimension counts the samples.
+    `function` maps parameter tensors and data of c samples to c * k residuals, sample by sample.
     """
 
     def of_sample(sample: Any) -> tuple[Any, list[Any]]:
         batch_of_one = tf.nest.map_structure(_as_batch, sample)
         linear = Linear(lambda parts: function(parts, batch_of_one), leaves)
         residuals = linear.residuals
-        if residuals.shape[0] == 1:  # nothing to vectorize: half of the graph
+        if residuals.shape[0] == 1:  # nothing to vectorize, for half of the graph
             return residuals, linear.pull(tf.ones_like(residuals))
         return residuals, tf.vectorized_map(linear.pull, tf.eye(residuals.shape[0], dtype=residuals.dtype))
 
@@ -87,10 +79,7 @@ def per_sample_jacobian(function: Callable[[list[Any], Any], Any], leaves: Seque
 
 
 class Linear:
-    """A function linearized at a point: its value there, and products with its Jacobian J (m, n), from one evaluation.
-
-    Args:
-        function: parameter tensors -> a vector of residuals (m,).
+    """A function linearized at a point: its value, and products with its Jacobian J (m, n), from one evaluation.
 
     >>> x = tf.constant([1.0, 2.0], tf.float64)
     >>> linear = Linear(lambda leaves: leaves[0] ** 2, [x])
@@ -105,21 +94,20 @@ class Linear:
             self.residuals = function(self._leaves)
 
     def pull(self, cotangent: Any) -> list[Any]:
-        """J' times a vector (m,), as tensors like the parameters."""
+        """Return J' times a vector (m,), as tensors like the parameters."""
         return self._tape.gradient(
             self.residuals, self._leaves, output_gradients=cotangent, unconnected_gradients=tf.UnconnectedGradients.ZERO
         )
 
     def connected(self, tensors: Sequence[Any]) -> list[list[bool]]:
-        """Per tensor that the function computed on its way to the residuals, which parameters it depends on."""
+        """Return, per intermediate tensor of the function, which parameters it depends on."""
         return [[gradient is not None for gradient in self._tape.gradient(tensor, self._leaves)] for tensor in tensors]
 
     def push(self, tangents: Sequence[Any]) -> Any:
-        """J times a vector, given as tensors like the parameters: (m,).
+        """Return J times a vector, passed as tensors like the parameters: (m,).
 
-        `pull` is linear in its cotangent u, so its derivative with respect to u, applied to a tangent, is J times that tangent
-        (J. Townsend: A new trick for calculating Jacobian vector products, 2017). It is traced several times faster than a
-        `tf.autodiff.ForwardAccumulator`, which makes a function for each operation, and leaves much smaller graphs.
+        `pull` is linear in its cotangent u, so its derivative in u, applied to a tangent, is J times that tangent (J. Townsend, 2017). It
+        traces several times faster than a `tf.autodiff.ForwardAccumulator` and leaves smaller graphs.
         """
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             cotangent = tf.zeros_like(self.residuals)
@@ -129,12 +117,11 @@ class Linear:
 
 
 def cheapest_mode(parameters: int, residuals: int, residuals_per_sample: int | None) -> Literal["forward", "reverse", "per_sample"]:
-    """The mode with the smallest number of vectors to push through the function.
+    """Return the mode with the fewest passes through the function.
 
     Args:
-        parameters: elements of all parameter tensors.
-        residuals: of all samples that are evaluated at once.
-        residuals_per_sample: None where samples are not known to be independent of each other.
+        residuals: of all samples evaluated at once.
+        residuals_per_sample: None if samples may depend on each other.
 
     >>> cheapest_mode(3, 250, None), cheapest_mode(500, 20, None), cheapest_mode(500, 2000, 1)
     ('forward', 'reverse', 'per_sample')
@@ -145,7 +132,6 @@ def cheapest_mode(parameters: int, residuals: int, residuals_per_sample: int | N
 
 
 def _side_by_side(parts: Sequence[Any], rows: int, leaves: Sequence[Any]) -> Any:
-    """Jacobians with respect to each tensor as the columns of one matrix."""
     return tf.concat([tf.reshape(part, [rows, math.prod(leaf.shape)]) for part, leaf in zip(parts, leaves, strict=True)], axis=1)
 
 

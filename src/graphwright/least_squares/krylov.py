@@ -10,20 +10,15 @@ Product = Callable[[Any], Any]
 
 
 def conjugate_gradients(product: Product, right_side: Any, *, tolerance: float, max_iterations: int) -> Any:
-    """The solution (n,) of A x = b for a symmetric positive definite A, from zero.
+    """Solve A x = b for a symmetric positive definite A, from zero; return x (n,).
 
-    M. R. Hestenes, E. Stiefel: Methods of conjugate gradients for solving linear systems (1952).
-
-    Args:
-        product: (n,) -> A times it.
-        right_side: b, (n,).
-        tolerance: the residual's length relative to that of b at which it stops.
-        max_iterations: products at most.
+    M. R. Hestenes, E. Stiefel: Methods of conjugate gradients for solving linear systems (1952). `tolerance` is the largest length of the
+    residual relative to b, `max_iterations` the limit of products.
 
     >>> matrix = tf.constant([[4.0, 1.0], [1.0, 3.0]], tf.float64)
     >>> right_side = tf.constant([1.0, 2.0], tf.float64)
-    >>> found = conjugate_gradients(lambda v: tf.linalg.matvec(matrix, v), right_side, tolerance=1e-12, max_iterations=9)
-    >>> found.numpy().round(6).tolist()
+    >>> solution = conjugate_gradients(lambda v: tf.linalg.matvec(matrix, v), right_side, tolerance=1e-12, max_iterations=9)
+    >>> solution.numpy().round(6).tolist()
     [0.090909, 0.636364]
     """
     squares = tf.tensordot(right_side, right_side, 1)

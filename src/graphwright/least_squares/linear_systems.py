@@ -1,15 +1,14 @@
-"""Linearized problems and their damped steps: the h that minimizes `|J h + f|**2 + damping * |S h|**2`.
+"""Linearized problems and their damped steps: the h that minimizes `|J h + f|**2 + damping * |S h|**2`, S a diagonal scale.
 
-S is a diagonal scale. Each class is one way to hold what a linearization needs and to solve for h:
-
-| class | holds | solves | for |
+| class | stores | solves | for |
 |---|---|---|---|
 | `QrSystem` | triangular factor of [J f] | QR of the augmented matrix [R; sqrt(damping) S] | small and ill-conditioned |
 | `CholeskySystem` | half of the Gram matrix | its Cholesky factor, scaled and damped | many residuals, up to some 10,000 parameters |
 | `DualSystem` | J (m, n) | Cholesky of the damped J J' (m, m) | more parameters than residuals |
 | `CgSystem` | nothing | products with J and J' | large models |
 
-QR sees the condition number of J, the others its square. The first two are folded over chunks of rows: neither holds the Jacobian.
+The accuracy of QR depends on the condition number of J, the accuracy of the others on its square. The first two are folded over chunks of
+rows and never hold the Jacobian.
 """
 
 import importlib
@@ -27,17 +26,19 @@ from graphwright.least_squares.symmetric_blocks import Blocks
 tf: Any = importlib.import_module("tensorflow")
 
 MethodName = Literal["qr", "cholesky", "dual", "cg"]
+Method = Literal["auto", "qr", "cholesky", "dual", "cg"]
 Solve = Callable[[Any], Any]
+
+QR_PARAMETERS = 200
+"""Most parameters for which `"auto"` chooses QR."""
+DENSE_BYTES = 2**30
+"""Largest matrix of a method that `"auto"` chooses."""
 
 
 class Linearization(NamedTuple):
-    """A problem linearized at one point.
+    """A problem linearized at one point: gradient (n,), column norms (n,), length of the residuals, tensors of the system.
 
-    Attributes:
-        gradient: of the cost, (n,).
-        column_norms: of the weighted Jacobian, (n,); an estimate where the Jacobian is never formed.
-        residual_norm: length of the weighted residuals, a scalar.
-        factor: what the system needs besides; a tuple of tensors.
+    `column_norms` is an estimate if the Jacobian is never formed.
     """
 
     gradient: Any
@@ -51,45 +52,43 @@ class LinearSystem:
 
     name: MethodName
     smallest_damping: float
-    """Below it rounding would decide the step."""
+    """Below it, rounding would dominate the step."""
+
+    def __init__(self, rows: Rows, smallest_damping: float) -> None:
+        """`smallest_damping` is in units of the type's epsilon."""
+        self._rows = rows
+        self.smallest_damping = smallest_damping * float(np.finfo(rows.layout.dtype.as_numpy_dtype).eps)
 
     def linearize(self, x: Any) -> Linearization:
-        """The problem at a point x (n,)."""
         raise NotImplementedError
 
-    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any | None) -> tuple[Any, Solve | None]:
-        """The damped step h (n,); and a solver of (J'J + damping S'S) a = b, if there is one.
+    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any) -> tuple[Any, Solve | None]:
+        """Return the damped step h (n,); and a solver of (J'J + damping S'S) a = b, if there is one.
 
-        Where `free` (n,) is 0 instead of 1 the step is zero; None where all may move.
+        `free` (n,) is 0 for parameters that must not move, else 1.
         """
         raise NotImplementedError
 
     def undamped(self, x: Any, at: Linearization, scale: Any, free: Any) -> Any | None:
-        """The Gauss-Newton step (n,), which tells how far the minimum is, with the damping that rounding asks for.
-
-        None where steps are not exact enough for that.
-        """
+        """Return the Gauss-Newton step (n,), with as little damping as rounding permits; None if it is not exact enough."""
         return self.step(x, at, scale, tf.constant(self.smallest_damping, x.dtype), free)[0]
 
     def half_square(self, x: Any, at: Linearization, step: Any) -> Any:
-        """|J step|**2 / 2, a scalar."""
         raise NotImplementedError
 
 
 class QrSystem(LinearSystem):
     """QR of the augmented matrix; the Jacobian is reduced to a triangle chunk by chunk.
 
-    The reduction is the sequential TSQR of J. Demmel, L. Grigori, M. Hoemmen, J. Langou (2012): each chunk's rows go below the triangle
-    so far.
-    Damping by extra rows is that of J. J. Moré: The Levenberg-Marquardt algorithm (1978).
+    The reduction is the sequential TSQR of J. Demmel, L. Grigori, M. Hoemmen, J. Langou (2012), damping by extra rows that of J. J. Moré:
+    The Levenberg-Marquardt algorithm (1978).
     """
 
     name: MethodName = "qr"
 
     def __init__(self, rows: Rows) -> None:
-        self._rows = rows
-        epsilon = float(np.finfo(rows.layout.dtype.as_numpy_dtype).eps)
-        self.smallest_damping = (10.0 * rows.layout.size * epsilon) ** 2
+        super().__init__(rows, 10.0 * rows.layout.size)
+        self.smallest_damping = self.smallest_damping**2
 
     def linearize(self, x: Any) -> Linearization:
         size = self._rows.layout.size
@@ -108,37 +107,35 @@ class QrSystem(LinearSystem):
             factor=(triangle, right),
         )
 
-    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any | None) -> tuple[Any, Solve | None]:  # noqa: ARG002
+    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any) -> tuple[Any, Solve | None]:  # noqa: ARG002
         step, upper = self._triangle(at, scale, damping, free)
         return step, _by_triangle(upper)
 
-    def step_with(self, known: Curvature, at: Linearization, scale: Any, damping: Any, free: Any) -> tuple[Any, Solve]:
-        """The same, but by the whole Hessian where its second-order part is trusted."""
+    def step_with(self, curvature: Curvature, at: Linearization, scale: Any, damping: Any, free: Any) -> tuple[Any, Solve]:
+        """Return the step and a solver, by the whole Hessian if its second-order part is trusted."""
 
         def curved() -> tuple[Any, Any]:
             gram = tf.matmul(at.factor[1], at.factor[1], transpose_a=True)
-            return curved_step(gram, known.matrix, at.gradient, scale, damping, free)
+            return curved_step(gram, curvature.matrix, at.gradient, scale, damping, free)
 
-        step, upper = tf.cond(known.trusted, curved, lambda: self._triangle(at, scale, damping, free))
+        step, upper = tf.cond(curvature.trusted, curved, lambda: self._triangle(at, scale, damping, free))
         return step, _by_triangle(upper)
 
-    def _triangle(self, at: Linearization, scale: Any, damping: Any, free: Any | None) -> tuple[Any, Any]:
-        """The step (n,), and the triangle (n, n) of the augmented matrix."""
-        above, right = at.factor
+    def _triangle(self, at: Linearization, scale: Any, damping: Any, free: Any) -> tuple[Any, Any]:
+        """Return the step (n,), and the triangle (n, n) of the augmented matrix."""
+        triangle, right = at.factor
         size = right.shape[1]
-        if free is not None:
-            above *= tf.concat([free, tf.ones([1], free.dtype)], axis=0)
+        above = triangle * tf.concat([free, tf.ones([1], free.dtype)], axis=0)
         below = tf.linalg.diag(tf.sqrt(damping) * scale, num_rows=size, num_cols=size + 1)
         triangle = tf.linalg.qr(tf.concat([above, below], axis=0)).r
         upper, right_side = tf.split(tf.split(triangle, [size, 1], axis=0)[0], [size, 1], axis=1)
         return -tf.squeeze(tf.linalg.triangular_solve(upper, right_side, lower=False), axis=1), upper
 
     def gram_product(self, at: Linearization, vector: Any) -> Any:
-        """J'J times a vector (n,)."""
         return tf.linalg.matvec(at.factor[1], tf.linalg.matvec(at.factor[1], vector), transpose_a=True)
 
     def undamped(self, x: Any, at: Linearization, scale: Any, free: Any) -> Any | None:
-        """Without the columns that depend on those before them, whose share of the residuals would be rounding."""
+        # Without the columns that depend on earlier ones: their share of the residuals would be rounding.
         triangle = tf.linalg.qr(at.factor[1] * free).r
         resolved = np.sqrt(self.smallest_damping) * tf.norm(triangle, axis=0)
         independent = tf.cast(tf.abs(tf.linalg.diag_part(triangle)) > resolved, x.dtype)
@@ -149,7 +146,7 @@ class QrSystem(LinearSystem):
 
 
 def _by_triangle(upper: Any) -> Solve:
-    """The solver of U'U a = b."""
+    """Return the solver of U'U a = b."""
 
     def solve(vector: Any) -> Any:
         half = tf.linalg.triangular_solve(upper, tf.expand_dims(vector, 1), lower=False, adjoint=True)
@@ -164,16 +161,15 @@ class CholeskySystem(LinearSystem):
     name: MethodName = "cholesky"
 
     def __init__(self, rows: Rows) -> None:
-        self._rows = rows
-        self.smallest_damping = 10.0 * rows.layout.size * float(np.finfo(rows.layout.dtype.as_numpy_dtype).eps)
+        super().__init__(rows, 10.0 * rows.layout.size)
 
     def linearize(self, x: Any) -> Linearization:
         gram, gradient, squares = gram_matrix(self._rows, x)
         return Linearization(gradient, tf.sqrt(symmetric_blocks.diagonal(gram)), tf.sqrt(squares), gram)
 
-    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any | None) -> tuple[Any, Solve | None]:  # noqa: ARG002
-        """By Cholesky, in columns of length one; not finite where the matrix is not positive definite."""
-        inverse = _inverse(scale, free)
+    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any) -> tuple[Any, Solve | None]:  # noqa: ARG002
+        """Solve in columns of length one; the step is not finite if the matrix is not positive definite."""
+        inverse = free / scale
         root = symmetric_blocks.cholesky(at.factor, inverse, damping)
 
         def solve(vector: Any) -> Any:
@@ -191,26 +187,20 @@ class DualSystem(LinearSystem):
     name: MethodName = "dual"
 
     def __init__(self, rows: Rows) -> None:
-        self._rows = rows
-        self.smallest_damping = 10.0 * rows.count * float(np.finfo(rows.layout.dtype.as_numpy_dtype).eps)
+        super().__init__(rows, 10.0 * rows.count)
 
     def linearize(self, x: Any) -> Linearization:
-        """The Jacobian itself, which has fewer rows than columns."""
-
-        def whole(_: Any, residuals: Any, matrix: Any) -> Any:
-            return residuals, matrix
-
-        residuals, matrix = self._rows.fold(x, whole, None)
+        residuals, matrix = self._rows.fold(x, lambda _, residuals, matrix: (residuals, matrix), None)
         gradient = tf.linalg.matvec(matrix, residuals, transpose_a=True)
         return Linearization(gradient, tf.norm(matrix, axis=0), tf.norm(residuals), (matrix, residuals))
 
-    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any | None) -> tuple[Any, Solve | None]:  # noqa: ARG002
+    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any) -> tuple[Any, Solve | None]:  # noqa: ARG002
         matrix, residuals = at.factor
-        inverse = _inverse(scale, free)
+        inverse = free / scale
         scaled = matrix * inverse
         kernel = tf.matmul(scaled, scaled, transpose_b=True)
         size = tf.reduce_max(tf.linalg.diag_part(kernel))
-        # Damping is relative to columns of length one; what is added must not vanish beside the kernel's entries.
+        # Damping is relative to columns of length one; the shift must not vanish beside the kernel's entries.
         shift = tf.maximum(damping, self.smallest_damping * size)
         root = tf.linalg.cholesky(tf.linalg.set_diag(kernel, tf.linalg.diag_part(kernel) + shift))
         weights = tf.linalg.cholesky_solve(root, residuals[:, tf.newaxis])[:, 0]
@@ -221,23 +211,15 @@ class DualSystem(LinearSystem):
 
 
 class CgSystem(LinearSystem):
-    """Conjugate gradients on the damped normal equations, by products with the Gram matrix, a chunk at a time.
-
-    The gradient takes one backward pass. Column norms are estimated from random probes.
-    """
+    """Conjugate gradients on the damped normal equations, by products with the Gram matrix; column norms from random probes."""
 
     name: MethodName = "cg"
 
     def __init__(self, rows: Rows, *, tolerance: float, max_iterations: int, probes: int = 16) -> None:
-        self._rows = rows
-        self._tolerance = tolerance
-        self._max_iterations = max_iterations
-        self._probes = probes
-        self.smallest_damping = 10.0 * float(np.finfo(rows.layout.dtype.as_numpy_dtype).eps)
+        super().__init__(rows, 10.0)
+        self._tolerance, self._max_iterations, self._probes = tolerance, max_iterations, probes
 
     def linearize(self, x: Any) -> Linearization:
-        """Gradient and estimated column norms; nothing is kept besides."""
-
         def is_left(probe: Any, _: Any) -> Any:
             return probe < self._probes
 
@@ -246,7 +228,7 @@ class CgSystem(LinearSystem):
 
         squares = tf.while_loop(is_left, add, (tf.constant(0), tf.zeros_like(x)), parallel_iterations=1)[1]
         norms = tf.sqrt(squares / self._probes)
-        # A probe may miss most of a column: none counts as shorter than a thousandth of the root mean square, but one that no probe sees.
+        # Probes may miss most of a column: norms count as at least a thousandth of their root mean square, unless they are zero.
         shortest = 1e-3 * tf.sqrt(tf.reduce_mean(tf.square(norms)))
         norms = tf.where(norms > 0.0, tf.maximum(norms, shortest), norms)
         gradient, squares = self._rows.gradient(x)
@@ -258,26 +240,18 @@ class CgSystem(LinearSystem):
     def half_square(self, x: Any, at: Linearization, step: Any) -> Any:  # noqa: ARG002
         return 0.5 * self._rows.squared_norm_along(x, step)
 
-    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any | None) -> tuple[Any, Solve | None]:
-        inverse = _inverse(scale, free)
+    def step(self, x: Any, at: Linearization, scale: Any, damping: Any, free: Any) -> tuple[Any, Solve | None]:
+        inverse = free / scale
 
         def product(vector: Any) -> Any:
             return inverse * self._rows.gram_product(x, inverse * vector) + damping * vector
 
-        found = conjugate_gradients(product, -inverse * at.gradient, tolerance=self._tolerance, max_iterations=self._max_iterations)
-        return inverse * found, None
-
-
-def _inverse(scale: Any, free: Any | None) -> Any:
-    """One over the scale (n,), and zero where a parameter is held."""
-    return 1.0 / scale if free is None else free / scale
+        solution = conjugate_gradients(product, -inverse * at.gradient, tolerance=self._tolerance, max_iterations=self._max_iterations)
+        return inverse * solution, None
 
 
 def gram_matrix(rows: Rows, x: Any) -> tuple[Blocks, Any, Any]:
-    """The Gram matrix J'J, the gradient J'f (n,) and the squares f'f (a scalar), with one chunk of the Jacobian at a time.
-
-    Returns:
-        The lower half of the Gram matrix in blocks of rows (see `symmetric_blocks`), the gradient, the squares.
+    """Return the lower half of J'J in blocks of rows, J'f (n,) and f'f, with one chunk of the Jacobian at a time.
 
     >>> from graphwright.least_squares.parameters import flatten_parameters
     >>> layout, x = flatten_parameters(tf.constant([2.0, 1.0], tf.float64))
@@ -296,3 +270,28 @@ def gram_matrix(rows: Rows, x: Any) -> tuple[Blocks, Any, Any]:
         )
 
     return rows.fold(x, add, (symmetric_blocks.zero_blocks(size, x.dtype), tf.zeros([size], x.dtype), tf.zeros([], x.dtype)))
+
+
+def linear_system(method: MethodName, rows: Any, *, krylov_tolerance: float, krylov_iterations: int) -> LinearSystem:
+    """Return the system of that name for these rows; the last two arguments are for `"cg"`."""
+    if method == "cg":
+        return CgSystem(rows, tolerance=krylov_tolerance, max_iterations=int(krylov_iterations))
+    return {"qr": QrSystem, "cholesky": CholeskySystem, "dual": DualSystem}[method](rows)
+
+
+def choose_method(parameters: int, residuals: int, itemsize: int, *, chunked: bool) -> tuple[MethodName, str]:
+    """Choose the linear solver for a problem of this size, and the reason.
+
+    >>> choose_method(4, 100, 8, chunked=False)
+    ('qr', '4 parameters: small enough for the most exact solver')
+    >>> choose_method(100_000, 50, 8, chunked=False)[0], choose_method(5000, 60_000, 8, chunked=True)[0]
+    ('dual', 'cholesky')
+    """
+    jacobian_fits = parameters * residuals * itemsize <= DENSE_BYTES
+    if parameters <= QR_PARAMETERS and (chunked or jacobian_fits):
+        return "qr", f"{parameters} parameters: small enough for the most exact solver"
+    if residuals < parameters and not chunked and jacobian_fits:
+        return "dual", f"{parameters} parameters, but only {residuals} residuals"
+    if parameters**2 * itemsize <= DENSE_BYTES and (chunked or jacobian_fits):
+        return "cholesky", f"the Gram matrix of {parameters} parameters fits into memory"
+    return "cg", f"matrices of {parameters} parameters and {residuals} residuals are larger than {DENSE_BYTES >> 20} MiB"

@@ -1,4 +1,4 @@
-"""A structure of parameter tensors as one vector, and back; the names of the vector's elements."""
+"""A structure of parameter tensors as one vector, and the names of the vector's elements."""
 
 import importlib
 import math
@@ -17,12 +17,12 @@ _WHERE = "argument 'params'"
 
 @dataclass(frozen=True)
 class ParameterLayout:
-    """Where each tensor of a structure lies in the vector of all parameters.
+    """The positions of a structure's tensors in the vector of all parameters.
 
     Attributes:
-        structure: what `tf.nest.pack_sequence_as` packs into.
+        structure: for `tf.nest.pack_sequence_as`.
         shapes: one per tensor, in the order of `tf.nest.flatten`.
-        dtype: that of all tensors.
+        dtype: of all tensors.
         labels: one per tensor, such as `params['rate']`.
 
     >>> layout, vector = flatten_parameters({"rate": 0.5, "heights": np.array([1.0, 2.0])})
@@ -39,29 +39,26 @@ class ParameterLayout:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Elements of each tensor."""
         return tuple(math.prod(shape) for shape in self.shapes)
 
     @property
     def size(self) -> int:
-        """Elements of all tensors."""
         return sum(self.sizes)
 
     def split(self, vector: Any) -> list[Any]:
-        """The tensors, in order, of a vector of all parameters."""
+        """Return the tensors of a vector of all parameters."""
         parts = [vector] if len(self.shapes) == 1 else tf.split(vector, self.sizes)
         return [part if len(shape) == 1 else tf.reshape(part, shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
     def pack(self, leaves: Sequence[Any]) -> Any:
-        """The structure with these tensors."""
         return tf.nest.pack_sequence_as(self.structure, list(leaves))
 
     def join(self, leaves: Sequence[Any]) -> Any:
-        """One vector of tensors shaped like the parameters."""
+        """Return one vector of tensors shaped like the parameters."""
         return tf.concat([leaf if leaf.shape.rank == 1 else tf.reshape(leaf, [-1]) for leaf in leaves], axis=0)
 
     def element_name(self, index: int) -> str:
-        """What the user calls one element of the vector, such as `params['kernel'][2, 0]`."""
+        """Return the user's name of an element of the vector, such as `params['kernel'][2, 0]`."""
         for label, shape, size in zip(self.labels, self.shapes, self.sizes, strict=True):
             if index < size:
                 place = np.unravel_index(index, shape) if shape else ()
@@ -71,33 +68,29 @@ class ParameterLayout:
 
 
 def flatten_parameters(params: Any) -> tuple[ParameterLayout, Any]:
-    """The layout of a structure of parameters, and its values as one vector.
+    """Return the layout of a structure of parameters (all float64 or all float32), and its values as one vector.
 
-    Args:
-        params: a tensor, array or number, or a structure of them (dict, list, tuple), all float64 or all float32. Python numbers
-            count as float64, except beside float32 tensors.
-
-    Raises:
-        ArgumentError: no parameters, other dtypes than float32 and float64, a mixture of both, or values that are not finite.
+    Python numbers count as float64, except beside float32 tensors.
     """
     leaves = tf.nest.flatten(params)
     if not leaves:
         raise ArgumentError("there are no parameters", where=_WHERE, remedy="give a tensor, or a structure of tensors, to start from")
-    given = {tf.as_dtype(leaf.dtype) for leaf in leaves if hasattr(leaf, "dtype")}
-    if any(not dtype.is_floating for dtype in given):
-        names = ", ".join(sorted(dtype.name for dtype in given if not dtype.is_floating))
-        raise ArgumentError(f"parameters of type {names}", where=_WHERE, remedy="give float64 or float32")
-    if len(given) > 1:
+    dtypes = {tf.as_dtype(leaf.dtype) for leaf in leaves if hasattr(leaf, "dtype")}
+    unsupported = sorted(dtype.name for dtype in dtypes - {tf.float32, tf.float64})
+    if unsupported:
         raise ArgumentError(
-            f"parameters of several types: {', '.join(sorted(dtype.name for dtype in given))}",
+            f"parameters of type {', '.join(unsupported)}",
+            where=_WHERE,
+            cause="steps are computed by factorizations",
+            remedy="give float64 or float32",
+        )
+    if len(dtypes) > 1:
+        raise ArgumentError(
+            f"parameters of several types: {', '.join(sorted(dtype.name for dtype in dtypes))}",
             where=_WHERE,
             remedy="cast all parameters to one type, best float64",
         )
-    dtype = given.pop() if given else tf.float64
-    if dtype not in (tf.float32, tf.float64):
-        raise ArgumentError(
-            f"parameters of type {dtype.name}", where=_WHERE, cause="steps are found by factorizations", remedy="give float64 or float32"
-        )
+    dtype = dtypes.pop() if dtypes else tf.float64
     tensors: list[Any] = []
     for leaf, label in zip(leaves, labels_of(params, "params"), strict=True):
         try:
@@ -125,7 +118,7 @@ def flatten_parameters(params: Any) -> tuple[ParameterLayout, Any]:
 
 
 def labels_of(structure: Any, prefix: str) -> list[str]:
-    """One text per leaf, in the order of `tf.nest.flatten`: mappings by sorted key."""
+    """Return one text per leaf, in the order of `tf.nest.flatten`."""
     children: list[tuple[str, Any]]
     if isinstance(structure, Mapping):
         entries = cast("Mapping[Any, Any]", structure)

@@ -1,4 +1,4 @@
-"""What a callback is told after each step of a fit."""
+"""The steps of a fit, as a callback sees them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ tf: Any = importlib.import_module("tensorflow")
 
 @dataclass(frozen=True)
 class LeastSquaresStep:
-    """One step of a fit, taken or refused.
+    """One step of a fit, accepted or refused.
 
     Attributes:
-        iteration: its number, from 1 on.
-        cost: half the sum of squares, or of the loss, after it.
-        gradient_norm: the largest element of the gradient after it, of parameters that are not held at a bound.
-        step_norm: the length of the change of all parameters; 0 where the step was refused.
+        iteration: number of the step, from 1.
+        cost: half the sum of squares, or of the loss, after the step.
+        gradient_norm: largest element of the gradient after the step, of parameters that are not held at a bound.
+        step_norm: length of the change of all parameters; 0 for a refused step.
         damping: of this step, relative to squared column norms.
-        accepted: whether it was taken.
-        params: after it, in the structure of the start: NumPy arrays, which are the callback's to keep.
+        params: after the step, in the structure of the start: NumPy arrays, which the callback may keep.
     """
 
     iteration: int
@@ -39,14 +38,14 @@ class LeastSquaresStep:
 
 
 Callback = Callable[[LeastSquaresStep], Any]
-"""Returns True to end the fit, None or False to go on."""
+"""Returns True to end the fit, None or False to continue."""
 
 
 def watcher(callback: Callback, layout: ParameterLayout, raised: list[Exception]) -> Callable[..., Any]:
-    """A function of the tensors of a `LeastSquaresStep`, the parameters as a vector, that calls back and tells whether to stop.
+    """Return a function of the tensors of a `LeastSquaresStep`, the parameters as a vector, that returns whether to stop.
 
     Args:
-        raised: what the callback raises is put here, since TensorFlow hands on no more than its text.
+        raised: collects exceptions of the callback, since TensorFlow forwards only their text.
     """
 
     def call(iteration: Any, cost: Any, gradient_norm: Any, step_norm: Any, damping: Any, accepted: Any, x: Any) -> Any:

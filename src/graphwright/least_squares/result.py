@@ -1,4 +1,4 @@
-"""What a least-squares fit came to."""
+"""The result of a least-squares fit."""
 
 from __future__ import annotations
 
@@ -21,30 +21,29 @@ from graphwright.plain import Result, fields_json, plain
 tf: Any = importlib.import_module("tensorflow")
 
 _LISTED = 20
-"""Parameters that the text lists, at most."""
+"""Largest number of parameters that the text lists."""
 
 
 @dataclass(frozen=True, eq=False)
 class LeastSquaresResult(Result):
-    """The parameters found, and what is known about them.
+    """The solution of a fit, and its properties.
 
     Attributes:
-        params: like the start: the same structure, of tensors.
+        params: a structure of tensors like the start.
         cost: half the sum of squared residuals, or of their losses.
-        status: why the fit ended, in a few words, such as `"gradient small"`.
-        message: the same in a sentence, with the figures that it rests on.
-        converged: whether the parameters are a minimum to the tolerances. Steps that were merely small never count.
+        status: why the fit ended, such as `"gradient small"`.
+        message: the status in a sentence, with its figures.
+        converged: whether the parameters are a minimum to the tolerances. Steps that are small only by damping never count.
         iterations: steps tried, refused ones included.
-        accepted_steps: those that were taken.
-        evaluations: of the residuals, beside those for Jacobians.
+        evaluations: of the residuals, without those for Jacobians.
         jacobian_evaluations: Jacobians, or linearizations where none is formed.
-        gradient_norm: the largest element of the gradient, of parameters that are not held at a bound.
+        gradient_norm: largest element of the gradient, of parameters that are not held at a bound.
         offset: the share of the residuals' length that lies in directions in which the model can move, 0 at a minimum where the Jacobian
             has full rank and the residuals are not zero; NaN for `cg`.
-        damping: the last one, relative to squared column norms.
-        method: the linear solver that ran.
-        method_reason: why that one.
-        jacobian_mode: how Jacobians were found.
+        damping: of the last step, relative to squared column norms.
+        method: the linear solver.
+        method_reason: why it was chosen.
+        jacobian_mode: how Jacobians were computed.
         residuals: at the solution, (m,), not weighted by the loss.
     """
 
@@ -72,8 +71,8 @@ class LeastSquaresResult(Result):
     def covariance(self) -> NDArray[Any] | None:
         """The covariance of the parameters (n, n), in the order of `tf.nest.flatten`, with the residual variance estimated from the fit.
 
-        Parameters held at a bound count as constants. Variances that the data do not determine are infinite. None where it is not known;
-        `covariance_note` says why.
+        Parameters held at a bound count as constants. Variances that the data do not determine are infinite. None if it is not available;
+        `covariance_note` gives the reason.
         """
         return None if self._unscaled is None else self.residual_variance * self._unscaled[0]
 
@@ -82,7 +81,7 @@ class LeastSquaresResult(Result):
         """The inverse of the Gram matrix (n, n): the covariance if residuals are in units of their standard deviation.
 
         Raises:
-            UnsupportedError: it is not known; `covariance_note` says why.
+            UnsupportedError: it is not available; `covariance_note` gives the reason.
         """
         if self._unscaled is None:
             raise UnsupportedError(self.covariance_note, where="property 'unscaled_covariance'", remedy='method="qr", or more residuals')
@@ -90,7 +89,7 @@ class LeastSquaresResult(Result):
 
     @property
     def residual_variance(self) -> float:
-        """Twice the cost over the degrees of freedom; NaN where there are none."""
+        """Twice the cost over the degrees of freedom; NaN if there are none."""
         freedom = self.degrees_of_freedom
         return 2.0 * self.cost / freedom if freedom > 0 else math.nan
 
@@ -101,17 +100,17 @@ class LeastSquaresResult(Result):
 
     @property
     def rank(self) -> int | None:
-        """Directions that the data determine; None where it is not known."""
+        """Number of directions that the data determine; None if it is not known."""
         return None if self._unscaled is None else self._unscaled[1]
 
     @property
     def standard_errors(self) -> NDArray[Any] | None:
-        """The standard deviations of the parameters (n,), None where the covariance is not known."""
+        """The standard deviations of the parameters (n,); None if the covariance is not known."""
         return None if self.covariance is None else np.sqrt(np.diag(self.covariance))
 
     @property
     def covariance_note(self) -> str:
-        """What there is to say about the covariance; empty if nothing."""
+        """Remarks about the covariance; empty if there are none."""
         if self.factor is None:
             if self.method in ("qr", "cholesky"):
                 return f"{self.layout.size} parameters are too many for a covariance"
@@ -136,15 +135,14 @@ class LeastSquaresResult(Result):
         return inverse_gram(self.factor, is_gram=self.method == "cholesky", free=self.free)
 
     def to_json(self) -> dict[str, object]:
-        """Plain numbers and text, parameters and their standard errors by name; without the residuals."""
+        """Return plain numbers and text, parameters and standard errors by name, without the residuals."""
         values = self.layout.join(tf.nest.flatten(self.params)).numpy().tolist()
         names = [self.layout.element_name(i) for i in range(len(values))]
         errors = None if self.standard_errors is None else dict(zip(names, self.standard_errors.tolist(), strict=True))
-        told = fields_json(self, "params", "residuals", "layout", "free", "factor")
-        return {**told, "params": plain(dict(zip(names, values, strict=True))), "standard_errors": plain(errors)}
+        fields = fields_json(self, "params", "residuals", "layout", "free", "factor")
+        return {**fields, "params": plain(dict(zip(names, values, strict=True))), "standard_errors": plain(errors)}
 
     def __str__(self) -> str:
-        """The result as text: what it came to, then the parameters."""
         word = "Converged" if self.converged else "Not converged"
         lines = [f"{word}: {self.message}.", ""]
         lines.append(f"  cost          {self.cost:.10g}")
@@ -168,12 +166,12 @@ class LeastSquaresResult(Result):
 
 
 class LeastSquaresTensors(NamedTuple):
-    """What a fit that is part of a graph comes to: tensors, named as in `LeastSquaresResult`, which a `tf.function` can return.
+    """The result of a fit inside a graph: tensors, named as in `LeastSquaresResult`, which a `tf.function` can return.
 
-    They have no gradient: differentiating through them is an error (`tf.stop_gradient` makes constants of them).
+    They have no gradient: differentiating through them is an error (`tf.stop_gradient` makes them constants).
 
     Attributes:
-        params: like the start: the same structure.
+        params: a structure like the start.
         status: a number, int32; `LeastSquaresTensors.STATUSES[status]` is its text.
         residuals: at the solution, (m,), not weighted by the loss.
     """
@@ -194,7 +192,7 @@ class LeastSquaresTensors(NamedTuple):
 
 
 def explain(status: Status, *, offset: float, iterations: int, flat: list[str]) -> str:
-    """The status in a sentence, with its figures.
+    """Return the status in a sentence, with its figures.
 
     >>> explain(Status.GRADIENT, offset=1.2e-12, iterations=9, flat=[])
     'the gradient is zero to the tolerance: 1.2e-12 of the residuals lies in directions in which the model can move'

@@ -1,10 +1,10 @@
-"""Losses that grow slower than the square, so that outliers pull less.
+"""Losses that grow slower than the square, which reduce the influence of outliers.
 
-With a loss rho and the scale C, what is minimized is `1/2 * sum(C**2 * rho((f / C)**2))` over the residuals f. Each step solves a linear
-least-squares problem whose gradient is the exact one of that cost, and whose Hessian is its Gauss-Newton approximation with the second
-derivative of rho, as in section 4 of B. Triggs, P. McLauchlan, R. Hartley, A. Fitzgibbon: Bundle adjustment, a modern synthesis (1999):
-row i of the Jacobian times `sqrt(rho' + 2 rho'' z)`, the residual times `rho' / sqrt(rho' + 2 rho'' z)`, where z = (f / C)**2. Where the
-root's argument is not positive (beyond the inflection of rho), the second derivative is left out.
+With a loss rho and the scale C, the cost is `1/2 * sum(C**2 * rho((f / C)**2))` over the residuals f. Each step solves a linear
+least-squares problem with the exact gradient of that cost and the Gauss-Newton approximation of its Hessian, including the second
+derivative of rho (B. Triggs, P. McLauchlan, R. Hartley, A. Fitzgibbon: Bundle adjustment, a modern synthesis, 1999, section 4): row i of
+the Jacobian times `sqrt(rho' + 2 rho'' z)`, the residual times `rho' / sqrt(rho' + 2 rho'' z)`, with z = (f / C)**2. The second derivative
+is left out if the root's argument is not positive (beyond the inflection of rho).
 The losses and their names are those of `scipy.optimize.least_squares`.
 """
 
@@ -48,15 +48,12 @@ _LOSSES: dict[str, Rho] = {"huber": _huber, "soft_l1": _soft_l1, "cauchy": _cauc
 
 
 class RobustLoss:
-    """A loss and its scale, as the cost of residuals and as weights of a linearized problem.
+    """A loss and its scale: the cost of residuals, and the weights of a linearized problem.
 
     Args:
-        loss: `"linear"` (the square itself), `"huber"`, `"soft_l1"`, `"cauchy"`, `"arctan"`, or a function from `z = (f / scale)**2` to
-            the loss, its first and its second derivative, elementwise.
+        loss: `"linear"` (the square), `"huber"`, `"soft_l1"`, `"cauchy"`, `"arctan"`, or a function from `z = (f / scale)**2` to the loss,
+            its first and its second derivative, elementwise.
         scale: residuals below it count as inliers, in the unit of the residuals.
-
-    Raises:
-        ArgumentError: an unknown name, or a scale that is not positive.
 
     >>> loss = RobustLoss("soft_l1", scale=2.0)
     >>> round(float(loss.cost(tf.constant([0.0, 2.0], tf.float64))), 6)
@@ -71,33 +68,28 @@ class RobustLoss:
         self._rho = loss if callable(loss) else _LOSSES.get(loss)
         self._scale = float(scale)
 
-    @property
-    def is_linear(self) -> bool:
-        """Whether it is the square itself: no weights."""
-        return self._rho is None
-
     def cost(self, residuals: Any) -> Any:
-        """Half the sum of the loss over all residuals: a scalar."""
+        """Return half the sum of the loss over all residuals: a scalar."""
         if self._rho is None:
             return tf.nn.l2_loss(residuals)
         return 0.5 * self._scale**2 * tf.reduce_sum(self._evaluated(tf.square(residuals / self._scale))[0])
 
     def _evaluated(self, z: Any) -> tuple[Any, Any, Any]:
         assert self._rho is not None
-        found: Any = self._rho(z)
-        if not isinstance(found, tuple | list) or len(found) != 3:  # pyright: ignore[reportUnknownArgumentType]
+        values: Any = self._rho(z)
+        if not isinstance(values, tuple | list) or len(values) != 3:  # pyright: ignore[reportUnknownArgumentType]
             raise ArgumentError(
-                f"the loss {self.name!r} returns no three tensors",
+                f"the loss {self.name!r} does not return three tensors",
                 argument="loss",
                 remedy="return the loss, its first and its second derivative in z = (f / loss_scale)**2",
             )
-        first, *others = (tf.convert_to_tensor(part, z.dtype) for part in found)  # pyright: ignore[reportUnknownVariableType]
+        first, *others = (tf.convert_to_tensor(part, z.dtype) for part in values)  # pyright: ignore[reportUnknownVariableType]
         return (first, *others)
 
     def weights(self, residuals: Any) -> tuple[Any, Any]:
-        """What the rows of the Jacobian and the residuals are multiplied with: two tensors shaped like the residuals."""
+        """Return the weights of the Jacobian's rows and of the residuals, shaped like the residuals; None for the linear loss."""
         if self._rho is None:
-            return tf.ones_like(residuals), tf.ones_like(residuals)
+            return None, None
         z = tf.square(residuals / self._scale)
         _, first, second = self._evaluated(z)
         tiny = float(np.finfo(residuals.dtype.as_numpy_dtype).eps)

@@ -1,10 +1,9 @@
 """Residuals and the rows of their Jacobian, chunk by chunk, weighted by a robust loss.
 
-What is a sum over rows (the cost, the gradient, the Gram matrix, a triangular factor) is folded over chunks in a TensorFlow loop, so that
-no more than one chunk of the Jacobian exists at a time. A chunk is
+Sums over rows and a triangular factor are folded over chunks in a TensorFlow loop, with one chunk of the Jacobian at a time. A chunk is
 
-- with `data`: `chunk_size` samples, whose residuals must not depend on other samples. Activations too are those of a chunk only;
-- without: `chunk_size` rows, found by as many cotangents; the residuals themselves are evaluated as a whole for each chunk.
+- with `data`: `chunk_size` samples, whose residuals must not depend on other samples;
+- without: `chunk_size` rows, computed from as many cotangents. All residuals are evaluated again for each chunk.
 """
 
 import importlib
@@ -29,26 +28,46 @@ from graphwright.least_squares.robust_losses import RobustLoss
 tf: Any = importlib.import_module("tensorflow")
 
 
+class Chunk(Linear):
+    """The weighted residuals of some samples from number `first` on, linearized."""
+
+    def __init__(self, evaluate: Callable[[list[Any]], Any], layout: ParameterLayout, loss: RobustLoss, x: Any, first: Any) -> None:
+        super().__init__(evaluate, layout.split(x))
+        self.evaluate, self.first = evaluate, first
+        self._layout = layout
+        self._row_weights, residual_weights = loss.weights(self.residuals)
+        self.weighted_residuals = self.residuals if residual_weights is None else residual_weights * self.residuals
+
+    def weighted(self, vector: Any) -> Any:
+        return vector if self._row_weights is None else self._row_weights * vector
+
+    def along(self, direction: Any) -> Any:
+        """Return the weighted Jacobian times a vector (n,): (c,)."""
+        return self.weighted(self.push(self._layout.split(direction)))
+
+    def transposed(self, vector: Any) -> Any:
+        """Return the transposed weighted Jacobian times a vector (c,): (n,)."""
+        return self._layout.join(self.pull(self.weighted(vector)))
+
+
 class Rows:
-    """The rows of a least-squares problem: residuals f, their Jacobian J, both weighted by the loss.
+    """The rows of a least-squares problem: residuals f and their Jacobian J, both weighted by the loss.
 
     Args:
         residuals: `residuals(params, *data)` -> a tensor, or a structure of tensors, of the parameters' type.
         layout: of the parameters.
-        data: tensors whose first dimension counts samples, which are independent of each other; empty when the residuals take none.
+        data: tensors whose first dimension counts independent samples; empty if the residuals take none.
         chunk_size: samples (with data) or residuals (without) at a time; None for all at once.
-        loss: how residuals count.
-        mode: how the Jacobian is found; `"auto"` takes what needs fewest passes.
-        jacobian: `jacobian(params, *data)` in place of differentiation: a matrix (m, n), or a structure like the parameters whose tensors
-            have the shape of the residuals followed by that of the parameter.
+        jacobian: replaces differentiation: a matrix (m, n), or a structure like the parameters whose tensors have the shape of the
+            residuals followed by the shape of the parameter.
+        count: number of residuals, if known; otherwise the residuals are traced for it.
 
     Example:
         >>> from graphwright.least_squares.parameters import flatten_parameters
         >>> layout, x = flatten_parameters(tf.constant([2.0, 1.0], tf.float64))
         >>> t = tf.constant([0.0, 1.0, 2.0], tf.float64)
         >>> rows = Rows(lambda p, t: p[0] * t + p[1], layout, data=(t,), chunk_size=2)
-        >>> gradient = rows.fold(x, lambda total, f, J: total + tf.linalg.matvec(J, f, transpose_a=True), tf.zeros_like(x))
-        >>> rows.count, float(rows.cost(x)), gradient.numpy().tolist()
+        >>> rows.count, float(rows.cost(x)), rows.gradient_at(x).numpy().tolist()
         (3, 17.5, [13.0, 9.0])
     """
 
@@ -62,6 +81,7 @@ class Rows:
         loss: RobustLoss | None = None,
         mode: JacobianMode = "auto",
         jacobian: Callable[..., Any] | None = None,
+        count: int | None = None,
     ) -> None:
         self._residuals = residuals
         self.layout = layout
@@ -69,7 +89,7 @@ class Rows:
         self.loss = loss or RobustLoss()
         self._jacobian = jacobian
         self.samples = _samples(self._data)
-        self.count = self._count_of(self._data)
+        self.count = self._count_of(self._data) if count is None else count
         whole = self.count if self.samples is None else self.samples
         self.chunk_size = whole if chunk_size is None else min(int(chunk_size), whole)
         self.is_chunked = self.chunk_size < whole
@@ -90,34 +110,31 @@ class Rows:
             )
 
     def residuals(self, x: Any) -> Any:
-        """All residuals (m,), not weighted."""
         leaves = self.layout.split(x)
         if self.samples is None or not self.is_chunked:
             return self._evaluate(leaves, self._data)
         per_sample = self.count // self.samples
-        found = tf.zeros([self.samples, per_sample], x.dtype)
 
-        def put(found: Any, data: Any, first: Any) -> Any:
+        def put(table: Any, data: Any, first: Any) -> Any:
             part = tf.reshape(self._evaluate(leaves, data), [-1, per_sample])
-            return tf.tensor_scatter_nd_update(found, (first + tf.range(part.shape[0]))[:, tf.newaxis], part)
+            return tf.tensor_scatter_nd_update(table, (first + tf.range(part.shape[0]))[:, tf.newaxis], part)
 
-        return tf.reshape(self._over_samples(put, found), [-1])
+        return tf.reshape(self._over_samples(put, tf.zeros([self.samples, per_sample], x.dtype)), [-1])
 
     def cost(self, x: Any) -> Any:
-        """Half the sum of squares, or of the loss: a scalar."""
         leaves = self.layout.split(x)
         if self.samples is None or not self.is_chunked:
-            return self.loss.cost(self._evaluate(leaves, self._data))
-        return self._over_samples(lambda total, data, _: total + self.loss.cost(self._evaluate(leaves, data)), tf.zeros([], x.dtype))
+            return self._cost_of(leaves, self._data)
+        return self._over_samples(lambda total, data, _: total + self._cost_of(leaves, data), tf.zeros([], x.dtype))
 
     def fold(self, x: Any, body: Callable[[Any, Any, Any], Any], initial: Any) -> Any:
-        """`body(so_far, f, J)` over chunks of weighted residuals (c,) and of the weighted Jacobian (c, n), from `initial` on."""
+        """Apply `body(so_far, f, J)` to each chunk of weighted residuals (c,) and of the weighted Jacobian (c, n), from `initial` on."""
         leaves = self.layout.split(x)
 
         def weighted(so_far: Any, residuals: Any, matrix: Any) -> Any:
-            if self.loss.is_linear:
-                return body(so_far, residuals, matrix)
             row, residual = self.loss.weights(residuals)
+            if row is None:
+                return body(so_far, residuals, matrix)
             return body(so_far, residual * residuals, row[:, tf.newaxis] * matrix)
 
         if not self.is_chunked:
@@ -132,102 +149,69 @@ class Rows:
         return _over_chunks(of_rows, initial, self.count, self.chunk_size)
 
     def gradient(self, x: Any) -> tuple[Any, Any]:
-        """The gradient of the cost (n,) and the squared length of the weighted residuals, a scalar; without a Jacobian."""
-        leaves = self.layout.split(x)
+        """Return the gradient of the cost (n,) and the squared length of the weighted residuals (a scalar), without a Jacobian."""
 
-        def add(so_far: Any, data: Any, _: Any) -> Any:
-            linear = self._linear(leaves, data)
-            weighted = linear.residuals if self.loss.is_linear else self.loss.weights(linear.residuals)[1] * linear.residuals
-            pulled = self.layout.join(linear.pull(self._weighted(weighted, linear)))
-            return so_far[0] + pulled, so_far[1] + tf.reduce_sum(tf.square(weighted))
+        def add(so_far: Any, chunk: Chunk) -> Any:
+            residuals = chunk.weighted_residuals
+            return so_far[0] + chunk.transposed(residuals), so_far[1] + tf.reduce_sum(tf.square(residuals))
 
-        return self._over_samples(add, (tf.zeros_like(x), tf.zeros([], x.dtype)))
+        return self._over_linear(x, add, (tf.zeros_like(x), tf.zeros([], x.dtype)))
 
     def gradient_at(self, x: Any) -> Any:
-        """The gradient of the cost (n,), by the Jacobian where that is given."""
+        """Return the gradient of the cost (n,), computed from the user's Jacobian if there is one."""
         if self._jacobian is None:
             return self.gradient(x)[0]
 
-        def add(so_far: Any, residuals: Any, matrix: Any) -> Any:
-            return so_far + tf.linalg.matvec(matrix, residuals, transpose_a=True)
+        def add(total: Any, residuals: Any, matrix: Any) -> Any:
+            return total + tf.linalg.matvec(matrix, residuals, transpose_a=True)
 
         return self.fold(x, add, tf.zeros_like(x))
 
     def gram_product(self, x: Any, vector: Any) -> Any:
-        """The Gram matrix of the weighted Jacobian times a vector (n,), without either."""
-        tangents = self.layout.split(vector)
-
-        def along(linear: Linear, _data: Any, _first: Any) -> Any:
-            return self._weighted(linear.push(tangents), linear)
-
-        return self._sum_of_pulls(x, along)
+        """Return the Gram matrix of the weighted Jacobian times a vector (n,), without forming either."""
+        return self._over_linear(x, lambda total, chunk: total + chunk.transposed(chunk.along(vector)), tf.zeros_like(x))
 
     def squared_norm_along(self, x: Any, vector: Any) -> Any:
-        """The squared length of the weighted Jacobian times a vector (n,): a scalar, chunk by chunk."""
-        leaves, tangents = self.layout.split(x), self.layout.split(vector)
-
-        def add(total: Any, data: Any, _: Any) -> Any:
-            linear = self._linear(leaves, data)
-            return total + tf.reduce_sum(tf.square(self._weighted(linear.push(tangents), linear)))
-
-        return self._over_samples(add, tf.zeros([], x.dtype))
+        """Return the squared length of the weighted Jacobian times a vector (n,): a scalar."""
+        return self._over_linear(x, lambda total, chunk: total + tf.reduce_sum(tf.square(chunk.along(vector))), tf.zeros([], x.dtype))
 
     def random_column_products(self, x: Any, seed: Any, *, first: Any = 0, total: int | None = None) -> Any:
-        """The transposed weighted Jacobian times random signs (n,): its square estimates the squared column norms without bias.
+        """Return the transposed weighted Jacobian times random signs (n,): its square estimates the squared column norms.
 
-        Each row has a sign of its own, whatever the chunks. The estimator is that of C. Bekas, E. Kokiopoulou, Y. Saad: An estimator for
-        the diagonal of a matrix (2007).
-
-        Args:
-            seed: two ints.
-            first: the number of the first row here, where others are elsewhere.
-            total: rows here and elsewhere; None for those here.
+        Each row has its own sign, whatever the chunks; `first` and `total` number the rows of several replicas. The estimator is due to C.
+        Bekas, E. Kokiopoulou, Y. Saad: An estimator for the diagonal of a matrix (2007).
         """
         coins = tf.random.stateless_uniform([self.count if total is None else total], seed, 0, 2, tf.int32)
 
-        def signs(linear: Linear, _: Any, sample: Any) -> Any:
-            row = first + sample * (self.count // (self.samples or 1))
-            return tf.cast(2 * tf.slice(coins, [row], linear.residuals.shape) - 1, x.dtype)
+        def add(so_far: Any, chunk: Chunk) -> Any:
+            row = first + chunk.first * (self.count // (self.samples or 1))
+            return so_far + chunk.transposed(tf.cast(2 * tf.slice(coins, [row], chunk.residuals.shape) - 1, x.dtype))
 
-        return self._sum_of_pulls(x, signs)
+        return self._over_linear(x, add, tf.zeros_like(x))
 
     def curvature_gradient(self, x: Any, direction: Any) -> Any:
-        """The transposed weighted Jacobian times the weighted second derivative of the residuals along `direction`: (n,).
+        """Return the transposed weighted Jacobian times the second derivative of the residuals along `direction`: (n,).
 
-        The second derivative is a central difference over a tenth of the direction, as M. K. Transtrum and J. P. Sethna (2012) use.
+        It is a central difference over a tenth of the direction, as in M. K. Transtrum and J. P. Sethna (2012).
         """
         width = tf.constant(0.1, x.dtype)
         ahead, behind = self.layout.split(x + width * direction), self.layout.split(x - width * direction)
 
-        def bend(linear: Linear, data: Any, _: Any) -> Any:
-            both = self._evaluate(ahead, data) + self._evaluate(behind, data)
-            return self._weighted((both - 2.0 * linear.residuals) / width**2, linear)
+        def add(total: Any, chunk: Chunk) -> Any:
+            both = chunk.evaluate(ahead) + chunk.evaluate(behind)
+            return total + chunk.transposed(chunk.weighted((both - 2.0 * chunk.residuals) / width**2))
 
-        return self._sum_of_pulls(x, bend)
+        return self._over_linear(x, add, tf.zeros_like(x))
 
-    def _linear(self, leaves: list[Any], data: Sequence[Any]) -> Linear:
-        return Linear(lambda parts: self._evaluate(parts, data), leaves)
+    def _over_linear(self, x: Any, body: Callable[[Any, Chunk], Any], initial: Any) -> Any:
 
-    def _weighted(self, vector: Any, linear: Linear) -> Any:
-        """A vector (m,) times the weights of the Jacobian's rows."""
-        return vector if self.loss.is_linear else self.loss.weights(linear.residuals)[0] * vector
+        def linearized(so_far: Any, data: Any, first: Any) -> Any:
+            return body(so_far, Chunk(lambda parts: self._evaluate(parts, data), self.layout, self.loss, x, first))
 
-    def _sum_of_pulls(self, x: Any, vector: Callable[[Linear, Any, Any], Any]) -> Any:
-        """The transposed weighted Jacobian times a vector, summed over chunks of samples (n,).
-
-        Args:
-            vector: the linearized residuals of a chunk, its data and the number of its first sample -> what belongs to it of the vector.
-        """
-        leaves = self.layout.split(x)
-
-        def add(total: Any, data: Any, first: Any) -> Any:
-            linear = self._linear(leaves, data)
-            return total + self.layout.join(linear.pull(self._weighted(vector(linear, data, first), linear)))
-
-        return self._over_samples(add, tf.zeros_like(x))
+        return self._over_samples(linearized, initial)
 
     def _over_samples(self, body: Callable[[Any, Any, Any], Any], initial: Any) -> Any:
-        """`body(so_far, data, first)` over chunks of samples; over all data at once where there are no chunks of them."""
+        """Apply `body(so_far, data, first)` to each chunk of samples, or to all data at once without chunks of samples."""
         if self.samples is None or not self.is_chunked:
             return body(initial, self._data, 0)
 
@@ -239,41 +223,41 @@ class Rows:
 
         return _over_chunks(of_slice, initial, self.samples, self.chunk_size)
 
+    def _cost_of(self, leaves: list[Any], data: Sequence[Any]) -> Any:
+        return self.loss.cost(self._evaluate(leaves, data))
+
     def _evaluate(self, leaves: list[Any], data: Sequence[Any]) -> Any:
-        """The residuals of these samples as one vector."""
-        parts = tf.nest.flatten(self._residuals(self.layout.pack(leaves), *data))
-        if not parts or any(part is None for part in parts):
-            raise ArgumentError("nothing is returned", argument="residuals", remedy="return a tensor, or a structure of tensors")
+        parts = self._parts("residuals", self._residuals(self.layout.pack(leaves), *data))
         vectors = [tf.reshape(part, [-1]) for part in parts]
-        for vector in vectors:
-            self._check_type(vector.dtype, "residuals", "argument 'residuals'")
         return vectors[0] if len(vectors) == 1 else tf.concat(vectors, axis=0)
 
-    def _check_type(self, dtype: Any, what: str, where: str) -> None:
-        if dtype != self.layout.dtype:
-            raise ArgumentError(
-                f"{what} of type {dtype.name} of parameters of type {self.layout.dtype.name}",
-                where=where,
-                remedy="make parameters, data and residuals of one type",
-            )
+    def _parts(self, argument: str, result: Any) -> list[Any]:
+        """Return the tensors that a user's function returned, of the parameters' type."""
+        parts = tf.nest.flatten(result)
+        if not parts or any(part is None for part in parts):
+            raise ArgumentError("nothing is returned", argument=argument, remedy="return a tensor, or a structure of tensors")
+        tensors = [as_data(part, self.layout.dtype) for part in parts]
+        for tensor in tensors:
+            if tensor.dtype != self.layout.dtype:
+                what = "a Jacobian" if argument == "jacobian" else argument
+                raise ArgumentError(
+                    f"{what} of type {tensor.dtype.name} of parameters of type {self.layout.dtype.name}",
+                    where=f"argument {argument!r}",
+                    remedy="make parameters, data and residuals of one type",
+                )
+        return tensors
 
     def _linearize(self, leaves: list[Any], data: Sequence[Any]) -> tuple[Any, Any]:
-        """Residuals (c,) and Jacobian (c, n) of these samples."""
+        """Return the residuals (c,) and the Jacobian (c, n) of these samples."""
         if self._jacobian is not None:
-            return self._evaluate(leaves, data), self._given_jacobian(leaves, data)
+            return self._evaluate(leaves, data), self._users_jacobian(self._jacobian, leaves, data)
         if self.mode == "per_sample":
             return per_sample_jacobian(self._evaluate, leaves, data)
         function = forward_jacobian if self.mode == "forward" else reverse_jacobian
         return function(lambda parts: self._evaluate(parts, data), leaves)
 
-    def _given_jacobian(self, leaves: list[Any], data: Sequence[Any]) -> Any:
-        assert self._jacobian is not None
-        found = tf.nest.flatten(self._jacobian(self.layout.pack(leaves), *data))
-        if not found or any(part is None for part in found):
-            raise ArgumentError("nothing is returned", argument="jacobian", remedy="return a matrix, or a structure of tensors")
-        parts = [as_data(part, self.layout.dtype) for part in found]
-        for part in parts:
-            self._check_type(part.dtype, "a Jacobian", "argument 'jacobian'")
+    def _users_jacobian(self, jacobian: Callable[..., Any], leaves: list[Any], data: Sequence[Any]) -> Any:
+        parts = self._parts("jacobian", jacobian(self.layout.pack(leaves), *data))
         rows = self._count_of(data)
         if len(parts) == 1 and tuple(parts[0].shape) == (rows, self.layout.size):
             return parts[0]
@@ -288,7 +272,7 @@ class Rows:
         return tf.concat([tf.reshape(part, [rows, -1]) for part in parts], axis=1)
 
     def _count_of(self, data: Sequence[Any]) -> int:
-        """Residuals of these samples; the function is traced for their shape."""
+        """Return the number of residuals of these samples, by tracing the function."""
         specs = [tf.TensorSpec(shape, self.layout.dtype) for shape in self.layout.shapes]
         shape_only = tf.function(self._evaluate, autograph=False)
         data_specs = tf.nest.map_structure(spec_of, tuple(data))
@@ -327,14 +311,13 @@ class Rows:
 
 
 def spec_of(tensor: Any) -> Any:
-    """What a function that takes the tensor is traced with."""
     return tf.TensorSpec(tensor.shape, tensor.dtype)
 
 
-def _is_jacobian(found: Any, rows: int, parameter: tuple[int, ...]) -> bool:
-    """Whether a tensor of this shape holds the derivatives of so many residuals with respect to a parameter of that shape."""
-    behind = len(found) - len(parameter)
-    return behind >= 0 and tuple(found[behind:]) == parameter and math.prod(found[:behind]) == rows
+def _is_jacobian(shape: Any, rows: int, parameter: tuple[int, ...]) -> bool:
+    """Return whether a tensor of this shape can hold the derivatives of `rows` residuals by a parameter of that shape."""
+    behind = len(shape) - len(parameter)
+    return behind >= 0 and tuple(shape[behind:]) == parameter and math.prod(shape[:behind]) == rows
 
 
 def _samples(data: Sequence[Any]) -> int | None:
@@ -347,7 +330,7 @@ def _samples(data: Sequence[Any]) -> int | None:
         )
     if any(tensor.shape.rank is None or tensor.shape[0] is None for tensor in tf.nest.flatten(data)):
         raise ArgumentError(
-            "data of which the number of samples is not known while the graph is built",
+            "data whose number of samples is not known while the graph is built",
             argument="data",
             remedy="give the tf.function an input_signature with static shapes, or set_shape",
         )
@@ -364,7 +347,7 @@ def _samples(data: Sequence[Any]) -> int | None:
 
 
 def _over_chunks(body: Callable[[Any, Any, int], Any], initial: Any, count: int, chunk_size: int) -> Any:
-    """`body(so_far, first, size)` for each chunk: whole ones in a loop that runs one at a time, then what is left."""
+    """Apply `body(so_far, first, size)` to whole chunks in a sequential loop, then to the rest."""
     whole, rest = divmod(count, chunk_size)
 
     def is_left(i: Any, _: Any) -> Any:

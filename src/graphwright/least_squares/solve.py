@@ -23,17 +23,8 @@ from graphwright.least_squares.arguments import (
     start_error,
 )
 from graphwright.least_squares.jacobians import JacobianMode
-from graphwright.least_squares.loop import (
-    Descent,
-    LoopOptions,
-    State,
-    flat_parameters,
-    free_parameters,
-    gradient_norm,
-    minimize,
-    undamped_offset,
-)
-from graphwright.least_squares.methods import Method, choose_method, linear_system
+from graphwright.least_squares.linear_systems import Method, choose_method, linear_system
+from graphwright.least_squares.loop import Descent, State
 from graphwright.least_squares.parameters import ParameterLayout, flatten_parameters
 from graphwright.least_squares.progress import Callback, watcher
 from graphwright.least_squares.result import LeastSquaresResult, LeastSquaresTensors, explain
@@ -47,7 +38,10 @@ from graphwright.source.tensorflow_import import left_alone
 tf: Any = importlib.import_module("tensorflow")
 
 COVARIANCE_PARAMETERS = 5000
-"""Most parameters whose covariance can be asked for."""
+"""Most parameters for which a covariance is available."""
+
+_NUMBERS = ("cost", "iterations", "accepted_steps", "evaluations", "gradient_norm", "offset", "damping")
+"""Fields of a result that are scalars in `LeastSquaresTensors`."""
 
 
 @left_alone
@@ -74,41 +68,41 @@ def least_squares(
     jit_compile: bool = False,
     callback: Callback | None = None,
 ) -> LeastSquaresResult:
-    """The parameters that minimize the sum of squared residuals, by damped Gauss-Newton steps (Levenberg-Marquardt).
+    """Find the parameters that minimize the sum of squared residuals, by damped Gauss-Newton steps (Levenberg-Marquardt).
 
-    The whole fit is one TensorFlow loop. To fit the same residuals many times, make a `LeastSquares` once and call it: it traces once.
+    The whole fit is one TensorFlow loop. To fit the same residuals many times, create a `LeastSquares` once and call it: it traces once.
 
     Called while a `tf.function` is traced, the loop becomes part of its graph, and the result is `LeastSquaresTensors`. Shapes, types,
-    bounds and options are decided then; a start that is not finite is told by the status, not by an error.
+    bounds and options are checked then; a start that is not finite is reported by the status, not by an error.
 
     Args:
         residuals: `residuals(params, *data)` -> a tensor of any shape, or a structure of tensors, in TensorFlow operations; no Python
-            control flow that depends on tensors, unless it is a `tf.function` itself. A residual is weighted by multiplying it: with one
-            over its standard deviation, the cost is half of chi squared.
-        params: where to start: a tensor, array or number, or a structure (dict, list, tuple) of them, float64 or float32. Python numbers
+            control flow that depends on tensors, unless it is a `tf.function`. To weight a residual, multiply it: with one over its
+            standard deviation, the cost is half of chi squared.
+        params: the start: a tensor, array or number, or a structure (dict, list, tuple) of them, float64 or float32. Python numbers
             count as float64.
-        data: tensors whose first dimension counts samples. Giving them says that the residuals of a sample depend on that sample alone.
-        method: the linear solver; `"auto"` chooses by sizes, and the result says what and why. `"qr"` for small and ill-conditioned
+        data: tensors whose first dimension counts samples. The residuals of a sample must depend on that sample only.
+        method: the linear solver; `"auto"` chooses by sizes, and the result gives the reason. `"qr"` for small and ill-conditioned
             problems, `"cholesky"` (Gram matrix), `"dual"` (more parameters than residuals), `"cg"` (matrix-free).
         chunk_size: samples, or without data residuals, whose Jacobian is in memory at a time. None for all.
-        bounds: lower and upper bounds, each a number or shaped like the parameters; infinite where there is none.
+        bounds: lower and upper bounds, each a number or shaped like the parameters; infinite for none.
         loss: `"linear"`, `"huber"`, `"soft_l1"`, `"cauchy"`, `"arctan"` as in SciPy, or a function (see `RobustLoss`).
         loss_scale: residuals below it count as inliers.
-        jacobian: `jacobian(params, *data)`, a matrix (m, n) or a structure like the parameters; otherwise differentiation finds it.
-        jacobian_mode: `"forward"`, `"reverse"`, `"per_sample"`, or `"auto"` for what needs fewest passes.
+        jacobian: `jacobian(params, *data)`, a matrix (m, n) or a structure like the parameters; it replaces differentiation.
+        jacobian_mode: `"forward"`, `"reverse"`, `"per_sample"`, or `"auto"` for the fewest passes.
         geodesic: bend steps by the second derivative along them (two more evaluations per step); by default with `"qr"` without bounds.
         gtol: stop when this share of the residuals' length lies in directions in which the model can move.
         xtol: stop when the undamped step is this small relative to the parameters.
         ftol: stop when neither the step nor an undamped one lowers the cost by more than this share.
-        max_iterations: steps tried at most.
+        max_iterations: limit of steps tried.
         first_damping: relative to squared column norms of the Jacobian.
-        krylov_tolerance: how exactly `"cg"` solves for a step.
-        krylov_iterations: its products per step, at most.
-        jit_compile: compile the loop with XLA, where it has kernels for all operations of the residuals.
-        callback: called with a `LeastSquaresStep` after each step, taken or refused; returns True to stop. It runs in Python, in this
+        krylov_tolerance: relative tolerance of `"cg"` for a step.
+        krylov_iterations: limit of its products per step.
+        jit_compile: compile the loop with XLA, if it has kernels for all operations of the residuals.
+        callback: called with a `LeastSquaresStep` after each step, accepted or refused; returns True to stop. It runs in Python, in this
             process, and costs each step a fraction of a millisecond. With `jit_compile` each step is compiled, but not the loop.
 
-    `gtol`, `xtol` and `ftol` default to what the type can resolve: eps**(2/3), eps**(2/3) and 0.
+    `gtol`, `xtol` and `ftol` default to the resolution of the type: eps**(2/3), eps**(2/3) and 0.
 
     Raises:
         ArgumentError: arguments that contradict each other, or residuals that are not finite at the start.
@@ -123,22 +117,22 @@ def least_squares(
     >>> fit.converged, round(float(fit.params["rate"]), 4)
     (True, 0.5021)
     """
-    given = dict(locals())
-    solver = LeastSquares(**{name: value for name, value in given.items() if name not in ("params", "data")})
+    arguments = dict(locals())
+    solver = LeastSquares(**{name: value for name, value in arguments.items() if name not in ("params", "data")})
     return solver(params, *data)
 
 
 @dataclass(frozen=True)
 class _Compiled:
-    """A traced fit, what was decided while it was traced, and what its callback raised."""
+    """A traced fit, the choices made while it was traced, and the exceptions that its callback raised."""
 
     run: Any
-    decided: dict[str, Any]
+    choices: dict[str, Any]
     raised: list[Exception]
 
 
-class _Found(NamedTuple):
-    """What the compiled fit returns: tensors, with the parameters as a vector, and what a `LeastSquaresResult` has besides."""
+class _Solution(NamedTuple):
+    """The outputs of the compiled fit: tensors, with the parameters as a vector, and further fields of a `LeastSquaresResult`."""
 
     tensors: LeastSquaresTensors
     free: Any
@@ -151,7 +145,7 @@ class LeastSquares:
     """A fit that is traced once and called often, with other starts and other data of the same shapes.
 
     Attributes:
-        residuals: as all other arguments: see `least_squares`.
+        residuals: this and all other arguments are those of `least_squares`.
 
     Example:
         >>> line = LeastSquares(lambda p, x, y: p[0] * x + p[1] - y)
@@ -206,36 +200,26 @@ class LeastSquares:
 
     @left_alone
     def __call__(self, params: Any, *data: Any) -> LeastSquaresResult:
-        """Fit from `params`, with this data.
-
-        Raises:
-            ArgumentError: as `least_squares`.
-            UnsupportedError: as `least_squares`.
-        """
+        """Fit from `params`, with this data; the result and the errors are those of `least_squares`."""
         layout, compiled, (start, tensors) = self._prepare(params, data)
         if not tf.executing_eagerly():
             in_graph: Any = _without_gradients(compiled.run(start, tensors).tensors)
             return in_graph._replace(params=layout.pack(layout.split(in_graph.params)))
         compiled.raised.clear()
         try:
-            found = compiled.run(start, tensors)
+            solution = compiled.run(start, tensors)
         except tf.errors.OpError:
             if compiled.raised:
                 raise compiled.raised[0] from None
             raise
-        return self._result(layout, compiled.decided, found, start, tensors)
+        return self._result(layout, compiled.choices, solution, start, tensors)
 
     def trace(self, params: Any, *data: Any) -> tuple[Any, tuple[Any, tuple[Any, ...]]]:
-        """The whole fit as a `ConcreteFunction`, for `graphwright.measure`, `inspect` and the like, and its arguments.
-
-        Raises:
-            ArgumentError: as `least_squares`.
-        """
+        """Return the whole fit as a `ConcreteFunction`, for `graphwright.measure`, `inspect` and the like, and its arguments."""
         _, compiled, arguments = self._prepare(params, data)
         return compiled.run, arguments
 
     def _prepare(self, params: Any, data: tuple[Any, ...]) -> tuple[ParameterLayout, _Compiled, tuple[Any, tuple[Any, ...]]]:
-        """The fit traced for these shapes, and its arguments: the start as a vector, and the data."""
         if self.callback is not None and is_traced_for_xla():
             raise UnsupportedError(
                 "a callback within a function that XLA compiles",
@@ -246,7 +230,7 @@ class LeastSquares:
         layout, start = flatten_parameters(params)
         tensors = tf.nest.map_structure(partial(as_data, dtype=layout.dtype), data)
         bounds = bound_vectors(self.bounds, layout)
-        if not tf.executing_eagerly():  # what is traced may hold tensors of this graph: not for other calls
+        if not tf.executing_eagerly():  # the trace may hold tensors of this graph, so later calls cannot use it
             return layout, self._compile(layout, bounds, tensors), (start, tensors)
         check_start(start, bounds, layout)
         key = repr(layout), repr(tf.nest.map_structure(spec_of, tensors))
@@ -255,11 +239,11 @@ class LeastSquares:
         return layout, self._compiled[key], (start, tensors)
 
     def _compile(self, layout: ParameterLayout, bounds: tuple[Any, Any] | None, data: tuple[Any, ...]) -> _Compiled:
-        decided: dict[str, Any] = {}
+        choices: dict[str, Any] = {}
         raised: list[Exception] = []
         tolerances = self._tolerances(layout.dtype)
 
-        def fit(start: Any, data: tuple[Any, ...]) -> _Found:
+        def fit(start: Any, data: tuple[Any, ...]) -> _Solution:
             rows = Rows(
                 self.residuals,
                 layout,
@@ -272,19 +256,20 @@ class LeastSquares:
             method, reason = self.method, "as asked"
             if method == "auto":
                 method, reason = choose_method(layout.size, rows.count, layout.dtype.size, chunked=rows.is_chunked)
+            choices.update(method=method, method_reason=reason, jacobian_mode=rows.mode if self.jacobian is None else "given")
             system = linear_system(method, rows, krylov_tolerance=self.krylov_tolerance, krylov_iterations=self.krylov_iterations)
-            options = LoopOptions(
+            descent = Descent(
+                rows,
+                system,
+                tf.function(system.linearize, autograph=False),
                 tolerances=tolerances,
                 first_damping=self.first_damping,
-                geodesic=(system.name == "qr" and bounds is None) if self.geodesic is None else self.geodesic,
-                guard_influence=system.name == "qr",
+                geodesic=(method == "qr" and bounds is None) if self.geodesic is None else self.geodesic,
                 bounds=bounds,
                 watch=None if self.callback is None else watcher(self.callback, layout, raised),
                 jit_steps=self.jit_compile and self.callback is not None,
             )
-            decided.update(method=system.name, reason=reason, mode=rows.mode if self.jacobian is None else "given")
-            how = Descent(rows, system, options, tf.function(system.linearize, autograph=False))
-            state = minimize(how, start)
+            state = descent.minimize(start)
             tensors = LeastSquaresTensors(
                 params=state.x,
                 cost=state.cost,
@@ -293,61 +278,53 @@ class LeastSquares:
                 iterations=state.iterations,
                 accepted_steps=state.accepted,
                 evaluations=state.evaluations,
-                gradient_norm=gradient_norm(state, options),
-                offset=undamped_offset(how, state),
+                gradient_norm=descent.gradient_norm(state),
+                offset=descent.undamped_offset(state),
                 damping=state.damping,
                 residuals=rows.residuals(state.x),
             )
-            factor = _covariance_factor(system.name, state)
-            return _Found(tensors, free_parameters(state, options), factor, flat_parameters(state, options))
+            return _Solution(tensors, descent.free(state), _covariance_factor(method, state), descent.flat(state))
 
         specs = tf.TensorSpec([layout.size], layout.dtype), tf.nest.map_structure(spec_of, data)
         compiled = tf.function(fit, autograph=False, jit_compile=self.jit_compile and self.callback is None)
-        return _Compiled(compiled.get_concrete_function(*specs), decided, raised)
+        return _Compiled(compiled.get_concrete_function(*specs), choices, raised)
 
     def _tolerances(self, dtype: Any) -> Tolerances:
         return tolerances_for(dtype, self.gtol, self.xtol, self.ftol, self.max_iterations)
 
     def _result(
-        self, layout: ParameterLayout, decided: dict[str, Any], found: _Found, start: Any, data: tuple[Any, ...]
+        self, layout: ParameterLayout, choices: dict[str, Any], solution: _Solution, start: Any, data: tuple[Any, ...]
     ) -> LeastSquaresResult:
-        tensors = found.tensors
+        tensors = solution.tensors
         status = Status.of_code(int(tensors.status))
         if status is Status.NOT_FINITE:
             raise start_error(layout, self.residuals, start, data)
-        offset, iterations = float(tensors.offset), int(tensors.iterations)
+        numbers = {name: getattr(tensors, name).numpy().item() for name in _NUMBERS}
+        offset, iterations = numbers["offset"], numbers["iterations"]
         if status is Status.ZERO and not iterations and np.any(tensors.residuals):
             raise ArgumentError(
                 f"the squares of the residuals, up to {np.abs(tensors.residuals).max():.3g}, are too small for {layout.dtype.name}",
                 argument="residuals",
                 remedy="give residuals in a smaller unit",
             )
-        flat = [layout.element_name(int(i)) for i in np.flatnonzero(found.flat.numpy())] if status is Status.FLAT else []
+        flat = [layout.element_name(int(i)) for i in np.flatnonzero(solution.flat.numpy())] if status is Status.FLAT else []
         return LeastSquaresResult(
             params=layout.pack(layout.split(tensors.params)),
-            cost=float(tensors.cost),
             status=status.value,
             message=explain(status, offset=offset, iterations=iterations, flat=flat),
             converged=status.converged,
-            iterations=iterations,
-            accepted_steps=int(tensors.accepted_steps),
-            evaluations=int(tensors.evaluations),
-            jacobian_evaluations=1 + int(tensors.accepted_steps),
-            gradient_norm=float(tensors.gradient_norm),
-            offset=offset,
-            damping=float(tensors.damping),
-            method=decided["method"],
-            method_reason=decided["reason"],
-            jacobian_mode=decided["mode"],
+            jacobian_evaluations=1 + numbers["accepted_steps"],
             residuals=tensors.residuals,
             layout=layout,
-            free=found.free.numpy() > 0.0,
-            factor=found.factor.numpy() if found.factor.shape[0] else None,
+            free=solution.free.numpy() > 0.0,
+            factor=solution.factor.numpy() if solution.factor.shape[0] else None,
+            **numbers,
+            **choices,
         )
 
 
 def _without_gradients(tensors: LeastSquaresTensors) -> LeastSquaresTensors:
-    """The same; gradients would be those of the steps, not of the minimum: they are refused."""
+    """Refuse gradients: they would be those of the steps, not of the minimum."""
 
     def constant(tensor: Any) -> Any:
         message = "a fit by least_squares has no gradient; see tf.stop_gradient"
@@ -357,7 +334,7 @@ def _without_gradients(tensors: LeastSquaresTensors) -> LeastSquaresTensors:
 
 
 def _covariance_factor(method: str, state: State) -> Any:
-    """What the covariance is computed from: a triangle or a Gram matrix (n, n); (0, 0) where there is none, or it is too large."""
+    """Return the factor for the covariance: a triangle or a Gram matrix (n, n); (0, 0) if there is none, or it is too large."""
     size = state.x.shape[0]
     if method not in ("qr", "cholesky") or size > COVARIANCE_PARAMETERS:
         return tf.zeros([0, 0], state.x.dtype)

@@ -1,13 +1,13 @@
-"""When the loop stops, and what may be claimed then.
+"""When the loop stops, and what follows from it.
 
-How far a point is from the minimum is judged by the *undamped* step from there, since a strongly damped step is small anywhere:
+The distance of a point from the minimum is judged by the *undamped* step, since a strongly damped step is small anywhere:
 
 - **offset**: the share of the residuals' length that lies in the directions in which the model can move, the root of the Gauss-Newton
   step's relative reduction; zero at a minimum, invariant to units. D. M. Bates, D. G. Watts: A relative offset orthogonality convergence
   criterion for nonlinear least squares (1981).
 - **step**: the length of the undamped step relative to the parameters', both in units of the scale.
 
-Where steps are solved by iteration, no undamped step is to be had; then the damped one counts, if the damping is below `LIGHT_DAMPING`.
+Iterative solvers have no undamped step; there the damped step counts, if the damping is below `LIGHT_DAMPING`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,7 @@ LARGEST_DAMPING = 1e20
 
 
 class Status(enum.Enum):
-    """Why the loop ended. `converged` is true of the first five alone.
-
-    The value is what `LeastSquaresResult.status` says.
-    """
+    """Why the loop ended. `converged` is true for the first five. The value is `LeastSquaresResult.status`."""
 
     ZERO = "zero residuals"
     GRADIENT = "gradient small"
@@ -50,25 +47,19 @@ class Status(enum.Enum):
 
     @property
     def code(self) -> int:
-        """The number that stands for it inside the loop; 0 is running."""
+        """The number inside the loop; 0 is running."""
         return 1 + list(Status).index(self)
 
     @staticmethod
     def of_code(code: int) -> Status:
-        """The status that a number stands for."""
         return list(Status)[code - 1]
 
 
 @dataclass(frozen=True)
 class Tolerances:
-    """When to stop.
+    """When to stop: largest offset, relative step and relative reduction of the cost.
 
-    Attributes:
-        gradient: largest offset (see above), at which the gradient counts as zero.
-        step: largest relative step.
-        cost: largest relative reduction of the cost, both actual and that of the undamped step.
-        rounding: largest relative step and offset at which a point from where no step lowers the cost counts as the minimum.
-        max_iterations: steps tried, refused ones included.
+    `rounding` is the largest relative step and offset at which a point without a step that lowers the cost counts as the minimum.
     """
 
     gradient: float
@@ -79,10 +70,7 @@ class Tolerances:
 
 
 def tolerances_for(dtype: Any, gtol: float | None, xtol: float | None, ftol: float | None, max_iterations: int) -> Tolerances:
-    """The tolerances given, and for the others what the type can resolve.
-
-    Raises:
-        ArgumentError: a tolerance that is negative or not a number, or iterations that are not a whole number of at least 1.
+    """Complete the tolerances by the resolution of the type.
 
     >>> import tensorflow as tf
     >>> tolerances_for(tf.float64, None, None, 1e-8, 100)

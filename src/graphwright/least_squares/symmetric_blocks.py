@@ -1,8 +1,8 @@
-"""Large symmetric matrices as the blocks of rows of their lower half; sums of products in that form, and Cholesky factors.
+"""Large symmetric matrices as blocks of rows of their lower half; sums of products in that form, and Cholesky factors.
 
-TensorFlow computes and keeps symmetric matrices whole, and its Cholesky kernel makes two copies beside the result. Here block i holds
+TensorFlow computes and stores symmetric matrices whole, and its Cholesky kernel makes two copies beside the result. Here block i holds
 rows `a` to `b` up to column `b`, where its diagonal block ends: about half of the matrix, for half of the work of a sum of products. The
-Cholesky factor is found block by block (left-looking; G. H. Golub, C. F. Van Loan: Matrix Computations, section 4.2.9), with temporaries
+Cholesky factor is computed block by block (left-looking; G. H. Golub, C. F. Van Loan: Matrix Computations, section 4.2.9), with temporaries
 of the size of a block of rows. A matrix of up to `SMALLEST_BLOCK` rows is one block.
 """
 
@@ -14,26 +14,21 @@ tf: Any = importlib.import_module("tensorflow")
 
 SMALLEST_BLOCK = 384
 MOST_BLOCKS = 12
-"""More save little memory, and make graphs large."""
+"""More blocks save little memory, and make graphs large."""
 
 Blocks = tuple[Any, ...]
 """The lower half: tensors (b - a, b)."""
 
 
 class RootBlock(NamedTuple):
-    """Some rows of a lower triangular matrix.
-
-    Attributes:
-        left: what is left of the diagonal block (b - a, a); None in the first.
-        diagonal: the diagonal block (b - a, b - a), lower triangular.
-    """
+    """Some rows of a lower triangular matrix: the columns before the diagonal block (None in the first), and the diagonal block."""
 
     left: Any | None
     diagonal: Any
 
 
 def block_bounds(size: int) -> list[tuple[int, int]]:
-    """First row and end of each block of a matrix of `size` rows.
+    """Return first row and end of each block of a matrix of `size` rows.
 
     >>> block_bounds(3), block_bounds(1000)
     ([(0, 3)], [(0, 334), (334, 668), (668, 1000)])
@@ -44,32 +39,30 @@ def block_bounds(size: int) -> list[tuple[int, int]]:
 
 
 def zero_blocks(size: int, dtype: Any) -> Blocks:
-    """The zero matrix of `size` rows."""
-    # Not `tf.zeros`: TensorFlow would fold them into constants, which stay in memory for as long as the function does.
+    # Not `tf.zeros`: TensorFlow would fold them into constants, which stay in memory as long as the function.
     return tuple(tf.raw_ops.Empty(shape=[end - first, end], dtype=dtype, init=True) for first, end in block_bounds(size))
 
 
 def plus_products(blocks: Blocks, matrix: Any) -> Blocks:
-    """A + M'M for a matrix M (m, n).
+    """Return A + M'M for a matrix M (m, n).
 
     >>> plus_products(zero_blocks(2, tf.float32), tf.constant([[1.0, 2.0]]))[0].numpy().tolist()
     [[1.0, 2.0], [2.0, 4.0]]
     """
-    found: list[Any] = []
+    sums: list[Any] = []
     for block, (first, end) in _with_bounds(blocks):
-        with tf.control_dependencies(found[-1:]):  # else the executor would copy the columns for all blocks at once
+        with tf.control_dependencies(sums[-1:]):  # or the executor would copy the columns for all blocks at once
             rows, columns = matrix[:, first:end], matrix[:, :end]
-        found.append(block + tf.matmul(rows, columns, transpose_a=True))
-    return tuple(found)
+        sums.append(block + tf.matmul(rows, columns, transpose_a=True))
+    return tuple(sums)
 
 
 def diagonal(blocks: Blocks) -> Any:
-    """The diagonal (n,)."""
     return tf.concat([tf.linalg.diag_part(block[:, first:]) for block, (first, _) in _with_bounds(blocks)], axis=0)
 
 
 def quadratic_form(blocks: Blocks, vector: Any) -> Any:
-    """v'Av, a scalar.
+    """Return v'Av, a scalar.
 
     >>> blocks = plus_products(zero_blocks(2, tf.float32), tf.constant([[1.0, 2.0]]))
     >>> float(quadratic_form(blocks, tf.constant([1.0, 1.0])))
@@ -79,28 +72,23 @@ def quadratic_form(blocks: Blocks, vector: Any) -> Any:
     for block, (first, end) in _with_bounds(blocks):
         here = vector[first:end]
         image = tf.linalg.matvec(block, vector[:end])
-        if first:  # what is left of the diagonal stands for its mirror image too
+        if first:  # the part left of the diagonal counts twice, for its mirror image
             image = 2.0 * image - tf.linalg.matvec(block[:, first:], here)
         parts.append(tf.tensordot(here, image, 1))
     return tf.add_n(parts)
 
 
 def lower_half(blocks: Blocks) -> Any:
-    """One matrix (n, n) whose lower half is that of A; what is above the diagonal blocks is zero."""
+    """Return a matrix (n, n) with the lower half of A, and zeros above the diagonal blocks."""
     size = blocks[-1].shape[1]
     return tf.concat([tf.pad(block, [[0, 0], [0, size - end]]) for block, (_, end) in _with_bounds(blocks)], axis=0)
 
 
 def cholesky(blocks: Blocks, scale: Any, shift: Any) -> tuple[RootBlock, ...]:
-    """The lower triangular root of `S A S + shift`, S being a diagonal matrix; not finite where that is not positive definite.
-
-    Args:
-        scale: the diagonal of S (n,).
-        shift: what is added to the diagonal, a scalar.
-    """
+    """Return the lower triangular root of `S A S + shift I`, S diagonal; not finite if that is not positive definite."""
     roots: list[RootBlock] = []
     for block, (first, end) in _with_bounds(blocks):
-        # One block after the other: the executor would scale all of them at once, which is a copy of the matrix.
+        # One block after another: the executor would scale all of them at once, which is a copy of the matrix.
         with tf.control_dependencies([roots[-1].diagonal] if roots else []):
             scaled = block * scale[first:end, tf.newaxis] * scale[tf.newaxis, :end]
         left = _left_of_diagonal(scaled, roots)
@@ -112,7 +100,7 @@ def cholesky(blocks: Blocks, scale: Any, shift: Any) -> tuple[RootBlock, ...]:
 
 
 def _left_of_diagonal(block: Any, roots: Sequence[RootBlock]) -> Any | None:
-    """What the root of a block of rows has left of the diagonal, by the rows above."""
+    """Return the root of a block of rows left of the diagonal, from the rows above."""
     left: Any | None = None
     first = 0
     for above in roots:
@@ -127,7 +115,7 @@ def _left_of_diagonal(block: Any, roots: Sequence[RootBlock]) -> Any | None:
 
 
 def cholesky_solve(roots: Sequence[RootBlock], vector: Any) -> Any:
-    """The x (n,) with L L' x = b, for the root L of `cholesky`.
+    """Return the x (n,) with L L' x = b, for the root L of `cholesky`.
 
     >>> blocks = plus_products(zero_blocks(2, tf.float32), tf.constant([[1.0, 2.0], [0.0, 1.0]]))
     >>> cholesky_solve(cholesky(blocks, tf.ones([2]), tf.constant(0.0)), tf.constant([3.0, 7.0])).numpy().round(4).tolist()
@@ -143,14 +131,14 @@ def cholesky_solve(roots: Sequence[RootBlock], vector: Any) -> Any:
         solved.append(_triangular(root.diagonal, rest, adjoint=False))
         first = end
     half = tf.concat(solved, axis=0)
-    found: list[Any] = []
+    solution: list[Any] = []
     for root in reversed(roots):
         end = half.shape[0]
         first = end - root.diagonal.shape[0]
-        found.insert(0, _triangular(root.diagonal, half[first:], adjoint=True))
+        solution.insert(0, _triangular(root.diagonal, half[first:], adjoint=True))
         if root.left is not None:
-            half = half[:first] - tf.linalg.matvec(root.left, found[0], transpose_a=True)
-    return tf.concat(found, axis=0)
+            half = half[:first] - tf.linalg.matvec(root.left, solution[0], transpose_a=True)
+    return tf.concat(solution, axis=0)
 
 
 def _triangular(matrix: Any, vector: Any, *, adjoint: bool) -> Any:
@@ -158,5 +146,4 @@ def _triangular(matrix: Any, vector: Any, *, adjoint: bool) -> Any:
 
 
 def _with_bounds(blocks: Blocks) -> list[tuple[Any, tuple[int, int]]]:
-    """Blocks, their first rows and ends."""
     return [(block, (block.shape[1] - block.shape[0], block.shape[1])) for block in blocks]

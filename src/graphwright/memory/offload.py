@@ -20,7 +20,7 @@ from graphwright.ir.graph import Graph
 from graphwright.ir.traits.values import OFFLOADED
 from graphwright.plan.copies import Copies, Copy, copied_buffers
 from graphwright.plan.model import CostGraph
-from graphwright.report.results import CopyEngine
+from graphwright.report.memory_plan import CopyEngine
 from graphwright.report.units import format_bytes
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.step.flatten import FlatStep

@@ -11,8 +11,8 @@ from graphwright.errors import ArgumentError
 from graphwright.memory.optimized_step import OptimizedStep
 from graphwright.memory.request import TIME_LIMIT_S, OnFailure, Options, Verify, read_request
 from graphwright.memory.verbs import BIT_FOR_BIT, Allow
+from graphwright.report.memory_plan import CopyEngine, MemoryPlan
 from graphwright.report.progress import Progress, shown
-from graphwright.report.results import CopyEngine, MemoryPlan
 from graphwright.run.traced_step import Call, bind, check_step, first_batch, split_inputs
 from graphwright.source.load import made_by
 from graphwright.source.session_step import session_graph

@@ -26,8 +26,8 @@ from graphwright.memory.request import OnFailure, Request
 from graphwright.memory.verbs import refuse_for_xla
 from graphwright.memory.xla.planning import plan_xla_step
 from graphwright.memory.xla.verification import verify_compiled
+from graphwright.report.memory_plan import MemoryPlan
 from graphwright.report.progress import shown
-from graphwright.report.results import MemoryPlan
 from graphwright.report.units import format_bytes
 from graphwright.run.call_options import grappler_disabled
 from graphwright.run.free_memory import free_bytes

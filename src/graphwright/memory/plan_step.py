@@ -35,10 +35,10 @@ from graphwright.plan.copies import most_copied_bytes
 from graphwright.plan.model import CostGraph, Schedule, Solution
 from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import curve, known_solution
+from graphwright.report.memory_plan import CurvePoint, MemoryPlan
 from graphwright.report.obtained import Obtained
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.progress import tell
-from graphwright.report.results import CurvePoint, MemoryPlan
 from graphwright.report.units import format_bytes
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.concrete_function import Binding, from_concrete_function, process_among_others

@@ -20,8 +20,8 @@ from graphwright.plan.model import CostGraph, LowerBound, Schedule, Solution, Wa
 from graphwright.plan.relaxed_order import relax
 from graphwright.plan.solve import solve
 from graphwright.plan.time_bound import least_time
+from graphwright.report.memory_plan import MemoryPlan
 from graphwright.report.progress import Progress
-from graphwright.report.results import MemoryPlan
 from graphwright.report.units import format_bytes
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.concrete_function import to_concrete_function
@@ -135,7 +135,7 @@ def infeasible(
     as_it_is = f', "100%" (the step as it is, which takes {format_bytes(original_bytes)})' if original_bytes < smallest else ""
     parts = ""
     if in_parts is not None and in_parts.peak_bytes < smallest:
-        parts = f", {reach(in_parts)}"
+        parts = f", {reach(in_parts)}{', still above this budget' * (in_parts.peak_bytes > budget_bytes)}"
     return InfeasibleError(
         f"no plan fits {format_bytes(budget_bytes)}: the smallest budget known to work is {format_bytes(smallest)}",
         where=f"step {tasks.costs.name!r}, unmodified {format_bytes(original_bytes)}",

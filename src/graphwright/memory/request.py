@@ -14,9 +14,8 @@ from graphwright.memory.offload import offload_to as find_offload
 from graphwright.memory.plan_cache import PlanCache, plan_cache
 from graphwright.memory.verbs import BIT_FOR_BIT, Allow, Verb, read_allow, refuse_for_xla
 from graphwright.plan.budget import Budget
-from graphwright.report.plan_file import load_plan
+from graphwright.report.memory_plan import CopyEngine, MemoryPlan, load_plan
 from graphwright.report.progress import Progress
-from graphwright.report.results import CopyEngine, MemoryPlan
 from graphwright.step.targets import Feed
 
 Verify = Literal["structure", "run"] | bool

@@ -25,8 +25,8 @@ from graphwright.plan.model import CostGraph, Schedule, Solution, Trace
 from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import known_solution, minimum_within
 from graphwright.plan.solvers.problem import now
+from graphwright.report.memory_plan import PlanRecipe
 from graphwright.report.obtained import Obtained
-from graphwright.report.results import PlanRecipe
 from graphwright.step.flatten import FlatStep
 
 _DEAREST = 0.5  # extra time as a share, beyond which loops run in segments within parts of the batch, and time that is over does not count

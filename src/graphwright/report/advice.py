@@ -1,16 +1,16 @@
-"""What `advise` gives: what can be done about the memory of a step, and what in it is likely a mistake."""
+"""The result of `advise`: remedies for a step that needs too much memory, and its likely mistakes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from graphwright.analyze.update_checks import Finding
 from graphwright.plain import fields_json
-from graphwright.report.draw import Printed
-from graphwright.report.units import format_bytes
+from graphwright.report.sheet import Block, Column, Drawing, Facts, Flow, Paragraph, Printed, Sheet, Tab, Table, labelled, pairs
+from graphwright.report.units import feeds_text, format_bytes, printable
 
 SuggestionKind = Literal["plan", "plan, all verbs", "batch", "bfloat16", "optimizer"]
 
@@ -21,18 +21,17 @@ KINDS: Mapping[str, str] = {"plan": "plan", "plan, all verbs": "split", "bfloat1
 
 @dataclass(frozen=True)
 class Suggestion:
-    """One thing that can be done.
+    """One remedy.
 
     Attributes:
-        kind: what is changed.
-        what: the same in words.
+        what: the change in words.
         peak_bytes: predicted, resident bytes included.
-        time: predicted time of one example of the batch, as a share of what it takes in the step as it is; nan where that is not known.
+        time: predicted time of one example, as a share of its time in the unmodified step; nan if unknown.
         fits: whether the peak is within the memory.
-        results: what becomes of the results of the step.
-        call: what to write in Python.
-        command: what to run in a shell; "" where nothing does it there.
-        make: gives the step that was suggested and example arguments, as `graphwright.measure` takes them.
+        results: the effect on the results of the step.
+        call: the code in Python.
+        command: the shell command; "" for none.
+        make: returns the suggested step and example arguments, as `graphwright.measure` takes them.
     """
 
     kind: SuggestionKind
@@ -46,14 +45,14 @@ class Suggestion:
     make: Callable[[], tuple[Any, Any]] | None = field(default=None, repr=False, compare=False)
 
     def fits_words(self, memory_bytes: int) -> str:
-        """Whether its peak is within the memory, and how narrowly."""
+        """Say whether its peak is within the memory, and how narrowly."""
         return fits_text(self.peak_bytes, memory_bytes)
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "make": None}  # it holds the step
 
     def to_json(self) -> dict[str, object]:
-        """Plain numbers and text; null for a time that is not known."""
+        """Return its fields as plain numbers and text."""
         return fields_json(self, "make")
 
 
@@ -63,18 +62,16 @@ _BY_RESULTS: tuple[SuggestionKind, ...] = get_args(SuggestionKind)
 
 @dataclass(frozen=True)
 class Advice(Printed):
-    """What can be done about the memory of a step. Returned by `graphwright.advise`.
+    """Remedies for a step that needs too much memory. Returned by `graphwright.advise`.
 
     Attributes:
-        name: of the step.
         feeds: shape by argument.
-        memory_bytes: what there is.
-        peak_bytes: predicted for the step as it is.
-        suggestions: the best first: what fits before what does not; among these, what takes less time, and where that differs little, what
-            changes the results less.
-        lint: what is likely a mistake.
-        left_out: what was not looked at, or cannot be done, and why.
-        how: by figure, how it was obtained.
+        memory_bytes: the available memory.
+        peak_bytes: predicted for the unmodified step.
+        suggestions: those that fit first, then by time, then by the change of the results.
+        lint: likely mistakes.
+        left_out: remedies that were not tried or cannot be applied, and why.
+        how: by figure, its origin.
     """
 
     name: str
@@ -88,12 +85,12 @@ class Advice(Printed):
 
     @property
     def fits(self) -> bool:
-        """Whether the step fits as it is."""
+        """Whether the unmodified step fits."""
         return self.peak_bytes <= self.memory_bytes
 
     @property
     def verdict(self) -> str:
-        """One sentence: whether it fits, and what to do first."""
+        """One sentence: whether it fits, and the first choice."""
         need, have = format_bytes(self.peak_bytes), format_bytes(self.memory_bytes)
         if self.fits:
             return f"fits as it is: needs {need}, you have {have}."
@@ -105,21 +102,30 @@ class Advice(Printed):
         return f"needs {need}, you have {have}. First choice: {short(first)} ({format_bytes(first.peak_bytes)}{price})."
 
     def to_json(self) -> dict[str, object]:
-        """Plain numbers and text, as docs/json.md lists them."""
         return {**fields_json(self), "verdict": self.verdict, "fits": self.fits}
 
+    def _sheet(self) -> Sheet:
+        blocks: list[Block] = [
+            Paragraph(feeds_text(self.feeds), title="Inputs"),
+            *suggestion_blocks(self),
+            Paragraph("; ".join(map(str, self.lint)), title="Likely mistakes"),
+            Facts(pairs(self.left_out.items()), title="Left out"),
+        ]
+        verdict = f"{printable(self.name)}: {self.verdict}"
+        return Sheet(verdict, _first_screen(self), [Tab("overview", "Overview", blocks)], list(self.how.items()))
+
     def for_command(self, target: str) -> Advice:
-        """The same, with the target of the command line in place of the word TARGET."""
+        """Return the advice with a target of the command line in place of the word TARGET."""
         return replace(self, suggestions=tuple(replace(s, command=s.command.replace("TARGET", target)) for s in self.suggestions))
 
 
 def short(suggestion: Suggestion) -> str:
-    """What is changed, in a word or three."""
+    """Name a change in one to three words."""
     return KINDS.get(suggestion.kind) or suggestion.what.partition(" instead")[0].replace("a batch of", "batch").removeprefix("train with ")
 
 
 def ranked(suggestions: list[Suggestion]) -> tuple[Suggestion, ...]:
-    """The best first, see `Advice.suggestions`; times are told apart by tenths of the step's own."""
+    """Sort suggestions as `Advice.suggestions`; times differ by tenths of the time of the step."""
 
     def rank(s: Suggestion) -> tuple[Any, ...]:
         time = 10.0 if math.isnan(s.time) else s.time
@@ -129,7 +135,7 @@ def ranked(suggestions: list[Suggestion]) -> tuple[Suggestion, ...]:
 
 
 def fits_text(peak_bytes: int, memory_bytes: int) -> str:
-    """Whether a peak is within the memory, and how narrowly.
+    """Say whether a peak is within the memory, and how narrowly.
 
     >>> fits_text(50 << 20, 100 << 20), fits_text(99 << 20, 100 << 20), fits_text(2 << 20, 1 << 20)
     ('fits', 'fits with 1.00 MiB to spare', 'does not fit by itself')
@@ -140,8 +146,12 @@ def fits_text(peak_bytes: int, memory_bytes: int) -> str:
     return "fits" if spare > _NARROW * memory_bytes else f"fits with {format_bytes(spare)} to spare"
 
 
+def price_words(suggestion: Suggestion) -> str:
+    return "time not predicted" if math.isnan(suggestion.time) else f"{price_text(suggestion.time)} for each example"
+
+
 def price_text(time: float) -> str:
-    """What a share of the time means for one example.
+    """Say a share of the time as a difference.
 
     >>> price_text(1.131), price_text(0.9), price_text(1.001)
     ('13 % more time', '10 % less time', 'the same time')
@@ -150,3 +160,60 @@ def price_text(time: float) -> str:
     if abs(change) < 0.005:
         return "the same time"
     return f"{100 * abs(change):.0f} % {'more' if change > 0 else 'less'} time"
+
+
+_RESULTS: Mapping[SuggestionKind, str] = {"plan": "bit for bit", "plan, all verbs": "but rounding"}
+_MEANINGS: Mapping[SuggestionKind, str] = {
+    "plan": "plan: computes some values again instead of keeping them",
+    "plan, all verbs": "split: runs the batch in parts, one after another",
+}
+_ROWS = 6
+_COLUMNS: Sequence[Column[tuple[str, str, Suggestion]]] = (
+    Column("", lambda row: row[0], kind="name"),
+    Column("call", lambda row: row[1], kind="decision"),  # whole, since it is copied
+    Column("same result?", lambda row: _RESULTS.get(row[2].kind, "no"), kind="text"),
+    Column("time", lambda row: row[2].time - 1, lambda change: f"{100 * change:+.0f} %"),
+)
+
+
+def _first_screen(advice: Advice) -> list[Block]:
+    blocks: list[Block] = []
+    if fitting := [s for s in advice.suggestions if s.fits][:_ROWS]:
+        calls = [_after(before, s.call) for before, s in zip(["", *(s.call for s in fitting)], fitting, strict=False)]
+        rows = [(f"{k} {short(s)}", call, s) for k, (call, s) in enumerate(zip(calls, fitting, strict=True), 1)]
+        blocks.append(Table(rows, _COLUMNS, fixed=True, part="first"))
+        meanings = [text for kind, text in _MEANINGS.items() if any(s.kind == kind for s in fitting)]
+        blocks.append(Flow(meanings, "; ", 0, part="first"))
+    blocks.append(labelled("Not enough alone", [f"{short(s)} {format_bytes(s.peak_bytes)}" for s in advice.suggestions if not s.fits]))
+    if not fitting:
+        blocks += [Paragraph(f"- {KINDS.get(what, what)}: {why}", part="first") for what, why in list(advice.left_out.items())[:_ROWS]]
+    if advice.lint:
+        first, *rest = advice.lint
+        blocks.append(Paragraph(f"Likely a mistake: {first}{f' ({len(rest)} more)' * bool(rest)}", part="first"))
+    return blocks
+
+
+def _after(first: str, call: str) -> str:
+    """Leave out the words that a call shares with the call above it.
+
+    >>> _after('gw.optimize_memory(step, "1GiB")', 'gw.optimize_memory(step, "1GiB", allow="all")')
+    '..., allow="all")'
+    """
+    return f"...{call.removeprefix(first[:-1])}" if first and call.startswith(first[:-1]) else call
+
+
+def suggestion_blocks(advice: Advice) -> list[Block]:
+    if not advice.suggestions:
+        return [Paragraph("nothing that was tried needs less", title="What can be done")]
+    return [
+        Paragraph(
+            f"{format_bytes(s.peak_bytes)}; {s.fits_words(advice.memory_bytes)}; {price_words(s)}; {s.results}",
+            (s.call, s.command),
+            title=f"{number}. {s.what}",
+        )
+        for number, s in enumerate(advice.suggestions, 1)
+    ]
+
+
+def advice_tab(advice: Advice) -> Tab:
+    return Tab("advice", "What to do", [Drawing("advice", {"advice": advice, "price": price_words})])

@@ -1,4 +1,4 @@
-"""Attributes of nodes as a reader sees them: short, and different where the attributes differ."""
+"""Attributes of nodes in a few words that differ if the attributes differ."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_ITEMS = 32
 
 
 def attribute_text(attribute: Attribute | None) -> str:
-    """An attribute in a few words; what is too long to show has a checksum.
+    """Write an attribute in a few words; a long one has a checksum.
 
     >>> from graphwright.ir.graph import DTYPES
     >>> attribute_text((1, 2)), attribute_text(b"NHWC"), attribute_text(DTYPES["float32"]), attribute_text(None)

@@ -1,24 +1,19 @@
-"""The largest batch that fits a budget."""
+"""The result of `max_batch`: the largest batch that fits a budget."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from graphwright.ir.dtypes import Shape
 from graphwright.plain import fields_json
-from graphwright.report.draw import Printed
+from graphwright.report.sheet import Column, Paragraph, Printed, Sheet, Table
+from graphwright.report.units import feeds_text, format_bytes, format_bytes_apart, printable
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredBatch:
-    """One batch size, measured in a fresh process.
-
-    Attributes:
-        batch: the size.
-        peak_bytes: the measured peak; None where the process was killed for memory.
-        fits: whether it is within the budget.
-    """
+    """One batch size, measured in a fresh process; `peak_bytes` is None if the process was killed for memory."""
 
     batch: int
     peak_bytes: int | None
@@ -30,17 +25,15 @@ class MaxBatch(Printed):
     """The largest batch that fits a budget. Returned by `graphwright.max_batch`.
 
     Attributes:
-        name: of the step.
-        feeds: shape by argument; None where the batch size goes.
-        budget_bytes: the budget.
-        batch: the answer: measured where that was asked for, else predicted. 0 where no batch fits, None where every batch does.
+        feeds: shape by argument; None for the batch size.
+        batch: the answer, measured if that was requested, else predicted; 0 if no batch fits, None if every batch does.
         predicted_batch: the largest batch whose predicted peak is within the budget.
         peak_bytes: predicted at `batch`.
         next_peak_bytes: predicted with one example more.
-        order: the order of execution that the prediction is for.
-        predicted: the predicted peak by batch size: at `batch`, at one more, and at the measured sizes.
-        measured: what was measured, by batch size; empty where it was not asked for.
-        how: by figure, how it was obtained.
+        order: the order of execution of the prediction.
+        predicted: the predicted peak at `batch`, at one more, and at the measured sizes.
+        measured: by batch size.
+        how: by figure, its origin.
     """
 
     name: str
@@ -57,7 +50,7 @@ class MaxBatch(Printed):
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether it was measured that this batch fits, and that one more does not."""
+        """Whether measurements show that this batch fits and one example more does not."""
         by_size = {m.batch: m.fits for m in self.measured}
         if self.batch is None:
             return False
@@ -65,9 +58,47 @@ class MaxBatch(Printed):
 
     @property
     def is_corrected(self) -> bool:
-        """Whether the measurement gave another answer than the prediction."""
+        """Whether the measurement changed the predicted answer."""
         return self.batch != self.predicted_batch
 
     def to_json(self) -> dict[str, object]:
-        """Plain numbers, as docs/json.md lists them; null for what there is not."""
         return {**fields_json(self), "is_confirmed": self.is_confirmed, "is_corrected": self.is_corrected}
+
+    def _sheet(self) -> Sheet:
+        rows = [] if self.batch is None else [_row(self, batch) for batch in self.predicted]
+        first = [Paragraph(f"Inputs: {feeds_text(self.feeds)}"), Table(rows, _COLUMNS)]
+        return Sheet(_verdict(self), first, (), list(self.how.items()))
+
+
+_Row = tuple[int, str, str, str, bool]
+_COLUMNS: Sequence[Column[_Row]] = (
+    Column("batch", lambda row: row[0], kind="name"),
+    Column("predicted peak", lambda row: row[1]),
+    Column("measured peak", lambda row: row[2]),
+    Column("budget", lambda row: row[3]),
+    Column("fits", lambda row: "yes" if row[4] else "no"),
+)
+
+
+def _verdict(answer: MaxBatch) -> str:
+    name, budget = printable(answer.name), format_bytes(answer.budget_bytes)
+    if answer.batch is None:
+        return f"{name}: every batch size fits {budget}; the predicted peak does not grow with it."
+    text = f"{name}: " + (f"a batch of {answer.batch:,} is the largest that fits {budget}" if answer.batch else f"no batch fits {budget}")
+    if not answer.measured:
+        return f"{text} (predicted, not measured)."
+    if not answer.is_confirmed:
+        return f"{text}; measuring did not settle it."
+    if answer.is_corrected:
+        return f"{text}, as measured; predicted were {answer.predicted_batch:,}."
+    return f"{text}, as predicted and as measured."
+
+
+def _row(answer: MaxBatch, batch: int) -> _Row:
+    predicted = answer.predicted[batch]
+    measured = next((m for m in answer.measured if m.batch == batch), None)
+    decisive = measured.peak_bytes if measured is not None and measured.peak_bytes is not None else predicted
+    peak, budget = format_bytes_apart(decisive, answer.budget_bytes)
+    if measured is None:
+        return batch, peak, "", budget, predicted <= answer.budget_bytes
+    return batch, format_bytes(predicted), "killed" if measured.peak_bytes is None else peak, budget, measured.fits

@@ -1,8 +1,7 @@
-"""A measured step as a Chrome trace (Trace Event Format), which Perfetto and chrome://tracing open.
+"""A measured step as a Chrome trace (Trace Event Format), for Perfetto and chrome://tracing.
 
-Each device is a process, each thread or stream a track, each op run a slice with its figures. Slices of one track must lie within
-each other or apart; where two cross (an op that finishes on another thread), the second goes to a track of its own. Memory is a counter
-track per allocator. Arrows lead from what makes a value to what reads it, where they are asked for.
+Each device is a process, each thread or stream a track, each op run a slice. Slices of one track must nest or be disjoint; a slice that
+crosses another (an op that finishes on another thread) gets a track of its own. Memory is a counter track per allocator.
 
 The format: "Trace Event Format", https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
 """
@@ -30,14 +29,12 @@ _FIRST_TID = 1001  # a thread with the number of its process is taken for its ma
 
 
 def write_chrome_trace(profile: StepProfile, path: str | Path, *, flows: bool = False) -> Path:
-    """Write the trace as JSON, to a file of another name first.
+    """Write the trace as JSON; replace an existing file; return the path.
 
     Args:
-        path: usually ends in `.json`; an existing file is replaced.
-        flows: whether to draw arrows from producers to consumers; large steps get slow to look at.
-
-    Returns:
-        The path.
+        profile: the measured step.
+        path: usually ends in `.json`.
+        flows: whether to draw arrows from producers to consumers, which are slow to display for large steps.
 
     Raises:
         ArgumentError: the path is a folder, or its folder does not exist.
@@ -54,7 +51,7 @@ def write_chrome_trace(profile: StepProfile, path: str | Path, *, flows: bool = 
 
 
 def trace_events(profile: StepProfile, *, flows: bool = False) -> Iterator[dict[str, object]]:
-    """The events of the trace. Times are in microseconds from the start of the step.
+    """Yield the events of the trace. Times are in microseconds from the start of the step.
 
     >>> run = OpRun("net/a", "MatMul", "CPU:0", "thread 1", 2_000, 5_500)
     >>> events = list(trace_events(StepProfile("step", (run,), (), 5.5e-6)))
@@ -99,7 +96,7 @@ def _arguments(run: OpRun) -> dict[str, object]:
 
 
 class _Places:
-    """A process per device, and a thread per track on which slices lie within each other or apart; both of each run, by its number."""
+    """A process per device and a thread per track; `of` gives both for each run."""
 
     def __init__(self, profile: StepProfile) -> None:
         self.pids: dict[str, int] = {}
@@ -119,7 +116,6 @@ class _Places:
             self.of.append((self.pids[run.device], tid))
 
     def names(self, step: str) -> Iterator[dict[str, object]]:
-        """Events that name processes and threads, and say their order."""
         yield _named("process_name", _STEP_TRACK, 0, {"name": step})
         yield _named("thread_name", _STEP_TRACK, _FIRST_TID - 1, {"name": "step"})
         for device, pid in self.pids.items():
@@ -137,7 +133,7 @@ def _named(name: str, pid: int, tid: int, args: Mapping[str, object]) -> dict[st
 
 
 def _fits(lane: list[OpRun], run: OpRun) -> bool:
-    """Whether it lies within the last slice that is open, or after all of them. Closed slices leave the lane."""
+    """Return whether a run nests in the last open slice or follows all of them; remove closed slices."""
     while lane and lane[-1].end_ns <= run.start_ns:
         lane.pop()
     return not lane or run.end_ns <= lane[-1].end_ns
@@ -151,7 +147,7 @@ def _counters(profile: StepProfile, places: _Places) -> Iterator[dict[str, objec
 
 
 def _flows(profile: StepProfile, places: _Places) -> Iterator[dict[str, object]]:
-    """An arrow from the last run of a producer before each run that reads it."""
+    """Yield an arrow from the last run of a producer to each run that reads it."""
     last: dict[str, int] = {}
     number = 0
     for k, run in enumerate(profile.runs):

@@ -1,18 +1,20 @@
-"""What a step costs as a row of figures, and two such rows side by side: what `compare` and `check` give and keep in files."""
+"""The costs of a step as figures that can be compared and kept in files, and two such steps side by side."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
 from graphwright.plain import fields_json, number
-from graphwright.report.draw import OnPage, Printed, drawn
-from graphwright.report.results import Timeline
-from graphwright.report.units import format_bytes, format_bytes_apart, format_count, format_flops
+from graphwright.report.page import OnPage
+from graphwright.report.sheet import Block, Cell, Column, Drawing, Fact, Facts, Paragraph, Printed, Sheet, Tab, Table, signed
+from graphwright.report.timeline import RESIDUALS_ARE, MemoryCharts, Timeline
+from graphwright.report.units import feeds_text, format_bytes, format_bytes_apart, format_count, format_flops, format_percent
 
 Unit = Literal["bytes", "FLOPs", "count"]
 Change = Literal["same", "changed", "added", "removed"]
@@ -20,30 +22,25 @@ Change = Literal["same", "changed", "added", "removed"]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What one figure is called, and what it counts."""
+    """The name and the unit of a figure."""
 
     label: str
     unit: Unit
     how: str
 
     def format(self, amount: float, *, signed: bool = False) -> str:
-        """An amount as people read it.
-
-        >>> FIGURES["total_flops"].format(2.5e9), FIGURES["nodes"].format(-12, signed=True)
-        ('2.50 GFLOP', '-12')
-        """
         if not math.isfinite(amount):
             return "not known"
         text = format_bytes(amount) if self.unit == "bytes" else format_flops(amount) if self.unit == "FLOPs" else format_count(amount)
         return f"+{text}" if signed and amount > 0 else text
 
     def apart(self, first: float, second: float) -> tuple[str, str]:
-        """Two amounts, with as many digits as it takes to tell them apart."""
+        """Write two amounts with as many digits as it takes to tell them apart."""
         return format_bytes_apart(first, second) if self.unit == "bytes" else (self.format(first), self.format(second))
 
 
 FIGURES: Mapping[str, Figure] = {
-    "peak_bytes": Figure("peak", "bytes", "predicted, as TensorFlow runs the step; the largest of several simulations"),
+    "peak_bytes": Figure("peak", "bytes", "predicted, as TensorFlow runs the step"),
     "resident_bytes": Figure("resident", "bytes", "variables, inputs and constants, which the peak includes"),
     "parameters": Figure("parameters", "count", "elements of trained and other variables, without the optimizer's"),
     "trainable_parameters": Figure("trainable", "count", "elements of variables that are trained"),
@@ -70,18 +67,14 @@ LAYER_FIGURES: Mapping[str, Figure] = {
 
 @dataclass(frozen=True, slots=True)
 class LayerFigures:
-    """What one layer costs.
+    """The costs of one layer.
 
     Attributes:
         layer: its name scope.
-        nodes: how many belong to it.
         parameters: elements of its weights, trained or not.
-        forward_flops: FLOPs of its forward pass.
-        backward_flops: of its gradients.
-        optimizer_flops: of the updates, which mostly have a scope of their own.
         residual_bytes: forward values kept for the backward pass.
-        peak_share_bytes: what is live of it at the peak of the step.
-        undivided_flops: FLOPs in all directions, where the directions are not known and nan.
+        peak_share_bytes: its buffers that are live at the peak of the step.
+        undivided_flops: FLOPs in all directions, if the directions are unknown and nan.
     """
 
     layer: str
@@ -96,11 +89,10 @@ class LayerFigures:
 
     @property
     def total_flops(self) -> float:
-        """FLOPs in all directions."""
         return self.undivided_flops or self.forward_flops + self.backward_flops + self.optimizer_flops
 
     def costs_as_much_as(self, other: LayerFigures) -> bool:
-        """Whether all but the name and the share of the peak are equal: what is live at the peak hangs on all other layers."""
+        """Return whether all figures but the share of the peak, which depends on all other layers, are equal."""
         own = {"layer", "peak_share_bytes"}
         pairs = ((getattr(self, figure.name), getattr(other, figure.name)) for figure in fields(self) if figure.name not in own)
         return all(a == b or (math.isnan(a) and math.isnan(b)) for a, b in pairs)
@@ -108,16 +100,14 @@ class LayerFigures:
 
 @dataclass(frozen=True)
 class StepCosts(Printed):
-    """What a step costs, as figures that can be compared and kept. Returned by `graphwright.step_costs`.
+    """The costs of a step, as figures that can be compared and kept. Returned by `graphwright.step_costs`.
 
     Attributes:
-        name: of the step.
         feeds: shape by argument.
         figures: by the names in `FIGURES`.
-        layers: by name scope, in the order in which they run.
-        unknown_flop_ops: op types that are in no figure of FLOPs.
-        how: by figure, how it was obtained.
-        peak_low_bytes: the smallest peak of the simulations of which `figures["peak_bytes"]` is the largest.
+        layers: in execution order.
+        unknown_flop_ops: op types that no figure of FLOPs counts.
+        how: by figure, its origin.
         timeline: memory over the step, for pages; files do not hold it.
     """
 
@@ -127,29 +117,39 @@ class StepCosts(Printed):
     layers: tuple[LayerFigures, ...]
     unknown_flop_ops: tuple[str, ...]
     how: Mapping[str, str]
-    peak_low_bytes: int
     timeline: Timeline | None = field(default=None, repr=False, compare=False)
 
     def to_json(self) -> dict[str, object]:
-        """Plain numbers and text, as docs/json.md lists them."""
         return fields_json(self, "timeline")
+
+    def _sheet(self) -> Sheet:
+        return Sheet(_title(self), (), [Tab("overview", "Overview", [_cost_facts(self)])])
+
+
+def _title(costs: StepCosts) -> str:
+    return costs.name + (f", with {feeds_text(costs.feeds)}" if costs.feeds else "")
+
+
+def _cost_facts(costs: StepCosts) -> Facts:
+    facts = [Fact(figure.label, figure.format(costs.figures[name]), figure.how) for name, figure in FIGURES.items()]
+    return Facts(facts, part="always")
 
 
 @dataclass(frozen=True, slots=True)
 class LayerPair:
-    """A layer of A and the one of B that it corresponds to; None where there is none."""
+    """Corresponding layers of A and B; None for a layer that only one step has."""
 
     a: LayerFigures | None
     b: LayerFigures | None
 
     @property
     def name(self) -> str:
-        """The name in B, or in A where B has none."""
+        """The name in B, if B has the layer."""
         return self.b.layer if self.b is not None else self.a.layer if self.a is not None else ""
 
     @property
     def change(self) -> Change:
-        """What became of it. A layer that differs only in what is live at the peak is the same."""
+        """A layer that differs only in its live bytes at the peak counts as the same."""
         if self.a is None:
             return "added"
         if self.b is None:
@@ -157,12 +157,12 @@ class LayerPair:
         return "same" if self.a.costs_as_much_as(self.b) else "changed"
 
     def difference(self, figure: str) -> float:
-        """B's figure minus A's; a layer that is not there costs nothing."""
+        """Return B's figure minus A's; a missing layer costs nothing."""
         return (getattr(self.b, figure) if self.b is not None else 0) - (getattr(self.a, figure) if self.a is not None else 0)
 
 
 def model_scope(layers: Iterable[LayerFigures]) -> str:
-    """The scope that most layers lie in, with its slash: the model's own; "" where there is none.
+    """Return the scope that holds most layers, with its slash; "" if no scope does.
 
     >>> layers = [LayerFigures(name, 1, 0, 0.0, 0.0, 0.0, 0, 0) for name in ("model/conv", "model/norm", "adam")]
     >>> model_scope(layers)
@@ -179,9 +179,7 @@ class Comparison(OnPage, Printed):
     """Two steps side by side. Returned by `graphwright.compare`.
 
     Attributes:
-        a: the first step.
-        b: the second.
-        layers: pairs of layers, in the order in which they run; one of a pair is None for a layer that was added or removed.
+        layers: pairs of layers in execution order.
     """
 
     a: StepCosts
@@ -189,20 +187,20 @@ class Comparison(OnPage, Printed):
     layers: tuple[LayerPair, ...]
 
     def difference(self, figure: str) -> float:
-        """B's figure minus A's, by its name in `FIGURES`."""
+        """Return B's figure minus A's, by its name in `FIGURES`."""
         return self.b.figures[figure] - self.a.figures[figure]
 
     def ratio(self, figure: str) -> float:
-        """B's figure divided by A's; 1 where both are 0, infinity where only A's is."""
+        """Return B's figure divided by A's; 1 if both are 0, infinity if only A's is."""
         a, b = self.a.figures[figure], self.b.figures[figure]
         return b / a if a else 1.0 if not b else math.inf
 
     def with_change(self, change: Change) -> tuple[LayerPair, ...]:
-        """The layers that were "added", "removed" or "changed", or are the "same"."""
+        """Return the layers that were "added", "removed" or "changed", or are the "same"."""
         return tuple(pair for pair in self.layers if pair.change == change)
 
     def to_json(self) -> dict[str, object]:
-        """Plain numbers and text, as docs/json.md lists them; a ratio is null where A's figure is 0 and B's is not."""
+        """Return plain numbers and text; a ratio is null if only A's figure is 0."""
         return {
             **fields_json(self, "layers"),
             "figures": {
@@ -225,16 +223,51 @@ class Comparison(OnPage, Printed):
             ],
         }
 
+    def _sheet(self) -> Sheet:
+        steps = [("A", self.a), ("B", self.b)]
+        timelines = {letter: step.timeline for letter, step in steps if step.timeline is not None}
+        first: list[Block] = [Paragraph(f"{letter}: {_title(step)}") for letter, step in steps]
+        differing = [name for name in _FIRST if self.difference(name)]
+        first.append(Table(differing, _figure_columns(self), empty="All figures are the same.", part="first"))
+        if "resident_bytes" in differing:
+            first.append(Paragraph(f"resident: {FIGURES['resident_bytes'].how}", part="first"))
+        overview: list[Block] = [
+            Drawing("steps", {"steps": steps}, title="Steps"),
+            Table(list(FIGURES), _figure_columns(self), "table-figures", "A difference is B minus A", title="Figures"),
+        ]
+        overview += [Paragraph(", ".join(step.unknown_flop_ops), title=f"Without FLOPs in {letter}") for letter, step in steps]
+        tabs = [Tab("overview", "Overview", [*overview, *self._memory_blocks(timelines)])]
+        if timelines:
+            tabs.append(Tab("memory", "At the peak", [_live_table(self.layers, timelines)]))
+        tabs.append(Tab("layers", "Layers", [Drawing("steps", {"steps": steps}), _layer_table(self.layers)]))
+        name = " → ".join(dict.fromkeys(step.name for _, step in steps))
+        tone = "good" if self.difference("peak_bytes") < 0 else "neutral"
+        return Sheet(_verdict(self), first, tabs, list({**self.a.how, **self.b.how}.items()), name, "comparison", tone)
+
+    def _memory_blocks(self, timelines: Mapping[str, Timeline]) -> list[Block]:
+        note = "A file of costs holds no memory over the step: to see both peaks by role and layer, compare the models themselves."
+        missing: list[Block] = [Paragraph(note, on="page")] if len(timelines) < 2 else []
+        if not timelines:
+            return missing
+        sizes = {letter: timeline.at_peak() for letter, timeline in timelines.items()}
+        peaks = [(letter, timeline.peak_bytes, sizes[letter]) for letter, timeline in timelines.items()]
+        names = {pair.a.layer: pair.name for pair in self.layers if pair.a is not None}
+        bars = Drawing("stacked_bars", {"peaks": peaks}, data=lambda: {"rows": {"timeline-a": names}}, title="Peak memory by role")
+        charts = [(f"timeline-{letter.lower()}", f"{letter}: {step.name}", timelines[letter])
+                  for letter, step in (("A", self.a), ("B", self.b)) if letter in timelines]  # fmt: skip
+        top_bytes = max(timeline.peak_bytes for timeline in timelines.values())
+        return [bars, *missing, MemoryCharts(charts, top_bytes, title="Memory over the step", on="page")]
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One figure held against a limit or against a baseline.
+    """One figure checked against a limit or a baseline.
 
     Attributes:
         figure: its name in `FIGURES`.
-        amount: what the step needs.
-        limit: the most that is allowed, tolerance included.
-        baseline: what it was, or None for a limit that was given.
+        amount: of the step.
+        limit: the largest allowed amount, tolerance included.
+        baseline: the earlier amount, or None for a limit that was given.
     """
 
     figure: str
@@ -244,12 +277,23 @@ class Finding:
 
     @property
     def passed(self) -> bool:
-        """Whether the amount is within the limit."""
         return self.amount <= self.limit
 
     def to_json(self) -> dict[str, object]:
-        """All fields by name, and whether it passed."""
         return {**fields_json(self), "passed": self.passed}
+
+    @property
+    def apart(self) -> tuple[str, str]:
+        return FIGURES[self.figure].apart(self.amount, self.limit)
+
+    @property
+    def sentence(self) -> str:
+        amount, limit = self.apart
+        label = FIGURES[self.figure].label
+        if self.baseline is None:
+            return f"{label} {amount}, at most {limit} allowed"
+        change = _change_of(self.amount / self.baseline) if self.baseline else "new"
+        return f"{label} {amount}, {change} over the baseline"
 
 
 @dataclass(frozen=True)
@@ -257,10 +301,8 @@ class CheckResult(Printed):
     """Whether a step keeps its limits. Returned by `graphwright.check`.
 
     Attributes:
-        costs: what the step costs.
-        findings: each figure that was held against something.
-        comparison: with the baseline, A being the baseline; None without one.
-        warnings: what makes the answer less sure, for example operations whose FLOPs are not known.
+        comparison: with the baseline, which is A; None without one.
+        warnings: reasons for doubt, for example operations with unknown FLOPs.
         baseline: the file that was read.
         written: the baseline that was written.
     """
@@ -281,12 +323,152 @@ class CheckResult(Printed):
         return self.passed
 
     def to_json(self) -> dict[str, object]:
-        """Plain numbers and text, as docs/json.md lists them."""
         return {"passed": self.passed, **fields_json(self)}
 
     def annotations(self) -> tuple[str, ...]:
-        """One workflow command of GitHub Actions per failed figure and per warning.
+        """Return one workflow command of GitHub Actions per failed figure and per warning.
 
         Source: https://docs.github.com/actions/reference/workflow-commands-for-github-actions
         """
-        return drawn(self, "annotations")
+        failed = [("error", f"{finding.sentence} ({self.costs.name})") for finding in self.findings if not finding.passed]
+        warned = [("warning", f"{warning} ({self.costs.name})") for warning in self.warnings]
+        escapes = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
+        return tuple(f"::{kind} title=graphwright check::{text.translate(escapes)}" for kind, text in [*failed, *warned])
+
+    def _sheet(self) -> Sheet:
+        first: list[Block] = [Paragraph(_title(self.costs))]
+        blocks: list[Block] = []
+        if self.findings:
+            first.append(Table(self.findings, _FINDINGS, limit=None))
+        else:
+            blocks.append(_cost_facts(self.costs))
+        if self.comparison is not None:
+            blocks.append(_layer_table(self.comparison.layers))
+        blocks += [Paragraph(warning, title="Warning", part="always") for warning in self.warnings]
+        if self.written is not None:
+            first.append(Paragraph(f"baseline written to {self.written}"))
+        return Sheet(_check_verdict(self), first, [Tab("overview", "Overview", blocks)])
+
+
+_FIRST = ("peak_bytes", "resident_bytes", "parameters", "total_flops", "bytes_moved")
+_FINDINGS: Sequence[Column[Finding]] = (
+    Column("", lambda f: FIGURES[f.figure].label, kind="name"),
+    Column(" ", lambda f: "ok" if f.passed else "FAIL"),
+    Column("is", lambda f: f.apart[0]),
+    Column("at most", lambda f: f.apart[1]),
+    Column("over by", lambda f: "" if f.passed else FIGURES[f.figure].format(f.amount - f.limit)),
+    Column("was", lambda f: "" if f.baseline is None else FIGURES[f.figure].format(f.baseline)),
+)
+
+
+def _check_verdict(result: CheckResult) -> str:
+    if not result.findings:
+        return "Nothing was checked: no limit and no baseline was given." if result.written is None else "The baseline was written."
+    failed = [finding for finding in result.findings if not finding.passed]
+    if failed:
+        return f"Check failed: {'; '.join(finding.sentence for finding in failed)}."
+    return f"Check passed: {', '.join(dict.fromkeys(FIGURES[finding.figure].label for finding in result.findings))} within the limits."
+
+
+def _verdict(comparison: Comparison) -> str:
+    parts = [_more_or_less(comparison, name) for name in ("peak_bytes", "total_flops", "parameters")]
+    counts = [f"{n} {change}" for change in ("added", "removed", "changed") if (n := len(comparison.with_change(change)))]
+    return f"B against A: {', '.join(parts)}. Layers: {', '.join(counts) or 'all the same'}."
+
+
+def _more_or_less(comparison: Comparison, name: str) -> str:
+    label = FIGURES[name].label
+    if not comparison.difference(name):
+        return f"the same {label}"
+    ratio = comparison.ratio(name)
+    return f"{label} {_change_of(ratio) if math.isfinite(ratio) else FIGURES[name].format(comparison.b.figures[name])}"
+
+
+def _change_of(ratio: float) -> str:
+    if not math.isfinite(ratio):
+        return "new"
+    text = format_percent(ratio - 1)
+    return f"+{text}" if ratio > 1 else text
+
+
+def _figure_columns(comparison: Comparison) -> list[Column[str]]:
+    a, b = comparison.a.figures, comparison.b.figures
+
+    def change(name: str) -> Cell:
+        ratio = comparison.ratio(name)
+        return Cell("" if a[name] == b[name] or math.isnan(b[name] - a[name]) else _change_of(ratio), ratio if math.isfinite(ratio) else -1)
+
+    def difference(name: str) -> str:
+        return FIGURES[name].format(b[name] - a[name], signed=True) if a[name] != b[name] else "same"
+
+    return [
+        Column("figure", lambda name: FIGURES[name].label, kind="name"),
+        Column("A", lambda name: Cell(FIGURES[name].apart(a[name], b[name])[0], a[name])),
+        Column("B", lambda name: Cell(FIGURES[name].apart(a[name], b[name])[1], b[name])),
+        Column("B - A", lambda name: Cell(difference(name), b[name] - a[name]), wide=True),
+        Column("change", change),
+    ]
+
+
+_Held = tuple[tuple[str, str], Counter[str]]
+"""Layer and role, and the bytes at the peaks by letter of the step."""
+
+
+def _live_table(pairs: Sequence[LayerPair], timelines: Mapping[str, Timeline]) -> Table[_Held]:
+    """The live buffers of both peaks by layer and role; layers of A under their names in B."""
+    names = {"A": {pair.a.layer: pair.name for pair in pairs if pair.a is not None}}
+    sizes: dict[tuple[str, str], Counter[str]] = {}
+    for letter, timeline in timelines.items():
+        for buffer in timeline.live_at_peak:
+            layer = names.get(letter, {}).get(buffer.layer, buffer.layer)
+            sizes.setdefault((layer, buffer.role), Counter())[letter] += buffer.nbytes
+    rows = sorted(sizes.items(), key=lambda row: (-max(row[1].values()), row[0]))
+    columns = [
+        Column[_Held]("layer", lambda row: row[0][0], kind="layer"),
+        Column[_Held]("role", lambda row: row[0][1], kind="role"),
+        *(Column[_Held](letter, lambda row, letter=letter: row[1][letter], format_bytes) for letter in timelines),
+    ]
+    if len(timelines) > 1:
+        columns.append(Column("B - A", lambda row: row[1]["B"] - row[1]["A"], signed(format_bytes), wide=True))
+    caption = f"{format_count(len(rows))} groups of buffers that are live at the peak of a step"
+    return Table(
+        rows, columns, "table-live-groups", caption, lambda row: row[0][0], limit=8, empty="Not itemized.",
+        title="Live at the peak, by layer and role", hint=RESIDUALS_ARE,
+    )  # fmt: skip
+
+
+def _layer_table(layers: Sequence[LayerPair]) -> Table[LayerPair]:
+    """The differences of layers, the largest first; a terminal shows no equal layers."""
+    order = {"changed": 0, "added": 0, "removed": 0, "same": 1}
+    columns: list[Column[LayerPair]] = [
+        Column("layer", lambda pair: pair.name, kind="layer"),
+        Column("change", lambda pair: pair.change, kind="decision"),
+    ]
+    for name, figure in reversed(list(LAYER_FIGURES.items())):  # memory first
+        difference = signed(figure.format)
+        own = Column[LayerPair](f"{figure.label}, B - A", lambda pair, name=name: pair.difference(name), difference, note=figure.how)
+        columns.append(replace(own, optional=name == "nodes", wide=name in ("nodes", "parameters")))
+    for name, figure in reversed(list(LAYER_FIGURES.items())):
+        for letter in "AB":
+            layer = attrgetter(letter.lower())
+            of = _figure_of(layer, name)
+            columns.append(Column(f"{figure.label} {letter}", of, figure.format, optional=True, wide=letter == "B", bar=True))
+    rows = sorted(layers, key=lambda pair: (order[pair.change], [-abs(pair.difference(name)) for name in _WEIGHTS]))
+    differing = sum(pair.change != "same" for pair in layers)
+    words = (
+        f"{format_count(differing)} of {format_count(len(layers))} layers differ"
+        if differing
+        else f"all {len(layers)} layers cost the same"
+    )
+    return Table(
+        rows, columns, "table-layers", words, lambda pair: pair.name, limit=min(20, differing), more="more, which differ less",
+        title=words, empty="No layers are known.", part="layers",
+        hint="Choose a layer to see its tensors in both steps. In the table the arrow keys go from row to row.",
+    )  # fmt: skip
+
+
+_WEIGHTS = ("residual_bytes", "peak_share_bytes", "total_flops", "parameters")
+
+
+def _figure_of(layer: Callable[[LayerPair], LayerFigures | None], name: str) -> Callable[[LayerPair], float]:
+    return lambda pair: getattr(layer(pair), name, math.nan)

@@ -1,18 +1,15 @@
-"""What changed between two graphs, by name and by structure.
+"""The differences of two graphs, by name and by structure.
 
-Nodes of the same name are compared field by field. Those that only one graph has are paired by
-structure: same op type and attributes, inputs that correspond, and the same place among what
-corresponds already. Such a pair is *renamed*; what is left was added or removed.
+Nodes of the same name are compared field by field. Nodes that only one graph has are paired by structure: the same op type and
+attributes, and corresponding inputs or readers. Such a pair is *renamed*; all others are added or removed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import zip_longest
+from dataclasses import dataclass, field
+from itertools import groupby, zip_longest
 from typing import Any
-
-from rich.text import Text
 
 from graphwright.errors import printable
 from graphwright.ir.dtypes import format_shape
@@ -21,22 +18,22 @@ from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.walk import order_of
 from graphwright.plain import Result
 from graphwright.report.attribute_text import attribute_text
-from graphwright.report.terminal_layout import Page, rendered
-from graphwright.report.units import format_count, shorten_middle
+from graphwright.report.terminal_layout import PLAIN_WIDTH, wrapped
+from graphwright.report.units import format_count
 
 _IGNORED_ATTRIBUTES = frozenset({"_output_shapes", "_class"})
 
 
 @dataclass(frozen=True, slots=True)
 class _Difference:
-    """Something that differs; `function` is empty in the main graph. `str()` says what, without the function."""
+    """A difference; `function` is empty in the main graph. `str()` does not name the function."""
 
     function: str = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeLine(_Difference):
-    """A node that only one of the graphs has."""
+    """A node that only one graph has."""
 
     name: str
     op_type: str
@@ -47,7 +44,7 @@ class NodeLine(_Difference):
 
 @dataclass(frozen=True, slots=True)
 class Renamed(_Difference):
-    """A node that has the same structure under another name."""
+    """A node with the same structure under another name."""
 
     before: str
     after: str
@@ -59,7 +56,7 @@ class Renamed(_Difference):
 
 @dataclass(frozen=True, slots=True)
 class Change(_Difference):
-    """What differs about a node or signature that both have: `what` is "op type", "device", "attribute T", "input 0", "outputs", ..."""
+    """A difference of a common node or signature: `what` is "op type", "device", "attribute T", "input 0", "outputs", ..."""
 
     name: str
     what: str
@@ -73,7 +70,7 @@ class Change(_Difference):
 
 @dataclass(frozen=True, slots=True)
 class GraphDiff(Result):
-    """The difference of two graphs. `str()` is a text of 80 columns; it is false where the graphs are the same."""
+    """The differences of two graphs; false if there are none. `str()` is a text of 80 columns."""
 
     before: str
     after: str
@@ -90,14 +87,41 @@ class GraphDiff(Result):
         return bool(self.added or self.removed or self.renamed or self.changed or self.rewired or self.interface)
 
     def __str__(self) -> str:
-        return rendered(print_diff, self)
+        return self.text()
+
+    def text(self, rows: int = 40) -> str:
+        """Return the differences as text of 80 columns, those of the main graph first, with at most `rows` per section."""
+        sections: Mapping[str, Sequence[_Difference]] = {
+            "Inputs, outputs, signatures": self.interface,
+            "Added": self.added,
+            "Removed": self.removed,
+            "Renamed": self.renamed,
+            "Changed": self.changed,
+            "Rewired": self.rewired,
+        }
+        nodes = {title: {(d.function, d.name if isinstance(d, Change) else d) for d in rows_of} for title, rows_of in sections.items()}
+        counts = [f"{format_count(len(names))} {title.lower()}" for title, names in list(nodes.items())[1:] if names]
+        counts += [f"{format_count(len(self.interface))} at inputs, outputs and signatures"] if self.interface else []
+        sizes = f"{format_count(self.node_count_before)} nodes before, {format_count(self.node_count_after)} after"
+        lines = wrapped(f"{sizes}: {', '.join(counts) or 'no difference'}", PLAIN_WIDTH)
+        for title, differences in sections.items():
+            lines += ["", title] if differences else []
+            for function, group in groupby(differences[:rows], key=lambda difference: difference.function):
+                lines += [f"  {line}" for line in wrapped(f"in function {function}", PLAIN_WIDTH - 2)] if function else []
+                indent = "    " if function else "  "
+                for difference in group:
+                    first, *others = wrapped(str(difference), PLAIN_WIDTH - len(indent) - 2)
+                    lines += [indent + first, *(f"{indent}  {line}" for line in others)]
+            if len(differences) > rows:
+                lines.append(f"  and {format_count(len(differences) - rows)} more")
+        return "\n".join(lines)
 
 
 def diff(before: Any, after: Any) -> GraphDiff:
-    """Compare two graphs, or whatever `load` reads, their functions, inputs, outputs and signatures; takes time near linear in their size.
+    """Compare two graphs, or what `load` reads, with functions, inputs, outputs and signatures, in near linear time.
 
-    The order of nodes, recorded shapes and colocation do not count. Functions are compared where
-    both have one of the same name; functions that only one has are reported as one node of type `function`.
+    The order of nodes, recorded shapes and colocation do not count. Functions are compared by name; a function that only one graph has is
+    reported as one node of type `function`.
 
     >>> from graphwright.ir.graph import DTYPES
     >>> def model(hidden, op_type):
@@ -114,8 +138,6 @@ def diff(before: Any, after: Any) -> GraphDiff:
     <BLANKLINE>
     Changed
       y: op type Neg → Abs
-    >>> bool(diff(model("h", "Neg"), model("h", "Neg")))
-    False
     """
     before, after = as_graph(before), as_graph(after)
     parts = [_Bodies(before, after, "")]
@@ -181,13 +203,12 @@ class _Bodies:
                 self.interface.append(Change("", role, before, after, function=self._function))
 
     def _same_structure(self, pairs: Mapping[Node, Node]) -> dict[Node, Node]:
-        """Pairs among the nodes whose names only one graph has.
+        """Pair nodes whose names only one graph has.
 
-        Two passes of the same kind: from the inputs forward a node's key is its type, attributes
-        and what its inputs correspond to; from the outputs backward, who reads it and where.
-        A key that one node has on each side makes a pair; equal keys are told apart by their order.
+        From the inputs forward, the key of a node is its type, attributes and the partners of its inputs; from the outputs backward, its
+        readers. A key with the same number of nodes on both sides makes pairs, in their order.
         """
-        found: dict[Node, Node] = {}
+        renamed: dict[Node, Node] = {}
         partner: dict[Node, Node] = dict(pairs)
         for by_inputs in (True, False, True):
             left = [n for n in self._before.nodes if n not in partner]
@@ -196,15 +217,14 @@ class _Bodies:
             if not left or not right:
                 break
             back = {new: old for old, new in partner.items()}
-            key_of = _keys_by_inputs if by_inputs else _keys_by_readers
-            ours = key_of(left, {node: node for node in partner})
-            theirs = key_of(right, back)
+            ours = _keys(left, {node: node for node in partner}, by_inputs=by_inputs)
+            theirs = _keys(right, back, by_inputs=by_inputs)
             for key, nodes in ours.items():
                 others = theirs.get(key, [])
                 if len(nodes) == len(others):
                     for old, new in zip(nodes, others, strict=True):
-                        found[old] = partner[old] = new
-        return found
+                        renamed[old] = partner[old] = new
+        return renamed
 
     def _compare_nodes(self, old: Node, new: Node) -> None:
         def note(changes: list[Change], what: str, before: str, after: str) -> None:
@@ -227,35 +247,25 @@ class _Bodies:
             note(self.rewired, "control inputs", ", ".join(waits), ", ".join(waits_after))
 
 
-def _keys_by_inputs(nodes: Sequence[Node], known: Mapping[Node, Node]) -> dict[object, list[Node]]:
-    """Nodes by a number that stands for type, attributes and inputs; inputs that correspond stand for themselves."""
+def _keys(nodes: Sequence[Node], known: Mapping[Node, Node], *, by_inputs: bool) -> dict[object, list[Node]]:
+    """Return nodes by a hash of their type, attributes, and inputs or readers; known nodes count by the names of their partners."""
     keys: dict[Node, object] = {}
     table: dict[object, list[Node]] = {}
-    for node in order_of(nodes):
-        sources = tuple((_stands_for(v.producer, known, keys), v.index) for v in node.inputs)
-        keys[node] = hash((_features(node), sources))
+
+    def key_of(node: Node) -> object:
+        return known[node].name if node in known else keys.get(node, "?")
+
+    order = order_of(nodes)
+    for node in order if by_inputs else reversed(order):
+        inputs = [(key_of(v.producer), v.index) for v in node.inputs]
+        readers = frozenset((key_of(use.node), use.index, v.index) for v in node.outputs for use in v.uses)
+        keys[node] = hash((_features(node), tuple(inputs) if by_inputs else readers))
+    for node in order:
         table.setdefault(keys[node], []).append(node)
-    return table
-
-
-def _stands_for(node: Node, known: Mapping[Node, Node], keys: Mapping[Node, object]) -> object:
-    return known[node].name if node in known else keys.get(node, "?")
-
-
-def _keys_by_readers(nodes: Sequence[Node], known: Mapping[Node, Node]) -> dict[object, list[Node]]:
-    keys: dict[Node, object] = {}
-    table: dict[object, list[Node]] = {}
-    for node in reversed(order_of(nodes)):
-        readers = frozenset((_stands_for(use.node, known, keys), use.index, v.index) for v in node.outputs for use in v.uses)
-        keys[node] = hash((_features(node), readers))
-        table.setdefault(keys[node], []).append(node)
-    for same in table.values():
-        same.reverse()
     return table
 
 
 def _features(node: Node) -> object:
-    """Op type and attributes; constants are told apart by their values."""
     return node.op_type, tuple(sorted((key, repr(value)) for key, value in node.attrs.items() if key not in _IGNORED_ATTRIBUTES))
 
 
@@ -282,58 +292,3 @@ def _signatures(before: Graph, after: Graph, names: Mapping[str, str]) -> list[C
                 texts = ["none" if v is None else _described(v, {}) for v in (first, second)]
                 changes.append(Change(name, f"{kind} {key}", *texts))
     return changes
-
-
-def print_diff(result: GraphDiff, page: Page, *, rows: int = 40) -> None:
-    """Put a difference on a page; at most `rows` lines a section, those of the main graph first."""
-    width = page.width
-    sections: tuple[tuple[str, str, Sequence[_Difference]], ...] = (
-        ("Added", "green", result.added),
-        ("Removed", "red", result.removed),
-        ("Renamed", "cyan", result.renamed),
-        ("Changed", "yellow", result.changed),
-        ("Rewired", "blue", result.rewired),
-    )
-    interface = ("Inputs, outputs, signatures", "magenta", result.interface)
-    counts = [
-        (len({(d.function, d.name if isinstance(d, Change) else d) for d in differences}), title.lower())
-        for title, _, differences in sections
-    ]
-    counts.append((len(result.interface), "at inputs, outputs and signatures"))
-    words = ", ".join(f"{format_count(count)} {word}" for count, word in counts if count) or "no difference"
-    sizes = f"{format_count(result.node_count_before)} nodes before, {format_count(result.node_count_after)} after"
-    page.line(Text(f"{sizes}: {words}", style="bold"))
-    for title, style, differences in (interface, *sections):
-        if not differences:
-            continue
-        page.line(Text(f"\n{title}", style=f"bold {style}"))
-        function = ""
-        for difference in differences[:rows]:
-            if difference.function != function:
-                function = difference.function
-                page.line(Text(_fitted(f"  in function {function}", width), style="dim"))
-            indent = "    " if function else "  "
-            for line in _lines(difference, width - len(indent)):
-                page.line(Text(indent + line))
-        if len(differences) > rows:
-            page.line(Text(f"  and {format_count(len(differences) - rows)} more", style="dim"))
-
-
-def _lines(difference: _Difference, width: int) -> list[str]:
-    """One line; three for what has more to say at an end of the graph, where what changed may be in the middle of a word."""
-    text = str(difference)
-    if len(text) <= width or not isinstance(difference, Change) or " " not in difference.before + difference.after:
-        return [_fitted(text, width)]
-    head = replace(difference, before="", after="")
-    sides = (f"  {difference.before}", f"  → {difference.after}")
-    return [_fitted(str(head).removesuffix("→ ").rstrip(), width), *(_fitted(side, width) for side in sides)]
-
-
-def _fitted(text: str, width: int) -> str:
-    """One line: the longest words lose their middles first."""
-    words = printable(text).split(" ")
-    longest = max(map(len, words))
-    while len(" ".join(words)) > width and longest > 12:
-        longest -= 1
-        words = [shorten_middle(word, longest) for word in words]
-    return shorten_middle(" ".join(words), width)

@@ -1,6 +1,6 @@
 """Pictures of graphs, each one HTML page that needs no network.
 
-The page opens and closes scopes and lays out each one when it is opened, so that it starts at once however large the graph is.
+A page lays out a scope when the reader opens it, so large graphs appear at once.
 """
 
 from __future__ import annotations
@@ -8,17 +8,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
-
 from graphwright.analyze.layers import in_gradient_scope
 from graphwright.errors import ArgumentError
-from graphwright.files import file_for_user
 from graphwright.ir.given import as_graph
 from graphwright.ir.graph import Graph
 from graphwright.report.graph_data import graph_view, served_view
-from graphwright.report.page import environment, packed, source
+from graphwright.report.page import render, source, write_page
 from graphwright.report.served_picture import served_picture
 from graphwright.report.units import counted, format_count, printable
+
+_STYLES = ("theme.css", "drawing_page.css", "drawing.css")
 
 
 def draw(
@@ -28,19 +27,19 @@ def draw(
     scope: str = "",
     open_scopes: tuple[str, ...] = (),
 ) -> Path:
-    """Draw a graph into an HTML file.
+    """Draw a graph with its functions into an HTML file.
 
     Args:
-        graph: a `Graph`, or whatever `load` reads; its main graph and the bodies of its functions are drawn.
+        graph: a `Graph`, or whatever `load` reads.
         path: the file; by default `<name of the graph>.html` in the current folder.
-        scope: draw only what lies in this scope.
-        open_scopes: scopes to show open from the start.
+        scope: draw only this scope.
+        open_scopes: scopes that are open at first.
 
     Returns:
         The file that was written.
 
     Raises:
-        ArgumentError: the scope is empty, the suffix is another, or the file cannot be written.
+        ArgumentError: an empty scope, another suffix, or a file that cannot be written.
         UnsupportedError: the graph is too large for one page; draw a scope of it.
 
     >>> import tempfile
@@ -54,26 +53,19 @@ def draw(
     graph = as_graph(graph)
     target = default_path(graph) if path is None else Path(path)
     _check_suffix(target)
-    text = page(graph, scope=scope, open_scopes=open_scopes)
-    with file_for_user(target) as stream:
-        stream.write(text)
-    return target
+    return write_page(target, page(graph, scope=scope, open_scopes=open_scopes))
 
 
 def default_path(graph: Graph) -> Path:
-    """The file of a picture without a path: in the current folder, under the name of the graph."""
     name = "".join(c if c.isalnum() or c in "-_." else "_" for c in graph.name) or "graph"
     return Path(f"{name}.html")
 
 
 def check_target(path: str | Path, *, overwrite: bool = False) -> None:
-    """Raise where `draw` would for its path, before a graph is loaded; and where there is something already.
-
-    Args:
-        overwrite: whether what is there may be replaced.
+    """Refuse a path before a graph is loaded, as `draw` would, and an existing file unless `overwrite`.
 
     Raises:
-        ArgumentError: the suffix is another, there is something already, or there is no such folder.
+        ArgumentError: another suffix, an existing file or folder, or a missing folder.
     """
     target = Path(path)
     _check_suffix(target)
@@ -89,7 +81,7 @@ def _check_suffix(path: Path) -> None:
 
 
 def page(graph: Graph, *, scope: str = "", open_scopes: tuple[str, ...] = ()) -> str:
-    """The picture as the text of an HTML page that loads nothing from anywhere."""
+    """Return the picture as the text of an HTML page."""
     picture = None if scope else served_picture(graph)
     title = graph.name or "graph"
     partial = picture is not None and len(picture.inputs) < len(graph)
@@ -105,16 +97,6 @@ def page(graph: Graph, *, scope: str = "", open_scopes: tuple[str, ...] = ()) ->
         later = any(in_gradient_scope(node.name) for node in graph.nodes)
         left_out = ", without gradients and updates" if later else ""
         summary = f"{format_count(len(picture.inputs))} operations from inputs to outputs{left_out}; in the whole file {summary}"
-    return (
-        environment()
-        .get_template("drawing.html")
-        .render(
-            title=printable(graph.name or "graph"),
-            summary=summary,
-            views=[view["title"] for view in views],
-            data=data,
-            packed=packed(data),
-            style=Markup("\n".join(source(name) for name in ("theme.css", "drawing_page.css", "drawing.css"))),
-            script=Markup(source("drawing.js") + "\ngraphwright.drawing(reportData).show(0);"),
-        )
-    )
+    script = source("drawing.js") + "\ngraphwright.drawing(reportData).show(0);"
+    titles, name = [view["title"] for view in views], printable(graph.name or "graph")
+    return render("drawing.html", data, _STYLES, script, title=name, summary=summary, views=titles)

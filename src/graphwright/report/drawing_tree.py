@@ -1,7 +1,6 @@
-"""The scopes of a graph as a tree, for drawing: what lies in a scope, and which of its parts read each other.
+"""The scopes of a graph as a tree, for drawing.
 
-A scope with very many parts is cut into groups of neighbors in execution order, so that no level
-of the tree has more parts than a picture can show.
+A scope with very many parts is cut into groups of neighbors in execution order, so that each level fits a picture.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _SERIES = 16
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """A node, or a scope or group with parts. `path` is its name in full, `label` the last part of it."""
+    """A node, or a scope or group with parts; `label` is the last part of its name `path`."""
 
     label: str
     path: str
@@ -32,28 +31,21 @@ class Part:
     node_count: int = 0
 
     def all_parts(self) -> list[Part]:
-        """It and what lies in it, each behind what it lies in."""
-        found: list[Part] = [self]
-        for part in found:  # grows while it is walked
-            found += part.parts
-        return found
+        """Return this part and all below it, each after its parent."""
+        parts: list[Part] = [self]
+        for part in parts:  # grows while it is walked
+            parts += part.parts
+        return parts
 
 
 def served_tree(graph: Graph, picture: ServedPicture) -> tuple[Part, dict[Node, Part]]:
-    """As `scope_tree`, of what a picture shows, layer by layer; a layer of one operation is one box."""
-    root = Part(graph.name or "graph", "")
-    scopes: dict[str, Part] = {"": root}
-    leaves: dict[Node, Part] = {}
-    for node, place in picture.place.items():
-        parent = _scope(scopes, root, "", place)
-        leaves[node] = Part(picture.names[node].rpartition("/")[2], picture.names[node], node, parent)
-        parent.parts.append(leaves[node])
-    _unwrap(root, lambda scope, _: scope.label)
-    return _finished(root), leaves
+    """Return the tree of a picture by layers, like `scope_tree`; a layer of one operation is one box."""
+    places = ((node, place, picture.names[node].rpartition("/")[2], picture.names[node]) for node, place in picture.place.items())
+    return _tree(Part(graph.name or "graph", ""), places, lambda scope, _: scope.label)
 
 
 def scope_tree(graph: Graph, *, scope: str = "") -> tuple[Part, dict[Node, Part]]:
-    """The root of the tree and the leaf of each node; only nodes below `scope`, where it is given.
+    """Return the root of the tree and the leaf of each node below `scope`.
 
     >>> from graphwright.ir.graph import Graph
     >>> g = Graph("g")
@@ -62,25 +54,44 @@ def scope_tree(graph: Graph, *, scope: str = "") -> tuple[Part, dict[Node, Part]
     >>> [(part.label, part.node_count) for part in root.parts]
     [('block', 2), ('c', 1)]
     """
-    root = Part(graph.name or "graph", scope)
-    scopes: dict[str, Part] = {scope: root}
-    leaves: dict[Node, Part] = {}
     prefix = f"{scope}/" if scope else ""
-    for node in topological_order(graph):
-        name = node.name
-        if not name.startswith(prefix):
-            continue
-        place, _, label = name.removeprefix(prefix).rpartition("/")
-        parent = _scope(scopes, root, prefix, place)
-        leaf = Part(label, name, node, parent)
-        parent.parts.append(leaf)
-        leaves[node] = leaf
-    _unwrap(root, lambda part, only: f"{part.label}/{only.label}")
+    nodes = [node for node in topological_order(graph) if node.name.startswith(prefix)]
+    names = [node.name.removeprefix(prefix).rpartition("/") for node in nodes]
+    parts = [(node, place, label, node.name) for node, (place, _, label) in zip(nodes, names, strict=True)]
+    return _tree(Part(graph.name or "graph", scope), parts, lambda part, only: f"{part.label}/{only.label}")
+
+
+def _tree(root: Part, nodes: Iterable[tuple[Node, str, str, str]], joined: Callable[[Part, Part], str]) -> tuple[Part, dict[Node, Part]]:
+    """Fill a tree.
+
+    Args:
+        root: the empty tree.
+        nodes: each with its scope, its label and its path.
+        joined: labels a scope that holds only a node.
+    """
+    scopes: dict[str, Part] = {root.path: root}
+    leaves: dict[Node, Part] = {}
+    for node, place, label, path in nodes:
+        parent = _scope(scopes, root, place)
+        leaves[node] = Part(label, path, node, parent)
+        parent.parts.append(leaves[node])
+    _unwrap(root, joined)
     return _finished(root), leaves
 
 
+def _scope(scopes: dict[str, Part], root: Part, place: str) -> Part:
+    part, path = root, root.path
+    for label in place.split("/") if place else ():
+        path = f"{path}/{label}" if path else label
+        if path not in scopes:
+            scopes[path] = Part(label, path, None, part)
+            part.parts.append(scopes[path])
+        part = scopes[path]
+    return part
+
+
 def _unwrap(root: Part, label: Callable[[Part, Part], str]) -> None:
-    """Put the node in the place of a scope that holds nothing else."""
+    """Replace a scope that holds only a node by the node."""
     for part in reversed(root.all_parts()):
         if part.parent is not None and len(part.parts) == 1 and (only := part.parts[0]).node is not None:
             only.label, only.parent = label(part, only), part.parent
@@ -88,7 +99,7 @@ def _unwrap(root: Part, label: Callable[[Part, Part], str]) -> None:
 
 
 def _finished(root: Part) -> Part:
-    """With no level that is too wide, and the nodes in each part counted."""
+    """Cut levels that are too wide, and count the nodes of each part."""
     for part in root.all_parts():
         if part.node is None:
             _gather_series(part)
@@ -99,25 +110,8 @@ def _finished(root: Part) -> Part:
     return root
 
 
-def _scope(scopes: dict[str, Part], root: Part, prefix: str, place: str) -> Part:
-    path = f"{prefix}{place}" if place else root.path
-    if path in scopes:
-        return scopes[path]
-    missing: list[str] = []
-    while path not in scopes:
-        missing.append(path)
-        head, slash, _ = path.rpartition("/")
-        path = head if slash and len(head) >= len(root.path) else root.path
-    parent = scopes[path]
-    for path in reversed(missing):
-        made = Part(path.rpartition("/")[2], path, None, parent)
-        parent.parts.append(made)
-        scopes[path] = parent = made
-    return parent
-
-
 def _gather_series(part: Part) -> None:
-    """Put many nodes that nobody named (AddN, AddN_1, AddN_2, ...) into one group, unless there is nothing else."""
+    """Group many unnamed nodes of one type (AddN, AddN_1, AddN_2, ...)."""
     series: dict[str, list[Part]] = {}
     for child in part.parts:
         if child.node is not None and child.label.removeprefix(child.node.op_type).lstrip("_").isdigit():
@@ -136,7 +130,7 @@ def _gather_series(part: Part) -> None:
 
 
 def _group(part: Part) -> None:
-    """Cut the parts into groups of about the square root of their number, and these again where they are many."""
+    """Cut parts into groups of about the square root of their number, repeatedly."""
     while len(part.parts) > LARGEST_LEVEL:
         size = max(2, math.isqrt(len(part.parts)))
         groups: list[Part] = []
@@ -151,7 +145,7 @@ def _group(part: Part) -> None:
 
 
 def opened(root: Part, wanted: Iterable[str] = ()) -> set[Part]:
-    """Scopes to show open: those named and the ones around them."""
+    """Return the named scopes and the scopes around them."""
     names = set(wanted)
     open_parts = {root}
     for part in root.all_parts():
@@ -163,10 +157,10 @@ def opened(root: Part, wanted: Iterable[str] = ()) -> set[Part]:
 
 
 def visible(part: Part, open_parts: set[Part]) -> Part:
-    """The box that stands for a part: itself, or the outermost closed scope around it."""
-    shown, above = part, part.parent
+    """Return the box that shows a part: itself, or the outermost closed scope around it."""
+    box, above = part, part.parent
     while above is not None:
         if above not in open_parts:
-            shown = above
+            box = above
         above = above.parent
-    return shown
+    return box

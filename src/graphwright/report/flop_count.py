@@ -1,20 +1,36 @@
-"""What `count_flops` gives: FLOPs by direction, op type and layer, bytes moved, and what could not be counted."""
+"""The result of `count_flops`: FLOPs by direction, op type and layer, bytes moved, and uncounted operations."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from graphwright.analyze.formula import Formula
 from graphwright.plain import fields_json, number
-from graphwright.report.draw import Printed
+from graphwright.report.sheet import (
+    NO_LAYER,
+    Block,
+    Column,
+    Fact,
+    Facts,
+    Flow,
+    Paragraph,
+    Printed,
+    Sheet,
+    Tab,
+    Table,
+    format_ratio,
+    pairs,
+    ranking,
+)
+from graphwright.report.units import NOT_KNOWN, feeds_text, format_bytes, format_count, format_flops, format_percent, printable
 
 _BY_DIRECTION = {"forward": "forward_flops", "backward": "backward_flops", "optimizer": "optimizer_flops", "undivided": "undivided_flops"}
 
 
 class _Work:
-    """What follows from FLOPs by direction and bytes moved."""
+    """Sums of FLOPs by direction."""
 
     __slots__ = ()
     forward: float
@@ -25,26 +41,24 @@ class _Work:
 
     @property
     def total(self) -> float:
-        """FLOPs in all directions; without what could not be counted."""
+        """FLOPs in all directions, without uncounted operations."""
         return self.undivided or self.forward + self.backward + self.optimizer
 
     @property
     def arithmetic_intensity(self) -> float:
-        """FLOPs per byte moved; nan where nothing is moved."""
+        """FLOPs per byte moved; nan if no bytes are moved."""
         return self.total / self.bytes_moved if self.bytes_moved else math.nan
 
 
 @dataclass(frozen=True, slots=True)
 class FlopRow(_Work):
-    """An op type or a layer.
-
-    With an open batch size the figures are nan, and `formula` says the FLOPs.
+    """An op type or a layer. With an open batch size the figures are nan, and `formula` gives the FLOPs.
 
     Attributes:
-        ops: nodes that are executed, each counted once however often a loop runs it.
+        ops: executed nodes, each counted once however often a loop runs it.
         bytes_moved: of all executions; each input read once and each output written once.
-        unknown: nodes among them that could not be counted.
-        undivided: FLOPs in all directions, where the directions are not known and their figures are nan.
+        unknown: uncounted nodes among them.
+        undivided: FLOPs in all directions, if the directions are unknown and nan.
     """
 
     name: str
@@ -58,7 +72,7 @@ class FlopRow(_Work):
     undivided: float = 0.0
 
     def to_json(self) -> dict[str, object]:
-        """Plain numbers; null where a figure is a formula."""
+        """Return plain numbers; null for a figure that is a formula."""
         return {
             **fields_json(self, "name", **_BY_DIRECTION, unknown="unknown_ops"),
             "flops_per_byte": number(self.arithmetic_intensity),
@@ -68,13 +82,12 @@ class FlopRow(_Work):
 
 @dataclass(frozen=True, slots=True)
 class UnknownOps:
-    """Nodes of an op type that could not be counted.
+    """Uncounted nodes of an op type.
 
     Attributes:
-        count: how many.
         reason: "no rule" or "unknown shape".
-        node_share: of all nodes that are executed.
-        bytes_share: of all bytes moved that are known; nan where theirs are not.
+        node_share: of all executed nodes.
+        bytes_share: of all known bytes moved; nan if unknown.
     """
 
     count: int
@@ -90,18 +103,17 @@ class FlopCount(_Work, Printed):
     With an open batch size, forward, backward, optimizer, total and bytes_moved are nan, and `formulas` has them as polynomials.
 
     Attributes:
-        forward: FLOPs of the forward pass.
-        backward: of the gradients.
-        optimizer: of what lies between finished gradients and the updates of variables, clipping and weight decay included.
-        unknown: by op type, what could not be counted. It is in no figure.
-        undivided: FLOPs in all directions, where forward, backward and optimizer cannot be told apart and are nan; else 0.
+        backward: FLOPs of the gradients.
+        optimizer: between finished gradients and the updates of variables, clipping and weight decay included.
+        unknown: by op type, uncounted nodes; no figure includes them.
+        undivided: FLOPs in all directions, if forward, backward and optimizer are unknown and nan; else 0.
         per_op_type: by op type, the most FLOPs first.
-        per_layer: by name scope of the layer, the most FLOPs first.
+        per_layer: by name scope, the most FLOPs first.
         bytes_moved: each input of a node read once, each output written once.
-        loops: by loop, how often it runs: "10 iterations", "at most 10 iterations", "per iteration: ..." or "... (measured)".
+        loops: by loop, its trip count: "10 iterations", "at most 10 iterations", "per iteration: ..." or "... (measured)".
         branches: by conditional, the FLOPs of each branch; the largest is counted.
-        formulas: by figure ("forward", ..., "total", "bytes_moved"), a `Formula` of the batch size; empty where it is bound.
-        how: by figure, how it was obtained.
+        formulas: by figure ("forward", ..., "total", "bytes_moved"), a `Formula` of the batch size; empty if it is bound.
+        how: by figure, its origin.
     """
 
     name: str
@@ -122,14 +134,86 @@ class FlopCount(_Work, Printed):
 
     @property
     def formula(self) -> Formula | None:
-        """All FLOPs as a polynomial of the batch size, where it is open: `str()` writes it, calling it gives the figure."""
+        """All FLOPs as a polynomial of an open batch size: `str()` writes it, calling it gives the figure."""
         return self.formulas.get("total")
 
     def to_json(self) -> dict[str, object]:
-        """Plain numbers and text, as docs/json.md lists them; null for a figure that is a formula."""
+        """Return plain numbers and text; null for a figure that is a formula."""
         return {
             **fields_json(self, **_BY_DIRECTION, branches="branches_flops"),
             "total_flops": number(self.total),
             "flops_per_byte": number(self.arithmetic_intensity),
             "formulas": {name: str(formula) for name, formula in self.formulas.items()},
         }
+
+    def _sheet(self) -> Sheet:
+        inputs = [Paragraph(f"Inputs: {feeds_text(self.feeds)}")] if self.feeds else []
+        most = [*_most("op type", self.per_op_type), *_most("layer", self.per_layer)]
+        not_counted = ranking("Not counted", [(name, ops.count) for name, ops in self.unknown.items()], lambda n: f"({format_count(n)})")
+        branches = [(name, f"{' or '.join(map(format_flops, costs))}; the largest is counted") for name, costs in self.branches.items()]
+        blocks: list[Block] = [
+            Facts(_facts(self), part="always"),
+            Table(list(self.unknown.items()), _UNKNOWN, title="Not counted"),
+            _rows_table("op type", self.per_op_type),
+            _rows_table("layer", self.per_layer),
+            Facts(pairs(self.loops.items()), title="Loops"),
+            Facts(pairs(branches), title="Branches"),
+        ]
+        return Sheet(_verdict(self), [*inputs, *most, not_counted], [Tab("overview", "Overview", blocks)], list(self.how.items()))
+
+
+_LARGE = 1000  # the batch size at which open FLOPs are compared
+_UNKNOWN: Sequence[Column[tuple[str, UnknownOps]]] = (
+    Column("op type", lambda row: row[0], kind="name"),
+    Column("ops", lambda row: row[1].count),
+    Column("of the ops", lambda row: row[1].node_share, format_percent),
+    Column("of the bytes", lambda row: row[1].bytes_share if math.isfinite(row[1].bytes_share) else NOT_KNOWN, format_percent),
+    Column("reason", lambda row: row[1].reason, kind="text"),
+)
+
+
+def _verdict(count: FlopCount) -> str:
+    text = format_flops(count.total)
+    if count.formula is not None:
+        first = f" ({count.formula(1):,} for a batch of 1)" if count.formula.at_one is not None else ""
+        text = f"{replace(count.formula, at_one=None)} FLOP{first}"
+    missing = sum(ops.count for ops in count.unknown.values())
+    rest = f"; {format_count(missing)} of {format_count(count.node_count)} ops could not be counted" if missing else ""
+    return f"{printable(count.name)}: {text} per step{rest}."
+
+
+def _facts(count: FlopCount) -> list[Fact]:
+    notes = {"forward": "a multiply-add counts as two", "backward": "gradients", "optimizer": "updates of the variables"}
+    rows: list[Fact] = []
+    for name, note in notes.items():
+        formula, amount = count.formulas.get(name), getattr(count, name)
+        figure = format_flops(amount) if math.isfinite(amount) else str(replace(formula, at_one=None)) if formula else NOT_KNOWN
+        rows += [Fact(name, figure, note)] if (any(formula.coefficients) if formula else amount) else []
+    moved = count.formulas["bytes_moved"].in_bytes() if "bytes_moved" in count.formulas else ""
+    if math.isfinite(count.bytes_moved):
+        moved = format_bytes(count.bytes_moved)
+    intensity = "" if math.isnan(count.arithmetic_intensity) else f", {count.arithmetic_intensity:.3g} FLOP per byte"
+    return [*rows, Fact("bytes moved", moved, f"read and written{intensity}")] if moved else rows
+
+
+def _most(heading: str, rows: Mapping[str, FlopRow]) -> Iterable[Flow]:
+    """Name the rows with the most FLOPs; nothing if most FLOPs have no name."""
+    amounts = [(row.name or NO_LAYER, row.total if row.formula is None else row.formula(_LARGE)) for row in rows.values()]
+    finite = [(name, amount) for name, amount in amounts if math.isfinite(amount)]
+    total = sum(amount for _, amount in finite)
+    if 2 * sum(amount for name, amount in finite if name != NO_LAYER) > total:
+        yield ranking(f"Most by {heading}", finite, lambda amount: format_percent(amount / total))
+
+
+def _rows_table(heading: str, rows: Mapping[str, FlopRow]) -> Table[FlopRow]:
+    """FLOPs of op types or layers; formulas if the batch size is open."""
+    columns: list[Column[FlopRow]] = [
+        Column(heading, lambda r: r.name or NO_LAYER, kind="name"),
+        Column("ops", lambda r: r.ops),
+        Column("FLOPs", lambda r: "" if r.formula is None else str(r.formula)),
+        Column("forward", lambda r: r.forward, format_flops),
+        Column("back, opt.", lambda r: r.backward + r.optimizer, format_flops),
+        Column("bytes", lambda r: r.bytes_moved, format_bytes, note="bytes read and written"),
+        Column("FLOP/B", lambda r: r.arithmetic_intensity, format_ratio, note="arithmetic intensity"),
+    ]
+    return Table(list(rows.values()), columns, title=f"Per {heading}")

@@ -1,15 +1,14 @@
-"""What a page's script draws a graph from: nodes with their inputs by number, and the tree of scopes over them.
+"""The data from which a page's script draws a graph: nodes with their inputs by number, and the tree of scopes.
 
-A report shows the way from inputs to outputs first. Of a graph with very many nodes it shows no more than that, so that the page's size
-has a bound; a drawing of its own (`graphwright.draw`) has all.
+A report shows the operations from inputs to outputs first, and the whole graph only up to a limit; `graphwright.draw` shows all.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from operator import attrgetter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from graphwright.analyze.flops import flop_rule
@@ -19,9 +18,10 @@ from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.values import MAY_BE_FED, is_constant
 from graphwright.ir.traits.variables import VARIABLES
 from graphwright.report.attribute_text import attribute_text
+from graphwright.report.cost_rows import NodeCost
 from graphwright.report.drawing_tree import Part, opened, scope_tree, served_tree
-from graphwright.report.results import Inspection, NodeCost
 from graphwright.report.served_picture import ServedPicture, served_picture
+from graphwright.report.timeline import LiveBuffer
 from graphwright.report.units import format_count, printable, shorten_middle
 
 REPORT_NODES = 15_000
@@ -38,14 +38,14 @@ _HUES = {
 
 
 def graph_view(graph: Graph, title: str, scope: str = "", open_scopes: tuple[str, ...] = ()) -> dict[str, Any]:
-    """One graph with all of its nodes and their attributes."""
+    """Return a graph with all its nodes and their attributes."""
     root, leaves = checked_tree(graph, scope)
     line = _line_of(graph)
     return _view(title, root, leaves, opened(root, open_scopes), lambda node: line(node) | _attributes(node))
 
 
-def served_view(graph: Graph, picture: ServedPicture, title: str, inspection: Inspection | None = None) -> dict[str, Any]:
-    """What a picture shows of a graph: layers, shapes, and the weights of each operation; with costs where it was inspected."""
+def served_view(graph: Graph, picture: ServedPicture, title: str, costs: NodeCosts | None = None) -> dict[str, Any]:
+    """Return the layers, shapes and weights of a picture, with costs if they are known."""
     root, leaves = served_tree(graph, picture)
     numbers = {node: k for k, node in enumerate(leaves)}
     nodes: list[list[Any]] = []
@@ -57,48 +57,56 @@ def served_view(graph: Graph, picture: ServedPicture, title: str, inspection: In
         attributes = line(node) | _attributes(node) | ({"node": node.name} if name != node.name else {})
         nodes.append([name, node.op_type, kind, read, [], types_text(node), attributes, picture.weights[node]])
     view = _numbered(title, nodes, _tree_data(root, {leaf: numbers[node] for node, leaf in leaves.items()}, {root})) | {"served": True}
-    return view if inspection is None else view | _costs(inspection, leaves)
+    return view if costs is None else view | costs.data(leaves)
 
 
-def inspected_views(inspection: Inspection, *, node_limit: int = REPORT_NODES) -> list[dict[str, Any]]:
-    """The graph of an inspection with costs on its nodes, from inputs to outputs and whole; nothing where it is too large."""
-    graph = inspection.graph
-    picture = None if graph is None else served_picture(graph)
+@dataclass(frozen=True)
+class NodeCosts:
+    """The costs of nodes by name, and the live buffers of the peak; `measured` tells measured from estimated times."""
+
+    costs: Mapping[str, NodeCost]
+    live_at_peak: Sequence[LiveBuffer]
+    measured: bool
+
+    def data(self, nodes: Iterable[Node]) -> dict[str, Any]:
+        layers: dict[str, int] = {}
+        rows: list[tuple[float, ...]] = []
+        layer_of: list[int] = []
+        at_peak = Counter[str]()
+        for buffer in self.live_at_peak:
+            at_peak[buffer.name.rpartition(":")[0] or buffer.name] += buffer.nbytes
+        for node in nodes:
+            cost = self.costs.get(node.name, _NO_COST)
+            layer_of.append(layers.setdefault(cost.layer, len(layers)))
+            time_s = cost.measured_time_s if self.measured else cost.estimated_time_s
+            rows.append((cost.flops, cost.bytes_moved, round(time_s, 9) if math.isfinite(time_s) else 0.0, at_peak[node.name]))
+        columns = [[int(f) if f == int(f) else f for f in column] for column in zip(*rows, strict=True)]
+        return {
+            "costs": dict(zip(("flops", "moved", "time", "peak"), columns, strict=False)),
+            "layers": list(layers),
+            "layerOf": layer_of,
+        }
+
+
+def costed_views(graph: Graph, costs: NodeCosts, *, node_limit: int = REPORT_NODES) -> list[dict[str, Any]]:
+    """Return a graph with costs from inputs to outputs, and whole, without views that are too large."""
+    picture = served_picture(graph)
     views: list[dict[str, Any]] = []
-    if graph is not None and picture is not None and len(picture.inputs) <= node_limit:
-        views.append(served_view(graph, picture, "from inputs to outputs", inspection))
-    if graph is not None and 0 < len(graph) <= node_limit:
+    if picture is not None and len(picture.inputs) <= node_limit:
+        views.append(served_view(graph, picture, "from inputs to outputs", costs))
+    if 0 < len(graph) <= node_limit:
         root, leaves = scope_tree(graph)
         view = _view("all nodes", root, leaves, {root}, lambda n: {k: text for k, text in _attributes(n).items() if k in _TELLING})
-        views.append(view | _costs(inspection, leaves))
+        views.append(view | costs.data(leaves))
     return views
 
 
-def _costs(inspection: Inspection, nodes: Iterable[Node]) -> dict[str, Any]:
-    """The costs of nodes, and the layer of each."""
-    layers: dict[str, int] = {}
-    rows: list[tuple[float, ...]] = []
-    number_of_layer: list[int] = []
-    at_peak = Counter[str]()
-    for buffer in inspection.timeline.live_at_peak:
-        at_peak[buffer.name.rpartition(":")[0] or buffer.name] += buffer.nbytes
-    time_of = attrgetter("estimated_time_s" if inspection.profile is None else "measured_time_s")
-    for node in nodes:
-        cost = inspection.nodes.get(node.name, _NO_COST)
-        number_of_layer.append(layers.setdefault(cost.layer, len(layers)))
-        time_s = time_of(cost) if math.isfinite(time_of(cost)) else 0.0
-        rows.append((cost.flops, cost.bytes_moved, round(time_s, 9), at_peak[node.name]))
-    columns = [[int(f) if f == int(f) else f for f in column] for column in zip(*rows, strict=True)]
-    costs = dict(zip(("flops", "moved", "time", "peak"), columns, strict=False))
-    return {"costs": costs, "layers": list(layers), "layerOf": number_of_layer}
-
-
 def checked_tree(graph: Graph, scope: str) -> tuple[Part, dict[Node, Part]]:
-    """The tree of scopes, if it can be drawn.
+    """Return the tree of scopes.
 
     Raises:
-        ArgumentError: nothing lies in the scope.
-        UnsupportedError: too much does.
+        ArgumentError: the scope is empty.
+        UnsupportedError: the graph is too large.
     """
     root, leaves = scope_tree(graph, scope=scope.strip("/"))
     if scope and not leaves:
@@ -113,7 +121,7 @@ def checked_tree(graph: Graph, scope: str) -> tuple[Part, dict[Node, Part]]:
 
 
 def kind_of(node: Node) -> int:
-    """How a node looks: 1 for what is fed, 2 for what is stored, 3 for what is given out, else 0."""
+    """Return 1 for a fed node, 2 for a stored value, 3 for an output, else 0."""
     if not node.inputs and node.op_type in MAY_BE_FED:
         return 1
     if node.op_type in VARIABLES or is_constant(node):
@@ -122,7 +130,6 @@ def kind_of(node: Node) -> int:
 
 
 def types_text(node: Node) -> str:
-    """What a node makes, in words."""
     return ", ".join(f"{v.dtype}{format_shape(v.shape)}" for v in node.outputs[:8]) + (" …" if len(node.outputs) > 8 else "")
 
 
@@ -143,7 +150,7 @@ def _view(
 
 
 def _numbered(title: str, nodes: list[list[Any]], tree: list[Any]) -> dict[str, Any]:
-    """A view, in which the second entry of each node, its op type, becomes a number."""
+    """Replace the op type of each node, its second entry, by a number."""
     ops: dict[str, int] = {}
     for node in nodes:
         node[1] = ops.setdefault(node[1], len(ops))
@@ -152,23 +159,23 @@ def _numbered(title: str, nodes: list[list[Any]], tree: list[Any]) -> dict[str, 
 
 
 def _tree_data(root: Part, numbers: Mapping[Part, int], wanted: set[Part]) -> list[Any]:
-    """Per part `[label, is open, parts, path]`, or the number of the node."""
+    """Return `[label, is open, parts, path]` per part, or the number of the node."""
     order = [root]
     for part in order:
         if part not in numbers:
             order += part.parts
-    made: dict[Part, Any] = {}
+    data: dict[Part, Any] = {}
     for part in reversed(order):
         if part in numbers:
             named = part.node is not None and part.path.rpartition("/")[2] != part.label
-            made[part] = [part.label, numbers[part]] if named else numbers[part]
+            data[part] = [part.label, numbers[part]] if named else numbers[part]
         else:
-            made[part] = [part.label, int(part in wanted), [made[child] for child in part.parts], part.path]
-    return made[root]
+            data[part] = [part.label, int(part in wanted), [data[child] for child in part.parts], part.path]
+    return data[root]
 
 
 def _line_of(graph: Graph) -> Callable[[Node], dict[str, str]]:
-    """What says which line of Python made a node, where what the graph was read from knows."""
+    """Return a function that names the line of Python of a node, if the source of the graph knows it."""
     asked: Callable[[], Callable[[str], str]] | None = getattr(graph.package, "line_of", None)
     line = asked() if asked is not None else None
     return lambda node: {"source line": found} if line is not None and (found := line(node.name)) else {}

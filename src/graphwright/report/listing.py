@@ -1,4 +1,4 @@
-"""What a graph is: inputs, outputs, signatures, functions and op types, as a page of text or as data."""
+"""A summary of a graph: inputs, outputs, signatures, functions and op types, as text or as data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TRACE = re.compile(r"__inference_(.+)_\d+")  # the name that TensorFlow gives t
 
 @dataclass(frozen=True, slots=True)
 class ValueLine:
-    """A value, and the key under which a signature knows it; the shape is None where its rank is unknown."""
+    """A value, and its key in a signature; the shape is None if its rank is unknown."""
 
     key: str
     name: str
@@ -25,7 +25,6 @@ class ValueLine:
 
     @property
     def type(self) -> str:
-        """Dtype and shape, as `float32[?,3]`."""
         return self.dtype + format_shape(self.shape)
 
 
@@ -51,7 +50,7 @@ class FunctionLine:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What a graph is; `text()` is a page."""
+    """A summary of a graph."""
 
     name: str
     node_count: int
@@ -64,11 +63,7 @@ class Listing:
     collections: dict[str, int]
 
     def text(self, rows: int = 20) -> str:
-        """The page.
-
-        Args:
-            rows: how many functions, op types and values of each kind to show; how many more there are is said.
-        """
+        """Return the summary as text, with at most `rows` functions, op types and values of each kind."""
         counts = [(self.node_count, "node"), (len(self.functions), "function"), (self.variable_count, "variable")]
         lines = [f"{printable(self.name) or 'graph'}: {', '.join(counted(*pair) for pair in counts)}"]
         for signature in self.signatures:
@@ -88,12 +83,13 @@ class Listing:
 
 
 def listing(graph: Graph, variable_count: int, *, inputs: Iterable[Value] = (), outputs: Iterable[Value] = ()) -> Listing:
-    """What the graph is.
+    """Summarize a graph.
 
     Args:
-        variable_count: how many variables it has; several handles may stand for one.
-        inputs: what is fed where the graph has no signature.
-        outputs: what is fetched there.
+        graph: the graph.
+        variable_count: its number of variables; several handles may refer to one.
+        inputs: fed values of a graph without signatures.
+        outputs: fetched values of a graph without signatures.
 
     Raises:
         GraphError: the shape of an input or output cannot be inferred, because the graph is inconsistent.
@@ -137,7 +133,7 @@ def _keyed(values: Mapping[str, Value]) -> tuple[ValueLine, ...]:
 
 
 def _at_rest(values: Iterable[Value]) -> tuple[ValueLine, ...]:
-    """Shapes of functions as they are written down: asking TensorFlow for those of all bodies takes long."""
+    """Return the recorded shapes: inferring the shapes of all function bodies takes long."""
     return tuple(ValueLine("", value.name, value.dtype.name, value.last_shape) for value in values)
 
 
@@ -151,16 +147,16 @@ def _ports(inputs: tuple[ValueLine, ...], outputs: tuple[ValueLine, ...], rows: 
 
 
 def _functions(functions: Sequence[FunctionLine], rows: int) -> list[str]:
-    """The largest first, by names that are as short as they can be and still differ; one line each."""
+    """Write the largest functions first, by the shortest names that differ."""
     short = {f.name: _TRACE.sub(r"\1", f.name) for f in functions}
     taken = Counter(short.values())
     lines: list[str] = []
     for function in sorted(functions, key=lambda f: -f.node_count):
         name = short[function.name] if taken[short[function.name]] == 1 else function.name.removeprefix("__inference_")
         results = ", ".join(v.type for v in function.results[:2]) + (", ..." if len(function.results) > 2 else "")
-        given = [v.type for v in function.arguments if v.dtype != "resource"]
-        held = len(function.arguments) - len(given)
-        arguments = [*given[:2], *(["..."] if len(given) > 2 else []), *([counted(held, "variable")] if held else [])]
+        types = [v.type for v in function.arguments if v.dtype != "resource"]
+        variables = len(function.arguments) - len(types)
+        arguments = [*types[:2], *(["..."] if len(types) > 2 else []), *([counted(variables, "variable")] if variables else [])]
         lines.append(f"  {function.node_count:>7,}  {shorten_middle(printable(name), 32)}({', '.join(arguments)}) -> ({results})")
     return _cut(lines, rows)
 

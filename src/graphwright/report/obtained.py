@@ -1,4 +1,4 @@
-"""A figure and how it was obtained, as one value: who finds it says so, and hands on both."""
+"""A figure with its origin."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Found_co = TypeVar("Found_co", covariant=True)
 
 
 class Obtained(NamedTuple, Generic[Found_co]):
-    """What was found, and in words how; of what was not found, why.
+    """A value, and how it was obtained; or a missing value, and why it is missing.
 
     >>> peak, how = Obtained(512, "simulated")
     >>> peak, how

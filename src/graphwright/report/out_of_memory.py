@@ -1,13 +1,14 @@
-"""What `explain_oom` gives: what a step that ran out of memory asked for, what it held, and what would fit."""
+"""The result of `explain_oom`: the failed allocation of a step, its live buffers, and remedies."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphwright.plain import fields_json
-from graphwright.report.advice import Advice
-from graphwright.report.draw import Printed
+from graphwright.report.advice import Advice, suggestion_blocks
 from graphwright.report.peak_prediction import PeakPrediction
+from graphwright.report.sheet import Block, Paragraph, Printed, Sheet, Tab
+from graphwright.report.timeline import live_group_table
 from graphwright.report.units import format_bytes
 
 
@@ -16,14 +17,14 @@ class OutOfMemory(Printed):
     """Why a step ran out of memory. The attribute `report` of an `OutOfMemoryError`.
 
     Attributes:
-        op: the operation that asked for more; "" where TensorFlow does not name it.
-        asked: shape and dtype of what it asked for, as TensorFlow says it.
-        asked_bytes: the bytes of that; 0 where they are not known.
-        device: where, and by which allocator.
-        memory_bytes: what the step may take there with all that it holds; None where nothing says so.
-        peak: what the step is predicted to hold at its peak; None where it could not be looked at.
-        advice: what would fit.
-        left_out: what could not be looked at, and why.
+        op: the operation whose allocation failed; "" if unknown.
+        asked: shape and dtype of the allocation, in TensorFlow's words.
+        asked_bytes: of the allocation; 0 if unknown.
+        device: and its allocator.
+        memory_bytes: the memory of the step, resident bytes included; None if unknown.
+        peak: the predicted peak; None if the step could not be inspected.
+        advice: remedies.
+        left_out: the parts that could not be inspected, and why.
     """
 
     op: str
@@ -37,7 +38,7 @@ class OutOfMemory(Printed):
 
     @property
     def verdict(self) -> str:
-        """One sentence: who asked for how much, and how much there was."""
+        """One sentence: the failed allocation, and the available memory."""
         amount = f"{format_bytes(self.asked_bytes)} ({self.asked})" if self.asked_bytes else self.asked or "memory"
         text = f"Out of memory: {self.op or 'an operation'} asked for {amount} on {self.device or 'the device'}"
         if self.peak is not None:
@@ -47,5 +48,13 @@ class OutOfMemory(Printed):
         return f"{text}."
 
     def to_json(self) -> dict[str, object]:
-        """Plain numbers and text; null for what is not known."""
         return {**fields_json(self), "verdict": self.verdict}
+
+    def _sheet(self) -> Sheet:
+        blocks: list[Block] = []
+        if self.peak is not None:
+            blocks.append(replace(live_group_table(self.peak.live, self.peak.peak_bytes, "Live at the peak"), part="always"))
+        if self.advice is not None:
+            blocks += [replace(block, part="always") for block in suggestion_blocks(self.advice)]
+        blocks.append(Paragraph(self.left_out, title="Not known", part="always"))
+        return Sheet(self.verdict, (), [Tab("overview", "Overview", blocks)])

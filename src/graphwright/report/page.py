@@ -1,4 +1,4 @@
-"""What all pages share: templates, styles and scripts become one HTML file that needs no network.
+"""Sheets as HTML pages: templates, styles and scripts become one file that needs no network.
 
 The charts are drawn by the pages' own `charts.js`, so a page is little more than its figures. A content security policy in the
 page forbids every request.
@@ -10,7 +10,6 @@ import gzip
 import json
 import re
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -21,48 +20,64 @@ from markupsafe import Markup
 
 from graphwright.errors import printable
 from graphwright.files import file_for_user
-from graphwright.report.measured_chart import Track
-from graphwright.report.results import ROLES, Timeline
-from graphwright.report.summary import NO_LAYER
-from graphwright.report.timeline_chart import Words, timeline_data
+from graphwright.report.sheet import NO_LAYER, Drawing, Sheet
+from graphwright.report.timeline import ROLES, MemoryCharts
+from graphwright.report.timeline_chart import chart_data
 from graphwright.report.units import format_bytes, format_count, format_flops, format_percent, format_time, glue_units
 
+ROW_LIMIT = 200
+"""Further rows of a table are left out of a page, and the table says so."""
+
 _JSON: dict[str, Any] = {"allow_nan": False, "separators": (",", ":")}
-_PACKED_FROM = 200_000  # characters of data, beyond which a page holds them compressed; browsers since 2023 unpack them
+_PACKED_FROM = 200_000  # characters of data; a page holds more of them compressed, which browsers since 2023 unpack
 _STYLES = ("theme.css", "report.css", "tables.css")
-_SCRIPTS = ("report.js", "charts.js", "tables.js", "memory.js")
+_SCRIPTS = ("report.js", "charts.js", "tables.js", "memory.js", "layers.js")
 
 
-def render_page(template: str, scripts: Sequence[str] = (), styles: Sequence[str] = (), **values: Any) -> str:
-    """The text of a page with charts.
+class OnPage:
+    """A value with a report of its own."""
 
-    Args:
-        template: its file, which extends `base.html`.
-        scripts: files to run after those that every page has.
-        styles: the same for style sheets.
-        values: what the template shows.
-    """
-    # The scripts are our own and trusted; everything else on the page is escaped.
-    return (
-        environment()
-        .get_template(template)
-        .render(
-            values,
-            packed=packed(values["data"]),
-            style=Markup("\n".join(source(name) for name in (*_STYLES, *styles))),
-            script=Markup("\n".join(source(name) for name in (*_SCRIPTS, *scripts, "start.js"))),
-        )
-    )
+    __slots__ = ()
+
+    def _sheet(self) -> Sheet:
+        raise NotImplementedError
+
+    def write_html(self, path: str | Path) -> Path:
+        """Write the report as one offline HTML file; replace an existing file; return the path.
+
+        Raises:
+            ArgumentError: `path` is a folder, lies in no folder, or cannot be written.
+        """
+        return write_page(Path(path), page_of(self._sheet()))
 
 
-def packed(data: Any) -> str:
-    """Data of a page as text that its script unpacks; "" where there is little, which stands there as it is."""
+def page_of(sheet: Sheet) -> str:
+    drawings = [block for block in sheet.blocks if isinstance(block, Drawing)]
+    data: dict[str, Any] = {"roles": ROLES, "noLayer": NO_LAYER}
+    charts = next((block for block in sheet.blocks if isinstance(block, MemoryCharts)), MemoryCharts((), 1))
+    data |= chart_data(charts)
+    for drawing in drawings:
+        data |= drawing.data()
+    scripts = dict.fromkeys([*_SCRIPTS, *(name for drawing in drawings for name in drawing.scripts), "start.js"])
+    styles = (*_STYLES, "drawing.css") if "drawing.js" in scripts else _STYLES
+    return render("page.html", data, styles, "\n".join(map(source, scripts)), sheet=sheet, row_limit=ROW_LIMIT)
+
+
+def render(template: str, data: Any, styles: tuple[str, ...], script: str, **values: Any) -> str:
+    """Return the text of a page from the files of its template and styles, its script, and the data that the script draws."""
+    # Styles and scripts are our own and trusted; everything else on the page is escaped.
+    style = Markup("\n".join(map(source, styles)))
+    return environment().get_template(template).render(values, data=data, packed=_packed(data), style=style, script=Markup(script))
+
+
+def _packed(data: Any) -> str:
+    """Compress long data of a page for its script; return "" for short data."""
     text = _dumps(data, **_JSON)
     return b64encode(gzip.compress(text.encode(), mtime=0)).decode() if len(text) > _PACKED_FROM else ""
 
 
 def _dumps(data: Any, **options: Any) -> str:
-    """ASCII JSON, without the characters that `printable` leaves out; ends of lines and halves of characters stay."""
+    """ASCII JSON without the characters that `printable` leaves out; line ends and surrogates stay."""
     return re.sub(r"\\(?:u([0-9a-f]{4})|.)", _shown, json.dumps(data, **options))
 
 
@@ -75,35 +90,10 @@ def _finalized(value: Any) -> Any:
     return type(value)(printable(value, lines=True)) if isinstance(value, str) else value
 
 
-def page_data(
-    top_bytes: int,
-    budget_bytes: int | None = None,
-    timelines: Sequence[tuple[Timeline, Mapping[str, Any]]] = (),
-    time_of: Mapping[str, float] | None = None,
-    tracks: Sequence[Track] = (),
-    **more: Any,
-) -> dict[str, Any]:
-    """What the scripts of a page draw from.
-
-    Args:
-        top_bytes: how high its charts of memory reach.
-        timelines: memory over steps, each with its `id` on the page and, where there are several, its `title`.
-        time_of: see `timeline_data`.
-        tracks: measured memory over time.
-        more: what single scripts ask for.
-    """
-    words = Words()
-    drawn = [{**timeline_data(timeline, words, time_of), **said} for timeline, said in timelines]
-    top_bytes = max([top_bytes, *(track.peak_bytes for track in tracks)])
-    shared = {"roles": ROLES, "noLayer": NO_LAYER, "topBytes": top_bytes, "budgetBytes": budget_bytes, "timelines": drawn}
-    shared |= {"tracks": [track.data() for track in tracks]}
-    return {**shared, "words": list(words), "curve": None, **more}
-
-
 @cache
 def environment() -> jinja2.Environment:
-    """The templates, with the filters that format figures. What they show is escaped."""
-    made: Any = jinja2.Environment(
+    """Return the templates, with filters that format figures. They escape what they show."""
+    templates: Any = jinja2.Environment(
         loader=jinja2.FunctionLoader(source),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -112,9 +102,9 @@ def environment() -> jinja2.Environment:
         finalize=_finalized,
     )
     # `tojson` escapes <, >, & and quotes; nan has no place in JSON, and a browser would refuse the whole page's data.
-    made.policies["json.dumps_kwargs"] = _JSON
-    made.policies["json.dumps_function"] = _dumps
-    made.filters |= {
+    templates.policies["json.dumps_kwargs"] = _JSON
+    templates.policies["json.dumps_function"] = _dumps
+    templates.filters |= {
         "bytes": format_bytes,
         "count": format_count,
         "flops": format_flops,
@@ -124,11 +114,11 @@ def environment() -> jinja2.Environment:
         "breakable": breakable,
         "breakable_code": _breakable_code,
     }
-    return made
+    return templates
 
 
 def breakable(name: str, words: bool = True) -> Markup:
-    """A name that may go on in the next line behind each slash and underscore, and with `words` before those of `Conv2DBackpropInput`.
+    """Let a name break after each slash and underscore, and with `words` before the words of `Conv2DBackpropInput`.
 
     >>> breakable("net/<b>/conv_1")
     Markup('net/<wbr>&lt;b&gt;/<wbr>conv_<wbr>1')
@@ -145,12 +135,11 @@ def _broken(where: str, text: str) -> Markup:
 
 
 def source(name: str) -> str:
-    """The text of a file in `templates`."""
     return resources.files("graphwright.report").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 def write_page(path: Path, page: str) -> Path:
-    """Write the text of a page; a file that is there is replaced.
+    """Write the text of a page; replace an existing file.
 
     Raises:
         ArgumentError: `path` is a folder, lies in no folder, or cannot be written.

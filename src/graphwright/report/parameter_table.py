@@ -1,8 +1,9 @@
-"""What `count_parameters` gives: variables and constant weights by use, layer and dtype, and what a step does with them."""
+"""The result of `count_parameters`: variables and constant weights by use, layer and dtype, and their use in a step."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from graphwright.analyze.collections import CollectionSummary
@@ -10,18 +11,29 @@ from graphwright.analyze.lookup_tables import LookupTable
 from graphwright.analyze.parameters import KINDS, Parameter, ParameterKind, ParameterSums, group_by_scope, sum_parameters
 from graphwright.analyze.update_checks import Finding
 from graphwright.plain import fields_json
-from graphwright.report.draw import Printed
-from graphwright.report.results import ParameterCount
+from graphwright.report.sheet import NO_LAYER, Block, Column, Fact, Facts, Paragraph, Printed, Sheet, Tab, Table, nothing_of_zero, pairs
+from graphwright.report.units import NOT_KNOWN, format_bytes, format_count, printable
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterCount:
+    """Elements and bytes of variables by use."""
+
+    trainable: int
+    non_trainable: int
+    optimizer_state: int
+    trainable_bytes: int
+    non_trainable_bytes: int
+    optimizer_state_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class SideEffect:
-    """A write that no optimizer does.
+    """A write outside the optimizer.
 
     Attributes:
-        variable: its name.
         effect: "moving average", "moving average of a variable", "scaling", "running total", "counter", "random state" or "assignment".
-        node: that writes; names of calls, branches and loops before it.
+        node: that writes, behind the names of calls, branches and loops.
     """
 
     variable: str
@@ -33,19 +45,18 @@ class SideEffect:
 class ParameterTable(Printed):
     """Parameters of a model or step. Returned by `graphwright.count_parameters`.
 
-    Figures count elements; those that end in `_bytes` count bytes. A parameter whose shape is not known is in no figure, and in `unknown`.
+    Figures count elements, or bytes if their names end in `_bytes`. They leave out the parameters in `unknown`.
 
     Attributes:
         parameters: each variable once, then the constants that are weights.
-        depth: how many parts of a scope `by_layer` tells apart.
+        depth: the number of parts of a scope that `by_layer` keeps.
         tables: lookup tables.
         collections: of a TF1 graph, by key.
-        step: which step the next four are about; "" where none was looked at.
+        step: the step of the next four attributes; "" for none.
         reads: by variable, the nodes that read it.
         writes: by variable, the nodes that write it, the optimizer's included.
-        side_effects: writes that no optimizer does.
-        warnings: what is likely a mistake.
-        how: by figure, how it was obtained.
+        warnings: likely mistakes.
+        how: by figure, its origin.
     """
 
     name: str
@@ -67,17 +78,17 @@ class ParameterTable(Printed):
 
     @property
     def trainable(self) -> int:
-        """Elements of weights that are trained."""
+        """Elements of trained weights."""
         return self.sums.elements["trainable"]
 
     @property
     def non_trainable(self) -> int:
-        """Elements of weights that are not: frozen ones, moving statistics."""
+        """Elements of frozen weights and moving statistics."""
         return self.sums.elements["non-trainable"]
 
     @property
     def optimizer_state(self) -> int:
-        """Elements of what only the optimizer needs."""
+        """Elements that only the optimizer needs."""
         return self.sums.elements["optimizer state"]
 
     @property
@@ -87,27 +98,27 @@ class ParameterTable(Printed):
 
     @property
     def constant(self) -> int:
-        """Elements of weights that lie in the graph as constants."""
+        """Elements of weights that are constants of the graph."""
         return self.sums.elements["constant"]
 
     @property
     def trainable_bytes(self) -> int:
-        """Bytes of weights that are trained."""
+        """Bytes of trained weights."""
         return self.sums.nbytes["trainable"]
 
     @property
     def non_trainable_bytes(self) -> int:
-        """Bytes of weights that are not trained."""
+        """Bytes of frozen weights and moving statistics."""
         return self.sums.nbytes["non-trainable"]
 
     @property
     def optimizer_state_bytes(self) -> int:
-        """Bytes of what only the optimizer needs."""
+        """Bytes that only the optimizer needs."""
         return self.sums.nbytes["optimizer state"]
 
     @property
     def total(self) -> int:
-        """Elements of all weights: what Keras' `count_params` counts."""
+        """Elements of all weights, as Keras' `count_params` counts them."""
         return self.sums.weights
 
     @property
@@ -117,7 +128,7 @@ class ParameterTable(Printed):
 
     @property
     def count(self) -> ParameterCount:
-        """The short form that an `Inspection` has; other state counts as not trainable there."""
+        """The short form of an `Inspection`; other state counts as not trainable."""
         return short_count(self.sums)
 
     @property
@@ -135,25 +146,25 @@ class ParameterTable(Printed):
 
     @property
     def embeddings(self) -> tuple[Parameter, ...]:
-        """The parameters whose rows are looked up."""
+        """Parameters whose rows are looked up."""
         return tuple(p for p in self.parameters if "embedding" in p.use)
 
     @property
     def quantized(self) -> tuple[Parameter, ...]:
-        """The weights that are stored in fewer bits than they compute with."""
+        """Weights that are stored in fewer bits than they compute with."""
         return tuple(p for p in self.parameters if "quantized" in p.use or "packed" in p.use)
 
     @property
     def unknown(self) -> tuple[Parameter, ...]:
-        """The parameters whose shape is not known."""
+        """Parameters of unknown shape."""
         return tuple(p for p in self.parameters if p.elements is None)
 
     def at_depth(self, depth: int | None) -> ParameterTable:
-        """The same table with layers told apart by `depth` parts of their scopes; None for all parts."""
+        """Return the table with scopes cut to `depth` parts; None for all parts."""
         return replace(self, depth=depth)
 
     def to_json(self) -> dict[str, object]:
-        """Plain numbers and text, as docs/json.md lists them; null where a shape is not known."""
+        """Return plain numbers and text; null for an unknown shape."""
         return {
             **fields_json(self, "depth"),
             **_sums_json(self.sums),
@@ -164,9 +175,27 @@ class ParameterTable(Printed):
             "collections": {key: fields_json(collection, "key") for key, collection in self.collections.items()},
         }
 
+    def _sheet(self) -> Sheet:
+        unknown = f"; the shapes of {len(self.unknown)} are not known" if self.unknown else ""
+        verdict = (
+            f"{printable(self.name)}: {format_count(self.total)} parameters, {format_bytes(self.total_bytes)} with all state{unknown}."
+        )
+        more = "more scopes; a smaller depth adds them up"
+        blocks: list[Block] = [
+            Facts(_facts(self.sums), part="always"),
+            *(Paragraph(f"{warning}.", title="Warning", part="always") for warning in self.warnings),
+            Table(_scopes(self), _sum_columns("scope"), title="By scope", limit=40, more=more, part="always"),
+            Table(list(self.by_dtype.items()), _sum_columns("dtype"), title="By dtype", part="always"),
+            Table(self.tables, _TABLES, title="Lookup tables", part="always"),
+            Facts(pairs((key, _described(c)) for key, c in self.collections.items()), title="Collections", part="always"),
+            Paragraph(_step_words(self), title="The step", part="always"),
+            Table(self.side_effects, _SIDE_EFFECTS, title="Side effects", part="always"),
+        ]
+        return Sheet(verdict, (), [Tab("overview", "Overview", blocks)], list(self.how.items()))
+
 
 def short_count(sums: ParameterSums) -> ParameterCount:
-    """Sums by kind in the form that an `Inspection` has: constants are no variables, other state is not trainable."""
+    """Sum up variables as an `Inspection` does: without constants, other state as not trainable."""
     elements, nbytes = sums.elements, sums.nbytes
     return ParameterCount(
         elements["trainable"],
@@ -190,3 +219,67 @@ def _sums_json(sums: ParameterSums) -> dict[str, object]:
         "count": sums.count,
         "unknown_count": sums.unknown,
     }
+
+
+_NAMES = 4  # of a collection
+_NOTES: Mapping[ParameterKind, str] = {
+    "trainable": "",
+    "non-trainable": ", frozen weights, moving statistics",
+    "optimizer state": ", momentum and what else only the optimizer needs",
+    "other state": ", metrics, counters, states of random numbers",
+    "constant": ", weights that lie in the graph as constants",
+}
+_TABLES: Sequence[Column[LookupTable]] = (
+    Column("table", lambda t: t.name, kind="name"),
+    Column("op type", lambda t: t.op_type, kind="text"),
+    Column("maps", lambda t: f"{t.key_dtype} to {t.value_dtype}", kind="text"),
+    Column("entries", lambda t: NOT_KNOWN if t.entries is None else t.entries),
+)
+_SIDE_EFFECTS: Sequence[Column[SideEffect]] = (
+    Column("on", lambda s: s.variable, kind="name"),
+    Column("effect", lambda s: s.effect, kind="text"),
+    Column("by node", lambda s: s.node, kind="text"),
+)
+
+
+def _facts(sums: ParameterSums) -> list[Fact]:
+    kinds: list[ParameterKind] = [kind for kind in KINDS if sums.elements[kind] or kind in ("trainable", "non-trainable")]
+    return [Fact(kind, format_count(sums.elements[kind]), format_bytes(sums.nbytes[kind]) + _NOTES[kind]) for kind in kinds]
+
+
+def _sum_columns(heading: str) -> list[Column[tuple[str, ParameterSums]]]:
+    count = nothing_of_zero(format_count)
+    return [
+        Column(heading, lambda r: r[0], kind="name"),
+        Column("count", lambda r: r[1].count, count),
+        Column("trainable", lambda r: r[1].elements["trainable"], count),
+        Column("other weights", lambda r: r[1].elements["non-trainable"] + r[1].elements["constant"], count),
+        Column("state", lambda r: r[1].elements["optimizer state"] + r[1].elements["other state"], count),
+        Column("bytes", lambda r: r[1].total_bytes, format_bytes),
+    ]
+
+
+def _scopes(table: ParameterTable) -> list[tuple[str, ParameterSums]]:
+    groups: dict[tuple[str, ...], list[Parameter]] = {}
+    for parameter in table.parameters:
+        parts = tuple(parameter.scope.split("/")[: table.depth]) if parameter.scope else (NO_LAYER,)
+        for end in range(1, len(parts) + 1):
+            groups.setdefault(parts[:end], []).append(parameter)
+    rank = {path: k for k, path in enumerate(groups)}
+    paths = sorted(groups, key=lambda path: [rank[path[:end]] for end in range(1, len(path) + 1)])
+    return [("  " * (len(path) - 1) + path[-1], sum_parameters(groups[path])) for path in paths]
+
+
+def _described(collection: CollectionSummary) -> str:
+    items = ", ".join(collection.items[:_NAMES]) + (", ..." if len(collection.items) > _NAMES else "")
+    return f"{collection.meaning}. {format_count(len(collection.items))}: {items}"
+
+
+def _step_words(table: ParameterTable) -> str:
+    if not table.step:
+        return ""
+    text = f"{table.step}: reads {format_count(len(table.reads))} variables, writes {format_count(len(table.writes))}"
+    counts = Counter(effect.effect for effect in table.side_effects)
+    if counts:
+        text += "; by side effect " + ", ".join(f"{format_count(n)} x {effect}" for effect, n in counts.items())
+    return f"{text}."

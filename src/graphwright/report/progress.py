@@ -1,7 +1,7 @@
-"""What is being done while it takes a while: work tells it, and whoever started the work says how it is shown.
+"""Progress of long work: the work reports it, and its caller decides how it is shown.
 
-Work that may take seconds calls `tell`. What it tells goes to the innermost `shown`: to a caller's function, or to a bar on standard error
-that appears when the work lasts. Outside of one nothing is told.
+Work that may take seconds calls `tell`. The innermost `shown` forwards the report to a function of the caller, or to a bar on standard
+error that appears after a while. Outside of `shown` reports are dropped.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Progress = Callable[[float, str], None]
 """Takes the share done, from 0 to 1, and a few words."""
 
 
-class _Told:
-    """Who is told, and what that raised: the caller's own error is not one of the work."""
+class _Receiver:
+    """The receiver of reports, and the error that it raised, which is not an error of the work."""
 
     raised: Exception | None = None
 
@@ -37,67 +37,62 @@ class _Told:
             raise
 
 
-_told: ContextVar[_Told | None] = ContextVar("who is told what is being done", default=None)
+_receiver: ContextVar[_Receiver | None] = ContextVar("the receiver of reports of progress", default=None)
 
 
 def tell(words: str, share: float = 0.0) -> None:
-    """Say what is being done now.
+    """Report the current work.
 
     >>> with shown(lambda share, words: print(f"{share:.0%} {words}")):
     ...     tell("tracing")
     0% tracing
     """
-    if (told := _told.get()) is not None:
-        told(share, words)
+    if (receiver := _receiver.get()) is not None:
+        receiver(share, words)
 
 
 def note(words: str) -> None:
-    """Say a result that is known before the work is done. It stays above the bar, where there is one.
-
-    >>> with shown(lambda share, words: print(words)):
-    ...     note("bfloat16: 98 MiB")
-    bfloat16: 98 MiB
-    """
-    told = _told.get()
-    bar = told.progress if told is not None else None
+    """Report an early result, which stays above the bar."""
+    receiver = _receiver.get()
+    bar = receiver.progress if receiver is not None else None
     (bar.note if isinstance(bar, _Bar) else tell)(words)
 
 
 @contextmanager
-def shown(progress: Progress | None = None, *, title: str = "", after_s: float = 1.0) -> Generator[_Told]:
-    """Show what the work inside tells, and hand it over for work that takes a function.
+def shown(progress: Progress | None = None, *, title: str = "", after_s: float = 1.0) -> Generator[_Receiver]:
+    """Show the reports of the work inside; yield the receiver for work that takes a function.
 
     Args:
-        progress: who is told. Without it those who are told already, and where there are none, a bar on standard error.
-        title: what stands before the words on the bar.
-        after_s: seconds for which nothing is shown.
+        progress: the receiver. None for the current one, or else a bar on standard error.
+        title: precedes the words on the bar.
+        after_s: seconds before the bar appears.
     """
-    outer = _told.get()
+    outer = _receiver.get()
     if progress is None and outer is not None:
         yield outer
         return
     bar = None if progress is not None else _Bar(title, after_s)
-    token = _told.set(told := _Told(progress or bar))
+    token = _receiver.set(receiver := _Receiver(progress or bar))
     try:
-        yield told
+        yield receiver
     finally:
-        _told.reset(token)
+        _receiver.reset(token)
         if bar is not None:
             bar.stop()
 
 
 @contextmanager
 def silent() -> Generator[None]:
-    """Show nothing of what is told inside."""
-    token = _told.set(_Told())
+    """Drop the reports of the work inside."""
+    token = _receiver.set(_Receiver())
     try:
         yield
     finally:
-        _told.reset(token)
+        _receiver.reset(token)
 
 
 def lines_of_progress() -> Progress:
-    """Who writes a line to standard error for each new thing that is done: seconds since now, and the words."""
+    """Return a receiver that writes the seconds since now and the words of each new report to standard error."""
     begun, last = clock.perf_counter(), [""]
 
     def write(_: float, words: str) -> None:
@@ -110,14 +105,14 @@ def lines_of_progress() -> Progress:
 
 @contextmanager
 def lines_every(seconds: float) -> Generator[None]:
-    """Write a line to standard error every so many seconds with what is being done then, for logs."""
+    """Write the latest report to standard error every so many seconds, for logs."""
     begun, words, ended = clock.perf_counter(), [""], threading.Event()
 
     def write() -> None:
         while not ended.wait(seconds):
             _write_line(begun, words[0])
 
-    with shown(lambda _, told: words.__setitem__(0, told)):
+    with shown(lambda _, latest: words.__setitem__(0, latest)):
         threading.Thread(target=write, daemon=True).start()
         try:
             yield
@@ -133,14 +128,14 @@ def _write_line(begun: float, words: str) -> None:
 
 
 def hide() -> None:
-    """Take the bar away, for what is printed now; it comes back with the next thing that is told."""
-    told = _told.get()
-    if told is not None and isinstance(told.progress, _Bar):
-        told.progress.stop()
+    """Remove the bar before printing; the next report shows it again."""
+    receiver = _receiver.get()
+    if receiver is not None and isinstance(receiver.progress, _Bar):
+        receiver.progress.stop()
 
 
 class _Bar:
-    """A bar on standard error; none where that is no terminal."""
+    """A bar on standard error if that is a terminal."""
 
     def __init__(self, title: str, after_s: float) -> None:
         self._title, self._after_s = title, after_s
@@ -180,14 +175,12 @@ class _Bar:
         return bar
 
     def note(self, words: str) -> None:
-        """Print a line above it."""
         from rich.markup import escape
 
         if self._shown is not None:
             self._shown.console.print(escape(words), highlight=False)
 
     def stop(self) -> None:
-        """Take it away."""
         if self._shown is not None:
             self._shown.stop()
         if self._file is not None:

@@ -1,16 +1,19 @@
-"""The roofline: how fast operations run, or could at most, against the arithmetic that they do per byte moved.
+"""The roofline: the attained rate of operations against their arithmetic per byte moved.
 
 Source: Williams, Waterman and Patterson, "Roofline: an insightful visual performance model", CACM 52 (2009).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from graphwright.analyze.step_profile import by_layer, by_op_type
+from graphwright.analyze.step_profile import StepProfile, by_layer, by_op_type
 from graphwright.analyze.time_model import Roofs
-from graphwright.report.results import Inspection
+from graphwright.plain import fields_json
+from graphwright.report.cost_rows import LayerCost, OpTypeCost
+from graphwright.report.sheet import NO_LAYER
 from graphwright.report.units import format_percent
 
 Limit = Literal["arithmetic", "memory"]
@@ -22,9 +25,8 @@ class RooflinePoint:
 
     Attributes:
         intensity: FLOPs per byte moved.
-        flops_per_s: FLOPs over the measured time where there is one, else over the estimated.
-        time_s: that time.
-        limit: which roof is above the point.
+        time_s: measured if known, else estimated.
+        limit: the roof above the point.
         of_roof: `flops_per_s` as a share of the roof at this intensity.
     """
 
@@ -39,7 +41,7 @@ class RooflinePoint:
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """The chart: roofs, and points of what has FLOPs, moves bytes and takes time."""
+    """The roofs, and points that have FLOPs, move bytes and take time."""
 
     roofs: Roofs
     measured: bool
@@ -48,7 +50,6 @@ class Roofline:
 
     @property
     def summary(self) -> str:
-        """The chart in words."""
         ridge = self.roofs.flops_per_s / self.roofs.bytes_per_s
         text = (
             f"Roofs: {self.roofs.flops_per_s / 1e9:,.3g} GFLOP/s and {self.roofs.bytes_per_s / 1e9:,.3g} GB/s ({self.roofs.how}). "
@@ -70,21 +71,35 @@ class Roofline:
         return text
 
 
-def make_roofline(inspection: Inspection) -> Roofline | None:
-    """The roofline of an inspection, or None where it has no figures for one."""
-    if inspection.roofs is None:
-        return None
-    roofs = inspection.roofs
-    if inspection.profile is not None:
-        # What ran counts, under the names of what ran: TensorFlow fuses operations, and drops some.
-        measured_layers, measured_op_types = by_layer(inspection.profile).values(), by_op_type(inspection.profile).values()
-        layers = [_point(row.name, row.flops, row.bytes_moved, row.time_s, roofs) for row in measured_layers]
-        op_types = [_point(row.name, row.flops, row.bytes_moved, row.time_s, roofs) for row in measured_op_types]
+def make_roofline(
+    roofs: Roofs, layers: Iterable[LayerCost], op_types: Iterable[OpTypeCost], profile: StepProfile | None
+) -> Roofline | None:
+    """Return the roofline of an inspection; None without figures for it."""
+    if profile is not None:
+        # The operations that ran, under their own names: TensorFlow fuses operations, and drops some.
+        by = [by_layer(profile).values(), by_op_type(profile).values()]
+        points = [[_point(row.name, row.flops, row.bytes_moved, row.time_s, roofs) for row in rows] for rows in by]
     else:
-        layers = [_point(row.layer, row.flops, row.bytes_moved, row.estimated_time_s, roofs) for row in inspection.layers]
-        op_types = [_point(row.op_type, row.flops, row.bytes_moved, row.estimated_time_s, roofs) for row in inspection.op_types]
-    shown = tuple(p for p in layers if p), tuple(p for p in op_types if p)
-    return Roofline(roofs, inspection.profile is not None, *shown) if any(shown) else None
+        points = [
+            [_point(row.layer, row.flops, row.bytes_moved, row.estimated_time_s, roofs) for row in layers],
+            [_point(row.op_type, row.flops, row.bytes_moved, row.estimated_time_s, roofs) for row in op_types],
+        ]
+    of_layers, of_op_types = (tuple(point for point in rows if point) for rows in points)
+    return Roofline(roofs, profile is not None, of_layers, of_op_types) if of_layers or of_op_types else None
+
+
+def roofline_data(roofline: Roofline) -> dict[str, Any]:
+    return {
+        "measured": roofline.measured,
+        "flopsPerS": roofline.roofs.flops_per_s,
+        "bytesPerS": roofline.roofs.bytes_per_s,
+        "layers": [{**_point_data(p), "name": p.name or NO_LAYER, "layer": p.name} for p in roofline.layers],
+        "opTypes": [_point_data(p) for p in roofline.op_types],
+    }
+
+
+def _point_data(point: RooflinePoint) -> dict[str, Any]:
+    return fields_json(point, flops_per_s="rate", time_s="time", of_roof="ofRoof")
 
 
 def _point(name: str, flops: float, bytes_moved: float, time_s: float, roofs: Roofs) -> RooflinePoint | None:

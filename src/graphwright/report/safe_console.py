@@ -1,4 +1,4 @@
-"""The only way to the terminal: what is printed loses the characters that a terminal would obey, whoever made the text."""
+"""A console that removes the control characters of all text."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from graphwright.errors import printable
 
 
 class SafeConsole(Console):
-    """A console whose text holds no control characters but ends of lines. Colors and the moves of a progress bar are not text.
+    r"""A console whose text holds no control characters but line ends; colors and the motion of a progress bar are not text.
 
-    >>> SafeConsole().print("conv\\x1b[2Jrelu")
-    conv\ufffd[2Jrelu
+    >>> SafeConsole().print("conv\x1b[2Jrelu")
+    conv�[2Jrelu
     """
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """What is printed, as pieces of text with a style each."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=printable(segment.text, lines=True))

@@ -1,7 +1,7 @@
-"""What a picture of a model shows first: from its inputs to its outputs, layer by layer, with calls replaced by what they call.
+"""A picture of a model: from its inputs to its outputs, layer by layer, with calls inlined.
 
-Weights, and what is computed of weights alone, are no boxes but belong to the operation that reads them. What no output depends on is
-left out: variables, initializers, what saves and restores. Values that are only handed on (`Identity`) are seen through.
+Weights, and values computed only from weights, belong to the operation that reads them. Nodes that no output depends on are left out, and
+so are nodes that forward a value (`Identity`).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class ServedPicture:
     """The boxes of a model from inputs to outputs.
 
     Attributes:
-        inputs: by node that is drawn, in the order in which they run, the values it reads that drawn nodes make.
-        weights: by node, the variables and constants that it reads, each in words.
-        place: by node, the layer that it lies in, "" for none; blocks of layers stand in front, as `block_1/block_1_conv`.
-        labels: what inputs and outputs are called by the signature.
-        names: by node, its name as the user knows it: the layer, and the last part of its own.
+        inputs: by drawn node, in execution order, its inputs from drawn nodes.
+        weights: by node, the variables and constants that it reads, in words.
+        place: by node, its layer, "" for none; blocks of layers come first, as `block_1/block_1_conv`.
+        labels: the names of inputs and outputs in the signature.
+        names: by node, its layer and the last part of its own name.
         outputs: the nodes that make the outputs.
     """
 
@@ -51,7 +51,7 @@ class ServedPicture:
 
 
 def served_picture(graph: Graph) -> ServedPicture | None:
-    """The picture of the main signature, or of what a graph without one computes; None where nothing leads from an input to an output.
+    """Return the picture of the main signature, or of a graph without signatures; None if no output depends on an input.
 
     >>> from graphwright.ir.text import from_text
     >>> g = from_text('''
@@ -69,35 +69,37 @@ def served_picture(graph: Graph) -> ServedPicture | None:
     if any(is_call(node, graph) for node in graph.nodes):
         graph = copy_graph(graph).graph
     name = "serving_default" if "serving_default" in graph.signatures else next(iter(graph.signatures), None)
-    given: dict[str, Value] = {}
-    wanted: dict[str, Value] = {}
+    inputs_by_key: dict[str, Value] = {}
+    outputs_by_key: dict[str, Value] = {}
     if name is not None:
-        given, wanted = dict(graph.signatures[name].inputs), dict(graph.signatures[name].outputs)
-    given = given or {value.producer.name: value for value in graph.inputs or _placeholders(graph) if not _is_variable(value.producer)}
-    fed = [value.producer for value in given.values()]
+        inputs_by_key, outputs_by_key = dict(graph.signatures[name].inputs), dict(graph.signatures[name].outputs)
+    if not inputs_by_key:
+        fed_values = [value for value in graph.inputs or _placeholders(graph) if not _is_variable(value.producer)]
+        inputs_by_key = {value.producer.name: value for value in fed_values}
+    fed = [value.producer for value in inputs_by_key.values()]
     trains = any(in_gradient_scope(node.name) for node in graph.nodes)  # it may return metrics, which lead to nothing that is fed
-    wanted = wanted or {value.name: value for value in (not trains and graph.outputs) or _ends(fed)}
+    outputs_by_key = outputs_by_key or {value.name: value for value in (not trains and graph.outputs) or _ends(fed)}
     try:
-        wanted, own = _inlined(graph, wanted)
+        outputs_by_key, traced_names = _inlined(graph, outputs_by_key)
     except GraphwrightError:  # a function that is missing, or calls itself: the whole graph is drawn as it is
         return None
-    below, needed = _reached(fed, forward=True), _reached([value.producer for value in wanted.values()], forward=False)
+    below, needed = _reached(fed, forward=True), _reached([value.producer for value in outputs_by_key.values()], forward=False)
     body = [node for node in topological_order(graph) if node in below and node in needed]
-    ends = frozenset(value.producer for value in wanted.values()).intersection(body)
+    ends = frozenset(value.producer for value in outputs_by_key.values()).intersection(body)
     drawn = [node for node in body if node.op_type not in SAME_VALUE or node in ends]
     if not ends or len(drawn) == len(set(fed).intersection(drawn)):
         return None
-    shown = set(drawn)
-    inputs = {node: [source for value in node.inputs if (source := _seen_through(value, shown)).producer in shown] for node in drawn}
+    boxes = set(drawn)
+    inputs = {node: [source for value in node.inputs if (source := _seen_through(value, boxes)).producer in boxes] for node in drawn}
     read = {node: [value for value in node.inputs if value.producer not in below] for node in drawn}
     called = _variable_names(source for values in read.values() for source in _reached([v.producer for v in values], forward=False))
     weights = {node: [text for value in values for text in _weights(value, called)] for node, values in read.items()}
-    labels = {value.producer: key for key, value in given.items()}
-    labels |= {value.producer: key for key, value in wanted.items() if value.producer.op_type in SAME_VALUE}
-    own = {node: own.get(node, node.name) for node in drawn}
-    layers = _layers(graph, own)
-    names = {node: labels.get(node) or layers.words(name) for node, name in own.items()}
-    return ServedPicture(inputs, weights, _places(layers, own, labels), labels, names, ends)
+    labels = {value.producer: key for key, value in inputs_by_key.items()}
+    labels |= {value.producer: key for key, value in outputs_by_key.items() if value.producer.op_type in SAME_VALUE}
+    traced_names = {node: traced_names.get(node, node.name) for node in drawn}
+    layers = _layers(graph, traced_names)
+    names = {node: labels.get(node) or layers.words(name) for node, name in traced_names.items()}
+    return ServedPicture(inputs, weights, _places(layers, traced_names, labels), labels, names, ends)
 
 
 def _placeholders(graph: Graph) -> list[Value]:
@@ -105,63 +107,59 @@ def _placeholders(graph: Graph) -> list[Value]:
 
 
 def _is_variable(node: Node) -> bool:
-    """Whether it stands for a variable: as one, or as the argument by which a traced function was given it."""
+    """Return whether a node is a variable, or the argument of a traced function for one."""
     return node.op_type in VARIABLES or (node.op_type in INPUTS and any(value.dtype.name == "resource" for value in node.outputs))
 
 
 def _ends(fed: Sequence[Node]) -> list[Value]:
-    """What is computed of what is fed, and read by nobody, or by gradients alone.
+    """Return the values that depend on an input and that at most gradients read.
 
-    What is only assigned, such as moving averages, counts where something fed is for nothing else: the loss, which metrics add up.
+    Assigned values, such as moving averages, count only if an input reaches nothing else.
     """
 
     def is_gradient(node: Node) -> bool:
         return in_gradient_scope(node.name)
 
     forward = _reached(fed, forward=True, unless=is_gradient)
-    made = {node: None for node in forward if node.outputs}  # what is assigned is no output
-    readers = {node: [n for v in node.outputs for n in v.consumers] for node in made if node.inputs}
-    ends = [node for node, by in readers.items() if not any(n in made for n in by)]
-    found = {node for node in ends if not readers[node] or any(n.outputs for n in readers[node])}
+    computed = {node: None for node in forward if node.outputs}  # what is assigned is no output
+    readers = {node: [n for v in node.outputs for n in v.consumers] for node in computed if node.inputs}
+    ends = [node for node, by in readers.items() if not any(n in computed for n in by)]
+    results = {node for node in ends if not readers[node] or any(n.outputs for n in readers[node])}
     for node in fed:
         reached = _reached([node], forward=True, unless=is_gradient)
-        found.update(() if any(end in reached for end in found) else (end for end in ends if end in reached))
-    return [node.outputs[0] for node in ends if node in found]
+        results.update(() if any(end in reached for end in results) else (end for end in ends if end in reached))
+    return [node.outputs[0] for node in ends if node in results]
 
 
 def _reached(nodes: Iterable[Node], *, forward: bool, unless: Callable[[Node], bool] = lambda _: False) -> dict[Node, None]:
-    """These nodes and what lies behind or before them along values, on ways on which `unless` is false."""
-    found = dict.fromkeys(nodes)
-    waiting = list(found)
+    """Return these nodes and all nodes after or before them, along paths on which `unless` is false."""
+    reached = dict.fromkeys(nodes)
+    waiting = list(reached)
     for node in waiting:  # grows while it is walked
         near = [n for v in node.outputs for n in v.consumers] if forward else [v.producer for v in node.inputs]
         for other in near:
-            if other not in found and not unless(other):
-                found[other] = None
+            if other not in reached and not unless(other):
+                reached[other] = None
                 waiting.append(other)
-    return found
+    return reached
 
 
-def _inlined(graph: Graph, wanted: Mapping[str, Value]) -> tuple[dict[str, Value], dict[Node, str]]:
-    """Put bodies in the place of the calls that the outputs need.
-
-    Returns:
-        The outputs behind them, and the names of the copied nodes without those of the calls.
-    """
-    own: dict[Node, str] = {}
+def _inlined(graph: Graph, outputs: Mapping[str, Value]) -> tuple[dict[str, Value], dict[Node, str]]:
+    """Inline the calls that the outputs need; return the outputs, and the names of the copied nodes without the names of the calls."""
+    names: dict[Node, str] = {}
     if not any(is_call(node, graph) for node in graph.nodes):
-        return dict(wanted), own
-    graph.outputs = list(wanted.values())
+        return dict(outputs), names
+    graph.outputs = list(outputs.values())
     purity = Purity(graph, {})
     for _ in range(100):
         calls = [n for n in _reached([v.producer for v in graph.outputs], forward=False) if is_call(n, graph)]
         if not calls:
             break
         for call in calls:
-            scope = own.get(call, call.name).rpartition("/")[0]
+            scope = names.get(call, call.name).rpartition("/")[0]
             copies = inline(call, purity=purity, strict=False).node_of
-            own.update((copy, f"{scope}/{node.name}" if scope else node.name) for node, copy in copies.items())
-    return dict(zip(wanted, graph.outputs, strict=True)), own
+            names.update((copy, f"{scope}/{node.name}" if scope else node.name) for node, copy in copies.items())
+    return dict(zip(outputs, graph.outputs, strict=True)), names
 
 
 def _seen_through(value: Value, shown: set[Node]) -> Value:
@@ -171,7 +169,7 @@ def _seen_through(value: Value, shown: set[Node]) -> Value:
 
 
 def _variable_names(nodes: Iterable[Node]) -> dict[Node, str]:
-    """What the variables among these are called; without the numbers that Keras gives to all of them when it exports a model."""
+    """Name variables; drop the numbers that a Keras export gives to all of them."""
     names = {node: _name(node) for node in nodes if _is_variable(node)}
     plain = {node: unnumbered(name) for node, name in names.items()}
     numbered = all(plain[node] != name for node, name in names.items()) and len(set(plain.values())) == len(plain)
@@ -179,19 +177,18 @@ def _variable_names(nodes: Iterable[Node]) -> dict[Node, str]:
 
 
 def _weights(value: Value, called: Mapping[Node, str]) -> list[str]:
-    """The variables, and where there are none the constants, that a value is computed of."""
+    """Name the variables that a value is computed from, or its constants if it depends on no variable."""
     sources = list(_reached([value.producer], forward=False))
     variables = [node for node in sources if _is_variable(node)]
-    found: list[str] = []
+    words: list[str] = []
     for node in variables or [node for node in sources if not node.inputs]:
         read = next((v for n in [node, *node.outputs[0].consumers] for v in n.outputs if v.dtype.name != "resource"), None)
-        shown = value if read is None or (variables and len(variables) == 1) else read
-        found.append(f"{called.get(node) or node.name} {shown.dtype}{format_shape(shown.shape)}")
-    return found
+        typed = value if read is None or (variables and len(variables) == 1) else read
+        words.append(f"{called.get(node) or node.name} {typed.dtype}{format_shape(typed.shape)}")
+    return words
 
 
 def _name(node: Node) -> str:
-    """What a variable is called by the user, and everything else by the graph."""
     for variable in (node.graph.variables[value] for value in node.outputs if value in node.graph.variables):
         return variable.name
     called = node.attrs.get("shared_name") if node.op_type in VARIABLES else None
@@ -204,7 +201,6 @@ def _layers(graph: Graph, names: Mapping[Node, str]) -> Layers:
 
 
 def _places(layers: Layers, names: Mapping[Node, str], labels: Mapping[Node, str]) -> dict[Node, str]:
-    """Where each node is drawn."""
     place = {node: "" if node in labels else layers.of(name) for node, name in names.items()}
     for whole, count in Counter(layer.partition("/")[0] for layer in place.values() if "/" in layer).most_common(1):
         if count > _WHOLE * len(place):  # one scope around the model: its layers are shown
@@ -218,7 +214,7 @@ def _places(layers: Layers, names: Mapping[Node, str], labels: Mapping[Node, str
 
 
 def _beside_layers(place: Mapping[Node, str], names: Mapping[Node, str]) -> dict[Node, str]:
-    """What a model runs beside its layers, in the places of the scopes that it lies in there; not all in one box of the model."""
+    """Place operations between the layers of a model in their scopes, not all in one box of the model."""
     within: dict[str, set[str]] = {}
     for node, layer in place.items():
         within.setdefault(names[node].partition("/")[0], set()).add(layer.partition("/")[0])
@@ -231,7 +227,7 @@ def _beside_layers(place: Mapping[Node, str], names: Mapping[Node, str]) -> dict
 
 
 def _alike(place: Mapping[Node, str]) -> dict[str, str]:
-    """The box for layers that follow each other and are made of the same, with the same shapes and the same names but for numbers."""
+    """Fold consecutive layers with the same operations and shapes whose names differ only in numbers."""
     made_of: dict[str, list[object]] = {}
     for number, (node, layer) in enumerate(place.items()):
         top, *inside = re.sub(r"\d+", "", layer).split("/")

@@ -1,15 +1,16 @@
-"""What `infer_shapes` gives: the shape of every value, its dimensions explained."""
+"""The result of `infer_shapes`: the shapes of all values, with their dimensions explained."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from graphwright.analyze.dimension_fit import Dimension
 from graphwright.errors import ArgumentError
 from graphwright.plain import fields_json, plain
-from graphwright.report.draw import Printed
+from graphwright.report.sheet import Block, Column, Facts, Printed, Sheet, Tab, Table, pairs
+from graphwright.report.units import counted, format_count, printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +18,9 @@ class ValueShape:
     """The shape of a value.
 
     Attributes:
-        name: of the value, for example "conv1/Conv2D:0".
-        op_type: of the node that makes it.
-        dtype: of its elements.
-        dims: per dimension a size, an expression of free dimensions, or None for what is not known before the step runs;
-            None for a value of which not even the number of dimensions is known.
+        name: for example "conv1/Conv2D:0".
+        op_type: of its producer.
+        dims: per dimension a size, an expression of free dimensions, or None if it is known only at run time; None for an unknown rank.
     """
 
     name: str
@@ -42,12 +41,9 @@ class ValueShape:
 
 @dataclass(frozen=True, slots=True)
 class UnknownCause:
-    """A node because of which shapes are not known before the step runs.
+    """A node that makes shapes known only at run time.
 
     Attributes:
-        node: its name.
-        op_type: its type.
-        reason: in words.
         values: names of the values whose shapes depend on it, its own first.
     """
 
@@ -62,13 +58,12 @@ class ShapeReport(Printed):
     """The shapes of a step. Returned by `graphwright.infer_shapes`.
 
     Attributes:
-        name: of the step.
         inputs: by argument.
-        free: by free dimension ("batch"), the dimensions of inputs that it stands for ("x[0]").
-        outputs: what the step returns.
-        values: all values, in the order of the graph.
-        causes: where unknown dimensions come from; empty where all are known.
-        how: by figure, how it was obtained.
+        free: by free dimension ("batch"), its dimensions of inputs ("x[0]").
+        outputs: of the step.
+        values: in the order of the graph.
+        causes: the origins of unknown dimensions.
+        how: by figure, its origin.
     """
 
     name: str
@@ -80,34 +75,34 @@ class ShapeReport(Printed):
     how: Mapping[str, str]
 
     def __getitem__(self, name: str) -> ValueShape:
-        """The shape of a value ("conv1/Conv2D:0"), or of the first output of a node.
+        """Return the shape of a value ("conv1/Conv2D:0"), or of the first output of a node.
 
         Raises:
-            ArgumentError: there is none of this name.
+            ArgumentError: no value has this name.
         """
-        wanted = name if ":" in name else f"{name}:0"
-        found = next((value for value in self.values if value.name == wanted), None)
-        if found is None:
+        value_name = name if ":" in name else f"{name}:0"
+        shape = next((value for value in self.values if value.name == value_name), None)
+        if shape is None:
             raise ArgumentError(f"there is no value {name!r}", where=f"shapes of {self.name!r}", remedy="see .values")
-        return found
+        return shape
 
     @property
     def counts(self) -> dict[str, int]:
         """Number of values by kind: static, dynamic, unknown."""
-        found = Counter(value.kind for value in self.values)
-        return {kind: found[kind] for kind in ("static", "dynamic", "unknown")}
+        kinds = Counter(value.kind for value in self.values)
+        return {kind: kinds[kind] for kind in ("static", "dynamic", "unknown")}
 
     @property
     def expressions(self) -> dict[str, tuple[ValueShape, ...]]:
-        """By expression of free dimensions, the values that have it as a dimension; the most frequent first."""
-        found: dict[str, list[ValueShape]] = {}
+        """By expression of free dimensions, the values with such a dimension; the most frequent first."""
+        groups: dict[str, list[ValueShape]] = {}
         for value in self.values:
             for expression in dict.fromkeys(d for d in value.dims or () if isinstance(d, str)):
-                found.setdefault(expression, []).append(value)
-        return {key: tuple(values) for key, values in sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))}
+                groups.setdefault(expression, []).append(value)
+        return {key: tuple(values) for key, values in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))}
 
     def to_json(self) -> dict[str, object]:
-        """Text and plain numbers, as docs/json.md lists them; null for an unknown dimension, or shape."""
+        """Return text and plain numbers; null for an unknown dimension or shape."""
         return {
             **fields_json(self),
             "inputs": {name: plain(value.dims) for name, value in self.inputs.items()},
@@ -115,3 +110,47 @@ class ShapeReport(Printed):
             "counts": self.counts,
             "values": [{**fields_json(value, dims="shape"), "kind": value.kind} for value in self.values],
         }
+
+    def _sheet(self) -> Sheet:
+        causes = [(c.node, f"{c.op_type}: {c.reason}; {counted(len(c.values), 'value')}") for c in self.causes[:_ROWS]]
+        if len(self.causes) > _ROWS:
+            causes.append(("", f"and {len(self.causes) - _ROWS} other nodes: see .causes"))
+        free = [(symbol, f"the size of {', '.join(places)}") for symbol, places in self.free.items()]
+        other, outputs = "other expressions: see .expressions", [(value.name, value) for value in self.outputs]
+        expressions = list(self.expressions.items())
+        blocks: list[Block] = [
+            _shapes("argument", list(self.inputs.items()), "Inputs"),
+            Facts(pairs(free), title="Free dimensions", part="always"),
+            Table(expressions, _EXPRESSIONS, title="What depends on them", more=other, part="always"),
+            Facts(pairs(causes), title="Not known before the step runs", part="always"),
+            _shapes("value", outputs, "Outputs"),
+        ]
+        return Sheet(_verdict(self), (), [Tab("overview", "Overview", blocks)], list(self.how.items()))
+
+
+_ROWS = 12
+_EXPRESSIONS: Sequence[Column[tuple[str, Sequence[ValueShape]]]] = (
+    Column("first value", lambda row: row[1][0].name, kind="name"),
+    Column("op type", lambda row: row[1][0].op_type, kind="text"),
+    Column("dimension", lambda row: row[0], kind="text"),
+    Column("values", lambda row: len(row[1])),
+)
+
+
+def _verdict(report: ShapeReport) -> str:
+    counts = report.counts
+    parts = [f"{format_count(counts['static'])} of {format_count(len(report.values))} values have a static shape"]
+    if counts["dynamic"]:
+        parts.append(f"{format_count(counts['dynamic'])} depend on {' and '.join(report.free)}")
+    if counts["unknown"]:
+        parts.append(f"{format_count(counts['unknown'])} on data")
+    return f"{printable(report.name)}: {', '.join(parts)}."
+
+
+def _shapes(heading: str, rows: Sequence[tuple[str, ValueShape]], title: str) -> Table[tuple[str, ValueShape]]:
+    columns: list[Column[tuple[str, ValueShape]]] = [
+        Column(heading, lambda row: row[0], kind="name"),
+        Column("dtype", lambda row: row[1].dtype, kind="text"),
+        Column("shape", lambda row: str(row[1]), kind="text"),
+    ]
+    return Table(rows, columns, title=title, part="always")

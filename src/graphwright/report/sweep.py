@@ -1,16 +1,18 @@
-"""What `sweep` gives: the peak of a step against the batch size."""
+"""The result of `sweep`: the peak of a step against the batch size."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from graphwright.plain import fields_json
-from graphwright.report.draw import OnPage, Printed
-from graphwright.report.tables import Column, Table, tabulated
-from graphwright.report.units import counted, format_bytes, format_bytes_apart
+from graphwright.report.page import OnPage
+from graphwright.report.sheet import Block, Column, Drawing, Facts, Printed, Sheet, Tab, Table, pairs
+from graphwright.report.units import counted, format_bytes, format_bytes_apart, printable
 
+_BAR_CELLS = 32
 _SAID = 6  # of the points of a chart in words
 
 
@@ -31,10 +33,9 @@ class SweepResult(OnPage, Printed):
 
     Attributes:
         points: by batch size.
-        budget_bytes: what the peaks are compared with; 0 without a budget.
+        budget_bytes: 0 without a budget.
         largest_batch: the largest batch size that fits the budget, or None.
-        how: how the peaks were obtained.
-        name: of the step.
+        how: the origin of the peaks.
         others: sweeps of other steps that are shown beside this one, see `beside`.
     """
 
@@ -46,9 +47,7 @@ class SweepResult(OnPage, Printed):
     others: Mapping[str, SweepResult] = field(default_factory=dict[str, "SweepResult"])
 
     def beside(self, **others: SweepResult) -> SweepResult:
-        """This sweep with others that its table, charts and pages show beside it: the same model without batch norm, for example.
-
-        What the others have beside them comes along.
+        """Return this sweep with others, and theirs, for its table, charts and pages.
 
         >>> plain = SweepResult((SweepPoint(1, 300, 100, 0, False),), 0, None, "")
         >>> leaner = SweepResult((SweepPoint(1, 200, 100, 0, False),), 0, None, "")
@@ -56,23 +55,19 @@ class SweepResult(OnPage, Printed):
         Peak against batch size. this: 300 B at 1. without batch norm: 200 B at 1.
         """
         named: dict[str, SweepResult] = {}
-        for given, other in others.items():
-            name = given.replace("_", " ")
+        for key, other in others.items():
+            name = key.replace("_", " ")
             named[name] = replace(other, others={})
             named |= {f"{name}, {inner}": further for inner, further in other.others.items()}
         return replace(self, others={**self.others, **named})
 
     @property
     def all(self) -> Mapping[str, SweepResult]:
-        """This sweep and the others, by what they are called."""
+        """This sweep and the others by name."""
         return {self.name or "this": self, **self.others}
 
     def origins(self, labels: Mapping[str, str] | None = None) -> list[tuple[str, str]]:
-        """Whose peaks, and how they were obtained.
-
-        Args:
-            labels: what the sweeps are called, by name; by default their names.
-        """
+        """Return the origins of the peaks, by the names or by the given labels of the sweeps."""
         labelled: dict[str, list[str]] = {}
         for name, sweep in self.all.items():
             labelled.setdefault(sweep.how, []).append(labels[name] if labels else name)
@@ -85,7 +80,7 @@ class SweepResult(OnPage, Printed):
 
     @property
     def verdict(self) -> str:
-        """One sentence: what fits, or from what to what the peak goes."""
+        """One sentence: the largest batch size that fits, and the range of the peaks."""
         if not self.points:
             return "No batch size was looked at."
         first, last = self.points[0], self.points[-1]
@@ -107,41 +102,78 @@ class SweepResult(OnPage, Printed):
         rows = [f"{name}: {_listed(points)}." for name, points in self.series.items()]
         return " ".join(["Peak against batch size.", *rows])
 
-    def table(self) -> Table:
-        """A row per batch size, a column per sweep."""
-        rows, columns = sweep_rows(self), sweep_columns(self, {name: f"peak, {name}" if len(self.all) > 1 else "peak" for name in self.all})
-        return tabulated("table-sweep", "Peak against batch size", counted(len(rows), "batch size"), rows, columns)
+    def table(self) -> Table[Any]:
+        """Return a row per batch size, with a column per sweep."""
+        rows = _rows(self)
+        columns = _columns(self, {name: f"peak {letter}" if self.others else "peak" for name, letter in self._letters.items()})
+        caption, title = counted(len(rows), "batch size"), "Peak against batch size"
+        return Table(rows, columns, "table-sweep", caption, limit=None, title=title, part="always")
 
     def to_json(self) -> dict[str, object]:
-        """Plain numbers and text, as docs/json.md lists them."""
         return fields_json(self)
 
+    @property
+    def _letters(self) -> dict[str, str]:
+        return {name: chr(ord("A") + k) for k, name in enumerate(self.all)}
 
-Row = tuple[int, Mapping[str, SweepPoint]]
+    def _sheet(self) -> Sheet:
+        letters = self._letters
+        longest = max((point.peak_bytes for point in self.points), default=0) or 1
+        bars = (
+            [Column[_Row]("", lambda row: _bar(row[1][self.name or "this"].peak_bytes / longest), kind="text")] if not self.others else []
+        )
+        hint = "Resident bytes are used before the step begins; no plan goes below the lower bound."
+        if self.others:
+            hint += " The time that plans cost is not in this chart, and the peak of a plan is that of its own order, which is kept."
+        blocks: list[Block] = [
+            Drawing("line_chart", {"id": "sweep", "summary": self.summary}, ("sweep.js",), self._chart_data, hint=hint),
+            replace(self.table(), on="page"),
+            replace(self.table(), columns=[*self.table().columns, *bars], on="text"),
+        ]
+        if self.others:
+            fits = {n: f"; largest batch that fits: {s.largest_batch or 'none'}" if s.budget_bytes else "" for n, s in self.all.items()}
+            blocks.append(Facts(pairs((letters[n], printable(n) + words) for n, words in fits.items()), title="Steps", part="always"))
+        verdict = f"{printable(self.name)}: {self.verdict[:1].lower()}{self.verdict[1:]}" if self.name else self.verdict
+        tone = "neutral" if not self.budget_bytes else "good" if self.largest_batch else "bad"
+        tabs = [Tab("overview", "Overview", blocks)]
+        return Sheet(verdict, (), tabs, self.origins(letters), self.name or "sweep", "peak against batch size", tone)
+
+    def _chart_data(self) -> dict[str, Any]:
+        return {
+            "topBytes": max((point.peak_bytes for sweep in self.all.values() for point in sweep.points), default=0),
+            "budgetBytes": self.budget_bytes or None,
+            "sweep": [
+                {
+                    "name": name,
+                    "batches": [p.batch for p in sweep.points],
+                    "peaks": [p.peak_bytes for p in sweep.points],
+                    "residents": [p.resident_bytes for p in sweep.points],
+                }
+                for name, sweep in self.all.items()
+            ],
+        }
+
+
+_Row = tuple[int, Mapping[str, SweepPoint]]
 """A batch size, and the points of those sweeps that have it."""
 
 
-def sweep_rows(sweep: SweepResult) -> list[Row]:
-    """The table of a sweep and of those beside it."""
-    found: dict[int, dict[str, SweepPoint]] = {}
+def _rows(sweep: SweepResult) -> list[_Row]:
+    points: dict[int, dict[str, SweepPoint]] = {}
     for name, other in sweep.all.items():
         for point in other.points:
-            found.setdefault(point.batch, {})[name] = point
-    return sorted(found.items())
+            points.setdefault(point.batch, {})[name] = point
+    return sorted(points.items())
 
 
-def sweep_columns(sweep: SweepResult, headings: Mapping[str, str]) -> list[Column[Row]]:
-    """Peaks with as many digits as it takes to tell them from the budget; what is resident, of the sweep itself.
-
-    Args:
-        headings: by name of a sweep, what its peaks are called.
-    """
+def _columns(sweep: SweepResult, headings: Mapping[str, str]) -> list[Column[_Row]]:
+    """Return peaks with as many digits as it takes to tell them from the budget, and the resident bytes of the first sweep."""
     own, budget = sweep.name or "this", sweep.budget_bytes
 
     def peak(nbytes: float) -> str:
         return format_bytes_apart(nbytes, budget)[0] if budget else format_bytes(nbytes)
 
-    def fits(row: Row) -> str:
+    def fits(row: _Row) -> str:
         held = [heading for name, heading in headings.items() if (p := row[1].get(name)) is not None and p.peak_bytes <= budget]
         if len(headings) == 1:
             return "yes" if held else "no"
@@ -149,19 +181,25 @@ def sweep_columns(sweep: SweepResult, headings: Mapping[str, str]) -> list[Colum
             return "both" if len(held) == 2 else "all"
         return ", ".join(heading.removeprefix("peak").lstrip(", ") for heading in held) or "none"
 
-    columns: list[Column[Row]] = [Column("batch", lambda row: row[0], kind="name")]
+    columns: list[Column[_Row]] = [Column("batch", lambda row: row[0], kind="name")]
     for name, heading in headings.items():
         columns.append(Column(heading, lambda row, name=name: row[1][name].peak_bytes if name in row[1] else math.nan, peak))
-    columns = [
+    columns += [Column("fits", fits, kind="text")] if budget else []
+    return [
         *columns,
         Column("resident", lambda row: row[1][own].resident_bytes if own in row[1] else math.nan, format_bytes),
-        Column("lower bound", lambda row: row[1][own].lower_bound_bytes if own in row[1] else math.nan, format_bytes),
+        Column("lower bound", lambda row: row[1][own].lower_bound_bytes if own in row[1] else math.nan, format_bytes, optional=True),
     ]
-    return [*columns, Column("fits", fits, kind="text")] if budget else columns
+
+
+def _bar(share: float) -> str:
+    """Draw a bar in eighths of a cell."""
+    eighths = max(1, round(8 * _BAR_CELLS * share))
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
 
 def _listed(points: Sequence[tuple[float, float]]) -> str:
-    """Peaks in words; of many, those at the ends and in between."""
+    """Write peaks in words; of many, the first, the last and some in between."""
     step = -(-(len(points) - 1) // (_SAID - 1)) if len(points) > _SAID else 1
-    said = list(dict.fromkeys([*points[::step], *points[-1:]]))
-    return ", ".join(f"{format_bytes(y)} at {x:g}" for x, y in said)
+    labelled = list(dict.fromkeys([*points[::step], *points[-1:]]))
+    return ", ".join(f"{format_bytes(y)} at {x:g}" for x, y in labelled)

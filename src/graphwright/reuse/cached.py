@@ -1,22 +1,22 @@
-"""`cached`: a function that is evaluated again only when a variable that it reads, or an argument, has changed."""
+"""`cached`: a function that is evaluated again only if a variable that it reads, or an argument, has changed."""
 
 from __future__ import annotations
 
 import functools
 import importlib
-import itertools
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakSet
 
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.gradient.arguments import listed
 from graphwright.gradient.traced import Taken, Traced, TracedFunction, with_gradient
 from graphwright.plan.budget import Budget
-from graphwright.reuse.kept import KeptResults
-from graphwright.reuse.pure_function import held_in, pure_function
+from graphwright.reuse.pure_function import pure_function, variant_content
+from graphwright.reuse.result_slot import Counters, ResultSlot
 from graphwright.source.graph_def import to_graph_def
 from graphwright.source.private_tensorflow import is_gradient_of_loop, is_traced_for_xla, is_vectorized, is_watched
 from graphwright.source.rebuild import rebuild_concrete_function, variable_behind
@@ -24,21 +24,21 @@ from graphwright.source.split_function import split_function
 from graphwright.source.tensorflow_import import left_alone
 
 tf: Any = importlib.import_module("tensorflow")
-_kept_by_another = threading.local()
+_outer_trace = threading.local()
 
 
 @dataclass(frozen=True, slots=True)
 class CacheInfo:
-    """What a cached function did so far, in all threads and graphs.
+    """Statistics of a cached function, over all threads, graphs and signatures.
 
     Attributes:
         hits: calls that were answered with a kept result.
-        misses: calls that evaluated the function; backward passes that evaluated it again for their residuals count too.
-        entries: results that are kept.
-        nbytes: bytes of kept results, of their inputs, and of the residuals for gradients. The values of variables that results are kept
-            for share the variables' memory until these are written to; after a write each is held beside the new one till the next call.
-        max_bytes: what `nbytes` does not exceed.
-        too_large: results that were not kept since one alone takes more than `max_bytes`.
+        misses: calls that evaluated the function, including backward passes that evaluated it again for residuals.
+        entries: kept results, at most one per signature.
+        nbytes: bytes of kept results, of their arguments, and of residuals for gradients. Values of variables share the variables'
+            memory until the next write; after it the old value is held until the next call.
+        max_bytes: the largest size of one kept result.
+        too_large: results that were not kept because they exceed `max_bytes`.
     """
 
     hits: int
@@ -52,35 +52,34 @@ class CacheInfo:
 def cached(fn: Any = None, *, max_bytes: int | str = "1GiB") -> Any:
     """Wrap a function so that its result is kept until a variable that it reads changes, or an argument differs.
 
-    Exact: at each call the values of the variables (found in the traced graph, in called functions, branches and loops too) and the
-    arguments are compared bit for bit with those that the result was computed from. So any write is seen: `assign`, scatter updates,
-    optimizers, a restored checkpoint, other functions and threads, raw operations. A call with a kept result costs that comparison, one
-    pass over these bytes, instead of `fn`.
+    Each call compares the values of variables (found in the traced graph, including called functions, branches and loops) and the
+    arguments bit for bit with those of the kept result. This detects every write: `assign`, scatter updates, optimizers, restored
+    checkpoints, other threads, raw operations. A hit costs one pass over these bytes instead of `fn`.
 
-    Works eagerly, inside `tf.function` and loops of TensorFlow, in threads and in the replicas of `tf.distribute`; a result that a graph
-    computed serves eager calls, and the other way round. Use it as a decorator, of methods too, or on a layer: `gw.cached(layer)`. A
-    cached function that another one calls is part of that one, and in `tf.vectorized_map`, which takes no writes, it is evaluated as it is
-    written. Objects may go whose methods are cached; `max_bytes` and the counters are those of all of them together.
+    One result is kept per signature: structure, shapes and dtypes of the tensors among the arguments, and the values of all others. To
+    keep results for several tensors of one shape, wrap one function for each.
 
-    Gradients by arguments and variables are those of `fn`. Under a tape the residuals are kept with the result: the forward pass is
-    evaluated once for all uses, and each use has its backward pass of `fn`, without a forward pass. Where it is not seen that a gradient
-    will be taken (a tape around a `tf.function` that was traced without one), the first backward pass evaluates `fn` once more; in a loop
-    there, each does. To have one backward pass
-    for many uses, call it once under the tape and use that tensor. Gradients of gradients run `fn` as it is written.
+    Works eagerly, inside `tf.function` and loops, in threads and in replicas of `tf.distribute`; eager calls and graphs share results.
+    Use it as a decorator, also of methods, or on a layer: `gw.cached(layer)`. Inside another cached function, and in
+    `tf.vectorized_map`, the plain function is evaluated. Cached methods do not keep their objects alive; counters cover all objects.
+
+    Gradients are those of `fn`. Under a tape the residuals are kept with the result, so each use runs only the backward pass. If no tape
+    is visible while a `tf.function` is traced, the first backward pass evaluates `fn` once more (each one does in a loop). For one
+    backward pass for many uses, call it once under the tape and use that tensor. Gradients of gradients run `fn` itself.
 
     Args:
-        fn: takes and returns nested structures of tensors; anything that `tf.function` can trace. What is no tensor among its arguments
-            counts as a constant, variables by what they hold.
-        max_bytes: bytes of kept results, inputs and residuals, as an int or a text such as "2GiB"; those not used for longest go first.
+        fn: takes and returns nested structures of tensors; anything that `tf.function` can trace. Arguments that are not tensors count
+            as constants, variables by their values.
+        max_bytes: the largest size of one result with its arguments and residuals, as an int or text such as "2GiB".
 
     Returns:
         A callable with the same arguments and results, and `cache_info()`, a `CacheInfo`, and `cache_clear()`. Eager calls in several
-        threads wait for each other, so that nothing is evaluated twice; graphs that run at the same time may.
+        threads wait for each other, so nothing is evaluated twice; graphs that run at the same time may.
 
     Raises:
-        ArgumentError: `fn` cannot be called, or `max_bytes` is no number of bytes.
-        UnsupportedError: (at a call) `fn` draws random numbers, writes to a variable, calls Python, reads a data set or a table, or XLA is
-            to compile it; the error names the operation.
+        ArgumentError: `fn` cannot be called, or `max_bytes` is not a number of bytes.
+        UnsupportedError: (at a call) `fn` draws random numbers, writes to a variable, calls Python, reads a data set or a table, or is
+            compiled by XLA; the error names the operation.
 
     >>> import tensorflow as tf
     >>> w = tf.Variable([[1.0, 2.0], [3.0, 5.0]])
@@ -99,10 +98,7 @@ def cached(fn: Any = None, *, max_bytes: int | str = "1GiB") -> Any:
         return functools.partial(cached, max_bytes=max_bytes)
     if not callable(fn):
         raise ArgumentError(f"{type(fn).__name__} cannot be called", argument="fn", remedy="give a function of tensors, or a layer")
-    try:
-        budget = Budget.read(max_bytes)
-    except ArgumentError as error:
-        raise ArgumentError(error.what, argument="max_bytes", remedy='give bytes as an int, or "2GiB"') from error
+    budget = Budget.read(max_bytes, "max_bytes")
     if budget.is_share:
         raise ArgumentError(f"{max_bytes!r} is a share of nothing", argument="max_bytes", remedy='give bytes as an int, or "2GiB"')
     return Cached(fn, budget.nbytes)
@@ -117,55 +113,52 @@ class Cached(TracedFunction):
         super().__init__(fn)
         self._max_bytes = max_bytes
         self._lock = threading.RLock()
-        self._numbers = itertools.count()
-        self._made: list[KeptResults] = []  # no variable before the first call: who only decorates may still set up devices
+        self._slots: WeakSet[ResultSlot] = WeakSet()
+        self._counters: list[Counters] = []  # empty before the first call: a decorator must not prevent the setup of devices
 
     def cache_info(self) -> CacheInfo:
-        """Hits, misses, and what is kept now."""
-        if not self._made:
-            return CacheInfo(0, 0, 0, 0, self._max_bytes, 0)
-        hits, misses, too_large = self._made[0].counts()
-        sizes = self._made[0].sizes()
+        """Return hits, misses, and the size of kept results."""
+        hits, misses, too_large = self._counters[0].values() if self._counters else (0, 0, 0)
+        sizes = [nbytes for slot in self._slots if (nbytes := slot.nbytes) is not None]
         return CacheInfo(hits, misses, len(sizes), sum(sizes), self._max_bytes, too_large)
 
     def cache_clear(self) -> None:
-        """Forget all results, and set the counters to zero."""
-        for made in self._made:
-            made.clear()
+        """Drop all results, and set the counters to zero."""
+        for clearable in (*self._slots, *self._counters):
+            clearable.clear()
 
     @left_alone
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if getattr(_kept_by_another, "is_traced", False) or is_vectorized():
+        if getattr(_outer_trace, "is_active", False) or is_vectorized():
             return tf.function(self.function)(*args, **kwargs)  # for AutoGraph
         if is_traced_for_xla():
             raise UnsupportedError(
                 "a cached function was called in a function that XLA compiles",
                 where=f"cached function {self.__name__!r}",
-                cause="jit_compile=True, which Keras' compile() sets by default where it can; XLA cannot hold what is kept",
+                cause="jit_compile=True, which Keras' compile() may set by default; XLA cannot hold a result between calls",
                 remedy="use jit_compile=False (for Keras: model.compile(..., jit_compile=False)), or give the result as an argument",
             )
         with self._lock if tf.executing_eagerly() else nullcontext():
             return super().__call__(*args, **kwargs)
 
     def _trace(self, structure: Any, leaves: Sequence[Any], tensors: dict[int, Any], watched: Sequence[Any] = ()) -> Any:
-        before = getattr(_kept_by_another, "is_traced", False)
-        _kept_by_another.is_traced = True  # cached functions that are called meanwhile are part of this one
+        before = getattr(_outer_trace, "is_active", False)
+        _outer_trace.is_active = True  # cached functions called meanwhile become part of this one
         try:
             return super()._trace(structure, leaves, tensors, watched)
         finally:
-            _kept_by_another.is_traced = before
+            _outer_trace.is_active = before
 
     def take(self, results: Sequence[Any], xs: Sequence[Any], incoming: Sequence[Any]) -> Taken:
-        """Plain gradients; a function without them may be kept all the same."""
+        """Take plain gradients; a function without gradients may be cached as well."""
         try:
             return Taken(tf.gradients(results, xs, incoming))
         except LookupError as error:
             return Taken([None] * len(xs), failure=error)
 
     def join(self, traced: Traced) -> Callable[..., Any]:
-        """Look for what is kept of the same values; evaluate if there is nothing."""
-        where = f"gw.cached, function {self.__name__!r}"
-        pure = pure_function(traced.concrete, traced.given, where=where)
+        """Return the function that looks for a kept result and evaluates if there is none."""
+        pure = pure_function(traced.concrete, traced.given, where=f"gw.cached, function {self.__name__!r}")
         names = [value.name for value in pure.graph.inputs]
         whole = rebuild_concrete_function(
             to_graph_def(pure.graph),
@@ -177,32 +170,33 @@ class Cached(TracedFunction):
         split = split_function(
             whole, inputs=names, incoming=traced.incoming, result_count=traced.result_count, early=frozenset(), name=self.__name__
         )
-        holds = [held_in(pure.graph, pure.graph.value(t.name)) for t in split.forward.outputs[traced.result_count :]]
-        look_up = self._kept().look_up(next(self._numbers), split.forward, len(traced.given), traced.result_count, holds)
-        by_handle = {id(variable.handle): k for k, variable in enumerate(traced.variables, len(traced.given))}
+        argument_count = len(traced.given)
+        holds = [variant_content(pure.graph, pure.graph.value(t.name)) for t in split.forward.outputs[traced.result_count :]]
+        slot = ResultSlot(split.forward, argument_count, traced.result_count, holds, self._max_bytes, self._counter())
+        self._slots.add(slot)
+        by_handle = {id(variable.handle): k for k, variable in enumerate(traced.variables, argument_count)}
 
-        def arguments(tensors: Sequence[Any]) -> list[Any]:
+        def inputs_of(tensors: Sequence[Any]) -> list[Any]:
             values = [tensors[by_handle[id(h)]] if id(h) in by_handle else _read(h) for h in pure.handles]
-            return [*tensors[: len(traced.given)], *values]
+            return [*tensors[:argument_count], *values]
 
-        def evaluated(given: Sequence[Any]) -> list[Any]:
-            """The residuals where the forward part did not ask for them."""
+        def late_residuals(inputs: Sequence[Any]) -> list[Any]:
             if is_gradient_of_loop() or is_vectorized():
-                return listed(split.forward(*given))[traced.result_count :]
-            return look_up(given, True)[1]
+                return listed(split.forward(*inputs))[traced.result_count :]
+            return slot.look_up(inputs, True)[1]
 
-        def looking(residuals: bool) -> Callable[..., Any]:
+        def differentiable(residuals: bool) -> Callable[..., Any]:
             def forward(tensors: Sequence[Any]) -> tuple[list[Any], Callable[[], Sequence[Any]]]:
-                given = arguments(tensors)
-                results, kept = look_up(given, residuals)
-                return results, lambda: [*(kept if residuals else evaluated(given)), *(given[k] for k in split.needed_inputs)]
+                inputs = inputs_of(tensors)
+                results, early = slot.look_up(inputs, residuals)
+                return results, lambda: [*(early if residuals else late_residuals(inputs)), *(inputs[k] for k in split.needed_inputs)]
 
-            def backward(residuals: Sequence[Any], _given: Sequence[Any], incoming: Sequence[Any]) -> list[Any]:
+            def backward(residuals: Sequence[Any], _tensors: Sequence[Any], incoming: Sequence[Any]) -> list[Any]:
                 return listed(split.backward(*residuals, *incoming))
 
             return with_gradient(traced, forward, backward)
 
-        run = {residuals: looking(residuals) for residuals in (False, True)}
+        run = {residuals: differentiable(residuals) for residuals in (False, True)}
 
         @left_alone
         def call(*tensors: Any) -> Any:
@@ -210,21 +204,21 @@ class Cached(TracedFunction):
 
         return call
 
-    def _kept(self) -> KeptResults:
-        if not self._made:
+    def _counter(self) -> Counters:
+        if not self._counters:
             with tf.init_scope():
                 if not tf.executing_eagerly():
                     raise UnsupportedError(
                         "a cached function was called in a tf.Graph of TensorFlow 1",
                         where=f"cached function {self.__name__!r}",
-                        cause="what is kept lives as long as the session there",
+                        cause="a result would be kept only as long as the session",
                         remedy="call it eagerly or in a tf.function",
                     )
-                self._made.append(KeptResults(self._max_bytes))
-        return self._made[0]
+                self._counters.append(Counters())
+        return self._counters[0]
 
 
 def _read(handle: Any) -> Any:
-    behind = variable_behind(handle)
-    assert behind is not None
-    return tf.raw_ops.ReadVariableOp(resource=handle, dtype=behind[1])
+    variable = variable_behind(handle)
+    assert variable is not None
+    return tf.raw_ops.ReadVariableOp(resource=handle, dtype=variable[1])

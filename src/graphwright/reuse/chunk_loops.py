@@ -1,7 +1,7 @@
-"""A batch that goes through an encoder chunk by chunk: forward without residuals, then again with the gradients of each chunk.
+"""A batch in an encoder, chunk by chunk: forward without residuals, then again with the gradients of each chunk.
 
-All chunks but a smaller last one run in one `tf.while_loop`, one after another, so that graph and memory are those of one chunk. Where the
-size of the batch is not known while the function is traced, chunks are cut to size in the loop, the last one too.
+All chunks except a smaller last one run in one sequential `tf.while_loop`, so graph and memory are those of one chunk. If the batch size is
+unknown while the function is traced, every chunk is sliced to its size in the loop.
 """
 
 from __future__ import annotations
@@ -20,22 +20,14 @@ Carried = tuple[Any, ...]
 
 
 class _Run(NamedTuple):
-    """Chunks of one size, the first of which begins at sample `first`."""
-
     first: int
     count: Any
     size: int
-    is_cut: bool  # the last one may be smaller
+    is_cut: bool
 
 
 class ChunkedEncoder:
-    """An encoder on one batch, while a function is traced.
-
-    Args:
-        encoder: from `examine`.
-        inputs: a structure of tensors with the samples in front.
-        chunk_size: samples at a time.
-    """
+    """An encoder on one batch, while a function is traced; the chunk size is in samples."""
 
     def __init__(self, encoder: Encoder, inputs: Any, chunk_size: int, where: str) -> None:
         self._encoder = encoder
@@ -55,27 +47,24 @@ class ChunkedEncoder:
         self._states: list[list[Any]] = []
 
     def represent(self, after: Sequence[Any]) -> Any:
-        """The representations of all samples; what random states were before each chunk is kept for `pull`.
-
-        Args:
-            after: tensors to wait for, so that only one chunk is in memory at a time.
-        """
+        """Return the representations of all samples, after some tensors, and store the random states before each chunk for `pull`."""
         encoder = self._encoder
         specs = tf.nest.flatten(encoder.outputs)
         parts: list[list[Any]] = []
         for run in self._runs:
-            arrays = [tf.TensorArray(s.dtype, run.count, infer_shape=not run.is_cut, element_shape=[_size(run), *s.shape]) for s in specs]
-            kept = [tf.TensorArray(state.dtype, run.count, element_shape=state.shape) for state in encoder.states]
+            size = None if run.is_cut else run.size
+            outputs = [tf.TensorArray(s.dtype, run.count, infer_shape=not run.is_cut, element_shape=[size, *s.shape]) for s in specs]
+            states = [tf.TensorArray(state.dtype, run.count, element_shape=state.shape) for state in encoder.states]
 
             def body(i: Any, carried: Carried, run: _Run = run) -> Carried:
-                arrays, kept = carried[: len(specs)], carried[len(specs) :]
-                kept = [array.write(i, state.read_value()) for array, state in zip(kept, encoder.states, strict=True)]
-                found = tf.nest.flatten(encoder.call(self._chunk(run, i)))
-                return (*(array.write(i, leaf) for array, leaf in zip(arrays, found, strict=True)), *kept)
+                outputs, states = carried[: len(specs)], carried[len(specs) :]
+                states = [array.write(i, state.read_value()) for array, state in zip(states, encoder.states, strict=True)]
+                leaves = tf.nest.flatten(encoder.call(self._chunk(run, i)))
+                return (*(array.write(i, leaf) for array, leaf in zip(outputs, leaves, strict=True)), *states)
 
-            done = loop(run.count, body, (*arrays, *kept), after)
-            parts.append([joined(array, None if run.is_cut else run.count * run.size) for array in done[: len(specs)]])
-            self._states.append(list(done[len(specs) :]))
+            arrays = loop(run.count, body, (*outputs, *states), after)
+            parts.append([joined(array, None if run.is_cut else run.count * run.size) for array in arrays[: len(specs)]])
+            self._states.append(list(arrays[len(specs) :]))
             after = parts[-1]
         whole = [leaves[0] if len(leaves) == 1 else tf.concat(leaves, 0) for leaves in zip(*parts, strict=True)]
         for leaf, spec in zip(whole, specs, strict=True):
@@ -83,10 +72,10 @@ class ChunkedEncoder:
         return tf.nest.pack_sequence_as(encoder.outputs, whole)
 
     def pull(self, cotangents: Sequence[Any], variables: Sequence[Any], sums: Sequence[Any]) -> tuple[list[Any], list[bool]]:
-        """Sums with the gradients of the variables added, and which variables have any.
+        """Return the sums plus the gradients of the variables, and per variable whether it has a gradient.
 
         Args:
-            cotangents: per representation, flat, the gradient of the loss with respect to it; None where it has none.
+            cotangents: per leaf of the representations, the gradient of the loss with respect to it, or None.
             variables: `tf.Variable`s.
             sums: per variable, a tensor of its shape.
         """
@@ -100,9 +89,9 @@ class ChunkedEncoder:
                     state.assign(array.read(i))
                 with tf.GradientTape() as tape:
                     tape.watch(list(variables))
-                    found = tf.nest.flatten(encoder.call(self._chunk(run, i)))
-                chosen = [(leaf, self._rows(run, i, whole)) for leaf, whole in zip(found, cotangents, strict=True) if whole is not None]
-                gradients = tape.gradient([leaf for leaf, _ in chosen], list(variables), output_gradients=[part for _, part in chosen])
+                    leaves = tf.nest.flatten(encoder.call(self._chunk(run, i)))
+                pairs = [(leaf, self._rows(run, i, whole)) for leaf, whole in zip(leaves, cotangents, strict=True) if whole is not None]
+                gradients = tape.gradient([leaf for leaf, _ in pairs], list(variables), output_gradients=[part for _, part in pairs])
                 for k, gradient in enumerate(gradients):
                     reached[k] = reached[k] or gradient is not None
                 return tuple(_added(total, gradient) for total, gradient in zip(carried, gradients, strict=True))
@@ -119,11 +108,7 @@ class ChunkedEncoder:
 
 
 def samples_of(leaves: Sequence[Any], where: str) -> int | None:
-    """How many samples the inputs hold; None where that is not known yet.
-
-    Raises:
-        ArgumentError: there are none, or not as many in each.
-    """
+    """Return the number of samples, or None if it is unknown; raise an ArgumentError if there are none or inputs differ."""
     wrong: Any = next((leaf for leaf in leaves if not isinstance(leaf, tf.Tensor) or leaf.shape.rank in (0, None)), None)
     if not leaves or wrong is not None:
         got = "nothing" if not leaves else f"shape {wrong.shape}" if isinstance(wrong, tf.Tensor) else f"a {type(wrong).__name__}"
@@ -137,7 +122,7 @@ def samples_of(leaves: Sequence[Any], where: str) -> int | None:
             f"the shapes {shapes} hold different numbers of samples",
             argument="inputs",
             item=where,
-            remedy="give as many samples in each; what is not per sample the encoder can close over",
+            remedy="give as many samples in each; let the encoder close over tensors that are not per sample",
         )
     if sizes == {0}:
         raise ArgumentError("no samples were given", argument="inputs", item=where, remedy="give at least one")
@@ -145,7 +130,7 @@ def samples_of(leaves: Sequence[Any], where: str) -> int | None:
 
 
 def rows(tensor: Any, first: Any, count: Any) -> Any:
-    """`count` rows from row `first` on; of known shape where the count is (XLA asks for that)."""
+    """Return `count` rows from row `first` on, with a known shape if the count is known (XLA requires that)."""
     shape = tensor.shape
     sizes = [shape[k] if shape[k] is not None else tf.shape(tensor)[k] for k in range(1, shape.rank)]
     part = tf.slice(tensor, [first] + [0] * len(sizes), [count, *sizes])
@@ -154,19 +139,15 @@ def rows(tensor: Any, first: Any, count: Any) -> Any:
 
 
 def joined(array: Any, count: int | None) -> Any:
-    """The chunks in a `tf.TensorArray`, one behind another: `count` rows, or, for None, as many as there are."""
+    """Concatenate the chunks in a `tf.TensorArray`: `count` rows, or any number if None."""
     if count is None:
         return array.concat()
     stacked = array.stack()
-    return tf.reshape(stacked, [count, *stacked.shape[2:]])  # of known size, which `concat` gives none
-
-
-def _size(run: _Run) -> int | None:
-    return None if run.is_cut else run.size
+    return tf.reshape(stacked, [count, *stacked.shape[2:]])  # `concat` would lose the known size
 
 
 def loop(count: Any, body: Callable[[Any, Carried], Carried], carried: Carried, after: Sequence[Any]) -> Carried:
-    """Run the body for i = 0 ... count - 1, one round after another."""
+    """Run the body for i = 0 ... count - 1, sequentially, after some tensors."""
     with tf.control_dependencies(list(after)):
         if isinstance(count, int) and count == 1:
             return body(tf.constant(0), carried)
@@ -183,6 +164,6 @@ def loop(count: Any, body: Callable[[Any, Carried], Carried], carried: Carried, 
 def _added(total: Any, gradient: Any) -> Any:
     if gradient is None:
         return total
-    if isinstance(gradient, tf.IndexedSlices):  # of an embedding: rows are added where they belong, and nothing as large as it is made
+    if isinstance(gradient, tf.IndexedSlices):  # of an embedding: adding only its rows needs no tensor of the table's size
         return tf.tensor_scatter_nd_add(total, gradient.indices[:, tf.newaxis], tf.cast(gradient.values, total.dtype))
     return total + tf.cast(gradient, total.dtype)

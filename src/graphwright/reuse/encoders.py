@@ -1,17 +1,17 @@
-"""What an encoder must be so that a batch may be encoded in chunks, and encoded again with the same result: shown on its graph.
+"""The proof, on an encoder's graph, that a batch may be encoded in chunks, and encoded again with the same result.
 
 Terms
 -----
 encoder
-    A function of a structure of tensors, samples in their first dimension, that gives a structure of tensors with the same samples there:
-    the *representations*.
+    A function of a structure of tensors with samples in their first dimension. It returns a structure of tensors with the same samples
+    there: the *representations*.
 random state
-    A variable that holds where a random generator is: that of Keras' `SeedGenerator` (dropout), or of a `tf.random.Generator`.
+    A variable that holds the state of a random generator: of Keras' `SeedGenerator` (dropout), or of a `tf.random.Generator`.
 
-Three things are asked. A call may change nothing but random states. It may draw random numbers from these alone: what hides its counter in
-the kernel, as `tf.random.uniform` does, cannot be drawn a second time. And the representation of a sample may depend on no other sample,
-which holds where the rules of `analyze.splitting` cut the batch into samples from inputs to outputs without a sum over it or a value
-that is made whole.
+There are three conditions. A call changes nothing except random states. It draws random numbers from these only: an operation that hides
+its counter in the kernel, such as `tf.random.uniform`, cannot be drawn a second time. And the representation of a sample depends on no
+other sample: the rules of `analyze.splitting` split the batch into samples from inputs to outputs, without a sum over the batch and
+without a value that needs the whole batch.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from graphwright.step.flatten import flatten_graph, stateful_op_types
 tf: Any = importlib.import_module("tensorflow")
 
 _SEED_STATE = "seed_generator_state"
-_SEEN_TWICE = CHECKS | MESSAGES | PLACEHOLDERS
-"""What may run twice: it changes nothing that is computed."""
+_HARMLESS = CHECKS | MESSAGES | PLACEHOLDERS | ARGUMENTS | READS_OF_TABLES | DRAWS_FROM_VARIABLE
+"""Operations that may run twice: they change no computed value, or their random state is restored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """An encoder of which it was shown that it may run in chunks, twice.
+    """An encoder that may run in chunks, twice.
 
     Attributes:
         call: inputs -> representations.
-        outputs: per representation, its `tf.TensorSpec` without the samples, in the structure of the representations.
+        outputs: the structure of the representations, as `tf.TensorSpec`s without the samples' dimension.
         states: the random states that a call changes, as `tf.Variable`s.
         trainable: the trainable `tf.Variable`s that a call reads.
         read: ids of the handles of all variables that a call reads.
@@ -67,27 +67,27 @@ class Encoder:
 
 
 def with_training(encoder: Any, training: bool) -> Callable[[Any], Any]:
-    """The encoder as a function of its inputs alone: it is told `training` where its call takes that."""
+    """Return the encoder as a function of its inputs only; `training` is passed if its call takes it."""
     is_layer = isinstance(encoder, import_keras().layers.Layer)
     parameters: Any = {}
     with suppress(TypeError, ValueError):
         parameters = inspect.signature(encoder.call if is_layer else encoder).parameters
-    told = "training" in parameters or (is_layer and any(p.kind is p.VAR_KEYWORD for p in parameters.values()))
-    return partial(encoder, training=training) if told else encoder
+    takes_it = "training" in parameters or (is_layer and any(p.kind is p.VAR_KEYWORD for p in parameters.values()))
+    return partial(encoder, training=training) if takes_it else encoder
 
 
 def examine(encoder: Any, specs: Any, *, training: bool, assume_independent: bool, where: str) -> Encoder:
-    """Trace an encoder for a chunk, and show that it may run in chunks, twice.
+    """Trace an encoder for a chunk, and prove that it may run in chunks, twice.
 
     Args:
         encoder: a Keras layer, or a function.
         specs: the structure of its inputs, as `tf.TensorSpec`s of a chunk of at least two samples.
-        assume_independent: take it on trust that samples do not depend on each other.
-        where: what to call it in errors.
+        assume_independent: skip the proof that samples are independent.
+        where: the name of the encoder in errors.
 
     Raises:
-        UnsupportedError: it may not, or it cannot be shown that it may; the message names the variable or operation.
-        ArgumentError: it gives something else than a structure of tensors with samples in front.
+        UnsupportedError: there is no proof; the message names the variable or operation.
+        ArgumentError: it does not return a structure of tensors with samples in their first dimension.
     """
     call = with_training(encoder, training)
     concrete = tf.function(call).get_concrete_function(specs)
@@ -102,18 +102,15 @@ def examine(encoder: Any, specs: Any, *, training: bool, assume_independent: boo
     outputs = tf.nest.map_structure(partial(_without_samples, size=size, where=where), concrete.structured_outputs)
     graph, binding = from_concrete_function(concrete, planned=False)
     handles = dict(zip(graph.inputs[binding.argument_count :], binding.captures, strict=True))
-    states = _random_states(graph, {value.name: _named(concrete.graph.variables, handle) for value, handle in handles.items()}, where)
+    variables = tuple(concrete.graph.variables)
+    by_handle = {id(variable.handle): variable for variable in variables}
+    states = _random_states(graph, {value.name: by_handle.get(id(handle)) for value, handle in handles.items()}, where)
     if not assume_independent:
         shapes = {k: tuple(leaf.shape) for k, leaf in enumerate(tf.nest.flatten(specs))}
         flat, purity = flatten_graph(graph, shapes)
-        _show_independent(flat, purity, binding.argument_count, where)
-    variables = tuple(concrete.graph.variables)
+        _check_independence(flat, purity, binding.argument_count, where)
     trainable = tuple(variable for variable in variables if variable.trainable)
-    return Encoder(call, outputs, states, trainable, frozenset(id(variable.handle) for variable in variables))
-
-
-def _named(variables: Sequence[Any], handle: Any) -> Any:
-    return next((variable for variable in variables if variable.handle is handle), None)
+    return Encoder(call, outputs, states, trainable, frozenset(by_handle))
 
 
 def _without_samples(leaf: Any, size: int, where: str) -> Any:
@@ -125,8 +122,8 @@ def _without_samples(leaf: Any, size: int, where: str) -> Any:
     return tf.TensorSpec(leaf.shape[1:], leaf.dtype)
 
 
-def _random_states(graph: Graph, variables: dict[str, Any], where: str) -> tuple[Any, ...]:
-    """The variables that hold random states, where a call changes nothing else and draws from nothing else."""
+def _random_states(graph: Graph, variables: Mapping[str, Any], where: str) -> tuple[Any, ...]:
+    """Return the random states; raise if a call changes other variables (given by names of resource inputs) or draws in another way."""
     resources = {value: value.name for value in graph.inputs if value.dtype.name == "resource"}
     writes = [access for access in find_accesses(graph, resources) if access.writes]
     states: dict[str, Any] = {}
@@ -134,57 +131,66 @@ def _random_states(graph: Graph, variables: dict[str, Any], where: str) -> tuple
         variable = variables.get(access.key)
         name = str(getattr(variable, "path", None) or getattr(variable, "name", access.key))
         if variable is None or not (_SEED_STATE in name or access.node.op_type in DRAWS_FROM_VARIABLE):
-            raise UnsupportedError(
-                f"the encoder changes the variable {name!r}",
-                where=f"{where}, node {access.path!r}",
-                cause="batch normalization in training mode: the statistics of a chunk are not those of the batch"
-                if "moving_" in name
-                else "what a call changes would change once per chunk and pass",
-                remedy="freeze the batch normalization (layer.trainable = False), or use layer or group normalization"
-                if "moving_" in name
-                else "change it outside of the encoder",
-            )
+            raise _changed_variable(name, f"{where}, node {access.path!r}")
         states[access.key] = variable
     known = {access.node for access in writes}
     purity = Purity(graph, stateful_op_types(graph))
     for node in (node for body in bodies(graph) for node in body.nodes):
-        harmless = only_orders(node) or node.op_type in ARGUMENTS | _SEEN_TWICE | READS_OF_TABLES | DRAWS_FROM_VARIABLE
-        if harmless or node in known or called_functions(node) or purity.is_pure(node):
+        if only_orders(node) or node.op_type in _HARMLESS or node in known or called_functions(node) or purity.is_pure(node):
             continue
+        counts_calls = "seed2" in node.attrs
         raise UnsupportedError(
             f"the encoder holds a {node.op_type}, which does not give the same a second time",
             where=f"{where}, node {node.name!r}",
-            cause="a random operation of TensorFlow that counts its calls by itself" if "seed2" in node.attrs else "it has effects",
+            cause="a random operation of TensorFlow that counts its calls itself" if counts_calls else "it has effects",
             remedy="draw with keras.random and a SeedGenerator, keras.layers.Dropout, a tf.random.Generator, or tf.random.stateless_*"
-            if "seed2" in node.attrs
+            if counts_calls
             else "keep it out of the encoder",
         )
     return tuple(states.values())
 
 
-def _show_independent(graph: Graph, purity: Purity, argument_count: int, where: str) -> None:
-    """Raise where a representation of one sample may depend on another sample."""
-    given = graph.inputs[:argument_count]
-    found = find_splitting(graph, purity, given)
-    nodes: Mapping[Node, InParts] = {} if found is None else found.nodes
-    phases: Mapping[Node, int] = {} if found is None else found.phases
+def _changed_variable(name: str, where: str) -> UnsupportedError:
+    changed = f"the encoder changes the variable {name!r}"
+    if "moving_" in name:
+        return UnsupportedError(
+            changed,
+            where=where,
+            cause="batch normalization in training mode: the statistics of a chunk are not those of the batch",
+            remedy="freeze the batch normalization (layer.trainable = False), or use layer or group normalization",
+        )
+    return UnsupportedError(
+        changed, where=where, cause="it would change once per chunk and pass", remedy="change it outside of the encoder"
+    )
 
-    def apart(node: Node, index: int) -> bool:
+
+def _check_independence(graph: Graph, purity: Purity, argument_count: int, where: str) -> None:
+    inputs = graph.inputs[:argument_count]
+    splitting = find_splitting(graph, purity, inputs)
+    nodes: Mapping[Node, InParts] = {} if splitting is None else splitting.nodes
+    phases: Mapping[Node, int] = {} if splitting is None else splitting.phases
+
+    def is_split(node: Node, index: int) -> bool:
         return node in nodes and nodes[node].outputs[index] == 0 and phases[node] == 0
 
-    if all(value in given or apart(value.producer, value.index) for value in graph.outputs):
+    if all(value in inputs or is_split(value.producer, value.index) for value in graph.outputs):
         return
-    needed = backward_reachable(value.producer for value in graph.outputs)
-    order = [node for node in topological_order(graph) if node in needed and node not in {value.producer for value in given}]
-    split = {value for node in nodes for value in node.outputs} | {*given}
-    mixes = (node for node in order if phases.get(node, 0) > 0 or (node not in nodes and not split.isdisjoint(node.inputs)))
-    culprit = next(mixes, None)
-    if culprit is not None:  # where it reads a sum over samples, who made that?
-        culprit = next((n for n in (value.producer for value in culprit.inputs) if n in nodes and nodes[n].makes_terms), culprit)
-    at = f", node {culprit.name!r} ({culprit.op_type})" if culprit is not None else ""
+    culprit = _mixing_node(graph, nodes, phases, inputs)
     raise UnsupportedError(
         "it cannot be shown that the representation of a sample depends on that sample alone",
-        where=where + at,
+        where=where + (f", node {culprit.name!r} ({culprit.op_type})" if culprit is not None else ""),
         cause="normalization over the batch, or an operation that mixes samples or is not known to keep them apart; or sizes are open",
         remedy="leave out what mixes samples; give inputs of known shapes; where you know better, assume_independent=True",
     )
+
+
+def _mixing_node(graph: Graph, nodes: Mapping[Node, InParts], phases: Mapping[Node, int], inputs: Sequence[Any]) -> Node | None:
+    """Return the first node that mixes samples, or None if it is unknown."""
+    fed = {value.producer for value in inputs}
+    needed = backward_reachable(value.producer for value in graph.outputs) - fed
+    split = {value for node in nodes for value in node.outputs} | {*inputs}
+    for node in topological_order(graph):
+        if node in needed and (phases.get(node, 0) > 0 or (node not in nodes and not split.isdisjoint(node.inputs))):
+            sums = (n for n in (value.producer for value in node.inputs) if n in nodes and nodes[n].makes_terms)
+            return next(sums, node)
+    return None

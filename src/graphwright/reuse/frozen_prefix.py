@@ -1,8 +1,8 @@
-"""The frozen prefix of a Keras model: what training does not change, and computes anew for every sample in every epoch.
+"""The frozen prefix of a Keras model: the layers whose results do not change during training.
 
-A functional model is a list of calls of layers; functional models among its layers are opened. A call belongs to the prefix where
-nothing trained is called before it, its layer has no trainable weight, and it does the same in training whenever it is called: it
-draws nothing at random and changes no variable, which is read off its traced graph.
+A functional model is a list of layer calls; nested functional models are expanded. A call belongs to the prefix if no trained layer is
+called before it, its layer has no trainable weight, and its calls in training are equal: it draws no random numbers and changes no
+variable, which is checked on its traced graph.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 
 from graphwright.errors import UnsupportedError
 from graphwright.ir.traits.effects import Purity
-from graphwright.reuse.pure_function import culprit_in, does, impure_nodes
+from graphwright.reuse.pure_function import culprit_in, effect_of, impure_nodes
 from graphwright.source.concrete_function import from_concrete_function
 from graphwright.source.private_keras import added_losses, as_called_in, forget_added_losses, graph_calls, is_functional, mask_of
 from graphwright.step.flatten import stateful_op_types
 
 Key = tuple[str, int]
-"""A value of the model: where in it, as a path of models, and the number of a symbolic tensor there."""
+"""A value of the model: a path of nested models, and the `id` of a symbolic tensor there."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,10 @@ class Call:
     """One call of a layer or operation.
 
     Attributes:
-        operation: what is called.
-        fill: from values by the `id` of symbolic tensors to the arguments of the call.
-        takes, gives: those `id`s, and what values they stand for.
+        operation: the layer or operation.
+        fill: returns the arguments of the call for values by the `id` of symbolic tensors.
+        takes: the values that it reads, by these `id`s.
+        gives: the values that it makes.
     """
 
     operation: Any
@@ -45,7 +46,7 @@ class Call:
 
     @property
     def has_weights(self) -> bool:
-        """Whether the layer has weights, trained or not."""
+        """Whether the layer has weights."""
         return bool(getattr(self.operation, "weights", []))
 
     @property
@@ -56,17 +57,18 @@ class Call:
 
 @dataclass(frozen=True)
 class FrozenPrefix:
-    """A model in two: what is computed once for each sample, and what is trained.
+    """A model in two parts: layers computed once per sample, and trained layers.
 
     Attributes:
         inputs: the model's inputs.
         outputs: the model's outputs.
-        prefix: the calls that are made once.
-        head: all others.
-        features: the values that go from the prefix to the head, or out of the model.
-        read, passed_on: which of the model's inputs the prefix takes, and which the head takes itself, as places.
-        specs: for each feature its symbolic tensor.
-        compute: from tensors of a batch that the prefix reads to the list of features; as in training, since that is where they are used.
+        prefix: the calls that are computed once.
+        head: all other calls.
+        features: the values that the prefix passes to the head or out of the model.
+        read: the places of the model's inputs that the prefix reads.
+        passed_on: the places of the model's inputs that the head reads.
+        specs: the symbolic tensor of each feature.
+        compute: returns the features for a batch of what the prefix reads, as in training.
     """
 
     inputs: list[Key]
@@ -81,23 +83,18 @@ class FrozenPrefix:
 
     @property
     def variables(self) -> list[Any]:
-        """The variables of the prefix."""
-        found = {id(variable): variable for call in self.prefix for variable in getattr(call.operation, "variables", [])}
-        return list(found.values())
+        """The variables of the prefix, each once."""
+        return list({id(v): v for call in self.prefix for v in getattr(call.operation, "variables", [])}.values())
 
     def finish(self, features: Sequence[Any], passed_on: Sequence[Any], *, training: bool) -> list[Any]:
-        """The outputs of the model."""
-        given = dict(zip((*self.features, *(self.inputs[place] for place in self.passed_on)), (*features, *passed_on), strict=True))
-        values = run(self.head, given, training=training)
+        """Return the outputs of the model."""
+        keys = (*self.features, *(self.inputs[place] for place in self.passed_on))
+        values = _run(self.head, dict(zip(keys, (*features, *passed_on), strict=True)), training=training)
         return [values[key] for key in self.outputs]
 
 
 def find_prefix(model: Any) -> FrozenPrefix:
-    """The frozen prefix of a functional model.
-
-    Raises:
-        UnsupportedError: it has none, or frozen layers stand behind what draws at random, updates statistics or adds a loss.
-    """
+    """Return the frozen prefix of a functional model, or raise an UnsupportedError with the reason."""
     if not is_functional(model):
         raise UnsupportedError(
             f"{type(model).__name__} {model.name!r} does not say which layer takes what",
@@ -106,26 +103,23 @@ def find_prefix(model: Any) -> FrozenPrefix:
         )
     inputs: list[Key] = [("", id(x)) for x in model.inputs]
     specs: dict[Key, Any] = dict(zip(inputs, model.inputs, strict=True))
-    calls, local = _opened(model, "", dict(zip(map(id, model.inputs), inputs, strict=True)), specs)
-    outputs = [local[id(x)] for x in model.outputs]
-    why: dict[int, str] = {}
-    prefix = _without_the_trained(calls, inputs, why)
-    parts = _cut(calls, prefix, inputs, outputs, specs)
+    calls, keys = _expanded(model, "", dict(zip(map(id, model.inputs), inputs, strict=True)), specs)
+    outputs = [keys[id(x)] for x in model.outputs]
+    prefix = _untrained_calls(calls, inputs, {})
+    parts = _split(calls, prefix, inputs, outputs, specs)
     effects = _effects(parts.compute)
     if effects:
-        why |= {id(call): f"layer {call.name!r} {'; '.join(sorted(effects[id(call)]))}" for call in prefix if id(call) in effects}
-        frozen = _without_the_trained(calls, inputs, why)
+        frozen = _untrained_calls(calls, inputs, effects)
         lost = next((call for call in prefix if call.has_weights and all(call is not other for other in frozen)), None)
         if lost is not None:
+            reasons = [f"layer {call.name!r} {'; '.join(sorted(effects[id(call)]))}" for call in prefix if id(call) in effects]
             raise UnsupportedError(
-                f"the features of frozen layer {lost.name!r} are not the same in every epoch: {next(iter(why.values()))}",
-                cause="that layer stands in front of it, or is it"
-                if len(why) == 1
-                else f"{len(why)} layers of that kind stand in front of it",
+                f"the features of frozen layer {lost.name!r} are not the same in every epoch: {reasons[0]}",
+                cause="that layer precedes it, or is it" if len(reasons) == 1 else f"{len(reasons)} layers of that kind precede it",
                 remedy="put random augmentation behind the frozen layers or into the data, freeze batch norms, and set the rate of frozen "
                 "dropout to 0",
             )
-        parts = _cut(calls, frozen, inputs, outputs, specs)
+        parts = _split(calls, frozen, inputs, outputs, specs)
     if not any(call.has_weights for call in parts.prefix):
         first = next((call.name for call in calls if call.is_trained), "")
         raise UnsupportedError(
@@ -136,12 +130,12 @@ def find_prefix(model: Any) -> FrozenPrefix:
     return parts
 
 
-def _cut(calls: list[Call], prefix: list[Call], inputs: list[Key], outputs: list[Key], specs: dict[Key, Any]) -> FrozenPrefix:
+def _split(calls: list[Call], prefix: list[Call], inputs: list[Key], outputs: list[Key], specs: dict[Key, Any]) -> FrozenPrefix:
     inside = {id(call) for call in prefix}
     head = [call for call in calls if id(call) not in inside]
-    made = {key for call in prefix for key in call.gives}
+    computed = {key for call in prefix for key in call.gives}
     needed = dict.fromkeys([*(key for call in head for key in call.takes.values()), *outputs])
-    features = [key for key in needed if key in made]
+    features = [key for key in needed if key in computed]
     for key in features:
         if specs[key].shape[0] is not None or len(specs[key].shape) == 0:
             raise UnsupportedError(
@@ -155,10 +149,9 @@ def _cut(calls: list[Call], prefix: list[Call], inputs: list[Key], outputs: list
     return FrozenPrefix(inputs, outputs, prefix, head, features, read, passed_on, [specs[key] for key in features], compute)
 
 
-def run(calls: Iterable[Call], given: Mapping[Key, Any], *, training: bool) -> dict[Key, Any]:
-    """All values, from some of them, by calls in order."""
+def _run(calls: Iterable[Call], values: Mapping[Key, Any], *, training: bool) -> dict[Key, Any]:
     keras: Any = importlib.import_module("keras")
-    values = dict(given)
+    values = dict(values)
     for call in calls:
         args, kwargs = call.fill({number: values[key] for number, key in call.takes.items()})
         outputs = as_called_in(training, call.operation)(*args, **kwargs)
@@ -166,71 +159,68 @@ def run(calls: Iterable[Call], given: Mapping[Key, Any], *, training: bool) -> d
     return values
 
 
-def _opened(model: Any, path: str, local: dict[int, Key], specs: dict[Key, Any]) -> tuple[list[Call], dict[int, Key]]:
-    """The calls of a model, those of functional models inside it in place of a call of that model; and what its tensors stand for."""
+def _expanded(model: Any, path: str, keys: dict[int, Key], specs: dict[Key, Any]) -> tuple[list[Call], dict[int, Key]]:
+    """Return the calls of a model with nested functional models expanded, and the values of its symbolic tensors by `id`."""
     calls: list[Call] = []
     for number, (operation, fill, takes, gives) in enumerate(graph_calls(model)):
         where = f"{path}/{number}"
-        keys = [local[id(x)] for x in takes]
+        sources = {id(x): keys[id(x)] for x in takes}
         if is_functional(operation) and len(operation.inputs) == len(takes) == 1 and type(operation).__call__ is type(model).__call__:
-            inner = {id(operation.inputs[0]): keys[0]}
-            inside, names = _opened(operation, where, inner, specs)
-            calls += inside
-            made = [names[id(x)] for x in operation.outputs]
+            inner_calls, inner_keys = _expanded(operation, where, {id(operation.inputs[0]): keys[id(takes[0])]}, specs)
+            calls += inner_calls
+            results = [inner_keys[id(x)] for x in operation.outputs]
         else:
-            made: list[Key] = [(where, id(x)) for x in gives]
-            specs.update(zip(made, gives, strict=True))
-            calls.append(Call(operation, fill, {id(x): key for x, key in zip(takes, keys, strict=True)}, made))
-        local.update(zip(map(id, gives), made, strict=True))
-    return calls, local
+            results: list[Key] = [(where, id(x)) for x in gives]
+            specs.update(zip(results, gives, strict=True))
+            calls.append(Call(operation, fill, sources, results))
+        keys.update(zip(map(id, gives), results, strict=True))
+    return calls, keys
 
 
-def _without_the_trained(calls: Iterable[Call], inputs: Iterable[Key], refused: Mapping[int, str]) -> list[Call]:
-    """The calls that take nothing but the inputs and one another, of layers that are not trained."""
-    known, found = set(inputs), list[Call]()
+def _untrained_calls(calls: Iterable[Call], inputs: Iterable[Key], excluded: Mapping[int, object]) -> list[Call]:
+    """Return the calls of untrained layers that read only the inputs and each other's values, except excluded ones (by `id`)."""
+    known = set(inputs)
+    untrained: list[Call] = []
     for call in calls:
-        if not call.is_trained and id(call) not in refused and known.issuperset(call.takes.values()):
+        if not call.is_trained and id(call) not in excluded and known.issuperset(call.takes.values()):
             known.update(call.gives)
-            found.append(call)
-    return found
+            untrained.append(call)
+    return untrained
 
 
 def _traced(calls: list[Call], takes: list[Key], gives: list[Key], specs: Mapping[Key, Any]) -> Any:
-    """Calls as a `ConcreteFunction`. Its attribute `left_out` says what each call, by `id`, makes besides its outputs, in words; `made_by`
-    which call made an operation.
-    """
+    """Return calls as a `ConcreteFunction`, with `side_results`, by the `id` of a call, and `call_of`, by the name of an operation."""
     tf: Any = importlib.import_module("tensorflow")
-    left_out: dict[int, set[str]] = {}
-    made_by: dict[str, int] = {}
+    side_results: dict[int, set[str]] = {}
+    call_of: dict[str, int] = {}
 
-    def compute(*given: Any) -> list[Any]:
-        values = dict(zip(takes, given, strict=True))
-        made = 0
+    def compute(*tensors: Any) -> list[Any]:
+        values = dict(zip(takes, tensors, strict=True))
+        count = 0
         for call in calls:
-            values = run([call], values, training=True)
+            values = _run([call], values, training=True)
             operations = tf.compat.v1.get_default_graph().get_operations()
-            made_by.update((operation.name, id(call)) for operation in operations[made:])
-            made = len(operations)
+            call_of.update((operation.name, id(call)) for operation in operations[count:])
+            count = len(operations)
             if hasattr(call.operation, "add_loss") and added_losses(call.operation):
-                left_out.setdefault(id(call), set()).add("adds a loss of its own, which would be left out")
+                side_results.setdefault(id(call), set()).add("adds a loss of its own, which would be left out")
                 forget_added_losses(call.operation)
             masked = [any(mask_of(values[key]) is not None for key in keys) for keys in (call.takes.values(), call.gives)]
             if masked == [False, True]:
-                left_out.setdefault(id(call), set()).add("gives a mask to later layers, which would be left out")
+                side_results.setdefault(id(call), set()).add("gives a mask to later layers, which would be left out")
         return [values[key] for key in gives]
 
-    given = [tf.TensorSpec(specs[key].shape, specs[key].dtype) for key in takes]
-    concrete = tf.function(compute, autograph=False).get_concrete_function(*given)
-    concrete.left_out, concrete.made_by = left_out, made_by
+    signature = [tf.TensorSpec(specs[key].shape, specs[key].dtype) for key in takes]
+    concrete = tf.function(compute, autograph=False).get_concrete_function(*signature)
+    concrete.side_results, concrete.call_of = side_results, call_of
     return concrete
 
 
 def _effects(concrete: Any) -> dict[int, set[str]]:
-    """What each call of a traced function does in training besides making its outputs, in words."""
     graph = from_concrete_function(concrete, planned=False)[0]
     purity = Purity(graph, stateful_op_types(graph))
-    found = {call: set(words) for call, words in concrete.left_out.items()}
+    effects = {call: set(words) for call, words in concrete.side_results.items()}
     for node in impure_nodes(graph, purity):
         culprit = culprit_in(graph, node, purity)
-        found.setdefault(concrete.made_by[node.name], set()).add(f"{does(culprit)} ({culprit.op_type})")
-    return found
+        effects.setdefault(concrete.call_of[node.name], set()).add(f"{effect_of(culprit)} ({culprit.op_type})")
+    return effects

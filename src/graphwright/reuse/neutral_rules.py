@@ -1,4 +1,4 @@
-"""The rules by which `simplify` takes what does nothing, or undoes itself, out of a graph: each gives the same bits for any values."""
+"""The rules of `simplify` for operations that change nothing or cancel: results are equal bit for bit, for all values."""
 # The rules are short functions of tensors, whose types TensorFlow does not state:
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
 
@@ -13,17 +13,17 @@ from graphwright.reuse.rule import Rule
 from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.transform.match import Match
 
-_HELD_BY = {
+_EXACT_IN = {
     "float32": ("float16", "bfloat16", "int8", "uint8", "int16", "uint16", "bool"),
     "float64": ("float32", "float16", "bfloat16", "int8", "uint8", "int16", "uint16", "int32", "uint32", "bool"),
     "int32": ("int8", "uint8", "int16", "uint16", "bool"),
     "int64": ("int8", "uint8", "int16", "uint16", "int32", "uint32", "bool"),
 }
-"""By a type, those all of whose numbers it holds."""
+"""By dtype, the dtypes whose values it represents exactly."""
 
 
 def neutral_rules() -> list[Rule]:
-    """The rules; names are what a report calls what they found."""
+    """Return the rules; their names are those of the report."""
     tf: Any = import_tensorflow()
     raw: Any = tf.raw_ops
     shapes, transposes, casts, choices = "reshapes", "transposes", "casts", "choices by a constant"
@@ -41,7 +41,7 @@ def neutral_rules() -> list[Rule]:
         Rule(
             lambda x, *, wide: raw.Cast(x=raw.Cast(x=x, DstT=wide), DstT=x.dtype),
             lambda x: x,
-            lambda m: m.x.dtype in _HELD_BY.get(m.replaced[0].producer.inputs[0].dtype.name, ()),
+            lambda m: m.x.dtype in _EXACT_IN.get(m.replaced[0].producer.inputs[0].dtype.name, ()),
             casts,
             choices={"wide": [tf.float32, tf.float64, tf.int32, tf.int64]},
             keep_shared=True,
@@ -68,7 +68,7 @@ def _all(constant: Any, number: int) -> bool:
 
 
 def _is_plain_zero(constant: Any) -> bool:
-    """All zero, and none of them negative: -0 - -0 is 0."""
+    """Return whether all elements are positive zeros; -0 - -0 would be +0."""
     return _all(constant, 0) and not np.any(np.signbit(constant))
 
 
@@ -93,7 +93,7 @@ def _are_constants(match: Match) -> bool:
 
 
 def _permutation(match: Match) -> Sequence[int]:
-    """Both transposes as one; axes may be counted from the last one."""
+    """Return both transposes as one; axes may be negative."""
     first, second = match.p.constant, match.q.constant
     assert first is not None
     assert second is not None

@@ -18,19 +18,19 @@ from graphwright.reuse.rule_proof import RuleProof
 from graphwright.step.flatten import stateful_op_types
 from graphwright.transform.rewrite import Application, LeftMatch, rewrite_graph
 
-_SHOWN = 20
+_MOST_LINES = 20
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteReport(Result):
-    """What `rewrite` did.
+    """The result of `rewrite`.
 
     Attributes:
-        applied: the replacements, in their order.
-        left: the matches that were left, and why.
+        applied: the replacements, in order.
+        left: the matches that were not replaced, with reasons.
         nodes_before: nodes of the graph and its functions before.
         nodes_after: and after.
-        proof: how it was proved that both sides compute the same; "" where nobody asked.
+        proof: how equality of both sides was checked; empty without `prove`.
     """
 
     applied: tuple[Application, ...]
@@ -42,9 +42,9 @@ class RewriteReport(Result):
     def __str__(self) -> str:
         nodes = f"{self.nodes_before:,} -> {self.nodes_after:,} nodes"
         lines = [f"{len(self.applied):,} replacements, {nodes}, {len(self.left):,} matches left"]
-        lines += [f"  {rule}: {count:,}" for rule, count in Counter(item.rule for item in self.applied).most_common(_SHOWN)]
+        lines += [f"  {rule}: {count:,}" for rule, count in Counter(item.rule for item in self.applied).most_common(_MOST_LINES)]
         lines += [f"  proof: {self.proof}"] if self.proof else []
-        lines += [f"  left {item.node} ({item.rule}): {item.reason}" for item in self.left[:_SHOWN]]
+        lines += [f"  left {item.node} ({item.rule}): {item.reason}" for item in self.left[:_MOST_LINES]]
         return "\n".join(lines)
 
 
@@ -58,26 +58,27 @@ def rewrite(
     rounds: int = 100,
     **written: Unpack[Written],
 ) -> RewriteReport:
-    """Replace what looks like one example by another, wherever it is found, until none is found any more.
+    """Replace each match of a rule's pattern, until nothing matches.
 
-    Inputs of operations that commute match in either order, constants by value. What a replacement makes useless is removed. What is
-    fetched keeps its name, and control edges follow. Left, and told, are: matches of which something outside reads, or a collection
-    names, what lies in between; what has effects; clones that rematerialization made; and what would come to depend on itself. The
-    graph is as it was where this raises.
+    Inputs of commutative operations match in either order, constants by value. Nodes that become unused are removed. Fetched nodes keep
+    their names, and control edges follow. Matches are left, and reported, if a node outside reads or a collection names an intermediate
+    value, if they have effects, if they are clones made by rematerialization, or if the result would depend on itself. If this raises,
+    the graph is unchanged.
 
     Args:
-        rules: see `Rule`. Where matches overlap, the rule that comes first goes first.
-        prove: run both sides of each replacement, once per combination of shapes and dtypes, on random values, and raise where they
-            differ by more than roundings.
-        functions: whether bodies of functions, loops and branches are rewritten too.
-        rounds: how often the rules may go over a graph before they count as endless.
+        rules: if matches overlap, the first rule wins.
+        prove: run both sides of each replacement, once per combination of shapes and dtypes, on random values, and raise if they differ
+            by more than roundoff.
+        functions: whether to rewrite bodies of functions, loops and branches too.
+        rounds: the number of passes over a graph after which rules count as endless.
 
     Returns:
-        What was replaced, and what was left and why.
+        The replacements, and the matches that were left.
 
     Raises:
         ArgumentError: a rule cannot be traced, or its condition raises.
-        GraphError: rules do not come to an end, sides give other dtypes or shapes; with `prove`, other values, or they cannot be run.
+        GraphError: the rules are endless, or their sides have different dtypes or shapes; with `prove`, different values, or they cannot
+            be run.
 
     >>> import tensorflow as tf
     >>> import graphwright as gw
@@ -88,17 +89,17 @@ def rewrite(
       subtract: 1
       proof: 1 of 1 equal bit for bit, each run on random values
     """
-    given = [rules] if isinstance(rules, Rule) else list(rules)
-    for rule in given:
+    rules = [rules] if isinstance(rules, Rule) else list(rules)
+    for rule in rules:
         if not isinstance(rule, Rule):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ArgumentError(
                 f"{rule!r} is no rule", argument="rules", remedy="give graphwright.Rule(pattern, replacement), or a list of such"
             )
+    if len(rules) > 1:
+        rules = [replace(rule, name=f"rule {k}") if rule.title == "rule" else rule for k, rule in enumerate(rules)]
     proof = RuleProof() if prove else None
     before = sum(map(len, bodies(graph)))
-    many = len(given) > 1
-    traced = [replace(rule, name=f"rule {k}" if many and rule.title == "rule" else rule.name).on_graphs() for k, rule in enumerate(given)]
-    types = stateful_op_types(graph)
-    done, left = rewrite_graph(graph, traced, Purity(graph, types), rounds=rounds, functions=functions, check=proof)
-    told = str(proof) if proof is not None and done else ""
-    return RewriteReport(tuple(done), tuple(left), before, sum(map(len, bodies(graph))), told)
+    purity = Purity(graph, stateful_op_types(graph))
+    applied, left = rewrite_graph(graph, [rule.on_graphs() for rule in rules], purity, rounds=rounds, functions=functions, check=proof)
+    after = sum(map(len, bodies(graph)))
+    return RewriteReport(tuple(applied), tuple(left), before, after, str(proof) if proof is not None and applied else "")

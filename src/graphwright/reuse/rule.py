@@ -1,4 +1,4 @@
-"""A rewrite rule by example: two functions of tensors, one that shows what is looked for, and one that shows what takes its place."""
+"""A rewrite rule by example: one function of tensors shows what to find, another one what replaces it."""
 
 from __future__ import annotations
 
@@ -19,34 +19,33 @@ from graphwright.source.trace_rule import trace_side
 from graphwright.transform.match import Captured, Match, Pattern
 from graphwright.transform.rewrite import GraphRule
 
-_GUESSES = ("float32", "int32", "bool", "complex64", "string")
-_MOST_GUESSES = 125
+_TRIED_DTYPES = ("float32", "int32", "bool", "complex64", "string")
+_MOST_TRIES = 125
 _RANKS = range(6)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What `rewrite` looks for, and what it puts there.
+    """A pattern for `rewrite` to find, and its replacement.
 
-    Both sides are traced by TensorFlow as a `tf.function` is. Parameters of `pattern` are what it *captures*: each stands for any
-    tensor of any dtype. Where `pattern` depends on ranks (`tf.reduce_mean(x)` does, and `x @ w`), it is traced for ranks 0 to 5, the
-    same for all parameters, and then for those of what it finds. `replacement` is traced for each combination of dtypes that it is
-    needed for, and, where it asks for shapes or cannot be traced without them, of static shapes.
+    TensorFlow traces both sides like a `tf.function`. Parameters of `pattern` are *captured*: each matches any tensor of any dtype. If
+    `pattern` depends on ranks (`tf.reduce_mean(x)` and `x @ w` do), it is traced for ranks 0 to 5, the same for all parameters, and then
+    for the ranks of each match. `replacement` is traced once per combination of dtypes, and of static shapes if it needs them.
 
     Args:
         pattern: a function of tensors; returns a tensor, or a nest of several, which are all replaced.
-        replacement: a function of the same parameters by name, or some of them; returns as many tensors. Where it has a parameter
-            `match`, it gets the match too.
-        condition: a function of the match, which says whether it counts. `match.x` is what stands for parameter `x`: its static
-            `shape`, its `dtype` by name, and its value as `constant`, an array, where it is a constant.
-        name: in reports; by default that of the replacement.
-        specs: by parameter, a `tf.TensorSpec` (dtype and shape), a dtype, or a shape, where not any tensor is meant.
-        choices: values of keyword parameters of `pattern` (and of `replacement`): a pattern is made for each combination of them.
-        keep_shared: whether a match counts too of which something else reads a value in between; what makes it stays then.
-        effects: whether `pattern` may hold what has effects or is random, which then goes.
+        replacement: a function of the same parameters by name, or some of them; returns as many tensors. A parameter `match` receives
+            the match.
+        condition: a function of the match; a false result rejects it. `match.x` is the value that parameter `x` captured: its static
+            `shape`, its `dtype` by name, and its `constant`, an array if it is a constant.
+        name: in reports; by default the name of the replacement.
+        specs: by parameter, a `tf.TensorSpec` (dtype and shape), a dtype, or a shape that it must have.
+        choices: values of keyword parameters of `pattern` (and of `replacement`): one pattern is made per combination.
+        keep_shared: also match if nodes outside read intermediate values; the nodes that make these values stay.
+        effects: whether `pattern` may contain operations with effects or random operations, which are then removed.
 
     Raises:
-        ArgumentError: a side is no function, or parameters do not fit each other; when it is used, what cannot be traced.
+        ArgumentError: a side is not a function, or parameters do not correspond; when it is used: it cannot be traced.
 
     >>> import tensorflow as tf
     >>> Rule(lambda x, y: x + -y, lambda x, y: x - y, name="subtract")
@@ -72,33 +71,32 @@ class Rule:
         for role in ("pattern", "replacement"):
             if not callable(getattr(self, role)):
                 raise ArgumentError(f"{getattr(self, role)!r} is no function", argument=role, remedy="give a function of tensors")
-        known = self.captured
-        if not known:
+        captured = self.captured
+        if not captured:
             raise ArgumentError("the pattern captures nothing", argument="pattern", remedy="give it a parameter per tensor that it reads")
-        keywords = [p.name for p in _parameters(self.pattern) if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
-        open_ones = [name for name in keywords if name not in self.choices]
-        if open_ones:
-            name = open_ones[0]
-            raise ArgumentError(f"nothing says what {name!r} can be", argument="choices", remedy=f"choices={{{name!r}: [...]}}")
+        for parameter in _parameters(self.pattern):
+            if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty and parameter.name not in self.choices:
+                name = repr(parameter.name)
+                raise ArgumentError(f"nothing says what {name} can be", argument="choices", remedy=f"choices={{{name}: [...]}}")
         for name in (p.name for p in _parameters(self.replacement) if p.default is p.empty):
-            if name not in known and name not in self.choices and name != "match":
+            if name not in captured and name not in self.choices and name != "match":
                 raise ArgumentError(
                     f"the replacement takes {name!r}, which the pattern does not capture",
                     argument="replacement",
-                    remedy=f"the pattern captures {', '.join(known)}",
+                    remedy=f"the pattern captures {', '.join(captured)}",
                 )
         for name in self.specs:
-            if name not in known:
-                raise ArgumentError(f"the pattern captures no {name!r}", argument="specs", remedy=f"it captures {', '.join(known)}")
+            if name not in captured:
+                raise ArgumentError(f"the pattern captures no {name!r}", argument="specs", remedy=f"it captures {', '.join(captured)}")
 
     @property
     def captured(self) -> tuple[str, ...]:
-        """The names of what is captured, in their order."""
+        """The names of the captured parameters, in order."""
         return tuple(p.name for p in _parameters(self.pattern) if p.kind is p.POSITIONAL_OR_KEYWORD)
 
     @property
     def title(self) -> str:
-        """The name, or that of the replacement."""
+        """The name, or the name of the replacement."""
         own = getattr(self.replacement, "__name__", "")
         return self.name or (own if own.isidentifier() else "rule")
 
@@ -106,37 +104,36 @@ class Rule:
         return f"Rule({self.title!r}, {', '.join((*self.captured, *self.choices))})"
 
     def on_graphs(self) -> GraphRule:
-        """The rule on graphs, its pattern traced.
-
-        Raises:
-            ArgumentError: it cannot be traced, or holds what has effects.
-            GraphError: it is no pattern; see `transform.match.Pattern`.
-        """
-        return _Traced(self).rule()
+        """Return the rule on graphs, with its pattern traced."""
+        return _TracedRule(self).on_graphs()
 
 
 def _parameters(function: Callable[..., Any]) -> Iterable[inspect.Parameter]:
     return inspect.signature(function).parameters.values()
 
 
-class _Traced:
-    """A rule whose sides are traced when they are needed, once for each combination of dtypes, shapes and choices."""
+@dataclass(frozen=True)
+class _Trace:
+    """How a pattern was traced: the values of its keyword parameters, the shapes of its parameters, and whether it depends on ranks."""
 
+    chosen: Mapping[str, Any]
+    shapes: tuple[Shape, ...]
+    is_ranked: bool
+
+
+class _TracedRule:
     def __init__(self, rule: Rule) -> None:
         self._rule = rule
-        self._specs = [_spec(rule.specs.get(name), name) for name in rule.captured]
-        self._known: dict[object, Pattern | None] = {}
-        self._made: dict[object, Graph] = {}
-        self._for_all: dict[object, Graph | None] = {}  # None: not one for all shapes
-        parameters = list(_parameters(rule.replacement))
-        self._needed = {p.name for p in parameters}
-        self._takes_match = "match" in self._needed
-        self._takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
-        self._chosen: dict[int, Mapping[str, Any]] = {}  # by pattern, what it was made for
-        self._shapes: dict[int, tuple[Shape, ...]] = {}
-        self._ranked: set[int] = set()  # patterns that depend on ranks
+        specs = [_spec(rule.specs.get(name), name) for name in rule.captured]
+        self._dtypes = [dtype for dtype, _ in specs]
+        self._shapes = tuple(shape for _, shape in specs)
+        self._traces: dict[Pattern, _Trace] = {}
+        self._typed_patterns: dict[object, Pattern | None] = {}  # None: the pattern cannot be traced for these dtypes
+        self._replacements: dict[object, Graph | None] = {}  # None: there is none for all shapes
+        self._parameters = {p.name for p in _parameters(rule.replacement)}
+        self._takes_all = any(p.kind is p.VAR_KEYWORD for p in _parameters(rule.replacement))
 
-    def rule(self) -> GraphRule:
+    def on_graphs(self) -> GraphRule:
         rule = self._rule
         patterns = [
             pattern
@@ -146,41 +143,42 @@ class _Traced:
         return GraphRule(rule.title, patterns, self._replacement, self._typed, rule.keep_shared, rule.effects)
 
     def _patterns(self, chosen: Mapping[str, Any]) -> list[Pattern]:
-        """For all shapes, and where the pattern depends on ranks, for each rank."""
-        stated = tuple(shape for _, shape in self._specs)
-        found: dict[str, Pattern] = {}
+        """Return one pattern for all shapes, or one per rank if the pattern depends on ranks."""
+        has_open_shape = None in self._shapes
+        patterns: dict[str, Pattern] = {}
         first: ArgumentError | None = None
         for rank in (None, *_RANKS):
+            shapes = tuple(shape if shape is not None or rank is None else (None,) * rank for shape in self._shapes)
             try:
-                pattern = self._guessed(tuple(shape if shape is not None or rank is None else (None,) * rank for shape in stated), chosen)
+                pattern = self._pattern_of_any_dtype(_Trace(chosen, shapes, rank is not None))
             except ArgumentError as error:
                 first = first or error
-                if None not in stated:
+                if not has_open_shape:
                     break
                 continue
-            if rank is None and not (None in stated and _depends_on_rank(pattern.graph)):
-                return [pattern]
-            if found.setdefault(_structure(pattern), pattern) is pattern:
-                self._ranked.add(id(pattern))
-        if first is not None and not found:
+            if rank is None:
+                if not (has_open_shape and _depends_on_rank(pattern.graph)):
+                    return [pattern]
+                self._traces[pattern] = _Trace(chosen, shapes, True)
+            patterns.setdefault(_description(pattern), pattern)
+        if first is not None and not patterns:
             raise first
-        return list(found.values())
+        return list(patterns.values())
 
-    def _guessed(self, shapes: tuple[Shape, ...], chosen: Mapping[str, Any]) -> Pattern:
-        """The pattern for the first dtypes with which it can be traced."""
-        guesses = [_GUESSES if dtype is None else (dtype.name,) for dtype, _ in self._specs]
+    def _pattern_of_any_dtype(self, trace: _Trace) -> Pattern:
+        options = [_TRIED_DTYPES if dtype is None else (dtype.name,) for dtype in self._dtypes]
         first: ArgumentError | None = None
-        for _, names in zip(range(_MOST_GUESSES), _alike_first(guesses), strict=False):
+        for _, names in zip(range(_MOST_TRIES), _similar_first(options), strict=False):
             try:
-                return self._traced(tuple(DTYPES[name] for name in names), shapes, chosen)
+                return self._pattern(tuple(DTYPES[name] for name in names), trace)
             except ArgumentError as error:
                 first = first or error
         raise first or ArgumentError("the pattern cannot be traced", where=f"rule {self._rule.title!r}")
 
-    def _traced(self, dtypes: tuple[DType, ...], shapes: tuple[Shape, ...], chosen: Mapping[str, Any]) -> Pattern:
+    def _pattern(self, dtypes: tuple[DType, ...], trace: _Trace) -> Pattern:
         rule = self._rule
-        arguments = {name: (dtype, shape) for name, dtype, shape in zip(rule.captured, dtypes, shapes, strict=True)}
-        graph = trace_side(rule.pattern, arguments, _taken(rule.pattern, chosen), f"pattern of rule {rule.title!r}")
+        arguments = {name: (dtype, shape) for name, dtype, shape in zip(rule.captured, dtypes, trace.shapes, strict=True)}
+        graph = trace_side(rule.pattern, arguments, _accepted(rule.pattern, trace.chosen), f"pattern of rule {rule.title!r}")
         pattern = Pattern(graph, rule.captured, default_attributes)
         impure = next((node for node in pattern.nodes if is_stateful(node.op_type) is not False), None)
         if impure is not None and not rule.effects:
@@ -189,33 +187,32 @@ class _Traced:
                 where=f"rule {rule.title!r}",
                 remedy="say that it may go: effects=True",
             )
-        self._chosen[id(pattern)], self._shapes[id(pattern)] = chosen, shapes
-        self._known[id(pattern)] = pattern  # keeps it: its id stands for it
+        self._traces[pattern] = trace
         return pattern
 
     def _typed(self, pattern: Pattern, captured: tuple[Value, ...]) -> Pattern | None:
+        """Return the pattern traced for the dtypes and ranks of captured values, or None."""
+        trace = self._traces[pattern]
         dtypes = tuple([value.dtype for value in captured])
-        shapes = self._shapes[id(pattern)]
-        if id(pattern) in self._ranked:
-            pairs = zip(self._specs, (Captured(value).shape for value in captured), strict=True)
-            shapes = tuple(shape if shape is not None or found is None else (None,) * len(found) for (_, shape), found in pairs)
-        if pattern.dtypes == dtypes and shapes == self._shapes[id(pattern)]:
+        shapes = trace.shapes
+        if trace.is_ranked:
+            pairs = zip(self._shapes, (Captured(value).shape for value in captured), strict=True)
+            shapes = tuple(wanted if wanted is not None or shape is None else (None,) * len(shape) for wanted, shape in pairs)
+        if pattern.dtypes == dtypes and shapes == trace.shapes:
             return pattern
-        if any(wanted is not None and wanted != found for (wanted, _), found in zip(self._specs, dtypes, strict=True)):
+        if any(wanted is not None and wanted != dtype for wanted, dtype in zip(self._dtypes, dtypes, strict=True)):
             return None
-        key = id(pattern), dtypes, shapes
-        if key not in self._known:
+        key = pattern, dtypes, shapes
+        if key not in self._typed_patterns:
             try:
-                self._known[key] = self._traced(dtypes, shapes, self._chosen[id(pattern)])
+                self._typed_patterns[key] = self._pattern(dtypes, _Trace(trace.chosen, shapes, trace.is_ranked))
             except ArgumentError:
-                self._known[key] = None  # there is no such pattern for these dtypes
-        return self._known[key]
+                self._typed_patterns[key] = None
+        return self._typed_patterns[key]
 
     def _replacement(self, match: Match) -> Graph | None:
         rule = self._rule
-        shapes = self._shapes[id(match.pattern)]
-        stated = (shape for _, shape in self._specs)
-        for wanted, captured in zip(stated, match.values(), strict=True):
+        for wanted, captured in zip(self._shapes, match.values(), strict=True):
             if wanted is not None and ((shape := captured.shape) is None or common_shape(wanted, shape) != wanted):
                 return None
         if rule.condition is not None:
@@ -229,80 +226,79 @@ class _Traced:
                 ) from error
             if not fits:
                 return None
-        return self._made_for(match, shapes)
+        exact = tuple(captured.shape for captured in match.values())
+        if "match" in self._parameters:
+            return self._traced_replacement(match, exact)
+        general = self._general_replacement(match)
+        return general if general is not None else self._exact_replacement(match, exact)
 
-    def _made_for(self, match: Match, shapes: tuple[Shape, ...]) -> Graph:
-        """The replacement: one for all shapes where it does not ask for any."""
-        dtypes = match.pattern.dtypes
-        key = id(match.pattern), dtypes
-        if self._takes_match:
-            return self._replaced(match, tuple(captured.shape for captured in match.values()))
-        if key not in self._for_all:
+    def _general_replacement(self, match: Match) -> Graph | None:
+        """Return the replacement for all shapes, or None if it depends on shapes."""
+        if match.pattern not in self._replacements:
             try:
-                made = self._replaced(match, shapes)
-                self._for_all[key] = None if _asks(made) else made
+                graph = self._traced_replacement(match, self._traces[match.pattern].shapes)
+                self._replacements[match.pattern] = None if _asks_for_shape(graph) else graph
             except ArgumentError:
-                self._for_all[key] = None
-        found = self._for_all[key]
-        if found is None:
-            exact = tuple(captured.shape for captured in match.values())
-            found = self._made.get((*key, exact))
-            if found is None:
-                found = self._made[*key, exact] = self._replaced(match, exact)
-        return found
+                self._replacements[match.pattern] = None
+        return self._replacements[match.pattern]
 
-    def _replaced(self, match: Match, shapes: tuple[Shape, ...]) -> Graph:
+    def _exact_replacement(self, match: Match, shapes: tuple[Shape, ...]) -> Graph:
+        key = match.pattern, shapes
+        graph = self._replacements.get(key)
+        if graph is None:
+            graph = self._replacements[key] = self._traced_replacement(match, shapes)
+        return graph
+
+    def _traced_replacement(self, match: Match, shapes: tuple[Shape, ...]) -> Graph:
         rule, function = self._rule, self._rule.replacement
         arguments = {name: (v.dtype, shape) for name, v, shape in zip(rule.captured, match.captured, shapes, strict=True)}
-        if not self._takes_all and not self._needed.issuperset(arguments):
-            function = _without(function, arguments.keys() - self._needed)
-        others = _taken(rule.replacement, self._chosen[id(match.pattern)]) | ({"match": match} if self._takes_match else {})
+        if not self._takes_all:
+            function = _ignoring(function, arguments.keys() - self._parameters)
+        others = _accepted(rule.replacement, {**self._traces[match.pattern].chosen, "match": match})
         return trace_side(function, arguments, others, f"replacement of rule {rule.title!r}")
 
 
-def _without(function: Callable[..., Any], names: Iterable[str]) -> Callable[..., Any]:
-    """The function, handed more than it takes."""
-    left_out = frozenset(names)
+def _ignoring(function: Callable[..., Any], names: Iterable[str]) -> Callable[..., Any]:
+    ignored = frozenset(names)
 
-    def handed(**given: Any) -> Any:
-        return function(**{name: value for name, value in given.items() if name not in left_out})
+    def call(**arguments: Any) -> Any:
+        return function(**{name: value for name, value in arguments.items() if name not in ignored})
 
-    return handed
+    return call if ignored else function
 
 
-def _taken(function: Callable[..., Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
+def _accepted(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
     names = {p.name for p in _parameters(function)}
-    return {name: value for name, value in chosen.items() if name in names}
+    return {name: value for name, value in arguments.items() if name in names}
 
 
-def _alike_first(guesses: Sequence[Sequence[str]]) -> Iterable[tuple[str, ...]]:
-    """Combinations, those first in which all are of the first type, or as near to it as is stated."""
-    return sorted(product(*guesses), key=lambda names: (len(set(names)), [_GUESSES.index(n) if n in _GUESSES else 0 for n in names]))
+def _similar_first(options: Sequence[Sequence[str]]) -> Iterable[tuple[str, ...]]:
+    """Return all combinations of dtypes, those with few different dtypes first."""
+    order = {name: place for place, name in enumerate(_TRIED_DTYPES)}
+    return sorted(product(*options), key=lambda names: (len(set(names)), [order.get(name, 0) for name in names]))
 
 
 def _depends_on_rank(graph: Graph) -> bool:
-    """Whether TensorFlow may trace other operations where ranks are known."""
-    return _asks(graph) or any(node.op_type in MATRIX_PRODUCTS for node in graph)
+    """Return whether TensorFlow may trace other operations for known ranks."""
+    return _asks_for_shape(graph) or any(node.op_type in MATRIX_PRODUCTS for node in graph)
 
 
-def _structure(pattern: Pattern) -> str:
-    """What a pattern looks for, in words."""
+def _description(pattern: Pattern) -> str:
     constants = (v.producer for node in pattern.nodes for v in node.inputs if is_constant(v.producer))
     return "\n".join(f"{node!r} {dict(node.attrs)}" for node in (*pattern.nodes, *constants))
 
 
-def _asks(graph: Graph) -> bool:
-    """Whether a graph asks for the shape of an input."""
+def _asks_for_shape(graph: Graph) -> bool:
     return any(node.op_type in ASKS_FOR_SHAPE and origin(node.inputs[0]) in graph.inputs for node in graph)
 
 
-def _spec(given: Any, name: str) -> tuple[DType | None, Shape]:
-    if given is None:
+def _spec(spec: Any, name: str) -> tuple[DType | None, Shape]:
+    if spec is None:
         return None, None
     try:
-        if hasattr(given, "shape") and hasattr(given, "dtype"):
-            return as_dtype(given.dtype), as_shape(given.shape)
-        return (None, as_shape(given)) if isinstance(given, list | tuple) or hasattr(given, "rank") else (as_dtype(given), None)
+        if hasattr(spec, "shape") and hasattr(spec, "dtype"):
+            return as_dtype(spec.dtype), as_shape(spec.shape)
+        return (None, as_shape(spec)) if isinstance(spec, list | tuple) or hasattr(spec, "rank") else (as_dtype(spec), None)
     except ArgumentError as error:
-        what = f"{given!r} says neither dtype nor shape"
-        raise ArgumentError(what, argument="specs", item=name, remedy="give a tf.TensorSpec") from error
+        message = f"{spec!r} says neither dtype nor shape"
+        raise ArgumentError(message, argument="specs", item=name, remedy="give a tf.TensorSpec") from error

@@ -1,4 +1,4 @@
-"""Batch normalization by TensorFlow's fused kernel, which the model builders use."""
+"""Batch normalization by TensorFlow's fused kernel."""
 
 # What a Keras layer inherits has no types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -18,10 +18,10 @@ _FUSED_DTYPES = frozenset({"float16", "bfloat16", "float32"})
 
 @keras.saving.register_keras_serializable(package="graphwright")
 class FusedBatchNormalization(keras.layers.BatchNormalization):
-    """`keras.layers.BatchNormalization` of images in one kernel forward and one backward.
+    """`keras.layers.BatchNormalization` of images by one kernel forward and one backward.
 
-    Keras composes it of a dozen element-wise operations, which is slower and keeps more. Weights, moving statistics and
-    results are those of Keras. What the kernel cannot do (float64, other axes, masks, synchronized statistics) is left to Keras.
+    Keras composes it of a dozen element-wise operations, which are slower and store more. Weights, moving statistics and results equal
+    Keras'. The layer falls back to Keras where the kernel does not apply: float64, other axes, masks, synchronized statistics.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).normal(3.0, 2.0, (4, 5, 5, 2)).astype(np.float32)
@@ -42,7 +42,7 @@ class FusedBatchNormalization(keras.layers.BatchNormalization):
         result, mean, variance, *_ = tf.raw_ops.FusedBatchNormV3(
             x=inputs, scale=gamma, offset=beta, mean=nothing, variance=nothing, epsilon=self.epsilon, is_training=True
         )
-        # The kernel gives the unbiased variance, Keras averages the biased one.
+        # The kernel returns the unbiased variance; Keras averages the biased variance.
         count = tf.cast(tf.size(inputs) // tf.shape(inputs)[-1], tf.float32)
         variance *= (count - 1.0) / count
         self.moving_mean.assign(moving_mean * self.momentum + mean * (1.0 - self.momentum))

@@ -1,7 +1,7 @@
-"""`check_inverse`: how far rebuilt streams are from those of the forward pass, by depth and dtype.
+"""`check_inverse`: the error of rebuilt streams, by depth and dtype.
 
-*Depth* counts reversible blocks back from the last streams that were kept. The error of one block is about that of rounding in
-the dtype of the streams; later ones add to it, and functions that stretch what they read make it grow.
+*Depth* counts reversible blocks back from the last streams that were stored. The error of one block is about the rounding error of the
+stream dtype. Earlier blocks add to it, and functions that stretch their argument make it grow.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ import numpy as np
 
 from graphwright.errors import ArgumentError
 from graphwright.plain import Result
-from graphwright.report.tables import Column
-from graphwright.report.terminal_layout import Page, rendered
+from graphwright.report.sheet import Block, Column, Paragraph, Sheet, Tab, Table
 from graphwright.reversible import engine
-from graphwright.reversible.stream_layer import StreamLayer
+from graphwright.reversible.stream_layer import LayerCall, StreamLayer, recorded_calls
 from graphwright.source.private_keras import all_layers
 
 tf: Any = importlib.import_module("tensorflow")
@@ -27,17 +26,17 @@ keras: Any = importlib.import_module("keras")
 
 DTYPES = ("float64", "float32", "bfloat16", "float16", "mixed_bfloat16")
 LARGE_ERROR = 0.05
-"""Relative error of a rebuilt stream from which on gradients are not to be trusted."""
+"""Relative error of a rebuilt stream from which gradients are unreliable."""
 
 
 @dataclass(frozen=True, slots=True)
 class InverseRow:
-    """The drift at one depth.
+    """The error at one depth.
 
     Attributes:
-        depth: blocks back from the last streams that were kept.
+        depth: blocks back from the last stored streams.
         dtype: the Keras dtype policy.
-        relative_error: root mean square of the difference over that of the stream; the worse of the two streams.
+        relative_error: root mean square of the difference over that of the stream; the larger of both streams.
         max_abs: largest difference of an element.
     """
 
@@ -49,7 +48,7 @@ class InverseRow:
 
 @dataclass(frozen=True)
 class InverseCheck(Result):
-    """What `check_inverse` found.
+    """The result of `check_inverse`.
 
     Attributes:
         name: of the layer or model.
@@ -60,11 +59,7 @@ class InverseCheck(Result):
     rows: tuple[InverseRow, ...]
 
     def worst(self, dtype: str) -> InverseRow:
-        """The depth at which a dtype drifts most.
-
-        Raises:
-            ArgumentError: the dtype was not checked.
-        """
+        """Return the row of a dtype with the largest error."""
         rows = [row for row in self.rows if row.dtype == dtype]
         if not rows:
             raise ArgumentError(f"dtype {dtype!r} was not checked", remedy=f"take one of {', '.join(self.dtypes)}")
@@ -76,34 +71,35 @@ class InverseCheck(Result):
         return tuple(dict.fromkeys(row.dtype for row in self.rows))
 
     def __str__(self) -> str:
-        return rendered(print_check, self)
+        return _sheet(self).text()
 
 
-def print_check(check: InverseCheck, page: Page) -> None:
-    worst = [check.worst(dtype) for dtype in check.dtypes]
-    bad = [row.dtype for row in worst if not row.relative_error < LARGE_ERROR]
-    depth = max(row.depth for row in check.rows)
-    blocks = "1 block" if depth == 1 else f"{depth} blocks"
-    told = f"{', '.join(bad)} drifts too far for gradients to be trusted." if bad else "every dtype stays close."
-    page.headline(f"{check.name}: rebuilt over {blocks}, {told}")
-    by_key = {(row.depth, row.dtype): row for row in check.rows}
-    depths = [k for k in sorted({row.depth for row in check.rows}) if k <= 4 or k % 4 == 0 or k == depth]
-    errors = [Column[int](dtype, lambda k, dtype=dtype: f"{by_key[k, dtype].relative_error:.1e}") for dtype in check.dtypes]
-    page.table("Relative error of rebuilt streams", depths, [Column[int]("blocks back", lambda k: k, kind="name"), *errors])
+def _sheet(check: InverseCheck) -> Sheet:
+    bad = [dtype for dtype in check.dtypes if not check.worst(dtype).relative_error < LARGE_ERROR]
+    deepest = max(row.depth for row in check.rows)
+    blocks = "1 block" if deepest == 1 else f"{deepest} blocks"
+    verdict = f"{', '.join(bad)} drifts too far for gradients to be trusted." if bad else "every dtype stays close."
+    errors = {(row.depth, row.dtype): row.relative_error for row in check.rows}
+    depths = [k for k in sorted({row.depth for row in check.rows}) if k <= 4 or k % 4 == 0 or k == deepest]
+    columns = [Column[int](dtype, lambda k, dtype=dtype: f"{errors[k, dtype]:.1e}") for dtype in check.dtypes]
+    columns = [Column[int]("blocks back", lambda k: k, kind="name"), *columns]
+    parts: list[Block] = [Table(depths, columns, limit=None, title="Relative error of rebuilt streams", part="always")]
     if bad:
-        page.paragraph("Streams in float32 (a mixed policy, or stream_dtype='float32') drift later; shorter sequences drift less.")
+        remedy = "Streams in float32 (a mixed policy, or stream_dtype='float32') drift later; shorter sequences drift less."
+        parts.append(Paragraph(remedy, part="always"))
+    return Sheet(f"{check.name}: rebuilt over {blocks}, {verdict}", tabs=[Tab("overview", "Overview", parts)])
 
 
 def check_inverse(target: Any, inputs: Any, *, dtypes: Sequence[str] = DTYPES, training: bool = False) -> InverseCheck:
-    """Run a reversible network forward, rebuild everything from its end, and compare.
+    """Run a reversible network forward, rebuild all streams from its end, and compare.
 
-    The network is copied for each dtype, with its weights; the given one is not changed, but built where it is not.
+    The network is copied for each dtype, with its weights. The original is built if necessary, and otherwise not changed.
 
     Args:
         target: a `ReversibleSequence` or `ReversibleBlock`, or a Keras model of any kind that calls such layers, at whatever depth.
-        inputs: what it is called with: one tensor, or a pair for a layer.
+        inputs: its inputs: one tensor, or a pair for a layer.
         dtypes: Keras dtype policies: `"float64"`, `"mixed_bfloat16"`, ...
-        training: whether batch statistics and dropout are those of training.
+        training: whether batch normalization and dropout run as in training.
 
     Raises:
         ArgumentError: nothing reversible in the target, functions that cannot be copied, no dtypes, or inputs without samples.
@@ -125,21 +121,19 @@ def check_inverse(target: Any, inputs: Any, *, dtypes: Sequence[str] = DTYPES, t
             argument="target",
             remedy="give a ReversibleSequence, or a model that holds one",
         )
-    merged: dict[tuple[str, int], InverseRow] = {}
+    worst: dict[tuple[str, int], InverseRow] = {}
     for layer, x in calls:
-        if not layer.built:
-            layer(x)
         for dtype in dtypes:
-            for row in _drift(_copied(layer, dtype, x), x, dtype, training):
-                known = merged.get((dtype, row.depth))
+            for row in _errors(_copied(layer, dtype, x), x, dtype, training):
+                known = worst.get((dtype, row.depth))
                 if known is None or not row.relative_error <= known.relative_error:
-                    merged[dtype, row.depth] = row
+                    worst[dtype, row.depth] = row
     order = list(dtypes)
-    return InverseCheck(target.name, tuple(sorted(merged.values(), key=lambda row: (order.index(row.dtype), row.depth))))
+    return InverseCheck(target.name, tuple(sorted(worst.values(), key=lambda row: (order.index(row.dtype), row.depth))))
 
 
 class _Replay(engine.InverseRun):
-    """Calls functions in the opposite order with the states that they had in the forward pass."""
+    """Calls functions in reverse order with the states of the forward pass."""
 
     def __init__(self, forward: engine.ForwardRun) -> None:
         super().__init__(forward.values, {}, forward.training, forward.mask)
@@ -153,7 +147,7 @@ class _Replay(engine.InverseRun):
         del self._records[len(self._records) - len(part.functions) :]
 
 
-def _drift(layer: Any, x: Any, dtype: str, training: bool) -> list[InverseRow]:
+def _errors(layer: Any, x: Any, dtype: str, training: bool) -> list[InverseRow]:
     parts = layer.stream_parts()
     trainable, state = engine.variables_of(parts)
     forward = engine.ForwardRun(engine.read(trainable), engine.read(state), training, None)
@@ -180,33 +174,16 @@ def _drift(layer: Any, x: Any, dtype: str, training: bool) -> list[InverseRow]:
     return rows
 
 
-def _reversible_calls(target: Any, inputs: Any) -> list[tuple[Any, Any]]:
-    """The reversible layers that the target calls, and what each is called with: found by calling it."""
-    if isinstance(target, StreamLayer):
-        return [(target, inputs)]
+def _reversible_calls(target: Any, inputs: Any) -> list[LayerCall]:
+    """Return the calls of reversible layers in a call of the target; everything is built before."""
     if not isinstance(target, keras.Layer):
         return []
-    calls: list[tuple[Any, Any]] = []
-
-    def recording(layer: Any) -> Any:
-        original = layer.call
-
-        def call(inputs: Any, *args: Any, **keywords: Any) -> Any:
-            calls.append((layer, inputs))
-            return original(inputs, *args, **keywords)
-
-        return call
-
-    layers: list[Any] = [layer for layer in all_layers(target) if isinstance(layer, StreamLayer)]
-    if not all(layer.built for layer in (target, *layers)):
+    if not target.built or not all(layer.built for layer in all_layers(target) if isinstance(layer, StreamLayer)):
         target(inputs, training=False)  # building calls layers too, for shapes
-    for layer in layers:
-        object.__setattr__(layer, "call", recording(layer))  # past Keras, which would keep track of it
-    try:
+    if isinstance(target, StreamLayer):
+        return [(target, inputs)]
+    with recorded_calls() as calls:
         target(inputs, training=False)
-    finally:
-        for layer in layers:
-            object.__delattr__(layer, "call")
     return calls
 
 
@@ -224,8 +201,8 @@ def _copied(layer: Any, dtype: str, x: Any) -> Any:
         part.dtype_policy = keras.dtype_policies.get(dtype)
     pair: Any = x
     copy.build(tuple(tuple(np.shape(tensor)) for tensor in pair) if isinstance(x, list | tuple) else tuple(np.shape(x)))
-    for own, theirs in zip(copy.weights, layer.weights, strict=True):
-        own.assign(keras.ops.cast(theirs.value, own.dtype))
+    for own, original in zip(copy.weights, layer.weights, strict=True):
+        own.assign(keras.ops.cast(original.value, own.dtype))
     return copy
 
 

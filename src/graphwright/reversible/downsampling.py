@@ -1,4 +1,4 @@
-"""`InvertibleDownsampling`: half the height and width, four times the channels, nothing lost."""
+"""`InvertibleDownsampling`: half the height and width, four times the channels, no loss of information."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ keras: Any = importlib.import_module("keras")
 
 @keras.saving.register_keras_serializable(package="graphwright")
 class InvertibleDownsampling(StreamLayer):
-    """Each block of pixels becomes the channels of one: a permutation, so its inverse is exact in every dtype.
+    """Move each block of pixels into the channels of one pixel: a permutation, so the inverse is exact in every dtype.
 
     Args:
-        block_size: pixels on a side that become one.
-        **kwargs: what a Keras layer takes.
+        block_size: pixels on a side of a block.
+        **kwargs: arguments of a Keras layer.
 
     Raises:
         ArgumentError: a block size that is not a whole number of at least 2, or images that it does not divide.
 
-    Input: images `[batch, height, width, channels]`, one tensor or a pair. One tensor is split into two streams, each is
-    rearranged, and both are joined again.
+    Input: images `[batch, height, width, channels]`, one tensor or a pair. One tensor is split into two streams, which are rearranged
+    and joined.
 
     Source: J.-H. Jacobsen, A. Smeulders, E. Oyallon, "i-RevNet: Deep Invertible Networks", ICLR 2018, section 2.1.
 
@@ -45,20 +45,19 @@ class InvertibleDownsampling(StreamLayer):
         self.block_size = block_size
 
     def output_stream_shapes(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
-        """Height and width over the block size, channels times its square."""
         first, second = (self._smaller(shape) for shape in shapes)
         return first, second
 
     def stream_forward(self, x: Streams, run: ForwardRun) -> Streams:  # noqa: ARG002
-        """The streams behind the layer, computed from those before it."""
+        """Return the streams after the layer."""
         return tf.nn.space_to_depth(x[0], self.block_size), tf.nn.space_to_depth(x[1], self.block_size)
 
     def stream_inverse(self, y: Streams, run: InverseRun | BackwardRun) -> Streams:  # noqa: ARG002
-        """The streams before the layer, rebuilt from those behind it."""
+        """Return the streams before the layer."""
         return tf.nn.depth_to_space(y[0], self.block_size), tf.nn.depth_to_space(y[1], self.block_size)
 
     def stream_backward(self, y: Streams, dy: Streams, run: BackwardRun, x: Streams | None) -> tuple[Streams, Streams]:  # noqa: ARG002
-        """The gradient of a permutation is its inverse."""
+        """Apply the inverse, which is the gradient of a permutation."""
         return self.stream_inverse(y, run), self.stream_inverse(dy, run)
 
     def get_config(self) -> dict[str, Any]:

@@ -1,14 +1,14 @@
-"""The passes of reversible layers: forward that keeps the ends only, backward that rebuilds the rest.
+"""The passes of reversible layers: a forward pass that stores the last streams only, a backward pass that rebuilds the others.
 
-The *streams* are the two tensors that go through reversible layers. `run_reversible` takes them through a sequence of
-*parts* inside one `tf.custom_gradient`. The forward pass keeps the last streams, the weights, and small states. The
-backward pass goes through the parts from the end. Each part calls its functions once more, under a tape: the *value* of
-that call rebuilds the part's inputs, and the *tape* gives the gradients, so that nothing runs a third time.
+The *streams* are the two tensors that go through reversible layers. `run_reversible` takes them through a sequence of *parts* inside
+one `tf.custom_gradient`. The forward pass stores the last streams, the weights, and small states. The backward pass visits the parts
+from the end. Each part calls its functions again, under a tape: the *value* of that call rebuilds the part's inputs, and the *tape*
+gives the gradients. Nothing runs a third time.
 
-Order is part of the memory: the rebuilt streams depend on the last streams only, so an executor would rebuild the whole
-network before it takes the first gradient. `BackwardRun.gate` ties each rebuilt stream to the gradients before it: by control
-dependencies, which TensorFlow's executor and Grappler honor, or under XLA, which drops those, by `source.opaque_gate`.
-Both also keep what is computed again from being merged with the forward pass.
+Order matters for memory: the rebuilt streams depend on the last streams only, so an executor would rebuild the whole network before
+it computes the first gradient. `BackwardRun.gate` delays each rebuilt stream until the gradients before it exist: by control
+dependencies, which TensorFlow's executor and Grappler honor, or under XLA, which drops those, by `source.opaque_gate`. Both also keep
+XLA and Grappler from merging the recomputation with the forward pass.
 
 Source: A. Gomez, M. Ren, R. Urtasun, R. Grosse, "The Reversible Residual Network: Backpropagation Without Storing
 Activations", NeurIPS 2017, algorithm 1.
@@ -32,27 +32,27 @@ tf: Any = importlib.import_module("tensorflow")
 
 Streams = tuple[Any, Any]
 Pullback = Callable[[Any], Any]
-"""Takes the gradient of a function's result; gives that of its argument and notes those of its weights."""
+"""Takes the gradient of a function's result; returns the gradient of its argument and adds up the gradients of its weights."""
 
 
 class Part(Protocol):
-    """What a sequence is made of. Streams come in and go out in the dtype of the streams."""
+    """An element of a sequence. Streams have the stream dtype."""
 
     is_invertible: bool
     """Whether `stream_backward` works without the inputs."""
 
     @property
-    def functions(self) -> list[ResidualFunction]: ...  # what it calls
-    def stream_forward(self, x: Streams, run: ForwardRun) -> Streams: ...  # the streams behind it
-    def stream_inverse(self, y: Streams, run: InverseRun) -> Streams: ...  # the streams before it
+    def functions(self) -> list[ResidualFunction]: ...
+    def stream_forward(self, x: Streams, run: ForwardRun) -> Streams: ...
+    def stream_inverse(self, y: Streams, run: InverseRun) -> Streams: ...
 
-    # The streams before it, and their gradients. `x` is what was before it, if that was kept.
+    # Returns the inputs and their gradients. `x` are the inputs if they were stored.
     def stream_backward(self, y: Streams, dy: Streams, run: BackwardRun, x: Streams | None) -> tuple[Streams, Streams]: ...
 
 
 @dataclass(frozen=True)
 class _Record:
-    """What one call of the forward pass leaves for its repetition."""
+    """What the backward pass needs to repeat one call of the forward pass."""
 
     states: dict[int, Any]
     loss_count: int
@@ -61,7 +61,7 @@ class _Record:
 
 @dataclass(eq=False)
 class InverseRun:
-    """Calls functions with the states as they are, for `inverse`."""
+    """Calls functions with the present states, for `inverse`."""
 
     values: dict[int, Any]
     states: dict[int, Any]
@@ -74,7 +74,7 @@ class InverseRun:
 
 @dataclass(eq=False)
 class ForwardRun(InverseRun):
-    """Calls functions one after the other and notes what the backward pass needs to repeat a call: the states before it."""
+    """Calls functions in order and records the states before each call."""
 
     remembers: bool = False
     records: list[_Record] = field(default_factory=list[_Record])
@@ -93,26 +93,29 @@ class ForwardRun(InverseRun):
 
 
 class BackwardRun:
-    """Calls functions again, in the opposite order, with the states that they had, and collects gradients of weights."""
+    """Repeats the calls in reverse order, with their states, and adds up the gradients of the weights.
+
+    `variables` are those that functions read and that no Keras layer owns.
+    """
 
     def __init__(self, forward: ForwardRun, loss_gradients: Sequence[Any], variables: Sequence[Any]) -> None:
         self._values, self._training, self._mask = forward.values, forward.training, forward.mask
         self._records = list(forward.records)
         self._loss_gradients = list(loss_gradients)
-        self._variables = list(variables)  # those outside of Keras, which functions read by themselves
+        self._variables = list(variables)
         self._compiled = is_traced_for_xla()
         self._pending: list[Any] = []
         self.gradients: dict[int, Any] = {}
 
     def __call__(self, function: ResidualFunction, x: Any) -> tuple[Any, Pullback]:
-        """The function's result, and what takes its gradient. Calls come in the opposite order of the forward pass."""
+        """Return the function's result and its pullback."""
         record = self._records.pop()
         cut = len(self._loss_gradients) - record.loss_count
         loss_gradients, self._loss_gradients = self._loss_gradients[cut:], self._loss_gradients[:cut]
         owned = function.trainable
         streams = tf.nest.flatten(x)
         sources = [*streams, *(self._values[id(v)] for v in owned), *self._variables]
-        remembered = self.tied(record.remembered, streams)
+        remembered = self.delayed(record.remembered, streams)
         with tf.GradientTape(watch_accessed_variables=False, persistent=bool(remembered)) as tape:
             tape.watch(sources)
             player = Player(remembered, tape)
@@ -121,68 +124,69 @@ class BackwardRun:
             result = _cast_like(result, x)
 
         def pull(gradient: Any) -> Any:
-            found = player.pull([*tf.nest.flatten(result), *losses], [*tf.nest.flatten(gradient), *loss_gradients], sources)
-            for variable, part in zip([*owned, *self._variables], found[len(streams) :], strict=True):
+            gradients = player.pull([*tf.nest.flatten(result), *losses], [*tf.nest.flatten(gradient), *loss_gradients], sources)
+            for variable, part in zip([*owned, *self._variables], gradients[len(streams) :], strict=True):
                 self._add(variable, part)
-            of_x = [tf.zeros_like(like) if g is None else tf.convert_to_tensor(g) for g, like in zip(found, streams, strict=False)]
+            of_x = [tf.zeros_like(y) if g is None else tf.convert_to_tensor(g) for g, y in zip(gradients, streams, strict=False)]
             return tf.nest.pack_sequence_as(x, of_x)
 
         return result, pull
 
-    def once_only(self, inputs: dict[int, Streams], known: Sequence[Any]) -> None:
-        """Let a second derivative through what was kept raise: no tape knows how that came about, so it would be wrong."""
+    def refuse_second_derivatives(self, inputs: dict[int, Streams], outputs: Sequence[Any]) -> None:
+        """Guard stored tensors (replaced in place): no tape knows how they depend on the arguments of the forward pass.
+
+        `outputs` are the last streams, as tapes know them.
+        """
 
         @tf.custom_gradient
-        def guarded(kept: Any, *_: Any) -> Any:
-            return tf.identity(kept), _refuse_second_derivative
+        def guarded(stored: Any, *_: Any) -> Any:
+            return tf.identity(stored), _refuse_second_derivative
 
         for number, streams in inputs.items():
-            inputs[number] = (guarded(streams[0], *known), guarded(streams[1], *known))
+            inputs[number] = (guarded(streams[0], *outputs), guarded(streams[1], *outputs))
         for number, record in enumerate(self._records):
-            self._records[number] = replace(record, remembered=[guarded(tensor, *known) for tensor in record.remembered])
+            self._records[number] = replace(record, remembered=[guarded(tensor, *outputs) for tensor in record.remembered])
 
     def gate(self, *tensors: Any, after: Iterable[Any] = ()) -> tuple[Any, ...]:
-        """The tensors, to be had no earlier than `after` and the gradients of the weights since the last gate."""
-        waited = [*after, *self._pending]
+        """Delay the tensors until `after` and the weights' gradients since the last gate exist."""
+        until = [*after, *self._pending]
         self._pending = []
-        return tuple(self.tied(tensors, waited))
+        return tuple(self.delayed(tensors, until))
 
-    def tied(self, tensors: Sequence[Any], before: Sequence[Any]) -> Sequence[Any]:
-        """The tensors, to be had when all of `before` are there."""
-        if tf.executing_eagerly() or not before or not tensors:
+    def delayed(self, tensors: Sequence[Any], until: Sequence[Any]) -> Sequence[Any]:
+        """Delay the tensors until all of `until` exist."""
+        if tf.executing_eagerly() or not until or not tensors:
             return tensors
         if self._compiled:
-            there = always_true(some_bits(before))
-            return [held(tensor, there, solid=True) for tensor in tensors]
-        with tf.control_dependencies(before):
+            condition = always_true(some_bits(until))
+            return [held(tensor, condition, solid=True) for tensor in tensors]
+        with tf.control_dependencies(until):
             return [tf.identity(tensor) for tensor in tensors]
 
     def _add(self, variable: Any, gradient: Any) -> None:
         if gradient is None:
             return
-        gradient = tf.convert_to_tensor(gradient)  # a lookup gives slices, and the weights are arguments of one function
-        known = self.gradients.get(id(variable))
-        self.gradients[id(variable)] = gradient if known is None else known + gradient
+        gradient = tf.convert_to_tensor(gradient)  # lookups give slices
+        total = self.gradients.get(id(variable))
+        self.gradients[id(variable)] = gradient if total is None else total + gradient
         self._pending.append(self.gradients[id(variable)])
 
 
 def run_reversible(
     parts: Sequence[Part], x: Streams, training: Any, mask: Any, kept: frozenset[int], remembering: frozenset[int]
 ) -> tuple[Streams, list[Any]]:
-    """The streams behind the parts, with the gradient by reconstruction; states of layers are updated.
+    """Run the parts with a gradient by reconstruction, and update the states of their layers.
 
     Args:
-        parts: in order.
-        x: the streams before the first.
-        kept: the numbers of the parts that keep their inputs.
-        remembering: of those that keep what their functions pass through `remember`.
+        kept: numbers of the parts that store their inputs.
+        remembering: numbers of the parts that store what their functions pass through `remember`.
 
     Returns:
-        The streams, and what the layers inside gave to `add_loss`.
+        The streams, and the losses that layers added by `add_loss`.
     """
     trainable, state = variables_of(parts)
     before = _states(state, training)
-    given = list(read(trainable).values())
+    weights = list(read(trainable).values())
     after: dict[int, Any] = {}
     outputs: list[Any] = []  # the streams as tapes know them
 
@@ -204,26 +208,26 @@ def run_reversible(
             dx: Streams = (dy1, dy2)
             rebuilt: Streams = (outputs[0], outputs[1])
             if is_recorded():
-                backward_run.once_only(inputs, outputs)
+                backward_run.refuse_second_derivatives(inputs, outputs)
             for number, part in reversed(list(enumerate(parts))):
-                known = inputs.get(number)
-                gated = backward_run.gate(*rebuilt, *(known or ()), after=dx)
-                rebuilt, dx = part.stream_backward(gated[:2], dx, backward_run, gated[2:] if known else None)
-            found = backward_run.gradients
-            gradients = [found[id(v)] if id(v) in found else tf.zeros_like(value) for v, value in zip(trainable, values, strict=True)]
+                stored = inputs.get(number)
+                gated = backward_run.gate(*rebuilt, *(stored or ()), after=dx)
+                rebuilt, dx = part.stream_backward(gated[:2], dx, backward_run, gated[2:] if stored else None)
+            totals = backward_run.gradients
+            gradients = [totals[id(v)] if id(v) in totals else tf.zeros_like(value) for v, value in zip(trainable, values, strict=True)]
             arguments = [*dx, *gradients]
-            return (arguments, [found.get(id(v)) for v in variables]) if variables else arguments
+            return (arguments, [totals.get(id(v)) for v in variables]) if variables else arguments
 
         return (*y, *forward.losses), backward
 
-    y1, y2, *losses = run(*x, *given)
+    y1, y2, *losses = run(*x, *weights)
     outputs += [y1, y2]
     _assign(state, before, after)
     return (y1, y2), losses
 
 
 def run_inverse(parts: Sequence[Part], y: Streams, training: Any, mask: Any) -> Streams:
-    """The streams before the parts, by ordinary operations with ordinary gradients; no state is updated."""
+    """Return the streams before the parts, by ordinary differentiable operations; update no state."""
     trainable, _ = variables_of(parts)
     run = InverseRun(read(trainable), {}, training, mask)
     for part in reversed(parts):
@@ -232,7 +236,7 @@ def run_inverse(parts: Sequence[Part], y: Streams, training: Any, mask: Any) -> 
 
 
 def run_plain(parts: Sequence[Part], x: Streams, training: Any, mask: Any) -> tuple[Streams, list[Any]]:
-    """As `run_reversible`, with TensorFlow's own gradient, which keeps every intermediate value."""
+    """Do the same as `run_reversible` with TensorFlow's own gradient, which stores every intermediate value."""
     trainable, state = variables_of(parts)
     before = _states(state, training)
     forward = ForwardRun(read(trainable), dict(before), training, mask)
@@ -243,7 +247,7 @@ def run_plain(parts: Sequence[Part], x: Streams, training: Any, mask: Any) -> tu
 
 
 def variables_of(parts: Sequence[Part]) -> tuple[list[Any], list[Any]]:
-    """The trainable variables and the others, each once, also where parts share a layer."""
+    """Return the trainable variables and the others, each once, even if parts share a layer."""
     functions = [function for part in parts for function in part.functions]
     trainable = {id(v): v for function in functions for v in function.trainable}
     state = {id(v): v for function in functions for v in function.state}
@@ -251,13 +255,13 @@ def variables_of(parts: Sequence[Part]) -> tuple[list[Any], list[Any]]:
 
 
 def read(variables: Iterable[Any]) -> dict[int, Any]:
-    """The present values, by the id of the variable, each in its own dtype."""
+    """Return the present values, in their own dtypes, by the id of the variable."""
     with without_autocast():
         return {id(v): tf.convert_to_tensor(v.value) for v in variables}
 
 
 def _states(state: Sequence[Any], training: Any) -> dict[int, Any]:
-    """The states to hold. In inference only those that a layer assigns: an exported graph must not capture unused seeds."""
+    # In inference only the states that a layer assigns are read: an exported graph must not capture unused seeds.
     return read(state) if training else {}
 
 
@@ -268,25 +272,24 @@ def _assign(state: Sequence[Any], before: dict[int, Any], after: dict[int, Any])
 
 
 def no_inverse(name: str) -> UnsupportedError:
-    """What a layer raises that is not invertible."""
+    """Return the error of a layer that is not invertible."""
     return UnsupportedError(
         f"layer {name!r} has no inverse",
         where="inverse",
-        cause="what it loses, such as the size of images, cannot be had back from its outputs",
-        remedy="use InvertibleDownsampling where images get smaller (the model builders: downsampling='invertible')",
+        cause="it loses information, such as the size of images",
+        remedy="use InvertibleDownsampling where images get smaller",
     )
 
 
 def _refuse_second_derivative(*_: Any) -> Any:
     raise UnsupportedError(
-        "a second derivative was asked for through streams that a reversible sequence kept",
-        cause="kept_blocks or remembering_blocks is not 0, or the sequence holds a RecomputedLayer",
-        remedy="keep nothing and use InvertibleDownsampling, or set the attribute `reconstructs` of the sequence to False",
+        "a second derivative was requested through streams that a reversible sequence stored",
+        cause="kept_blocks or remembering_blocks is not 0, or the sequence contains a RecomputedLayer",
+        remedy="store nothing and use InvertibleDownsampling, or set the attribute `reconstructs` of the sequence to False",
     )
 
 
 def _cast_like(result: Any, x: Any) -> Any:
-    """The result in the dtype of the stream, or streams, that it was computed from."""
     dtype = tf.nest.flatten(x)[0].dtype
 
     def cast(tensor: Any) -> Any:

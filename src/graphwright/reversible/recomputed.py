@@ -1,4 +1,4 @@
-"""`RecomputedLayer`: what changes shapes or cannot be inverted, as a part of a reversible sequence."""
+"""`RecomputedLayer`: a layer without inverse as a part of a reversible sequence."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ keras: Any = importlib.import_module("keras")
 
 @keras.saving.register_keras_serializable(package="graphwright")
 class RecomputedLayer(StreamLayer):
-    """A layer from a pair of streams to a pair of streams, of which a sequence keeps the inputs and computes the rest again.
+    """A layer between reversible blocks that has no inverse: a sequence stores its inputs and recomputes the rest.
 
-    For what is not reversible between reversible blocks, such as a stage's first unit that halves the images. Like the
-    functions of a `ReversibleBlock`, the layer may hold batch normalization and dropout.
+    An example is the first unit of a stage, which halves the images. Like the functions of a `ReversibleBlock`, the layer may contain
+    batch normalization and dropout.
 
     Args:
-        layer: a Keras layer that takes a pair of tensors and gives a pair of tensors.
-        **kwargs: what a Keras layer takes.
+        layer: a Keras layer that takes a pair of tensors and returns a pair of tensors.
+        **kwargs: arguments of a Keras layer.
 
     >>> import numpy as np
     >>> inputs = (keras.Input((4,)), keras.Input((4,)))
@@ -49,20 +49,20 @@ class RecomputedLayer(StreamLayer):
         result: Any = self.layer(tuple(keras.KerasTensor(tuple(shape), self.stream_dtype) for shape in shapes))
         both = keras.tree.flatten(result)
         if len(both) != 2:
-            raise ArgumentError("it does not give a pair of tensors", where=self._function.where, remedy="return two tensors")
+            raise ArgumentError("it does not return a pair of tensors", where=self._function.where, remedy="return two tensors")
         return tuple(both[0].shape), tuple(both[1].shape)
 
     def stream_forward(self, x: Streams, run: ForwardRun) -> Streams:
-        """The streams behind the layer, computed from those before it."""
+        """Return the streams after the layer."""
         return tuple(run(self._function, x))  # pyright: ignore[reportReturnType]
 
     def stream_inverse(self, y: Streams, run: InverseRun) -> Streams:  # noqa: ARG002
-        """Refused: it has no inverse."""
+        """Raise: there is no inverse."""
         raise no_inverse(self.name)
 
     def stream_backward(self, y: Streams, dy: Streams, run: BackwardRun, x: Streams | None) -> tuple[Streams, Streams]:  # noqa: ARG002
-        """Call it again on the inputs that were kept."""
-        assert x is not None, "the engine keeps the inputs of what is not invertible"
+        """Return the streams before the layer, and their gradients."""
+        assert x is not None, "the engine stores the inputs of layers without inverse"
         _, pull = run(self._function, x)
         return x, pull(dy)
 

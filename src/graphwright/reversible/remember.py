@@ -1,9 +1,9 @@
-"""`remember`: what a residual function would rather keep than compute again.
+"""`remember`: marks values that a residual function should store rather than recompute.
 
-Rebuilding costs one more forward pass of the residual functions. Where there is room, a sequence lets its last blocks
-keep a part of it (`ReversibleSequence(..., kept_blocks=n)`): their inputs, and what their functions pass through `remember`. A
-result of a convolution or a product is worth it, since its gradient needs the operation's inputs only, so that the
-operation itself does not run again. Elsewhere `remember` does nothing.
+Rebuilding costs one more forward pass of the residual functions. If memory is left, the last blocks of a sequence can store a part of
+it (`ReversibleSequence(..., kept_blocks=n)`): their inputs, and the tensors that their functions pass through `remember`. Results of
+convolutions and matrix products are good candidates: their gradients need the operation's inputs only, so the operation does not run
+again. Elsewhere `remember` does nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _memory: ContextVar[_Memory | None] = ContextVar("graphwright_memory", default=N
 
 
 def remember(tensor: Any) -> Any:
-    """The tensor; in a block that keeps what its functions remember, the backward pass does not compute it again.
+    """Return the tensor. In a block that stores remembered tensors, the backward pass does not compute it again.
 
     Args:
         tensor: a value inside a residual function.
@@ -38,7 +38,7 @@ def remember(tensor: Any) -> Any:
 
 
 class Recorder:
-    """The forward pass of a function: notes what is to be remembered."""
+    """Collects remembered tensors in the forward pass."""
 
     def __init__(self) -> None:
         self.tensors: list[Any] = []
@@ -49,9 +49,9 @@ class Recorder:
 
 
 class Player:
-    """The second call of a function: puts what was noted in the place of what is computed.
+    """Replaces computed tensors by remembered ones in the second call of a function.
 
-    The gradient then ends at what was noted; `pull` carries it on from there into what computed it the first time.
+    The tape's gradient ends at a remembered tensor; `pull` continues it through the operations that computed the tensor.
     """
 
     def __init__(self, tensors: Sequence[Any], tape: Any) -> None:
@@ -65,20 +65,20 @@ class Player:
         return self._tensors[len(self._computed) - 1]
 
     def pull(self, targets: Any, gradients: Any, sources: Sequence[Any]) -> list[Any]:
-        """Gradients of the sources, through everything that was remembered."""
-        known = self._tensors[: len(self._computed)]
-        found = self._tape.gradient(targets, [*sources, *known], output_gradients=gradients)
-        for last in reversed(range(len(known))):
-            of_known = found.pop()
-            if of_known is not None:
-                more = self._tape.gradient(self._computed[last], [*sources, *known[:last]], output_gradients=of_known)
-                found = [_sum(a, b) for a, b in zip(found, more, strict=True)]
-        return found
+        """Return the gradients of the sources, including those through remembered tensors."""
+        remembered = self._tensors[: len(self._computed)]
+        totals = self._tape.gradient(targets, [*sources, *remembered], output_gradients=gradients)
+        for last in reversed(range(len(remembered))):
+            gradient = totals.pop()
+            if gradient is not None:
+                more = self._tape.gradient(self._computed[last], [*sources, *remembered[:last]], output_gradients=gradient)
+                totals = [_sum(a, b) for a, b in zip(totals, more, strict=True)]
+        return totals
 
 
 @contextmanager
 def remembering(memory: _Memory | None) -> Generator[None]:
-    """What `remember` speaks to inside."""
+    """Let `remember` use this memory inside the context."""
     token = _memory.set(memory)
     try:
         yield

@@ -1,11 +1,11 @@
-"""Residual functions of reversible blocks, called so that a second call gives the same result and changes nothing.
+"""Residual functions of reversible blocks, called without side effects and with equal results each time.
 
-A *residual function* is a Keras layer (or model), or any other callable of one tensor.
+A *residual function* is a Keras layer (or model), or another callable of one tensor.
 
-- A Keras layer is called inside a `keras.StatelessScope`: the values of its variables are handed in, and what it would
-  assign (moving statistics, the state of random generators) is handed out. The second call gets the values that the first
-  one got, so a dropout mask is the same, and its updates are dropped, so each is made once.
-- Another callable is called as it is. What it assigns or draws cannot be held, so one that does is refused.
+- A Keras layer is called inside a `keras.StatelessScope`: the values of its variables are arguments, and its assignments (moving
+  statistics, states of random generators) are results. The second call gets the values of the first, so a dropout mask is the same.
+  Its assignments are dropped, so each is made once.
+- Another callable is called directly. If it assigns to variables or draws random numbers, it is refused.
 """
 
 import importlib
@@ -24,11 +24,7 @@ Values = Mapping[int, Any]
 
 
 class ResidualFunction:
-    """A function of one stream.
-
-    Attributes:
-        where: its place in words, for errors.
-    """
+    """A function of one stream; `where` is its place in error messages."""
 
     def __init__(self, function: Any, where: str) -> None:
         if not callable(function):
@@ -40,28 +36,27 @@ class ResidualFunction:
 
     @property
     def trainable(self) -> list[Any]:
-        """The variables of the layer that get gradients."""
+        """The layer's trainable variables."""
         return list(self.function.trainable_variables) if self.is_layer else []
 
     @property
     def state(self) -> list[Any]:
-        """The other variables of the layer: moving statistics, states of random generators, frozen weights."""
+        """The layer's other variables: moving statistics, states of random generators, frozen weights."""
         return list(self.function.non_trainable_variables) if self.is_layer else []
 
     def __call__(self, x: Any, values: Values, states: Values, training: Any, mask: Any) -> tuple[Any, dict[int, Any], list[Any]]:
-        """Call it without side effects.
+        """Call the function without side effects.
 
         Args:
             x: the stream.
             values: of the trainable variables.
-            states: of those others that are not to be read from the variable.
-            mask: the Keras mask of the stream, or None.
+            states: of other variables; those that are missing are read.
 
         Returns:
-            The result; the states that were given or assigned, after the call; what the layer gave to `add_loss`.
+            The result; the states of `states` and of assigned variables after the call; the losses added by `add_loss`.
         """
-        given = {"training": training, "mask": mask}
-        named = {name: given[name] for name in self._takes}
+        keywords = {"training": training, "mask": mask}
+        named = {name: keywords[name] for name in self._takes}
         if not self.is_layer:
             return self.function(x, **named), {}, []
         state = self.state
@@ -71,18 +66,8 @@ class ResidualFunction:
         after = {id(v): scope.get_current_value(v) for v in state}
         return result, {key: value for key, value in after.items() if value is not None}, list(scope.losses)
 
-    def build(self, shape: tuple[int | None, ...], dtype: str, wanted: tuple[int | None, ...]) -> None:
-        """Make the variables, and check the shape of the result.
-
-        Args:
-            shape: of the stream that it reads.
-            dtype: of that stream.
-            wanted: the shape that the result must have.
-
-        Raises:
-            ArgumentError: another shape, or not one tensor.
-            UnsupportedError: a callable, not a Keras layer, that assigns to variables or draws random numbers.
-        """
+    def build(self, shape: tuple[int | None, ...], dtype: str, result_shape: tuple[int | None, ...]) -> None:
+        """Create the variables for an argument of this shape and dtype, and check the shape of the result."""
         if self.is_layer:
             result = self.function(keras.KerasTensor(shape, dtype))
         else:
@@ -97,10 +82,10 @@ class ResidualFunction:
             result = traced.structured_outputs
         got = getattr(result, "shape", None)
         if got is None:
-            raise ArgumentError(f"it gives a {type(result).__name__}", where=self.where, remedy="return one tensor")
-        if not _fits(tuple(got), wanted):
+            raise ArgumentError(f"it returns a {type(result).__name__}", where=self.where, remedy="return one tensor")
+        if not _fits(tuple(got), result_shape):
             raise ArgumentError(
-                f"it turns shape {shape} into {tuple(got)}; {wanted} is needed",
+                f"it turns shape {shape} into {tuple(got)}; {result_shape} is needed",
                 where=self.where,
                 cause="its result is merged with the other stream, so it must have that stream's shape "
                 "(with coupling='affine' twice its channels)",
@@ -108,7 +93,6 @@ class ResidualFunction:
             )
 
     def _check_pure(self, graph: Any) -> None:
-        """Raise for what would happen twice, or come out differently the second time."""
         for operation in graph.get_operations():
             if operation.op_def.is_stateful and operation.type not in _HARMLESS:
                 raise UnsupportedError(
@@ -120,7 +104,7 @@ class ResidualFunction:
 
 
 _HARMLESS = frozenset({"ReadVariableOp", "Placeholder", "VarHandleOp", "ResourceGather", "Assert"})
-"""Stateful by name, yet a second run does nothing and gives the same."""
+"""Stateful operations that may run twice."""
 
 
 def _parameters(function: Any) -> frozenset[str]:
@@ -130,5 +114,5 @@ def _parameters(function: Any) -> frozenset[str]:
         return frozenset()
 
 
-def _fits(got: tuple[int | None, ...], wanted: tuple[int | None, ...]) -> bool:
-    return len(got) == len(wanted) and all(g is None or w is None or g == w for g, w in zip(got, wanted, strict=True))
+def _fits(got: tuple[int | None, ...], needed: tuple[int | None, ...]) -> bool:
+    return len(got) == len(needed) and all(g is None or n is None or g == n for g, n in zip(got, needed, strict=True))

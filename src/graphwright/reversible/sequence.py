@@ -1,4 +1,4 @@
-"""`ReversibleSequence`: blocks in a row that keep the last output only."""
+"""`ReversibleSequence`: consecutive blocks that store the last output only."""
 
 from __future__ import annotations
 
@@ -14,26 +14,25 @@ keras: Any = importlib.import_module("keras")
 
 @keras.saving.register_keras_serializable(package="graphwright")
 class ReversibleSequence(StreamLayer):
-    """Reversible layers one after the other; in training the memory for activations does not grow with their number.
+    """Consecutive reversible layers. In training the memory for activations does not grow with their number.
 
-    The forward pass frees everything but the output. The backward pass rebuilds the inputs of one block after the other and
-    takes the gradients from the same computation.
+    The forward pass frees everything but the output. The backward pass rebuilds the inputs of one block after another and computes
+    the gradients in the same calls.
 
     Args:
         layers: `ReversibleBlock`s, `InvertibleDownsampling`s, `RecomputedLayer`s or other sequences.
-        axis: the axis along which one input tensor is split into the two streams. Inside they are not joined.
-        stream_dtype: dtype of the streams inside, which overrides that of the layers; None for the compute dtype, or float32
+        axis: the axis along which one input tensor is split into the two streams. They are joined after the last layer only.
+        stream_dtype: dtype of the streams; overrides the `stream_dtype` of the layers. None selects the compute dtype, or float32
             under a mixed policy.
-        kept_blocks: this many of the last layers that hold functions keep their inputs, and what their functions pass through
-            `graphwright.train.remember`, and so save a part of the second forward pass. The memory for it does not grow with depth.
-        remembering_blocks: this many of the last ones keep what their functions remember, whether or not their inputs; None for
-            `kept_blocks`.
-        **kwargs: `name`, `dtype` and what else a Keras layer takes.
+        kept_blocks: the number of last blocks that store their inputs and the tensors that their functions pass through
+            `graphwright.train.remember`. This saves a part of the second forward pass. Its memory does not grow with depth.
+        remembering_blocks: the number of last blocks that store remembered tensors; None for `kept_blocks`.
+        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
     Input: one tensor with an even number of channels, or a pair of tensors. Output: the same form.
 
     Raises:
-        ArgumentError: no layers, one that is not reversible, or numbers of blocks that are no whole numbers of at least 0.
+        ArgumentError: no layers, a layer that is not reversible, or a number of blocks that is not a whole number of at least 0.
 
     >>> import numpy as np
     >>> from graphwright.reversible.block import ReversibleBlock
@@ -67,7 +66,7 @@ class ReversibleSequence(StreamLayer):
                 raise ArgumentError(
                     f"layer {number} is a {type(layer).__name__}, which is not reversible",
                     argument="layers",
-                    remedy="wrap residual functions in a ReversibleBlock, and what changes shapes in a RecomputedLayer",
+                    remedy="wrap residual functions in a ReversibleBlock, and layers that change shapes in a RecomputedLayer",
                 )
 
     @property
@@ -75,38 +74,34 @@ class ReversibleSequence(StreamLayer):
         return [function for part in self.stream_parts() for function in part.functions]
 
     def stream_parts(self) -> list[Any]:
-        """The layers, sequences among them taken apart."""
         return [part for layer in self.layers for part in layer.stream_parts()]
 
     def kept_parts(self) -> frozenset[int]:
-        """The numbers of the last `kept_blocks` parts with functions, and of those that a sequence inside keeps."""
         return self._last_blocks(self.kept_blocks, "kept_parts")
 
     def remembering_parts(self) -> frozenset[int]:
-        """Likewise of those that keep what their functions remember."""
         return self._last_blocks(self.kept_blocks if self.remembering_blocks is None else self.remembering_blocks, "remembering_parts")
 
-    def _last_blocks(self, count: int, of_layer: str) -> frozenset[int]:
+    def _last_blocks(self, count: int, method: str) -> frozenset[int]:
+        """Return the numbers of the last `count` parts with functions, and of those that a nested sequence selects by `method`."""
         blocks: list[int] = []
-        found: set[int] = set()
+        nested: set[int] = set()
         start = 0
         for layer in self.layers:
             parts = layer.stream_parts()
             blocks += [start + number for number, part in enumerate(parts) if part.functions]
-            found |= {start + number for number in getattr(layer, of_layer)()}
+            nested |= {start + number for number in getattr(layer, method)()}
             start += len(parts)
-        return frozenset(found.union(blocks[max(len(blocks) - count, 0) :]))
+        return frozenset(nested.union(blocks[max(len(blocks) - count, 0) :]))
 
     def build_streams(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
-        """Build the layers, each for the streams that the one before gives."""
         for layer in self.layers:
-            layer.stream_dtype_given = self.stream_dtype
+            layer.stream_dtype_argument = self.stream_dtype
             shapes = layer.build_streams(shapes)
             layer.built = True
         return shapes
 
     def output_stream_shapes(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
-        """Shapes of the streams behind the last layer."""
         for layer in self.layers:
             shapes = layer.output_stream_shapes(shapes)
         return shapes

@@ -1,4 +1,4 @@
-"""What reversible layers have in common as Keras layers: the split into streams, the call, the inverse."""
+"""`StreamLayer`, the base of reversible Keras layers: the split into streams, the call, the inverse."""
 
 # What a Keras layer inherits has no types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -6,6 +6,9 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from graphwright.errors import ArgumentError, UnsupportedError
@@ -15,54 +18,70 @@ from graphwright.source.private_keras import track_parts
 tf: Any = importlib.import_module("tensorflow")
 keras: Any = importlib.import_module("keras")
 
+LayerCall = tuple["StreamLayer", Any]
+"""A layer and its inputs."""
+
+_recording: ContextVar[list[LayerCall] | None] = ContextVar("graphwright_layer_calls", default=None)
+
+
+@contextmanager
+def recorded_calls() -> Generator[list[LayerCall]]:
+    """Collect the calls of all stream layers inside the context."""
+    calls: list[LayerCall] = []
+    token = _recording.set(calls)
+    try:
+        yield calls
+    finally:
+        _recording.reset(token)
+
 
 class StreamLayer(keras.layers.Layer):
-    """Base of reversible layers: takes one tensor or a pair, runs its parts, and gives back the same form.
+    """A reversible layer: takes one tensor or a pair, runs its parts, and returns the same form.
 
     Args:
         axis: the axis along which one tensor is split into two streams.
-        stream_dtype: dtype of the streams inside; None chooses.
+        stream_dtype: dtype of the streams; None selects it by the dtype policy.
     """
 
     is_invertible = True
-    """Whether the inputs can be had back from the outputs."""
+    """Whether the inputs can be computed from the outputs."""
 
     def __init__(self, *, axis: int = -1, stream_dtype: str | None = None, **kwargs: Any) -> None:
         if keras.backend.backend() != "tensorflow":
             raise UnsupportedError(f"Keras runs on {keras.backend.backend()!r}", remedy="set KERAS_BACKEND=tensorflow")
         super().__init__(**kwargs)
         self.axis = axis
-        self.stream_dtype_given = stream_dtype
+        self.stream_dtype_argument = stream_dtype
         self.supports_masking = True
         self.reconstructs = True
 
     @property
     def stream_dtype(self) -> str:
-        """The dtype of the streams inside."""
-        if self.stream_dtype_given is not None:
-            return keras.backend.standardize_dtype(self.stream_dtype_given)
+        """The dtype of the streams."""
+        if self.stream_dtype_argument is not None:
+            return keras.backend.standardize_dtype(self.stream_dtype_argument)
         mixed = self.compute_dtype in ("float16", "bfloat16") and self.variable_dtype == "float32"
         return "float32" if mixed else self.compute_dtype
 
     @property
     def functions(self) -> list[Any]:
-        """The functions that it calls, in the order of the calls."""
+        """The layer's residual functions, in the order of their calls."""
         return []
 
     def stream_parts(self) -> list[Any]:
-        """What it is made of, in order."""
+        """Return the layer's parts in order, those of nested sequences included."""
         return [self]
 
     def kept_parts(self) -> frozenset[int]:
-        """The numbers of the parts that keep their inputs."""
+        """Return the numbers of the parts that store their inputs."""
         return frozenset()
 
     def remembering_parts(self) -> frozenset[int]:
-        """The numbers of the parts that keep what their functions remember."""
+        """Return the numbers of the parts that store remembered tensors."""
         return frozenset()
 
     def build_streams(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
-        """Build the functions for streams of these shapes; gives the shapes behind it."""
+        """Build the functions for streams of these shapes, and return the shapes of the results."""
         return self.output_stream_shapes(shapes)
 
     def build(self, input_shape: Any) -> None:
@@ -71,25 +90,26 @@ class StreamLayer(keras.layers.Layer):
         self.built = True
 
     def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
-        """The outputs; see the class for the form of the inputs."""
+        calls = _recording.get()
+        if calls is not None:
+            calls.append((self, inputs))
         x, mask = self.to_streams(inputs), _one_mask(mask)
+        parts = self.stream_parts()
         if self.reconstructs:
-            streams, losses = engine.run_reversible(
-                self.stream_parts(), x, bool(training), mask, self.kept_parts(), self.remembering_parts()
-            )
+            streams, losses = engine.run_reversible(parts, x, bool(training), mask, self.kept_parts(), self.remembering_parts())
         else:
-            streams, losses = engine.run_plain(self.stream_parts(), x, bool(training), mask)
+            streams, losses = engine.run_plain(parts, x, bool(training), mask)
         for loss in losses:
             self.add_loss(loss)
         return self._from_streams(streams, inputs)
 
     def inverse(self, outputs: Any, training: bool = False, mask: Any = None) -> Any:
-        """The inputs that give these outputs, up to rounding.
+        """Return the inputs that give these outputs, up to rounding.
 
         Args:
-            outputs: what the layer gave: one tensor or a pair.
-            training: as in the call that gave them. With `training=True` batch normalization uses the statistics of the batch,
-                and dropout draws with the states that the random generators have *now*.
+            outputs: one tensor or a pair, as the layer returns it.
+            training: as in the call that gave the outputs. With `training=True` batch normalization uses the statistics of the
+                batch, and dropout draws with the *present* states of the random generators.
             mask: as in that call.
 
         Raises:
@@ -99,15 +119,10 @@ class StreamLayer(keras.layers.Layer):
             raise ArgumentError(
                 "the layer has no weights yet", where=f"layer {self.name!r}", remedy="call it on some input, or call build(shape), first"
             )
-
-        def cast(y: Any) -> Any:
-            return tf.cast(y, self.stream_dtype)
-
-        outputs = tf.nest.map_structure(cast, outputs)
-        return self._from_streams(engine.run_inverse(self.stream_parts(), self.to_streams(outputs), training, _one_mask(mask)), outputs)
+        y = self.to_streams(outputs)
+        return self._from_streams(engine.run_inverse(self.stream_parts(), y, training, _one_mask(mask)), outputs)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """Shapes of the outputs, in the form of the inputs."""
         shapes = self._stream_shapes(input_shape)
         for part in self.stream_parts():
             shapes = part.output_stream_shapes(shapes)
@@ -118,21 +133,20 @@ class StreamLayer(keras.layers.Layer):
         return tuple(joined)
 
     def output_stream_shapes(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
-        """Shapes of the streams behind it."""
+        """Return the shapes of the resulting streams for streams of these shapes."""
         return shapes
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:  # noqa: ARG002
-        """The mask goes through."""
         return previous_mask
 
     def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"axis": self.axis, "stream_dtype": self.stream_dtype_given}
+        return super().get_config() | {"axis": self.axis, "stream_dtype": self.stream_dtype_argument}
 
     def _stream_shapes(self, shape: Any) -> tuple[Any, Any]:
-        given: Any = shape
-        if isinstance(shape, dict) or (_is_pair(given) and len(given) != 2):
+        if isinstance(shape, dict) or (_is_pair(shape) and len(shape) != 2):
+            kind: Any = type(shape)  # pyright: ignore[reportUnknownArgumentType]
             raise ArgumentError(
-                f"a {type(given).__name__} of {len(given)} tensors was given",
+                f"a {kind.__name__} of {len(shape)} tensors was given",  # pyright: ignore[reportUnknownArgumentType]
                 where=f"layer {self.name!r}",
                 remedy="give one tensor or a pair",
             )
@@ -142,7 +156,7 @@ class StreamLayer(keras.layers.Layer):
             raise ArgumentError(
                 f"an input of shape {tuple(shape)} cannot be split along axis {self.axis}",
                 where=f"layer {self.name!r}",
-                remedy="give the axis of the channels, which is not that of the batch",
+                remedy="give the channel axis, which is not the batch axis",
             )
         channels = shape[self.axis]
         if channels is None or channels % 2:
@@ -157,13 +171,12 @@ class StreamLayer(keras.layers.Layer):
         return tuple(half), tuple(half)
 
     def to_streams(self, inputs: Any) -> engine.Streams:
-        """The two streams of the inputs, in their dtype."""
-        given: Any = inputs
-        pair: tuple[Any, ...] = tuple(given) if isinstance(inputs, list | tuple) else tf.split(inputs, 2, self.axis)
-        if len(pair) != 2:
-            raise ArgumentError(f"{len(pair)} tensors were given", where=f"layer {self.name!r}", remedy="give one tensor or two")
-        # Copies of the tensors, not of their memory: Keras hangs a mask on the object, and what is rebuilt has none.
-        first, second = (tf.identity(tf.cast(stream, self.stream_dtype)) for stream in pair)
+        """Split the inputs into two streams of the stream dtype."""
+        tensors: Any = inputs if isinstance(inputs, list | tuple) else tf.split(inputs, 2, self.axis)
+        if len(tensors) != 2:
+            raise ArgumentError(f"{len(tensors)} tensors were given", where=f"layer {self.name!r}", remedy="give one tensor or two")
+        # Keras attaches a mask to the tensor object; the copy, which shares the memory, has none, like a rebuilt stream.
+        first, second = (tf.identity(tf.cast(stream, self.stream_dtype)) for stream in tensors)
         return first, second
 
     def _from_streams(self, streams: engine.Streams, like: Any) -> Any:
@@ -176,6 +189,5 @@ def _is_pair(shape: Any) -> bool:
 
 
 def _one_mask(mask: Any) -> Any:
-    """Of a pair of tensors, the mask of the first: both streams stand for the same examples."""
-    given: Any = mask
-    return given[0] if isinstance(mask, list | tuple) else mask
+    """Return the mask of the first stream; both streams belong to the same examples."""
+    return mask[0] if isinstance(mask, list | tuple) else mask  # pyright: ignore[reportUnknownVariableType]

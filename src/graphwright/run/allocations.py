@@ -1,11 +1,9 @@
-"""What TensorFlow's allocator gave out during a call: each allocation, counted.
+"""Count the allocations of TensorFlow's allocator during a call.
 
-With `meter.COUNTING_ENVIRONMENT`, set before the process starts, tensors come from TensorFlow's BFC allocator, oneDNN or not, and that
-tells the profiler of each allocation and release. The bytes asked for are added up as malloc would round them. So tensors below the size at
-which malloc maps a block are exact here, where pages of the heap (`graphwright.run.meter`) tell of fragments and of what was free before.
-
-What kernels ask of malloc themselves (oneDNN's reordered filters, Eigen's panels) is not seen here, only as pages that the process gains,
-and again each time only where malloc gives freed blocks back.
+With `meter.COUNTING_ENVIRONMENT`, set before the process starts, tensors come from TensorFlow's BFC allocator, which reports each
+allocation and release to the profiler. The requested bytes are added up as malloc would round them, so small tensors are exact, where
+pages of the heap (`graphwright.run.meter`) include fragments. Memory that kernels ask of malloc (oneDNN's filters, Eigen's panels) is not
+seen here.
 """
 
 import importlib
@@ -30,11 +28,11 @@ class Counted:
     """Bytes that an allocator gave out at most, above what it had given out before.
 
     Attributes:
-        tensors_bytes: outputs of operations and what they keep. They are written, so they are in the process.
-        all_bytes: scratch of kernels too, of which a part may never be written.
-        held: bytes by address of what was given out during the call and not given back, in blocks of 4 KiB and more.
-        returned: the same of what was given out before the call and came back during it.
-        changes: seconds from the first change on, and the bytes of tensors and scratch from then on.
+        tensors_bytes: outputs of operations; these are written.
+        all_bytes: with scratch of kernels, part of which may never be written.
+        held: bytes by address that were given out during the call and not returned, in blocks of 4 KiB and more.
+        returned: bytes by address that were given out before the call and returned during it.
+        changes: seconds since the first change, and the bytes of tensors and scratch from then on.
     """
 
     tensors_bytes: int
@@ -48,7 +46,7 @@ def count_allocations(call: Callable[[], object]) -> Counted:
     """Count during the call.
 
     Raises:
-        MeasurementError: the profiler is at work already.
+        MeasurementError: the profiler is in use.
     """
     options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=1, python_tracer_level=0, device_tracer_level=0)
     with tempfile.TemporaryDirectory(prefix="graphwright_") as logs:
@@ -64,7 +62,7 @@ def count_allocations(call: Callable[[], object]) -> Counted:
 
 
 def check_counting() -> None:
-    """Count a known allocation."""
+    """Raise `MeasurementError` if a known allocation is counted wrongly."""
     tf.fill([_CHECK_BYTES], tf.constant(1, tf.uint8))
     seen = count_allocations(lambda: tf.fill([_CHECK_BYTES], tf.constant(1, tf.uint8))).tensors_bytes
     if not _CHECK_BYTES <= seen < 1.05 * _CHECK_BYTES:
@@ -77,10 +75,10 @@ def check_counting() -> None:
 
 
 def highest(events: Iterable[tuple[int, bool, int, int, str]]) -> Counted:
-    """The most that was given out.
+    """Return the most bytes that were given out.
 
     Args:
-        events: time in ps, whether it is a release, address, bytes asked for, and for what kind of use ("temp" is scratch).
+        events: time in ps, whether it is a release, address, requested bytes, and kind of use ("temp" is scratch).
     """
     returned: dict[int, int] = {}
     scratch: set[int] = set()
@@ -109,9 +107,9 @@ def highest(events: Iterable[tuple[int, bool, int, int, str]]) -> Counted:
 
 
 def kept_bytes(first: Counted, second: Counted) -> int:
-    """Bytes that the first call of a step took and the second did not give back: what the runtime computes once and keeps.
+    """Return the bytes that the first call of a step took and the second did not return: values that the runtime computes once and keeps.
 
-    A variable that is updated gets a new buffer and gives its old one back: nothing is kept. What is given back late is not kept either.
+    An updated variable gets a new buffer and returns its old one, so it does not count.
 
     >>> update = highest([(1, False, 64, 8192, "output"), (2, True, 32, 8192, "")])
     >>> constant = highest([(1, False, 64, 8192, "output")])
@@ -124,7 +122,6 @@ def kept_bytes(first: Counted, second: Counted) -> int:
 
 
 def _events(planes: Iterable[Any]) -> Iterable[tuple[int, bool, int, int, str]]:
-    """Time in ps, whether it is a release, address, bytes, and for what kind of use."""
     for plane in planes:
         names = {key: entry.name for key, entry in plane.event_metadata.items()}
         keys = {key: entry.name for key, entry in plane.stat_metadata.items()}

@@ -1,15 +1,13 @@
 """How TensorFlow executes the functions called in a block: with or without Grappler, by which executor.
 
-TensorFlow optimizes a function when it is first called, with the options of that call, and caches the outcome per
-options. So a function may run with Grappler's rewrites and without them side by side, and nothing that the user has set
-globally is touched: the options live in the calling thread.
+TensorFlow optimizes a function at its first call and caches the result by the options of the call, so a function may run with and without
+Grappler side by side. Options belong to the calling thread; the user's global settings stay.
 
-A function that is called while another is *traced* becomes a part of that one, and is optimized with it: then the options
-around the outer call count. Only a function that is not inlined (`rebuild_concrete_function(..., noinline=True)`) keeps the
-options under which its call was traced.
+A function called while another one is traced becomes part of it, and the options of the outer call count, unless it is not inlined
+(`rebuild_concrete_function(..., noinline=True)`).
 
-Also without Grappler, TensorFlow merges stateless nodes that are equal in type, attributes, inputs *and control inputs*
-when it instantiates a function. A recomputed node is safe from that by a control input of its own.
+Even without Grappler, TensorFlow merges stateless nodes with equal types, attributes, inputs and control inputs when it instantiates a
+function. A control input of its own protects a recomputed node.
 """
 
 import importlib
@@ -26,11 +24,10 @@ _NUMBERS = itertools.count(1)
 
 
 def grappler_disabled(*, executor: str = "") -> AbstractContextManager[None]:
-    """Calls of functions in this block, in this thread, run the graph as it is, without Grappler's rewrites.
+    """Call functions in this block, in this thread, without Grappler's rewrites.
 
     Args:
-        executor: name of TensorFlow's executor; empty for its default, `"SINGLE_THREADED_EXECUTOR"` for the one that
-            runs nodes one after the other.
+        executor: TensorFlow's executor; "" for the default, "SINGLE_THREADED_EXECUTOR" to run one node at a time.
 
     >>> import tensorflow as tf
     >>> double = tf.function(lambda x: x + x)
@@ -42,16 +39,12 @@ def grappler_disabled(*, executor: str = "") -> AbstractContextManager[None]:
 
 
 def grappler_enabled() -> AbstractContextManager[None]:
-    """Calls of functions in this block, in this thread, run with Grappler, also where the user has switched it off."""
+    """Call functions in this block, in this thread, with Grappler, even if the user has switched it off."""
     return _call_options(grappler=True)
 
 
 def optimized_anew(*, grappler: bool, memory_optimizer: bool = True) -> AbstractContextManager[None]:
-    """Calls in this block, in this thread, make TensorFlow optimize the function again, even where it has done so before.
-
-    Args:
-        memory_optimizer: whether Grappler's memory optimizer takes part.
-    """
+    """Make TensorFlow optimize functions again in this block, in this thread."""
     return _call_options(grappler=grappler, number=next(_NUMBERS), memory_optimizer=memory_optimizer)
 
 
@@ -63,7 +56,7 @@ def is_grappler_disabled() -> bool:
 
 @contextmanager
 def _call_options(*, grappler: bool, executor: str = "", number: int = 0, memory_optimizer: bool = True) -> Generator[None]:
-    """TensorFlow's options as they would be, but for Grappler and the executor; another number, another entry in its cache."""
+    """Set Grappler and the executor among TensorFlow's options; each number has its own entry in TensorFlow's cache."""
     before = call_options()
     config = tf.compat.v1.ConfigProto.FromString(before.config_proto_serialized)
     rewrites = config.graph_options.rewrite_options

@@ -1,12 +1,11 @@
-"""The process in which XLA compiles for a GPU that is not there: a script that needs jax and its CUDA plugin, and nothing of graphwright.
+"""Compile with XLA for an absent GPU: a script that needs jax and its CUDA plugin, and nothing of graphwright.
 
     python device_worker.py < request.json > answer.json
 
 The request holds `module` (StableHLO as TensorFlow writes it) and `target` (the text of XLA's `GpuTargetConfigProto`); the answer holds
-bytes by kind and the program as XLA scheduled it. A request without a module asks for versions alone. What jax prints goes to stderr.
+bytes by kind and the scheduled program. A request without a module asks for versions only. What jax prints goes to stderr.
 
-Near-public names of jax: `jax.export.Exported` is documented, its fields are made for serialization; `make_ir_context` is what
-`jax.interpreters.mlir` shows. So the versions are pinned (the extra `gpu-target`).
+`jax.export.Exported` and `make_ir_context` are not quite public, so the versions are pinned (the extra `gpu-target`).
 """
 
 import dataclasses
@@ -24,7 +23,7 @@ _KINDS = {"i": "int", "si": "int", "ui": "uint", "f": "float", "bf": "bfloat"}
 
 
 def versions() -> dict[str, str]:
-    """Of the packages that decide what comes out; "" for one that is missing."""
+    """Return the versions of the packages that decide the result; "" for a missing one."""
     found: dict[str, str] = {}
     for name in PACKAGES:
         try:
@@ -35,7 +34,7 @@ def versions() -> dict[str, str]:
 
 
 def readable(module: str) -> str:
-    """TensorFlow's text as this version of MLIR reads it: XLA's own copy is no StableHLO, and truth values took a bit each."""
+    """Rewrite TensorFlow's text for this version of MLIR: XLA's own copy is not StableHLO, and truth values took one bit each."""
     module = re.sub(r"mhlo\.copy (%[\w#]+) : (tensor<[^>]*>)", r"stablehlo.reshape \1 : (\2) -> \2", module)
     return re.sub(r'dense<"0x([0-9A-F]+)"> : tensor<((?:\d+x)+)i1>', _bytes_for_bits, module)
 
@@ -49,7 +48,7 @@ def _bytes_for_bits(found: re.Match[str]) -> str:
 
 
 def dtype_name(element: str) -> str:
-    """NumPy's name of an MLIR type.
+    """Return NumPy's name of an MLIR type.
 
     >>> dtype_name("i1"), dtype_name("ui8"), dtype_name("bf16"), dtype_name("f32")
     ('bool', 'uint8', 'bfloat16', 'float32')
@@ -61,11 +60,10 @@ def dtype_name(element: str) -> str:
 
 
 def read_module(module: str, platform: str) -> tuple[Any, tuple[Any, ...], tuple[int, ...]]:
-    """What jax calls, the shapes of its arguments, and which of them it may overwrite.
+    """Return the function that jax calls, the shapes of its arguments, and the arguments that it may overwrite.
 
     Args:
-        module: StableHLO, as TensorFlow writes it.
-        platform: "cuda", or that of the devices on which it is to run.
+        platform: "cuda", or the platform of the devices on which it is to run.
     """
     names = "jax jax.export jax.interpreters.mlir jaxlib.mlir.ir jaxlib.mlir.dialects.stablehlo".split()
     modules: list[Any] = [importlib.import_module(name) for name in names]
@@ -119,7 +117,6 @@ def read_module(module: str, platform: str) -> tuple[Any, tuple[Any, ...], tuple
 
 
 def compile_module(module: str, target: str) -> dict[str, Any]:
-    """Compile for the target and read what was laid out."""
     jax: Any = importlib.import_module("jax")
     topologies: Any = importlib.import_module("jax.experimental.topologies")
     topology = topologies.get_topology_desc(platform="cuda", target_config=target, topology="1x1x1")
@@ -137,7 +134,6 @@ def compile_module(module: str, target: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Answer one request."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     request = json.load(sys.stdin)

@@ -1,10 +1,7 @@
 """The graph that TensorFlow's executor runs for a step: after inlining, Grappler, placement and oneDNN's rewrites.
 
-TensorFlow makes it when a function is first called, and hands it out only when it collects graphs. Here the call is
-cancelled before it starts, so the graph is made and nothing runs: no variable changes, no memory is needed for activations.
-
-The order of the nodes is the one in which TensorFlow numbers them, which decides the order of execution
-(`graphwright.analyze.executor_order`).
+TensorFlow makes it at the first call of a function. The call is cancelled before it starts, so nothing runs: no variable changes, and
+activations take no memory. The nodes have TensorFlow's numbering, which decides the order of execution (`analyze.executor_order`).
 """
 
 import importlib
@@ -48,25 +45,17 @@ _ATTEMPTS = 8
 
 
 def executed_graph(step: TracedStep, *, like: Graph, grappler: bool = True, shapes: dict[str, Shape] | None = None) -> Graph:
-    """The graph that a step executes, its nodes in TensorFlow's own order. The step does not run.
+    """Return the graph that a step executes, its nodes in TensorFlow's own order. The step does not run.
 
-    TensorFlow's passes walk tables of pointers, so that the order differs a little each time it makes the graph.
+    TensorFlow's passes walk tables of pointers, so the order differs a little between preparations. The inputs are `_Arg` nodes, ops
+    renamed by
+    oneDNN's pass have their usual types (`_MklNativeConv2D` is `Conv2D`), and loops and branches have the form of TF1 (`Enter`, `Merge`,
+    `Switch`).
 
     Args:
         step: with arguments of the right shapes; their values do not matter.
         like: the step as read by `graphwright.source`: shapes of the inputs, variables.
-        grappler: whether Grappler rewrites the graph, as it does by default. Off also where the owner of the step runs it without.
-        shapes: shapes by name of value, as they are known after Grappler or kept from an earlier call, since to infer them takes the
-            most time.
-
-    Returns:
-        A graph whose inputs are its `_Arg` nodes, with the variables behind them. Ops that oneDNN's pass has renamed carry
-        their usual types again (`_MklNativeConv2D` is `Conv2D`). Loops and branches are those of TF1 (`Enter`,
-        `Merge`, `Switch`), as the executor sees them.
-
-    Raises:
-        UnsupportedError: the step runs on several devices, or TensorFlow hands out no graph.
-        GraphError: TensorFlow refuses a part of its own graph when shapes are inferred.
+        shapes: known shapes by name of value; inferring them takes the most time.
 
     >>> import tensorflow as tf
     >>> from graphwright.run.traced_step import resolve
@@ -80,10 +69,9 @@ def executed_graph(step: TracedStep, *, like: Graph, grappler: bool = True, shap
 
 
 def recorded_graphs(step: TracedStep, *, like: Graph, grappler: bool = True, memory_optimizer: bool = True) -> list[bytes]:
-    """TensorFlow's record of how it prepares a step, which does not run: its graph before and after Grappler, and as it is executed.
+    """Return TensorFlow's record of preparing a step: its graph before and after Grappler, and as executed. The step does not run.
 
     Args:
-        step, like, grappler, and what it raises: see `executed_graph`.
         memory_optimizer: whether Grappler's memory optimizer takes part, as it does by default.
     """
     if is_summary_traced():
@@ -103,9 +91,9 @@ def recorded_graphs(step: TracedStep, *, like: Graph, grappler: bool = True, mem
 
 
 def refusal(step: TracedStep) -> str:
-    """Why TensorFlow refuses to run a step without Grappler, in its own words; "" where it does not. The step does not run.
+    """Return the reason why TensorFlow refuses to run a step without Grappler, or "". The step does not run.
 
-    TensorFlow builds all that it runs for the step: placement, its graph passes, the executor. The first call finds that ready.
+    TensorFlow builds all that it runs for the step, and the first call finds it ready.
 
     >>> import tensorflow as tf
     >>> from graphwright.run.traced_step import resolve
@@ -121,12 +109,7 @@ def refusal(step: TracedStep) -> str:
 
 
 def read_executed_graph(graphs: Sequence[bytes], *, like: Graph, shapes: dict[str, Shape] | None = None) -> Graph:
-    """The graph of TensorFlow's record of a call.
-
-    Args:
-        graphs: what `collected_graphs` gave, in this process or another one.
-        like, shapes, and what it raises: see `executed_graph`.
-    """
+    """Return the graph in TensorFlow's record of a call, of this process or another one; see `executed_graph`."""
     record = _record_of(graphs, like)
     partitions = [graph_def for graph_def in record.partition_graphs if graph_def.node]
     if len(partitions) != 1:
@@ -161,17 +144,14 @@ def read_executed_graph(graphs: Sequence[bytes], *, like: Graph, shapes: dict[st
 
 
 def read_optimized_graph(graphs: Sequence[bytes], *, like: Graph) -> Graph:
-    """The graph as Grappler leaves it, before oneDNN's rewrites, as that of a function: arguments are placeholders, results are outputs.
+    """Return the graph as Grappler leaves it, before oneDNN's rewrites: arguments are placeholders, results are outputs.
 
-    Its nodes have no shapes, and an order that does not change from one preparation to the next. Devices are left out, as there is one.
+    Its nodes have no shapes and no devices, and an order that is the same in each preparation. Several devices, and lowered loops,
+    branches or calls, are refused.
 
     Args:
-        graphs: what `recorded_graphs` gave.
-        like: the step as read by `graphwright.source`, whose inputs give theirs their names.
-
-    Raises:
-        UnsupportedError: TensorFlow hands out no graph; the step does not run on one CPU; loops, branches or calls were lowered, which
-            cannot be put together again.
+        graphs: the result of `recorded_graphs`.
+        like: the step as read by `graphwright.source`, whose inputs name those of the result.
 
     >>> import tensorflow as tf
     >>> from graphwright.run.traced_step import resolve
@@ -229,10 +209,10 @@ def _positions_of_arguments(record: Any) -> dict[str, int]:
 
 
 def _records_like(graphs: Sequence[bytes], like: Graph) -> list[Any]:
-    """Of TensorFlow's records those of this step: other threads (an input pipeline's) may have called functions of their own meanwhile.
+    """Return the records of this step; other threads, such as an input pipeline's, may have called functions meanwhile.
 
-    They have as many arguments, of the same types; those that nothing reads may be gone at the end. A record with arguments at its end that
-    it lacks at its start mixes two functions.
+    A record of the step has as many arguments of the same types; unread arguments may be gone at the end. A record with an argument at its
+    end that it lacks at its start mixes two functions.
     """
     wanted = [(k, value.dtype.number) for k, value in enumerate(like.inputs)]
     found: list[Any] = []
@@ -245,7 +225,7 @@ def _records_like(graphs: Sequence[bytes], like: Graph) -> list[Any]:
 
 
 def plain_op_type(op_type: str) -> str:
-    """The op type without the marks of oneDNN's pass.
+    """Return the op type without the marks of oneDNN's pass.
 
     >>> plain_op_type("_MklNativeConv2DBackpropFilterWithBias"), plain_op_type("_MklNativeFusedConv2D"), plain_op_type("Relu")
     ('Conv2DBackpropFilter', '_FusedConv2D', 'Relu')
@@ -258,7 +238,6 @@ def plain_op_type(op_type: str) -> str:
 
 
 def _numbered_as_constructed(graph_def: Any) -> Any:
-    """The graph with its arguments first and its results last, each in its order, as the function's body is built."""
     result = tf.compat.v1.GraphDef()
     result.versions.CopyFrom(graph_def.versions)
     result.library.CopyFrom(graph_def.library)
@@ -275,10 +254,10 @@ def _numbered_as_constructed(graph_def: Any) -> Any:
 
 
 def known_shapes(graph: Graph) -> dict[str, list[Shape]]:
-    """By name of a node, the shapes of its outputs, where all are known; the largest ones where they depend on data.
+    """Return the shapes of outputs by name of the node, where all are known; the largest ones where they depend on data.
 
-    What is inside loops and branches has the name that TensorFlow gives it when it lowers them, without a number: `while/body/Tanh`. What
-    is called from several places, each with shapes of its own, is left out.
+    Nodes in loops and branches have the names of the lowered graph without numbers: `while/body/Tanh`. Functions with several call sites
+    are left out, since each may have its own shapes.
     """
     sites = Counter(name for body in bodies(graph) for node in body.nodes for name in called_functions(node))
     shapes: dict[str, list[Shape]] = {}
@@ -300,10 +279,10 @@ def known_shapes(graph: Graph) -> dict[str, list[Shape]]:
 
 
 def _infer(graph_def: Any, arguments: Mapping[str, Shape], sizes: Mapping[str, Sequence[Shape]]) -> dict[str, Shape]:
-    """Shape by name of value. Inside loops, a tensor that goes round keeps the shape with which it enters.
+    """Infer shapes by name of value. A tensor that goes round a loop keeps the shape with which it enters.
 
     Args:
-        sizes: the shapes of the outputs of nodes that depend on data, by name, as they are known before Grappler.
+        sizes: shapes that depend on data, by name of the node, as they are known before Grappler.
     """
     plain = tf.compat.v1.GraphDef()
     plain.versions.CopyFrom(graph_def.versions)
@@ -346,7 +325,7 @@ def _infer(graph_def: Any, arguments: Mapping[str, Shape], sizes: Mapping[str, S
 
 
 def _add_hidden_outputs(graph_def: Any, shapes: dict[str, Shape]) -> None:
-    """The shapes of what oneDNN's nodes give besides the outputs of the usual ones, where those are known."""
+    """Add the shapes of outputs that only oneDNN's nodes have."""
     for node in graph_def.node:
         shape = shapes.get(f"{node.name}:0")
         if shape is None or node.op == (plain := plain_op_type(node.op)):
@@ -358,7 +337,7 @@ def _add_hidden_outputs(graph_def: Any, shapes: dict[str, Shape]) -> None:
 
 
 def _sides_of_conditionals(graph_def: Any) -> dict[str, str]:
-    """By `Switch` of a conditional, what it hands on: so inference sees constants behind it. One of a loop hands on another each round."""
+    """Return the input of each `Switch` of a conditional, so that inference sees constants behind it."""
     conditions = {node.name for node in graph_def.node if node.op in LOOP_CONDITIONS}
     switches = {n.name: n.input[0] for n in graph_def.node if n.op in SWITCHES and n.input[1].partition(":")[0] not in conditions}
 
@@ -371,7 +350,7 @@ def _sides_of_conditionals(graph_def: Any) -> dict[str, str]:
 
 
 def _split_bias_gradients(graph_def: Any, names: set[str]) -> None:
-    """The fused gradient of filter and bias as two nodes: TensorFlow's shape rule for its second output is wrong."""
+    """Split the fused gradient of filter and bias in two: TensorFlow's shape rule for its second output is wrong."""
     if not names:
         return
     for node in list(graph_def.node):
@@ -390,7 +369,6 @@ def _split_bias_gradients(graph_def: Any, names: set[str]) -> None:
 
 
 def _prepare(step: TracedStep, *, grappler: bool, memory_optimizer: bool) -> None:
-    """Call the step such that TensorFlow prepares it, and gives up before the first kernel."""
     try:
         with optimized_anew(grappler=grappler, memory_optimizer=memory_optimizer):
             call_cancelled(step.function, step.arguments)

@@ -9,7 +9,7 @@ _CONTROL_GROUP = Path("/sys/fs/cgroup")
 
 
 def free_bytes() -> int | None:
-    """Bytes of host memory that the machine, the control group and the limits of this process leave; None where nothing says so.
+    """Return the bytes of host memory left by the machine, the control group and the limits of this process; None if no limit is known.
 
     >>> free = free_bytes()
     >>> free is None or free > 0
@@ -31,7 +31,6 @@ def _limits() -> Iterator[int]:
 
 
 def _field(file: Path, name: str) -> int | None:
-    """A field that the kernel gives in kB, in bytes."""
     try:
         lines = file.read_text().splitlines()
     except OSError:

@@ -1,18 +1,14 @@
-"""Measure the peak memory and the time of a step, in a process of its own.
+"""Measure the peak memory and the time of a step in a fresh process.
 
-A fresh process, because TensorFlow keeps memory for later, and what the caller did before would be measured with it. The
-step goes there by way of `graphwright.source.step_file`, with the values of its variables; the caller's are not touched.
+The step reaches that process through `graphwright.source.step_file`, with copies of its variables.
 
-Peak memory is `resident_bytes` plus the growth of the process during a step (see `graphwright.run.meter`), the median of
-several steps after those that fill caches. Pages tell little of tensors that lie in the heap (below 32 KiB): fragments make
-them more, what was free before less. So a second process counts each allocation (see `graphwright.run.allocations`): the
-growth is taken between the tensors and all that was given out, with what the process took besides; `how` states both.
-Resident are the variables, the captured constants, the constants in the graph and those that TensorFlow's runtime makes of
-them at the first call, and the arguments, each buffer once; a step's outputs belong to the growth. On a GPU the growth is
-what TensorFlow's allocator says of itself (`get_memory_info`), which there sees all but the workspace of cuDNN's own.
+Peak memory is `resident_bytes` plus the growth of the process during a step (`graphwright.run.meter`), the median of several steps after
+warm-up. For small tensors, pages of the heap mislead. So a second process counts each allocation (`graphwright.run.allocations`), and the
+growth is limited to lie between the tensors and all requested bytes; `how` states both. Resident are variables, captured constants,
+constants in the graph and values that the runtime computes of them at the first call, and arguments, each buffer once. Outputs belong to
+the growth. On a GPU the growth is `get_memory_info`, which sees all but cuDNN's own workspace.
 
-Time is measured in a second process without the settings of malloc that the memory measurement needs, so it is what a user
-would see.
+Time is measured in another process, without the malloc settings.
 """
 
 from __future__ import annotations
@@ -55,7 +51,7 @@ class Timing:
 
     Attributes:
         time_s: median wall time in seconds.
-        ratio: median over the rounds of its time divided by that of the first step in the same round.
+        ratio: median over the rounds of its time divided by the time of the first step in the same round.
         times_s: all measured times, by round.
         how: how they were measured, in words.
     """
@@ -79,12 +75,12 @@ def measure(
     timeout_s: float | None = None,
     graphs: list[bytes] | None = None,
 ) -> Measurement:
-    """Peak memory and time of a step; see `graphwright.measure`, which takes more than functions, for the options and errors.
+    """Measure peak memory and time of a step; see `graphwright.measure` for the options and errors.
 
     Args:
-        function: a `tf.function`, a `ConcreteFunction`, or an object whose method `concrete_function(*inputs)` gives one
-            (and whose attribute `grappler_disabled` says that it runs without Grappler); or a `TracedStep`.
-        inputs: the arguments of one call, or what has them as its first batch; None for those that a `TracedStep` has.
+        function: a `tf.function`, a `ConcreteFunction`, a `TracedStep`, or an object whose method `concrete_function(*inputs)` returns a
+            concrete function (and whose attribute `grappler_disabled` says that it runs without Grappler).
+        inputs: the arguments of one call, or data whose first batch has them; None for those of a `TracedStep`.
     """
     check_counts(steps, warmup)
     step = resolve(function, first_batch(inputs))
@@ -146,7 +142,7 @@ def measure_many(
     grappler: bool = True,
     timeout_s: float | None = None,
 ) -> dict[str, Timing]:
-    """Times of several steps side by side, by name; see `graphwright.measure_many`, and `measure` for what they are."""
+    """Measure the times of several steps side by side, by name; see `graphwright.measure_many`."""
     check_counts(steps, warmup)
     if not functions:
         raise ArgumentError("no functions were given", argument="functions", remedy="give at least one, by name")
@@ -168,9 +164,9 @@ def measure_many(
 
 
 def resident_bytes(step: TracedStep) -> int:
-    """Bytes that the step holds from its start to its end: variables, captured constants, constants in the graph, arguments.
+    """Return the bytes that the step holds throughout: variables, captured constants, constants in the graph, arguments.
 
-    Each buffer counts once, also where several placeholders stand for it.
+    Each buffer counts once, also behind several placeholders.
 
     >>> import tensorflow as tf
     >>> weight = tf.Variable(tf.zeros([10, 10]))
@@ -200,7 +196,7 @@ def _constants_bytes(step: TracedStep) -> int:
 
 
 def _constant_bytes(node: Any) -> int:
-    """Bytes that the kernel of a constant holds. From shape and dtype: the node may hold one value for all elements."""
+    """Return the bytes of a constant, from shape and dtype, since the node may hold one value for all elements."""
     if node.op != "Const":
         return 0
     value = node.attr["value"].tensor
@@ -215,7 +211,6 @@ def check_counts(steps: int, warmup: int) -> None:
 
 
 def step_options(step: TracedStep, *, grappler: bool, executor: str) -> dict[str, Any]:
-    """How the worker is to run the step."""
     enabled = grappler and not step.grappler_disabled
     if executor and enabled:
         raise ArgumentError(f"executor={executor!r} was given with Grappler on", argument="executor", remedy="give grappler=False too")
@@ -225,7 +220,7 @@ def step_options(step: TracedStep, *, grappler: bool, executor: str) -> dict[str
 def request_of(
     names: Sequence[str], options: Sequence[Mapping[str, Any]], steps: int, warmup: int, inter_op_threads: int | None
 ) -> dict[str, Any]:
-    """What `request.json` says to the worker, but for the kind of the measurement."""
+    """Return the contents of `request.json` for the worker, without the kind of the measurement."""
     threading = tf.config.threading
     return {
         "steps": steps,
@@ -238,7 +233,7 @@ def request_of(
 
 
 def run_worker(directory: Path, request: Mapping[str, Any], settings: Mapping[str, str], timeout_s: float | None) -> dict[str, Any]:
-    """Start the worker on a directory that holds the steps, and read what it found."""
+    """Start the worker on a directory with steps, and return its result."""
     (directory / "request.json").write_text(json.dumps(request))
     (directory / "result.json").unlink(missing_ok=True)
     environment = os.environ | settings
@@ -263,7 +258,7 @@ def run_worker(directory: Path, request: Mapping[str, Any], settings: Mapping[st
 
 def _death(returncode: int, stderr: str, kind: str) -> MeasurementError:
     last = re.sub(r"\A(?:[ \t].*\n)*", "", stderr.rpartition("Traceback (most recent call last):\n")[2])  # without the frames
-    told = "\n".join(last.strip().splitlines()[-_STDERR_LINES:])
+    last_lines = "\n".join(last.strip().splitlines()[-_STDERR_LINES:])
     cause, remedy, code = "", "run the step by itself to see the error", None
     if returncode < 0:
         name = signal.Signals(-returncode).name if -returncode in set(signal.Signals) else f"signal {-returncode}"
@@ -280,11 +275,13 @@ def _death(returncode: int, stderr: str, kind: str) -> MeasurementError:
             code = ErrorCode.OUT_OF_MEMORY
             cause = "the step needs more memory than there is, or on a GPU this process holds most of it"
             remedy = "use a smaller batch or a smaller budget; on a GPU, set TF_FORCE_GPU_ALLOW_GROWTH=true before TensorFlow is imported"
-    return MeasurementError(f"{what}; it said:\n{told}" if told else what, where=f"measuring {kind}", cause=cause, remedy=remedy, code=code)
+    return MeasurementError(
+        f"{what}; it said:\n{last_lines}" if last_lines else what, where=f"measuring {kind}", cause=cause, remedy=remedy, code=code
+    )
 
 
 def _check_plausible(step: TracedStep, growths: Sequence[int]) -> None:
-    """Outputs that are new tensors must lie in the growth; a figure below them was not measured."""
+    """Raise `MeasurementError` if the growth is below the outputs that are new tensors."""
     outputs = {tensor.name: tensor for tensor in step.function.outputs}.values()
     sizes = [(tensor.shape.num_elements() or 0) * int(tensor.dtype.size or 0) for tensor in outputs if _is_computed(tensor)]
     least = max(sizes, default=0)
@@ -298,14 +295,12 @@ def _check_plausible(step: TracedStep, growths: Sequence[int]) -> None:
 
 
 def _is_computed(tensor: Any) -> bool:
-    """Whether a tensor surely has a buffer of its own when the step ends."""
     while tensor.op.type in VIEWS:
         tensor = tensor.op.inputs[tensor.value_index]
     return tensor.op.type in MATRIX_PRODUCTS | CONVOLUTIONS | {"Exp", "Tanh", "Sigmoid", "RandomUniform"}
 
 
 def conditions(result: Mapping[str, Any], options: Mapping[str, Any]) -> str:
-    """Device, version, Grappler, threads, in words."""
     parts = [
         f"{result['device']}, TensorFlow {result['tensorflow']}",
         f"Grappler {'on' if options['grappler'] else 'off'}",
@@ -321,7 +316,7 @@ def conditions(result: Mapping[str, Any], options: Mapping[str, Any]) -> str:
 
 
 def surroundings() -> dict[str, Any]:
-    """What this process computes with, as `conditions` takes it."""
+    """Return the conditions of this process, for `conditions`."""
     return {
         "device": "GPU:0" if tf.config.list_logical_devices("GPU") else "CPU:0",
         "onednn": onednn_enabled(),

@@ -1,4 +1,4 @@
-"""What depends on data, measured in one run that changes no variable: how often loops run, and the sizes of tensors."""
+"""Measure numbers of rounds and sizes that depend on data, in one run that changes no variable."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -40,16 +40,16 @@ def measure_trip_counts(
     names: Iterable[str],
     constant: Callable[[Value], np.ndarray[Any, Any] | None],
 ) -> Mapping[str, int]:
-    """Run what the counters of the loops need, once; how often each of them ran.
+    """Return how often loops ran, from one run of the nodes that their counters need.
 
-    A loop without a counter (a value that grows by one) is left out, and so is one that writes variables, takes from an iterator, or is
-    inside a function.
+    Loops without a counter (a value that grows by one), loops that write variables or take from an iterator, and loops in functions are
+    left out.
 
     Args:
         graph: flat, made from the function of the binding.
         arguments: tensors, in the order of the graph's first inputs.
         names: of the loops (nodes, or frames of TF1) to measure.
-        constant: the array of a value whose producer is a `Const`, or None.
+        constant: returns the array of a value whose producer is a `Const`, or None.
     """
 
     number = partial(number_behind, constant=constant, example={})
@@ -64,15 +64,14 @@ def measure_trip_counts(
 def measure_shapes(
     graph: Graph, binding: Binding, arguments: Sequence[Any], purity: Purity, nodes: Iterable[Node]
 ) -> Mapping[str, Sequence[Shape]]:
-    """Run what some nodes need, once; by name, the shapes of their outputs.
+    """Return the shapes of the outputs of nodes, by name, from one run of the nodes that they need.
 
-    A node is left out where something that it needs may do more than compute, read variables and draw random numbers. Of a
-    loop or a branch in which rows are counted in the data, the shapes inside are set, the largest of all rounds; the nodes that count
-    them are returned.
+    Nodes that need one with effects other than reading variables and drawing random numbers are left out. In a loop or a branch that counts
+    rows in data, the shapes inside are set to the largest of all rounds; the nodes that count them are returned.
 
     Args:
-        graph, binding, arguments: as for `measure_trip_counts`.
-        purity: answers which nodes of the graph are pure.
+        graph, binding, arguments: see `measure_trip_counts`.
+        purity: of the graph.
     """
 
     def may_run(node: Node) -> bool:
@@ -84,13 +83,15 @@ def measure_shapes(
     wanted = [node for node in wanted if all(map(may_run, backward_reachable([node])))]
     measured = _measure_inside(graph, binding, arguments, {node: open_[node] for node in wanted if open_[node]})
     sized = [value for node in wanted if any(map(is_open, node.outputs)) for value in node.outputs if value.dtype.itemsize is not None]
-    found = dict(zip(sized, _run(graph, binding, arguments, sized, shapes=True) if sized else (), strict=False))
-    sizes = {node.name: [tuple(found.get(v, ())) for v in node.outputs] for node in wanted if found and any(map(is_open, node.outputs))}
+    shapes_of = dict(zip(sized, _run(graph, binding, arguments, sized, shapes=True) if sized else (), strict=False))
+    sizes = {
+        node.name: [tuple(shapes_of.get(v, ())) for v in node.outputs] for node in wanted if shapes_of and any(map(is_open, node.outputs))
+    }
     return {**measured, **sizes}
 
 
 def _counted_inside(graph: Graph, node: Node) -> dict[str, Node]:
-    """The nodes in the functions of a node whose shapes are open, where some of them find out in the data how many rows there are."""
+    """Return the nodes with open shapes in the functions of a node, if some of them count rows in data."""
     bodies = [graph.functions[name].body for name in reached_functions(graph, [node])]
     inside = {n.name: n for body in bodies for n in body.nodes if any(map(is_open, n.outputs))}
     return inside if any(map(is_counted_in_data, inside.values())) else {}
@@ -99,11 +100,11 @@ def _counted_inside(graph: Graph, node: Node) -> dict[str, Node]:
 def _measure_inside(
     graph: Graph, binding: Binding, arguments: Sequence[Any], wanted: Mapping[Node, Mapping[str, Node]]
 ) -> dict[str, list[Shape]]:
-    """Run some nodes, and set open shapes in their functions as they are then, the largest of all rounds; returns those of what counts."""
+    """Run nodes and set open shapes in their functions to the largest of all rounds; return the shapes of the counting nodes."""
     if not wanted:
         return {}
     tf = import_tensorflow()
-    found: dict[tuple[str, int], Shape] = {}
+    largest_shapes: dict[tuple[str, int], Shape] = {}
     try:
         function = _part(graph, binding, backward_reachable(wanted), effects=[node.name for node in wanted])
         with StepSession(TracedStep.called("part_of_step", function, arguments), grappler=False) as session:
@@ -114,7 +115,7 @@ def _measure_inside(
     for run in read_runs(metadata.step_stats):
         for slot, shape in run.shapes:
             key = written_name(run.name), slot
-            found[key] = largest([shape, found.get(key, shape)])
+            largest_shapes[key] = largest([shape, largest_shapes.get(key, shape)])
     for function in graph.functions.values():  # bounds give way
         for value, exact in function.body.at_most.items():
             value.shape = exact
@@ -122,7 +123,7 @@ def _measure_inside(
     inside = {name: node for nodes in wanted.values() for name, node in nodes.items()}
     for name, node in inside.items():
         for value in node.outputs:
-            measured = found.get((name, value.index))
+            measured = largest_shapes.get((name, value.index))
             if measured is not None and is_open(value):
                 node.graph.at_most[value], value.shape = value.shape, measured
     counted = [node for node in inside.values() if is_counted_in_data(node) and node.outputs[0] in node.graph.at_most]
@@ -138,7 +139,7 @@ def _part(
     shapes: bool = False,
     effects: Sequence[str] = (),
 ) -> Any:
-    """A function of the nodes that are needed, which returns values, or their shapes."""
+    """Return a function of the needed nodes that returns values, or their shapes."""
     needed = {*needed, *(v.producer for v in graph.inputs[: binding.argument_count])}
     graph_def = to_graph_def(graph, keep=lambda node: node in needed)
     for k, value in enumerate(outputs if shapes else ()):  # so that none is held for long
@@ -156,7 +157,7 @@ def _part(
 
 
 def _run(graph: Graph, binding: Binding, arguments: Sequence[Any], values: Sequence[Value], *, shapes: bool = False) -> list[Any]:
-    """The values, or their shapes, for these arguments; none where the graph, which was made to be analyzed, does not run."""
+    """Return the values, or their shapes, for these arguments; nothing if the analyzed graph does not run."""
     tf = import_tensorflow()
     try:
         function = _part(graph, binding, backward_reachable(value.producer for value in values), values, shapes=shapes)
@@ -167,8 +168,8 @@ def _run(graph: Graph, binding: Binding, arguments: Sequence[Any], values: Seque
 
 
 def _counters(graph: Graph, number: Number) -> dict[str, tuple[Value, int]]:
-    """By loop, the output that counts its iterations, and where it starts."""
-    found: dict[str, tuple[Value, int]] = {}
+    """Return, by loop, the output that counts its iterations, and its start."""
+    counters: dict[str, tuple[Value, int]] = {}
     for node in graph.nodes:
         function = function_at(node, "body", graph) if node.op_type in LOOPS else None
         if function is None:
@@ -176,15 +177,15 @@ def _counters(graph: Graph, number: Number) -> dict[str, tuple[Value, int]]:
         for value, before, after in zip(node.inputs, function.body.inputs, function.body.outputs, strict=True):
             start = number(value)
             if start is not None and is_one_more(after, before, number):
-                found[node.name] = (node.outputs[function.body.inputs.index(before)], int(start))
+                counters[node.name] = (node.outputs[function.body.inputs.index(before)], int(start))
                 break
     if has_frames(graph.nodes):
-        found |= counters_of_frames(topological_order(graph), number)
-    return found
+        counters |= counters_of_frames(topological_order(graph), number)
+    return counters
 
 
 def _writes(graph: Graph, value: Value) -> bool:
-    """Whether what the value needs writes a variable or takes from an iterator, in functions too."""
+    """Return whether a value depends on a write of a variable or on an iterator, in functions too."""
     waiting: list[Node] = list(backward_reachable([value.producer]))
     seen: set[str] = set()
     while waiting:

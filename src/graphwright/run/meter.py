@@ -1,19 +1,12 @@
-"""How much memory this process took at most during a call: the kernel's own high-water mark.
+"""Measure the most memory that this process took during a call, by the kernel's high-water mark.
 
-On Linux, writing 5 to `/proc/self/clear_refs` sets the high-water mark of the resident set (VmHWM) to the present size
-(VmRSS). After the call, VmHWM minus the size before it is the growth at the worst moment, whoever allocated: TensorFlow,
-oneDNN's scratch, Eigen, NumPy. TensorFlow's own counter (`get_memory_info('CPU:0')`) sees its own allocator only.
+On Linux, writing 5 to `/proc/self/clear_refs` resets the high-water mark of the resident set (VmHWM) to its size (VmRSS). After the call,
+VmHWM less the size before is the growth at the worst moment, by any allocator; TensorFlow's own counter (`get_memory_info('CPU:0')`) sees
+its own allocator only. `MALLOC_ENVIRONMENT`, set before the process starts, makes glibc return freed memory at once.
 
-For the resident set to follow what the program holds, freed memory must go back to the kernel at once. That is asked of
-glibc's malloc by `MALLOC_ENVIRONMENT`, which must be set before the process starts.
-
-Against a hook that counts every malloc (`tests/run/malloc_hook.c`) the growth is within 2 % where most bytes lie in tensors
-of 100 KiB and more (dense, convolutional, attention). A mapped block takes whole pages, which adds 7 to 8 % where most
-tensors have 32 KiB (an LSTM), and below that size the heap's fragments may add a quarter.
-`graphwright.run.measure` holds it between bounds that are counted (`graphwright.run.allocations`).
-
-The meter checks itself: `check` allocates a known amount and raises when the meter does not see it, so that a kernel that
-ignores `clear_refs` can not pass for a step without memory.
+Against a hook that counts every malloc (`tests/run/malloc_hook.c`) the growth is within 2 % for tensors of 100 KiB and more. Whole pages
+add 7 to 8 % for tensors of 32 KiB (an LSTM), and fragments of the heap up to a quarter below. `graphwright.run.measure` bounds it by counts
+(`graphwright.run.allocations`).
 """
 
 import ctypes
@@ -39,10 +32,10 @@ _CHECK_BYTES = 32 << 20
 
 
 def growth_of(call: Callable[[], object]) -> int:
-    """Bytes by which the resident set grew at most during the call, above its size just before.
+    """Return the bytes by which the resident set grew at most during the call.
 
     Raises:
-        MeasurementError: the kernel does not offer the high-water mark.
+        MeasurementError: the kernel has no high-water mark.
     """
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
@@ -55,11 +48,7 @@ def growth_of(call: Callable[[], object]) -> int:
 
 
 def check() -> None:
-    """Measure a known allocation.
-
-    Raises:
-        MeasurementError: the meter is off by more than 5 %.
-    """
+    """Raise `MeasurementError` if the meter is off by more than 5 % for a known allocation."""
     seen = growth_of(lambda: np.ones(_CHECK_BYTES, np.uint8).sum())
     if not 0.95 * _CHECK_BYTES < seen < 1.05 * _CHECK_BYTES + (1 << 20):
         raise MeasurementError(

@@ -1,7 +1,7 @@
 """Record one step: every operation that ran, with its times and its memory. By default in a fresh process.
 
-Several steps are recorded, after some that fill caches, and the one whose time is the median is kept. Steps that are not recorded are
-timed too, so that the price of recording shows.
+Several steps are recorded after warm-up, and the one of median time is kept. Unrecorded steps are timed too, so that the cost of recording
+shows.
 """
 
 import importlib
@@ -22,23 +22,13 @@ from graphwright.source.step_file import write_steps
 tf: Any = importlib.import_module("tensorflow")
 
 _METADATA = "metadata.pb"
-_TRACE = "trace.xplane.pb"
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedStep:
-    """TensorFlow's own records of one step.
-
-    Attributes:
-        metadata: a `RunMetadata`: step stats and the graphs that ran.
-        xspace: the profiler's record, or None where it could not run beside the other.
-        times_s: wall times of all recorded steps.
-        plain_times_s: of steps that were not recorded.
-        how: under which conditions, in words.
-    """
+    """TensorFlow's own records of one step (a `RunMetadata`), and the wall times of recorded and unrecorded steps."""
 
     metadata: Any
-    xspace: bytes | None
     times_s: tuple[float, ...]
     plain_times_s: tuple[float, ...]
     how: str
@@ -54,15 +44,7 @@ def record_step(
     grappler: bool = True,
     timeout_s: float | None = None,
 ) -> RecordedStep:
-    """Run a step several times and record it.
-
-    Args:
-        step: with arguments. The others are those of `graphwright.profile`.
-
-    Raises:
-        MeasurementError: the process died, or TensorFlow recorded nothing.
-        UnsupportedError: the step cannot be taken to a session of its own.
-        ArgumentError: counts that make no sense.
+    """Run a step several times and record it. The options are those of `graphwright.profile`.
 
     >>> import tensorflow as tf
     >>> from graphwright.run.traced_step import resolve
@@ -82,7 +64,6 @@ def record_step(
         else:
             result = record_here(open_session(step, options, request), request, folder) | surroundings()
         metadata = tf.compat.v1.RunMetadata.FromString((folder / _METADATA).read_bytes())
-        xspace = (folder / _TRACE).read_bytes() if (folder / _TRACE).exists() else None
     if not any(stats.node_stats for stats in metadata.step_stats.dev_stats):
         raise MeasurementError("TensorFlow recorded no operation", where=f"step {step.name!r}", remedy="report this with your step")
     place = "a fresh process" if isolated else "this process"
@@ -90,11 +71,10 @@ def record_step(
         f"{conditions(result, options)}; in {place}, in a session that runs the graph of the step as a call would; "
         f"the median of {steps} recorded steps after {warmup}"
     )
-    return RecordedStep(metadata, xspace, tuple(result["times"]), tuple(result["plain_times"]), how)
+    return RecordedStep(metadata, tuple(result["times"]), tuple(result["plain_times"]), how)
 
 
 def open_session(step: TracedStep, options: Mapping[str, Any], request: Mapping[str, Any]) -> StepSession:
-    """A session for the step, with the threads that the request asks for."""
     return StepSession(
         step,
         grappler=options["grappler"],
@@ -104,38 +84,22 @@ def open_session(step: TracedStep, options: Mapping[str, Any], request: Mapping[
 
 
 def record_here(session: StepSession, request: Mapping[str, Any], directory: Path) -> dict[str, Any]:
-    """Record in this process, and close the session; the records go into the directory."""
-    on_gpu = bool(tf.config.list_logical_devices("GPU"))
-    recording = trace_options(devices=on_gpu)
-    every_operation = tf.profiler.experimental.ProfilerOptions(host_tracer_level=3, python_tracer_level=0, device_tracer_level=0)
-    kept: list[tuple[float, bytes, bytes | None]] = []
+    recording = trace_options(devices=bool(tf.config.list_logical_devices("GPU")))
+    recorded: list[tuple[float, bytes]] = []
     plain: list[float] = []
     with session:
         for _ in range(request["warmup"]):
             session.run(options=recording, metadata=tf.compat.v1.RunMetadata())
-        for k in range(request["steps"]):
+        for _ in range(request["steps"]):
             metadata = tf.compat.v1.RunMetadata()
-            logs = directory / f"profiler{k}"
-            # On a GPU, TensorFlow's recording of kernels is a profiler itself, and there can be but one.
-            if not on_gpu:
-                tf.profiler.experimental.start(str(logs), every_operation)
             start = time.perf_counter()
-            try:
-                session.run(options=recording, metadata=metadata)
-            finally:
-                took = time.perf_counter() - start
-                if not on_gpu:
-                    tf.profiler.experimental.stop()
-            traces = sorted(logs.rglob("*.xplane.pb")) if not on_gpu else []
-            kept.append((took, metadata.SerializeToString(), traces[0].read_bytes() if traces else None))
+            session.run(options=recording, metadata=metadata)
+            recorded.append((time.perf_counter() - start, metadata.SerializeToString()))
         session.run()  # without options TensorFlow makes another executor
         for _ in range(request["steps"]):
             start = time.perf_counter()
             session.run()
             plain.append(time.perf_counter() - start)
-    times = [took for took, _, _ in kept]
-    _, metadata_bytes, trace = kept[times.index(statistics.median_low(times))]
-    (directory / _METADATA).write_bytes(metadata_bytes)
-    if trace is not None:
-        (directory / _TRACE).write_bytes(trace)
+    times = [took for took, _ in recorded]
+    (directory / _METADATA).write_bytes(recorded[times.index(statistics.median_low(times))][1])
     return {"times": times, "plain_times": plain}

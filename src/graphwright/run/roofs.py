@@ -1,6 +1,6 @@
-"""The limits of this machine as TensorFlow reaches them: what a large matrix product computes, what a large elementwise one moves.
+"""The limits of this machine as TensorFlow reaches them: FLOPs of a large matrix product, bytes moved by a large elementwise one.
 
-They are the roofs of a roofline plot (Williams, Waterman and Patterson, CACM 52, 2009): reached, not read off a data sheet.
+They are the roofs of a roofline plot (Williams, Waterman and Patterson, CACM 52, 2009).
 """
 
 import time
@@ -17,10 +17,7 @@ _IN_PLACE = 8
 
 
 def measure_roofs() -> Roofs:
-    """Measure both roofs; takes a second or two.
-
-    Returns:
-        FLOPs and bytes per second, each the best of several runs.
+    """Measure FLOPs and bytes per second, each the best of several runs.
 
     >>> roofs = measure_roofs()
     >>> roofs.flops_per_s > 1e8 and roofs.bytes_per_s > 1e8

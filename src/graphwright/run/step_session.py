@@ -1,9 +1,7 @@
-"""A step in a TF1 session: the same graph, Grappler and executor as in a call, and the one door to TensorFlow's `StepStats`.
+"""A step in a TF1 session: the same graph, Grappler and executor as in a call, and access to TensorFlow's `StepStats`.
 
-TensorFlow collects no `StepStats` of the functions that eager code calls (`context.enable_run_metadata` yields graphs only, as of
-TensorFlow 2.21); `tf.compat.v1.Session` collects them for any graph, with functions and loops lowered into it. So the step's graph
-is copied, what it captures becomes variables and feeds of a session, and the session's runs are recorded. The caller's variables are
-read once and never written.
+As of TensorFlow 2.21 only `tf.compat.v1.Session` collects `StepStats`. So the step's graph is copied, its captures become variables and
+feeds of a session, and the session's runs are recorded. The caller's variables are read once and never written.
 """
 
 import importlib
@@ -22,7 +20,7 @@ _COPIED = frozenset({tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.int8, t
 
 
 class StepSession:
-    """Runs a step in a session of its own, with copies of its variables. A context manager.
+    """Run a step in its own session, with copies of its variables. A context manager.
 
     >>> import tensorflow as tf
     >>> from graphwright.run.traced_step import resolve
@@ -66,12 +64,7 @@ class StepSession:
         self._session.run(assigns, dict(zip(placeholders, arrays, strict=True)))  # at once: TensorFlow prunes the whole graph for each run
 
     def run(self, *, options: Any = None, metadata: Any = None) -> Any:
-        """One step; returns the values of its flat outputs.
-
-        Args:
-            options: a `tf.compat.v1.RunOptions`.
-            metadata: a `tf.compat.v1.RunMetadata` to fill.
-        """
+        """Run one step, and return the values of its flat outputs; `metadata` is filled."""
         return self._session.run([self._outputs, self._effects], self._feeds, options=options, run_metadata=metadata)[0]
 
     def __enter__(self) -> Self:
@@ -82,7 +75,7 @@ class StepSession:
 
 
 def check_recordable(step: TracedStep) -> None:
-    """Raise where a session cannot run the step, or has nothing to say of its operations."""
+    """Raise if a session cannot run the step, or records no single operations."""
     if is_jit_compiled(step.function):
         raise UnsupportedError(
             "the step is compiled by XLA, which runs it as one kernel: its operations have no times of their own",
@@ -93,7 +86,7 @@ def check_recordable(step: TracedStep) -> None:
 
 
 def _become_variables(graph_def: Any, handles: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn the placeholders of variables into variables; returns the values, by the name of the node. Shared handles stay shared."""
+    """Turn the placeholders of variables into variables, and return the values by node. Shared handles stay shared."""
     owner: dict[int, str] = {}
     values: dict[str, Any] = {}
     for node in graph_def.node:
@@ -126,18 +119,13 @@ def _assignment(graph: Any, name: str, value: Any) -> tuple[Any, Any, Any]:
 
 
 def trace_options(*, devices: bool) -> Any:
-    """Options of a run that records every operation, with the graphs that ran.
-
-    Args:
-        devices: whether kernels of accelerators are recorded too. TensorFlow does that with a profiler of its own, beside which no
-            other one can run.
-    """
+    """Return options of a run that records every operation, kernels of accelerators too if `devices`, with the graphs that ran."""
     options = tf.compat.v1.RunOptions
     return options(trace_level=options.FULL_TRACE if devices else options.SOFTWARE_TRACE, output_partition_graphs=True)
 
 
 def executed_graph_def(partitions: Iterable[Any]) -> Any:
-    """The graphs of all devices as one; what goes from one to the other goes through `_Send` and `_Recv`."""
+    """Join the graphs of all devices, which are connected by `_Send` and `_Recv`."""
     joined = tf.compat.v1.GraphDef()
     for partition in partitions:
         joined.versions.CopyFrom(partition.versions)

@@ -1,14 +1,13 @@
-"""TensorFlow's `StepStats` of one step, and its profiler's record of the same step, read into op runs.
+"""TensorFlow's `StepStats` of one step, read into op runs.
 
-`StepStats` holds, per device and node: when it ran, what it asked of the allocator, how large its outputs were. It names threads for
-kernels of a GPU only. The threads of the host come from the profiler (`XPlane`), where one was running: op kernels are named there, in
-the same order; what has no kernel (constants, switches, merges) ran on the thread whose executor was at work then.
+`StepStats` holds times, allocations and sizes of outputs by device and node, and threads for GPU kernels only. Runs of the host are put on
+as many lanes as ran side by side.
 """
 
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median_low
 from typing import Any
@@ -16,10 +15,8 @@ from typing import Any
 from graphwright.analyze.step_profile import MemoryTrack, OpRun
 from graphwright.ir.dtypes import Shape
 from graphwright.source.attributes import shape_from_proto
-from graphwright.source.private_tensorflow import read_xspace
 
 _FIRST_TOLD = 9  # ops
-_EXECUTOR = "ExecutorState::Process"
 _LOWERED = re.compile(r"(?:^|/)(?:body|cond|then|else|branch\d*)/_\d+/")
 _STREAM = re.compile(r"device:GPU:(\d+)/stream:([^<]*)(<.*>)?$")
 _DEVICE = re.compile(r"device:([A-Z]+:\d+)$", re.IGNORECASE)
@@ -29,22 +26,13 @@ _BOOKKEEPING = frozenset({"_SOURCE", "_SINK"})
 
 @dataclass(frozen=True, slots=True)
 class NodeRun(OpRun):
-    """One run of a node, as TensorFlow recorded it: under its executor's name, times by the clock of the machine, the op type not known.
-
-    Attributes:
-        shapes: of its outputs, by slot; outputs that it did not make are missing.
-    """
+    """One run of a node as TensorFlow recorded it: named by the executor, times by the clock of the machine, without an op type."""
 
     shapes: tuple[tuple[int, Shape], ...] = ()
 
 
-def read_runs(step_stats: Any, xspace: bytes | None = None) -> list[NodeRun]:
-    """All runs of a step, by start.
-
-    Args:
-        step_stats: a `StepStats`.
-        xspace: the profiler's record of the same step, for the threads.
-    """
+def read_runs(step_stats: Any) -> list[NodeRun]:
+    """Return all runs in a `StepStats`, by start."""
     runs: list[NodeRun] = []
     for stats in step_stats.dev_stats:
         if stats.device.endswith(_SUMMARIES):
@@ -57,7 +45,21 @@ def read_runs(step_stats: Any, xspace: bytes | None = None) -> list[NodeRun]:
         else:
             runs += [_run(node, where) for node in stats.node_stats if node.node_name not in _BOOKKEEPING]
     runs.sort(key=lambda run: (run.start_ns, run.end_ns))
-    return runs if xspace is None else with_threads(runs, xspace)
+    return _on_lanes(runs)
+
+
+def _on_lanes(runs: Sequence[NodeRun]) -> list[NodeRun]:
+    """Give each run without a thread the first lane of its device that is free when it starts."""
+    free_at_ns: dict[str, list[int]] = defaultdict(list)
+    placed: list[NodeRun] = []
+    for run in runs:
+        if not run.thread:
+            lanes = free_at_ns[run.device]
+            number = next((k for k, end_ns in enumerate(lanes) if end_ns <= run.start_ns), len(lanes))
+            lanes[number : number + 1] = [run.end_ns]
+            run = replace(run, thread=f"lane {number + 1}")
+        placed.append(run)
+    return placed
 
 
 def _start_ns(node: Any) -> int:
@@ -96,9 +98,9 @@ def _kernel(node: Any, device: str, thread: str) -> NodeRun:
 
 
 def written_name(name: str) -> str:
-    """The name that a node has in the graph as it was written, or flattened: without the marks of lowered loops and branches.
+    """Return the name of a node in the flat graph: without the marks of lowered loops and branches.
 
-    The body of a loop repeats the scopes in which the loop lies; they count once.
+    The body of a loop repeats the scopes around the loop; they count once.
 
     >>> written_name("call/while/body/_1/while/MatMul"), written_name("cond/then/_7/cond/Exp")
     ('call/while/MatMul', 'cond/Exp')
@@ -117,7 +119,7 @@ def written_name(name: str) -> str:
 
 
 def _overlap(outer: Sequence[str], inner: Sequence[str]) -> int:
-    """Where in `outer` the scopes begin with which `inner` begins too; the longest agreement counts."""
+    """Return the index in `outer` from which its scopes agree with the first scopes of `inner`; the longest agreement counts."""
     best, length = len(outer), 0
     for k in range(len(outer)):
         agreed = 0
@@ -129,12 +131,7 @@ def _overlap(outer: Sequence[str], inner: Sequence[str]) -> int:
 
 
 def rename_as_written(graph_def: Any, metadata: Any) -> tuple[Any, Any]:
-    """Copies of the graph that ran and of its records, in which nodes have their written names where those are free.
-
-    Args:
-        graph_def: a `GraphDef`; all names in it are nodes of it.
-        metadata: a `RunMetadata`, whose step stats are copied.
-    """
+    """Copy a `GraphDef` that ran and its `RunMetadata`, with the written names of nodes where those are free."""
     taken: set[str] = {node.name for node in graph_def.node}
     names: dict[str, str] = {}
     for node in graph_def.node:
@@ -160,12 +157,7 @@ def rename_as_written(graph_def: Any, metadata: Any) -> tuple[Any, Any]:
 
 
 def read_memory(step_stats: Any, start_ns: int) -> tuple[MemoryTrack, ...]:
-    """What each allocator had given out over the step, from its records of each allocation and release.
-
-    Args:
-        step_stats: a `StepStats`.
-        start_ns: time of the machine's clock that counts as zero.
-    """
+    """Return what each allocator had given out over the step, which began at `start_ns` of the machine's clock."""
     changes: dict[str, list[tuple[int, int]]] = defaultdict(list)
     in_use: dict[str, list[tuple[int, int]]] = defaultdict(list)
     device_of: dict[str, str] = {}
@@ -207,85 +199,3 @@ def _track(
     return MemoryTrack(
         device, allocator, resident, tuple(max(time - start_ns, 0) for time in times), tuple(max(resident + level, 0) for level in levels)
     )
-
-
-# Threads
-
-
-def with_threads(runs: Sequence[NodeRun], xspace: bytes) -> list[NodeRun]:
-    """The runs of the host with the threads on which they were."""
-    kernels, working = _host_events(xspace)
-    order: dict[str, list[int]] = defaultdict(list)
-    for k, run in enumerate(runs):
-        if not run.on_accelerator:
-            order[run.name].append(k)
-    thread_of: dict[int, str] = {}
-    shifts: list[int] = []
-    busy: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for name, events in kernels.items():
-        indices = order.get(name, [])
-        if len(indices) != len(events):
-            continue
-        for k, (start, _, thread) in zip(indices, sorted(events), strict=True):
-            thread_of[k] = thread
-            shifts.append(runs[k].start_ns - start)
-            busy[thread].append((runs[k].start_ns, runs[k].end_ns))
-    if not shifts:
-        return list(runs)
-    shift = median_low(shifts)
-    spans = {thread: _Spans((start + shift, end + shift) for start, end in found) for thread, found in working.items()}
-    taken = {thread: _Spans(found) for thread, found in busy.items()}
-    none = _Spans(())
-    for k, run in enumerate(runs):
-        if k in thread_of or run.on_accelerator:
-            continue
-        middle = (run.start_ns + run.end_ns) // 2
-        for thread, at_work in spans.items():
-            if middle in at_work and middle not in taken.get(thread, none):
-                thread_of[k] = thread
-                break
-    names = {thread: f"thread {n}" for n, thread in enumerate(dict.fromkeys(thread_of[k] for k in sorted(thread_of)), start=1)}
-    return [replace(run, thread=names[thread_of[k]]) if k in thread_of else run for k, run in enumerate(runs)]
-
-
-class _Spans:
-    """Times at which something went on; `in` takes logarithmic time."""
-
-    def __init__(self, spans: Iterable[tuple[int, int]]) -> None:
-        merged: list[list[int]] = []
-        for start, end in sorted(spans):
-            if merged and start <= merged[-1][1]:
-                merged[-1][1] = max(merged[-1][1], end)
-            else:
-                merged.append([start, end])
-        self._starts = [start for start, _ in merged]
-        self._ends = [end for _, end in merged]
-
-    def __contains__(self, time: int) -> bool:
-        k = bisect_right(self._starts, time) - 1
-        return k >= 0 and time <= self._ends[k]
-
-
-_Events = Mapping[str, Sequence[tuple[int, int, str]]]
-
-
-def _host_events(xspace: bytes) -> tuple[_Events, Mapping[str, Sequence[tuple[int, int]]]]:
-    """Kernels by name of their node, as start, end and thread; and by thread when its executor was at work."""
-    space = read_xspace(xspace)
-    kernels: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
-    working: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for plane in space.planes:
-        if not plane.name.startswith("/host:CPU"):
-            continue
-        names = {key: entry.name for key, entry in plane.event_metadata.items()}
-        for line in plane.lines:
-            thread = f"{line.name} {line.id}"
-            for event in line.events:
-                name = names[event.metadata_id]
-                start = line.timestamp_ns + event.offset_ps // 1000
-                end = start + event.duration_ps // 1000
-                if name.startswith(_EXECUTOR):
-                    working[thread].append((start, end))
-                elif ":" in name and "::" not in name:
-                    kernels[name.partition(":")[0]].append((start, end, thread))
-    return kernels, working

@@ -23,19 +23,15 @@ tf: Any = importlib.import_module("tensorflow")
 
 @dataclass(frozen=True, slots=True)
 class TracedStep:
-    """A step, traced for one set of shapes: what is analyzed and planned, and, where it has tensors to be called with, run.
-
-    It stands in this room, the lowest that needs it: what runs and measures a step takes the same object as what plans it.
+    """A step, traced for one set of shapes: analyzed and planned, and run if it has tensors to be called with.
 
     Attributes:
-        name: what to call it in messages.
         function: the `tf.types.experimental.ConcreteFunction`.
-        shapes: per flat argument, captures left out, its shape with the feeds bound.
-        arguments: tensors for the flat arguments; empty where only shapes are known.
-        owner: what holds the variables, which a `ConcreteFunction` does not keep alive.
-        grappler_disabled: whether it runs without Grappler's rewrites.
-        device: the GPU that figures are asked for, which need not be there; None for what this process runs on.
-        fed: numbers of scalar arguments by position, where feeds say them.
+        shapes: shape by flat argument, without captures, with the feeds bound.
+        arguments: tensors for the flat arguments; empty if only shapes are known.
+        owner: the object that keeps the variables alive; a `ConcreteFunction` does not.
+        device: the GPU of the figures, which need not be present; None for this process's own devices.
+        fed: numbers of scalar arguments by position, from feeds.
     """
 
     name: str
@@ -49,58 +45,52 @@ class TracedStep:
 
     @classmethod
     def called(cls, name: str, function: Any, arguments: Sequence[Any], **options: Any) -> TracedStep:
-        """The step as it is called with these tensors, whose shapes are its own."""
         return cls(name, function, tuple(tuple(int(d) for d in tensor.shape) for tensor in arguments), tuple(arguments), **options)
 
     @property
     def is_compiled(self) -> bool:
-        """Whether XLA compiles it: it is marked so, or figures are asked for a GPU, for which XLA is the judge."""
+        """Whether XLA compiles it: it is marked so, or its figures are for a GPU."""
         return self.device is not None or is_jit_compiled(self.function)
 
     @property
     def is_runnable(self) -> bool:
-        """Whether there is a tensor for each argument; those of a function that is being traced hold no values."""
         return len(self.arguments) == len(self.shapes) and not any(map(tf.is_symbolic_tensor, self.arguments))
 
     @property
     def numbers(self) -> dict[int, float]:
-        """Numbers of scalar arguments by position, as far as they are known."""
         given = enumerate(self.arguments if self.is_runnable else ())
         return {**self.fed, **{k: number for k, tensor in given if (number := number_of_tensor(tensor)) is not None}}
 
     def run(self) -> Any:
-        """Execute once; returns the structured outputs."""
         with user_code(f"running {self.name!r}"):
             return call_flat(self.function, self.arguments)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Per flat argument, its name."""
         return argument_names(self.function)[: len(self.shapes)]
 
     @property
     def feeds(self) -> dict[str, tuple[int, ...]]:
-        """Shape by argument name."""
         return dict(zip(self.names, self.shapes, strict=True))
 
     @property
     def captures(self) -> list[tuple[Any, Any]]:
-        """Pairs of a captured tensor from outside and the tensor that stands for it in the graph."""
+        """Pairs of a captured tensor and its placeholder in the graph."""
         return list(self.function.graph.captures)
 
     @property
     def given(self) -> list[tuple[Any, Any]]:
-        """Pairs of a tensor that the step captures or is called with and the tensor that stands for it in the graph."""
+        """Pairs of a captured tensor or an argument and its placeholder in the graph."""
         return [*self.captures, *zip(self.arguments, self.function.inputs, strict=False)]
 
     @property
     def call_time_captures(self) -> list[tuple[Any, Any]]:
-        """Pairs of a closure that each call asks for a tensor (the keys of collectives) and the tensor that stands for it."""
+        """Pairs of a closure that returns a tensor for each call (the keys of collectives) and its placeholder in the graph."""
         graph = self.function.graph
         return list(zip(graph.deferred_external_captures, graph.deferred_internal_captures, strict=True))
 
     def variable_handles(self) -> dict[str, Any]:
-        """Handles of the variables that the step captures or is given, each once, by a readable name that is unique."""
+        """Return the handles of captured or given variables, each once, by a unique readable name."""
         named = {id(variable.handle): str(variable.name) for variable in self.function.graph.variables}
         ambiguous = {name for name, count in Counter(named.values()).items() if count > 1}
         handles: dict[str, Any] = {}
@@ -116,7 +106,7 @@ class TracedStep:
 
 
 def number_of_tensor(tensor: Any) -> float | None:
-    """The number of a scalar that has a value, or None.
+    """Return the number of a scalar that has a value, or None.
 
     >>> number_of_tensor(tf.constant(50)), number_of_tensor(tf.zeros([2])), number_of_tensor(7)
     (50, None, 7)
@@ -130,20 +120,17 @@ def number_of_tensor(tensor: Any) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The arguments of one call, where some are given by position and others by name."""
+    """The positional and keyword arguments of one call."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
 
 def bind(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
-    """The arguments of a call as a `tf.function` binds them: in one form however they are given, with its default values.
+    """Return the arguments of a call as a `tf.function` binds them, with its default values.
 
     Args:
-        function: a `tf.function`, or what optimizes one (its `original`); of anything else they stay as they are.
-
-    Raises:
-        ArgumentError: they do not fit its signature.
+        function: a `tf.function`, or an object that optimizes one (its `original`); other functions leave the arguments as they are.
 
     >>> bind(tf.function(lambda x, rate=0.5, *, training=True: x), (), {"x": 1})
     Call(args=(1, 0.5), kwargs={'training': True})
@@ -161,22 +148,19 @@ def bind(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Cal
 
 
 def _misfit(error: Exception, name: str, remedy: str) -> ArgumentError:
-    """The error of arguments that a step does not take. TensorFlow's quotes their values, which are left out."""
+    """Return the error for arguments that a step does not take, without TensorFlow's quotations of their values."""
     what = re.sub(r"(?s).*failed due to `(.*?)`\..*", r"\1", str(error))
     return ArgumentError(f"the inputs do not fit the step: {what}", argument="inputs", where=f"step {name!r}", remedy=remedy)
 
 
 def resolve(function: Any, inputs: Any) -> TracedStep:
-    """Bring a step to one form.
+    """Return a step in the form of a `TracedStep`.
 
     Args:
-        function: a `tf.function`, a `ConcreteFunction`, or an object whose method `concrete_function(*inputs)` gives one
-            (and whose attribute `grappler_disabled`, when it has one, says how it runs it); or a `TracedStep`.
-        inputs: the arguments: a tuple or list of positional ones, a mapping of keyword ones, a `Call`, or one tensor; None for those that
-            a `TracedStep` has.
-
-    Raises:
-        ArgumentError: it is none of these, or the inputs do not fit its signature.
+        function: a `tf.function`, a `ConcreteFunction`, a `TracedStep`, or an object with a method `concrete_function(*inputs)` (and
+            maybe an attribute `grappler_disabled`).
+        inputs: a tuple or list of positional arguments, a mapping of keyword ones, a `Call`, or one tensor; None for those of a
+            `TracedStep`.
 
     >>> import tensorflow as tf
     >>> step = resolve(tf.function(lambda x: x + 1.0), tf.constant([1.0]))
@@ -207,12 +191,6 @@ def resolve(function: Any, inputs: Any) -> TracedStep:
 
 
 def trace_call(function: Any, positional: Sequence[Any], keyword: Mapping[str, Any]) -> Any:
-    """The `ConcreteFunction` of a `tf.function` for these arguments.
-
-    Raises:
-        ArgumentError: TensorFlow refuses them.
-        Exception: what the user's code raises.
-    """
     check_step(function, "step")
     given = tf.nest.flatten([positional, dict(keyword)])  # a model has a dtype, and no shape
     leaves = [f"{tf.as_dtype(x.dtype).name} {tf.TensorShape(x.shape)}" for x in given if hasattr(x, "dtype") and hasattr(x, "shape")]
@@ -227,7 +205,7 @@ def trace_call(function: Any, positional: Sequence[Any], keyword: Mapping[str, A
 
 
 def check_step(target: Any, argument: str) -> None:
-    """Raise `ArgumentError` unless it is something that TensorFlow traces, or has traced."""
+    """Raise `ArgumentError` unless TensorFlow traces it, or has traced it."""
     if not hasattr(target, "get_concrete_function") and not isinstance(target, tf.types.experimental.ConcreteFunction):
         raise ArgumentError(
             f"{type(target).__name__} cannot be traced",
@@ -248,7 +226,7 @@ def check_step(target: Any, argument: str) -> None:
 
 
 def name_of(target: Any) -> str:
-    """What its user calls it: the name that TensorFlow gives a function has parts that only TensorFlow knows.
+    """Return its name for users; the names that TensorFlow gives functions have additions.
 
     >>> @tf.function
     ... def scores(x):
@@ -260,12 +238,9 @@ def name_of(target: Any) -> str:
 
 
 def first_batch(inputs: Any) -> Any:
-    """Example arguments of one call: of a dataset, a generator or a `keras.utils.PyDataset` its first batch, anything else as it is.
+    """Return example arguments of one call: the first batch of a dataset, a generator or a `PyDataset`; anything else unchanged.
 
-    A generator gives that batch once, and goes on with the next.
-
-    Raises:
-        ArgumentError: it holds none.
+    A generator loses that batch.
 
     >>> import tensorflow as tf
     >>> [part.shape for part in first_batch(tf.data.Dataset.from_tensors((tf.zeros((8, 3)), tf.zeros((8,)))))]
@@ -284,7 +259,7 @@ def first_batch(inputs: Any) -> Any:
 
 
 def split_inputs(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional and keyword arguments of a call.
+    """Return the positional and the keyword arguments of a call.
 
     >>> split_inputs((1, 2)), split_inputs({"x": 1}), split_inputs(3)
     (((1, 2), {}), ((), {'x': 1}), ((3,), {}))
@@ -299,7 +274,7 @@ def split_inputs(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def _flat_arguments(concrete: Any, positional: Sequence[Any], keyword: Mapping[str, Any]) -> list[Any]:
-    """The tensors of the call. Arguments that were Python values when traced may be left out."""
+    """Return the tensors of the call. Arguments that were Python values during tracing may be left out."""
     function_type = concrete.function_type
     if not function_type.parameters and not keyword:  # a graph that was wrapped: its inputs are all there is
         placeholders = arguments_of(concrete)

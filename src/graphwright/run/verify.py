@@ -1,17 +1,14 @@
-"""Do two steps compute the same? Both run on the same inputs from the same variables, and everything they leave is compared.
+"""Compare two steps: both run on the same inputs from the same variables.
 
-Compared are the outputs of every step and, after the last one, every variable that either captures: weights, optimizer
-state, moving averages, metrics, counters and the state of `tf.random.Generator` and of Keras seed generators. So a
-dropout mask drawn again, a moving mean updated twice or a missing update shows.
+Compared are the outputs of every step and, after the last one, every captured variable: weights, optimizer state, moving averages,
+metrics, counters and the state of `tf.random.Generator` and of Keras seed generators.
 
-Random operations with a state of their own (`tf.random.uniform` and its kin) cannot be compared as they stand, since
-each keeps a hidden counter that nothing can read or restore. Where a step has any, both steps are rebuilt with the
-counters at their start and with seeds taken from the names of the nodes: the same node draws the same numbers in both, and
-a copy of a node (which has another name) draws others. A copied *seeded* node would otherwise draw in lockstep with the
-original and hide the fault.
+Stateful random operations (`tf.random.uniform` and the like) have hidden counters that cannot be read or restored. If a step has any, both
+steps are rebuilt with counters at their start and with seeds from the names of the nodes: the same node draws the same numbers in both, and
+a renamed copy draws others. A copied *seeded* node would otherwise draw the same numbers as the original and hide the fault.
 
-Gaps: resources other than variables (iterators, mutable tables) cannot be put back, so a step that captures or is given one is refused;
-what the state of a variable is between the steps of one run is compared through the outputs only.
+Limits: a step that captures or takes resources other than variables (iterators, mutable tables) is refused; variables between the steps of
+one run are compared through the outputs only.
 """
 
 from __future__ import annotations
@@ -46,15 +43,15 @@ _MOVES = 16.0  # a sum in parts rounds at other places than the whole, and more 
 
 @dataclass(frozen=True, slots=True)
 class Verification(Result):
-    """What came out when two steps were compared.
+    """The result of comparing two steps.
 
     Attributes:
-        equal: whether all outputs and variables agree, bit for bit or within the tolerance: `how` says which was asked for.
+        equal: whether all outputs and variables agree, bit for bit or within the tolerance; `how` says which.
         bitwise: whether they agree bit for bit.
         max_abs: largest absolute difference of two numbers.
         max_rel: largest relative difference of two numbers.
-        first_difference: the output or variable that differs first, and by how much; "" when they are equal.
-        how: what was compared and under which conditions.
+        first_difference: the first differing output or variable, and by how much; "" when they are equal.
+        how: what was compared, and under which conditions.
     """
 
     equal: bool
@@ -89,15 +86,14 @@ def verify(
     other_sums: bool = False,
     apart: bool = False,
 ) -> Verification:
-    """Run two steps and compare all they leave; see `graphwright.verify`, which takes more than functions, for the options and errors.
+    """Run two steps and compare their results; see `graphwright.verify` for the options and errors.
 
     Args:
-        original: a `tf.function`, a `ConcreteFunction`, or an object whose method `concrete_function(*inputs)` gives one; or a
-            `TracedStep`.
-        rewritten: what should compute the same; it must capture the same variables, by identity.
-        inputs: the arguments of one call, or what has them as its first batch; None for those that a `TracedStep` has.
-        apart: whether the two may have variables of their own. Each runs from its own values then; compared are the outputs, in their
-            order where they have other names, and what the steps change in variables of one name. Roundings may differ: `other_sums`.
+        original: a `tf.function`, a `ConcreteFunction`, a `TracedStep`, or an object with a method `concrete_function(*inputs)`.
+        rewritten: a step that should compute the same; it must capture the same variables, by identity.
+        inputs: the arguments of one call, or data whose first batch they are; None for those of a `TracedStep`.
+        apart: whether the two may have their own variables. Each runs from its own values; compared are the outputs, by position, and the
+            changes of variables with the same name. Roundings may differ, as with `other_sums`.
     """
     if steps < 1:
         raise ArgumentError(f"steps={steps} was given", argument="steps", remedy="give 1 or more")
@@ -150,7 +146,7 @@ def verify(
         return difference
 
     def roundings() -> _Free:
-        """How far the original's results move when its variables are moved by one rounding each."""
+        """Measure how far the original's results move when its variables are moved by one rounding each."""
         free = _Free()
         for seed in (1, 2):
             free.moves |= {k: max(d, free.moves.get(k, 0.0)) for k, d in compare(left, bitwise=False, nudged=seed).by_place.items()}
@@ -192,7 +188,7 @@ def verify(
 
 @dataclass(slots=True)
 class _Free:
-    """What may differ besides the tolerance, by place: `_MOVES` times how far it moves by a rounding, and `_KINKS` of its change."""
+    """Allowed differences besides the tolerance, by place: `_MOVES` times the effect of a rounding, and `_KINKS` of the change."""
 
     moves: dict[str, float] = field(default_factory=dict[str, float])
     changes: dict[str, float] = field(default_factory=dict[str, float])
@@ -200,7 +196,7 @@ class _Free:
 
 @dataclass(slots=True)
 class _Difference:
-    """Collects what differs: `bitwise` is what was found, `exact` what is asked for, `by_place` the largest distances."""
+    """Collects differences: `bitwise` is the finding, `exact` the demand, `by_place` the largest distances."""
 
     rtol: float | None
     atol: float | None
@@ -271,7 +267,6 @@ class _Difference:
 
 
 def _outputs_of(step: TracedStep, count: int, *, grappler: bool) -> Iterator[list[tuple[str, NDArray[Any]]]]:
-    """The outputs of each of `count` steps in a row, as paths and arrays on the host."""
     for _ in range(count):
         # Not around the `yield`: the caller must not run under our options.
         with grappler_enabled() if grappler else grappler_disabled():
@@ -282,7 +277,6 @@ def _outputs_of(step: TracedStep, count: int, *, grappler: bool) -> Iterator[lis
 
 
 def _leaves(outputs: Any) -> list[tuple[str, Any]]:
-    """Paths such as `["loss"][0]` and tensors of a nested structure; sparse and ragged tensors by their components."""
     if outputs is None:
         return []
     leaves: list[tuple[str, Any]] = []
@@ -305,7 +299,7 @@ def _with_paths(structure: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _read(name: str, handle: Any) -> NDArray[Any]:
-    """A copy on the host, so that no second set of variables is held on the device."""
+    """Return a copy on the host, so that the device holds no second set of variables."""
     if not bool(tf.raw_ops.VarIsInitializedOp(resource=handle)):
         raise ArgumentError(
             f"variable {name} has no value", cause="it was created and never initialized", remedy="initialize it, or run the step once"
@@ -318,12 +312,11 @@ def _read_all(handles: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
 
 
 def _changed(*values: NDArray[Any]) -> bool:
-    """Whether any of the steps left another value than it found: ours before and after, theirs before and after."""
     return any(before.tobytes() != after.tobytes() for before, after in (values[:2], values[2:]))
 
 
 def _in_order(ours: list[tuple[str, NDArray[Any]]], theirs: list[tuple[str, NDArray[Any]]]) -> list[tuple[str, NDArray[Any]]]:
-    """Outputs under our names where they have others, and as many, in their order."""
+    """Return outputs under our names if they have other names and are as many."""
     if len(ours) != len(theirs):
         return theirs
     named = dict(theirs)
@@ -339,12 +332,10 @@ def _restore(handles: Mapping[str, Any], values: Mapping[str, NDArray[Any]]) -> 
 
 
 def _change(before: NDArray[Any], after: NDArray[Any]) -> float:
-    """The norm of a change of numbers; 0 of anything else."""
     return float(np.linalg.norm(after.astype(np.float64) - before.astype(np.float64))) if before.dtype.kind == "f" else 0.0
 
 
 def _nudged(values: Mapping[str, NDArray[Any]], seed: int) -> dict[str, NDArray[Any]]:
-    """The values, each number of a floating-point type moved up or down by one rounding."""
     rng = np.random.default_rng(seed)
     moved = dict(values)
     for name, value in values.items():
@@ -376,7 +367,7 @@ def _check_restorable(step: TracedStep) -> None:
 
 
 def _pin_random_nodes(left: TracedStep, right: TracedStep) -> tuple[Any, Any] | None:
-    """The graphs of both steps with their stateful random nodes seeded by name; None when there are no such nodes."""
+    """Return the graphs of both steps with their stateful random nodes seeded by name; None without such nodes."""
     graphs = [step.function.graph.as_graph_def() for step in (left, right)]
     random_nodes = [
         [n for n in nodes_of(graph) if "seed" in n.attr and "seed2" in n.attr and n.attr["seed"].WhichOneof("value") == "i"]
@@ -416,7 +407,7 @@ def _seed(node: Any, text: str) -> None:
 
 
 def _is_optimized(step: TracedStep) -> bool:
-    """Whether the step was made of what Grappler made of another: without Grappler it gives the bits of that one with it."""
+    """Whether the step was made of Grappler's graph of another one: without Grappler it gives the bits of the other with it."""
     return any(OPTIMIZED in node.attr for node in step.function.graph.as_graph_def().node)
 
 

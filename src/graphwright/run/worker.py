@@ -1,7 +1,7 @@
-"""The process in which a measurement takes place: `python -m graphwright.run.worker DIRECTORY`.
+"""The process of a measurement: `python -m graphwright.run.worker DIRECTORY`.
 
-Reads `request.json` and the steps that lie beside it, and writes `result.json` when it is done. It is started by
-`graphwright.run.measure` with the environment that the measurement needs, and has no other users.
+Reads `request.json` and the steps beside it, and writes `result.json`. `graphwright.run.measure` starts it with the environment that the
+measurement needs.
 """
 
 import gc
@@ -30,7 +30,6 @@ _CURVE_POINTS = 1000
 
 
 def main(directory: Path) -> None:
-    """Do what `request.json` asks."""
     request: dict[str, Any] = json.loads((directory / "request.json").read_text())
     tf.config.threading.set_inter_op_parallelism_threads(request["inter_op_threads"])
     tf.config.threading.set_intra_op_parallelism_threads(request["intra_op_threads"])
@@ -46,7 +45,6 @@ def main(directory: Path) -> None:
 
 
 def _memory(steps: Mapping[str, StoredStep], request: Mapping[str, Any]) -> dict[str, Any]:
-    """Growth during each of the steps, after those that fill caches."""
     ((name, step),) = steps.items()
     run = _runner(step, request["options"][name])
     growth_of = _gpu_growth_of if _device() == "GPU:0" else meter.growth_of
@@ -62,7 +60,7 @@ def _memory(steps: Mapping[str, StoredStep], request: Mapping[str, Any]) -> dict
 
 
 def _count(steps: Mapping[str, StoredStep], request: Mapping[str, Any]) -> dict[str, Any]:
-    """What the allocator gives out during each of the steps, and what the process grows by besides, when the pool has been filled."""
+    """Return the allocations of each step, and the growth of the process besides, once the pool is filled."""
     ((name, step),) = steps.items()
     run = _runner(step, request["options"][name])
     check_counting()
@@ -80,7 +78,7 @@ def _count(steps: Mapping[str, StoredStep], request: Mapping[str, Any]) -> dict[
 
 
 def _time(steps: Mapping[str, StoredStep], request: Mapping[str, Any]) -> dict[str, Any]:
-    """Wall time of each step; several steps take turns, so that a machine that slows down slows all of them."""
+    """Return wall times of each step. Steps take turns, so that a machine that slows down slows all of them."""
     runs = {name: _runner(step, request["options"][name]) for name, step in steps.items()}
     times: dict[str, list[float]] = {name: [] for name in runs}
     for run in runs.values():
@@ -97,7 +95,6 @@ def _time(steps: Mapping[str, StoredStep], request: Mapping[str, Any]) -> dict[s
 
 
 def _profile(steps: dict[str, StoredStep], request: Mapping[str, Any]) -> dict[str, Any]:
-    """TensorFlow's records of one of the steps."""
     name, stored = steps.popitem()
     session = open_session(TracedStep.called(name, stored.concrete, stored.arguments), request["options"][name], request)
     del stored  # with its variables, of which the session has copies
@@ -107,7 +104,7 @@ def _profile(steps: dict[str, StoredStep], request: Mapping[str, Any]) -> dict[s
 
 @contextmanager
 def _kept_graphs(request: Mapping[str, Any]) -> Generator[None]:
-    """TensorFlow's records of the graphs that it makes meanwhile, in files beside the result, where they are asked for."""
+    """Write TensorFlow's records of the graphs that it makes meanwhile beside the result, if asked for."""
     with collected_graphs() if request["graphs"] else nullcontext([]) as graphs:
         yield
     for number, graph in enumerate(graphs):
@@ -115,8 +112,6 @@ def _kept_graphs(request: Mapping[str, Any]) -> Generator[None]:
 
 
 def _runner(step: StoredStep, options: Mapping[str, Any]) -> Callable[[], None]:
-    """Runs the step and lets go of what it returns."""
-
     def entered() -> AbstractContextManager[None]:
         return grappler_enabled() if options["grappler"] else grappler_disabled(executor=options["executor"])
 

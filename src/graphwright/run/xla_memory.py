@@ -1,9 +1,9 @@
-"""The memory of a step that XLA compiles, as XLA's own buffer assignment lays it out: nothing is run, nothing is estimated.
+"""The memory of a step that XLA compiles, by XLA's own buffer assignment; nothing runs.
 
-This process's XLA compiles for its own devices; for a GPU that is not there, another one does (`graphwright.run.xla_target`).
+This process's XLA compiles for its own devices, another process's for an absent GPU (`graphwright.run.xla_target`).
 
-XLA decides when it compiles which buffer lies where, and takes all of it at once when the program starts. So the sum of its allocations is
-the peak, arguments and variables included; what it does not hold is workspace that libraries (cuDNN, oneDNN) take by themselves.
+XLA assigns all buffers when it compiles, and allocates all of them when the program starts. So the peak is the sum of its allocations,
+arguments and variables included; the workspace of libraries (cuDNN, oneDNN) is not among them.
 """
 
 import importlib
@@ -21,21 +21,18 @@ from graphwright.source.private_tensorflow import compiled_by_xla, message_class
 
 tf: Any = importlib.import_module("tensorflow")
 
+_PATCHED_TERMS = 60  # the longest sums for which Eigen was seen to write patches of convolutions in groups
+
 
 def xla_memory(
     function: Any, shapes: Sequence[tuple[int, ...]], device: DeviceModel | None = None, *, memory_bytes: int | None = None
 ) -> XlaMemory:
-    """Let XLA compile a step, and read what memory it laid out.
+    """Compile a `ConcreteFunction` with XLA, marked `jit_compile` or not, and read the memory of its program.
 
     Args:
-        function: a `ConcreteFunction`; whether it is marked `jit_compile` or not.
-        shapes: of its flat arguments, captures left out.
-        device: the GPU that it is compiled for; None for this process's first device.
-        memory_bytes: what that GPU is said to have, see `DeviceModel.description`.
-
-    Raises:
-        UnsupportedError: XLA cannot compile it.
-        MissingDependencyError: the compiler for GPUs is not installed.
+        shapes: shapes of its flat arguments, without captures.
+        device: the GPU to compile for; None for this process's first device.
+        memory_bytes: see `DeviceModel.description`.
 
     >>> import tensorflow as tf
     >>> step = tf.function(lambda x: tf.sin(x @ x) @ x)
@@ -72,26 +69,32 @@ def xla_memory(
 
 
 def _library_bytes(program: Any) -> int:
-    """The most that Eigen takes by itself for a convolution in groups, as observed on TensorFlow 2.21.
+    """Return an upper bound on the scratch that Eigen takes for one convolution in groups, read off measurements of TensorFlow 2.21.
 
-    It starts all groups at once: half of their results is there beside the result. Where each group has one filter, all images are cut
-    into patches, of which each group packs the first of about two parts for each thread before any group is done.
+    Eigen starts all groups at once, so half of the results exist twice. For short sums it cuts the input into patches, and each thread
+    packs its first part of every group; of a depthwise convolution, half of that.
     """
     instructions = {i.id: i for computation in program.hlo_module.computations for i in computation.instructions}
     sizes = {buffer.defined_at.instruction_id: buffer.size for buffer in program.buffer_assignment.logical_buffers}
     threads = int(tf.config.threading.get_intra_op_parallelism_threads()) or os.cpu_count() or 1
     most = 0
     for one in instructions.values():
-        if one.opcode == "convolution" and one.feature_group_count > 1:
-            filters = one.shape.dimensions[one.convolution_dimension_numbers.output_feature_dimension]
-            weights = math.prod(instructions[one.operand_ids[1]].shape.dimensions) // filters
-            patches = weights if filters == one.feature_group_count else 0
-            most = max(most, sizes.get(one.id, 0) // 2 * (threads + patches) // threads)
+        if one.opcode != "convolution" or one.feature_group_count <= 1:
+            continue
+        labels = one.convolution_dimension_numbers
+        images, kernel = (instructions[operand].shape.dimensions for operand in one.operand_ids[:2])
+        filters, channels = kernel[labels.kernel_output_feature_dimension], kernel[labels.kernel_input_feature_dimension]
+        terms, result = math.prod(kernel) // filters, sizes.get(one.id, 0)
+        image_bytes = result * math.prod(images) // max(math.prod(one.shape.dimensions), 1)
+        patches = terms // channels * image_bytes if terms <= _PATCHED_TERMS else 0
+        if filters == one.feature_group_count:
+            patches = terms * result // 2
+        most = max(most, result // 2 + patches // threads)
     return most
 
 
 def _live_at_peak(program: Any) -> tuple[str, tuple[XlaBuffer, ...]]:
-    """From XLA's record of how it simulated the heap: allocate, free, and share the place of another buffer."""
+    """Replay XLA's record of its heap simulation: allocate, free, and share the place of another buffer."""
     instructions = {i.id: i for computation in program.hlo_module.computations for i in computation.instructions}
     by_name = {i.name: i for i in instructions.values()}
     buffers = {buffer.id: buffer for buffer in program.buffer_assignment.logical_buffers}
@@ -107,7 +110,7 @@ def _live_at_peak(program: Any) -> tuple[str, tuple[XlaBuffer, ...]]:
 
 
 def _peak_of(trace: Any, buffers: Mapping[int, Any]) -> tuple[int, str, dict[int, int]]:
-    """The most bytes of one trace, the instruction at which they are live, and what is live then, by number."""
+    """Return the most bytes of one trace, the instruction at which they are live, and the live buffers by number."""
     total = most = last = 0
     live: dict[int, int] = {}
     for replay in (False, True):  # first to find the place, then to see what is live there

@@ -1,7 +1,7 @@
-"""What XLA lays out for a GPU that is not there: a process of its own compiles, and its answers are kept on disk.
+"""XLA's memory assignment for an absent GPU: a separate process compiles, and its answers are kept on disk.
 
-The process is a script that needs jax with its CUDA plugin (`pip install 'graphwright[gpu-target]'`), no GPU and no driver. It is run by
-this Python, or by the one that `GRAPHWRIGHT_TARGET_PYTHON` names, for those who have jax elsewhere.
+The process needs jax with its CUDA plugin (`pip install 'graphwright[gpu-target]'`), but no GPU and no driver. It is run by this Python, or
+by the one that `GRAPHWRIGHT_TARGET_PYTHON` names.
 """
 
 import contextlib
@@ -31,16 +31,7 @@ _LIVE = 200  # largest values that are kept of those that are live at the peak
 
 
 def compile_for(module: str, device: DeviceModel, *, memory_bytes: int | None = None) -> XlaMemory:
-    """Compile a module for a GPU.
-
-    Args:
-        module: StableHLO, as TensorFlow writes it.
-        memory_bytes: see `DeviceModel.description`.
-
-    Raises:
-        MissingDependencyError: the compiler is not installed.
-        UnsupportedError: it did not compile the module.
-    """
+    """Compile a module (StableHLO, as TensorFlow writes it) for a GPU; `memory_bytes` as in `DeviceModel.description`."""
     python = os.environ.get(PYTHON) or sys.executable
     versions = installed(python)
     target = device.description(memory_bytes)
@@ -76,11 +67,6 @@ def _read(answer: Mapping[str, Any], device: DeviceModel, versions: Mapping[str,
 
 @cache
 def installed(python: str) -> Mapping[str, str]:
-    """The versions that a Python has of what the compiler is made of.
-
-    Raises:
-        MissingDependencyError: something is missing.
-    """
     try:
         versions: dict[str, str] = _ask(python, {}, "which versions are installed")["versions"]
         missing = ", ".join(name for name in device_worker.PACKAGES if not versions.get(name))

@@ -1,1 +1,1 @@
-"""From TensorFlow objects and files to the graph, and back. A door to TensorFlow."""
+"""Files and objects of TensorFlow <-> `ir.Graph`."""

@@ -18,14 +18,13 @@ _LARGEST_FILLED = 256 * 2**20
 
 
 def shape_from_proto(proto: Any) -> Shape:
-    """A `TensorShapeProto` as a shape."""
     if proto.unknown_rank:
         return None
     return tuple(None if d.size < 0 else int(d.size) for d in proto.dim)
 
 
 def shape_to_proto(shape: Shape, proto: Any) -> None:
-    """Write a shape into an empty `TensorShapeProto`; one without dimensions is set too."""
+    """Write a shape into an empty `TensorShapeProto`, also one without dimensions."""
     proto.SetInParent()
     if shape is None:
         proto.unknown_rank = True
@@ -35,7 +34,7 @@ def shape_to_proto(shape: Shape, proto: Any) -> None:
 
 
 def shape_of(tensor: Any) -> Shape:
-    """The shape of a tensor or variable of TensorFlow."""
+    """Return the shape of a tensor or variable of TensorFlow."""
     return None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
 
 
@@ -48,13 +47,13 @@ def from_attr_value(value: Any) -> Attribute:
             items = getattr(value.list, filled[0])
             if all(_is_modeled(filled[0], item) for item in items):
                 return tuple(map(_DECODE[filled[0]], items))
-    elif kind is not None and _is_modeled(kind, found := getattr(value, kind)):
-        return _DECODE[kind](found)
+    elif kind is not None and _is_modeled(kind, content := getattr(value, kind)):
+        return _DECODE[kind](content)
     return SerializedAttribute(value.SerializeToString(deterministic=True))
 
 
 def _is_modeled(kind: str, content: Any) -> bool:
-    """Whether an attribute of the IR says all that this field of an `AttrValue` does: no reference types, no named dimensions."""
+    """Return whether the IR can represent this field of an `AttrValue`: no reference types, no named dimensions."""
     if kind == "type":
         return content < 100
     if kind == "shape":
@@ -74,11 +73,7 @@ _DECODE: dict[str, Callable[[Any], Attribute]] = {
 
 
 def write_attr_value(attribute: Attribute, value: Any) -> None:
-    """Encode an attribute into an `AttrValue`.
-
-    Raises:
-        ArgumentError: a list holds something that no `AttrValue` list can hold.
-    """
+    """Encode an attribute into an `AttrValue`; raise `ArgumentError` for list items that no `AttrValue` can hold."""
     if isinstance(attribute, SerializedAttribute):
         value.ParseFromString(attribute.data)
     elif not isinstance(attribute, tuple):
@@ -90,7 +85,6 @@ def write_attr_value(attribute: Attribute, value: Any) -> None:
 
 
 def _write_item(item: Attribute, put: Callable[[str, Any], None], message: Callable[[str], Any]) -> None:
-    """Write an attribute, or an item of one: plain ones by `put`, others into a new `message`."""
     match item:
         case bool():
             put("b", item)
@@ -114,7 +108,7 @@ def _write_item(item: Attribute, put: Callable[[str, Any], None], message: Calla
 
 
 def constant_array(value: Value) -> np.ndarray[Any, Any] | None:
-    """The array of a `Const`, of strings too, or None for any other value.
+    """Return the array of a `Const`, also of strings; None for any other value.
 
     >>> from graphwright.ir.constants import add_constant
     >>> from graphwright.ir.graph import Graph
@@ -126,7 +120,6 @@ def constant_array(value: Value) -> np.ndarray[Any, Any] | None:
 
 
 def tensor_from_attribute(attribute: Attribute) -> Any:
-    """The NumPy array of a serialized tensor attribute (for example `Const`'s `value`), or None for any other or damaged one."""
     if not isinstance(attribute, SerializedAttribute):
         return None
     tf = import_tensorflow()
@@ -135,7 +128,7 @@ def tensor_from_attribute(attribute: Attribute) -> Any:
 
 
 def array_of(tensor: Any) -> np.ndarray[Any, Any] | None:
-    """The array of a `TensorProto`; None where its content does not fit its shape and dtype, or one value stands for very many."""
+    """Return the array of a `TensorProto`; None where its content does not fit, or one element is repeated very often."""
     tf = import_tensorflow()
     try:
         sizes = [d.size for d in tensor.tensor_shape.dim]
@@ -145,9 +138,9 @@ def array_of(tensor: Any) -> np.ndarray[Any, Any] | None:
         return None
 
 
-def tensor_to_attribute(given: Any) -> Attribute:
-    """An array, number, text or nested list of them, or a `TensorProto`, as the attribute of a tensor."""
+def tensor_to_attribute(tensor: Any) -> Attribute:
+    """Convert an array, number, text, nested list of them or a `TensorProto` to the attribute of a tensor."""
     tf = import_tensorflow()
     value: Any = tf.compat.v1.AttrValue()
-    value.tensor.CopyFrom(given if isinstance(given, type(value.tensor)) else tf.make_tensor_proto(given))
+    value.tensor.CopyFrom(tensor if isinstance(tensor, type(value.tensor)) else tf.make_tensor_proto(tensor))
     return from_attr_value(value)

@@ -1,9 +1,9 @@
-"""Shapes that depend on data: where the number of rows is found in the data, as many as there can be are counted.
+"""Shapes that depend on data: upper bounds where the number of rows is known only at run time.
 
-TensorFlow's inference says what is the same in every run. What it leaves open is made again here, one node at a time, on the largest
-shapes that its inputs may have. Shape rules give no less for larger inputs, so that a bound goes on through them. What is computed from an
-open size is another matter (`n - tf.size(found)` is largest where nothing is found): such numbers are intervals, and a shape that is made
-of them is the largest at any end of theirs, for the ops of which it is known that no number between gives more.
+TensorFlow's inference gives what is the same in every run. Open dimensions are computed again here, one node at a time, from the largest
+possible shapes of the inputs. Shape rules give no less for larger inputs, so bounds pass through them. Numbers computed from an open size
+are intervals (`n - tf.size(found)` is largest where nothing is found). A shape made from them is the largest at any end of the intervals,
+for ops whose shapes are monotonic in each number.
 """
 
 import itertools
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from graphwright.ir.dtypes import Argument, Numbers, Shape, filled
-from graphwright.ir.traits.arithmetic import GOES_BY_ELEMENTS, TAKES_OUT_OF_LIST
+from graphwright.ir.traits.arithmetic import ELEMENTWISE, TAKES_OUT_OF_LIST
 from graphwright.ir.traits.control_flow import BRANCHES, ENTERS, EXITS, LOOPS, MERGES, NEXT_ITERATIONS, SWITCHES
 from graphwright.ir.walk import in_order
 from graphwright.source import private_tensorflow
@@ -39,7 +39,7 @@ _COUNTED = frozenset(
     "UnsortedSegmentMax UnsortedSegmentMin Conv2DBackpropInput Conv3DBackpropInputV2 DepthwiseConv2dNativeBackpropInput "
     "ResizeBilinear ResizeNearestNeighbor ResizeBicubic ResizeArea StridedSliceGrad".split()
 )
-"""Op types whose outputs grow with each number that they read, none of which is below zero; placed ones grow or shrink with it."""
+"""Op types whose outputs grow with each number that they read, which is never negative; placed ones grow or shrink with it."""
 _FINDS = frozenset(
     "Where Unique UniqueV2 UniqueWithCounts UniqueWithCountsV2 ListDiff DynamicPartition SparseAdd SparseFillEmptyRows Slice StridedSlice "
     "DenseToDenseSetOperation NonMaxSuppression NonMaxSuppressionV2 NonMaxSuppressionV3 NonMaxSuppressionV4 NonMaxSuppressionV5".split()
@@ -51,14 +51,13 @@ _REDUCES = frozenset("Sum Mean Max Min Prod All Any".split())
 
 @dataclass(frozen=True, slots=True)
 class Bounded:
-    """A graph as imported, with the largest shapes.
+    """An imported graph with the largest shapes.
 
     Attributes:
-        tensors: what stands for the outputs of each node, by its name.
-        made: the outputs themselves.
-        found: names of the nodes that find out in the data how many rows there are.
-        at_most: by name of value, what is the same in every run of a shape that may be smaller when it runs.
-        numbers: of a tensor, the least and the largest that each of a few whole numbers can be, where it is known.
+        tensors, made: stand-ins of the largest size for the outputs of each node by name, and the outputs themselves.
+        found: names of the nodes whose data determine a number of rows.
+        at_most: for values whose shape may be smaller at run time, the dimensions that are the same in every run, by name.
+        numbers: the least and largest values of a few whole numbers in a tensor, where they are known.
     """
 
     tensors: dict[str, list[Any]]
@@ -72,55 +71,52 @@ def import_bounded(
     graph_def: Any,
     input_map: Mapping[str, Any],
     functions: Functions | None = None,
-    given: Sequence[tuple[Any, Argument]] = (),
+    arguments: Sequence[tuple[Any, Argument]] = (),
     sizes: Mapping[str, Sequence[Shape]] | None = None,
     bounds: bool = True,
 ) -> Bounded:
-    """Import into the current graph; where the number of rows depends on data, there are as many as there can be.
+    """Import into the current graph, with upper bounds of the shapes that depend on data. Raise `ValueError` where TensorFlow refuses it.
 
     Args:
-        bounds: whether to bound what depends on data; else only what follows from branches, nested loops and lists is inferred.
-        functions: what each branch of a node gives, or the body of a loop, by the node's name and what it hands to them.
-        given: tensors of the map, and what is known of them.
-        sizes: the shapes of the outputs of nodes, by name, where they are known from elsewhere.
-
-    Raises:
-        ValueError: TensorFlow refuses the graph.
+        functions: returns the results of each branch of a node, or of the body of a loop, by the node's name and its arguments.
+        arguments: tensors of the map, with what is known of them.
+        sizes: output shapes of nodes that are known from elsewhere, by name.
+        bounds: whether to bound what depends on data; else only shapes behind branches, nested loops and lists are inferred.
     """
     tf = import_tensorflow()
     tf.graph_util.import_graph_def(graph_def, input_map=input_map, name=_PREFIX)
     operation = tf.compat.v1.get_default_graph().get_operation_by_name
     operations = {node.name: operation(f"{_PREFIX}/{node.name}") for node in graph_def.node}
-    made = {name: list(op.outputs) for name, op in operations.items()}
-    known = _Bounds(graph_def.versions.producer or tf.version.GRAPH_DEF_VERSION, functions, given)
+    outputs_of = {name: list(op.outputs) for name, op in operations.items()}
+    known = _Bounds(graph_def.versions.producer or tf.version.GRAPH_DEF_VERSION, functions, arguments)
     known.sizes, known.bounds = sizes or {}, bounds
-    outputs = (t for tensors in made.values() for t in tensors)
+    outputs = (t for tensors in outputs_of.values() for t in tensors)
     is_known = all(t.dtype != tf.variant and (not t.dtype.size or t.shape.is_fully_defined()) for t in outputs)
     if is_known or (not bounds and _NOT_SEEN_THROUGH.isdisjoint(node.op for node in graph_def.node)):
-        return Bounded(made, made, [], {}, known.numbers_of)
+        return Bounded(outputs_of, outputs_of, [], {}, known.numbers_of)
     order = in_order(operations.values(), lambda op: [t.op for t in op.inputs if t.op.type not in NEXT_ITERATIONS])
-    found = [op.name.removeprefix(f"{_PREFIX}/") for op in order if known.bind(op)]
-    tensors = {name: [known.known_size(t) for t in outputs] for name, outputs in made.items()}
-    named = ((f"{name}:{k}", t) for name, outputs in made.items() for k, t in enumerate(outputs) if t.dtype.size)
+    sources = [op.name.removeprefix(f"{_PREFIX}/") for op in order if known.bind(op)]
+    tensors = {name: [known.known_size(t) for t in outputs] for name, outputs in outputs_of.items()}
+    named = ((f"{name}:{k}", t) for name, outputs in outputs_of.items() for k, t in enumerate(outputs) if t.dtype.size)
     at_most = {name: shape_of(t) for name, t in named if known.known_size(t) is not t and t.ref() not in known.exact}
-    return Bounded(tensors, made, found, at_most, known.numbers_of)
+    return Bounded(tensors, outputs_of, sources, at_most, known.numbers_of)
 
 
 class _Bounds:
-    """The largest shapes of what depends on data, by tensor, as placeholders of that shape; and the numbers that are made of them."""
+    """The largest shapes of tensors that depend on data, as placeholders of these shapes, and the numbers computed from them."""
 
-    def __init__(self, producer: int, functions: Functions | None, given: Sequence[tuple[Any, Argument]]) -> None:
+    def __init__(self, producer: int, functions: Functions | None, arguments: Sequence[tuple[Any, Argument]]) -> None:
         self.tf = import_tensorflow()
         self.producer = producer
         self.functions = functions
         self.sizes: Mapping[str, Sequence[Shape]] = {}
         self.bounds = True
-        self.exact: set[Any] = set()  # those of the largest that have the same shape in every run
+        self.exact: set[Any] = set()  # tensors in `largest` with the same shape in every run
         self.largest: dict[Any, Any] = {}
         self.flat: dict[Any, Any] = {}  # as many elements, in a shape that is not known
         self.known: dict[Any, Numbers | None] = {}
         self.elements: dict[Any, Shape] = {}  # of lists
-        for tensor, argument in given:
+        for tensor, argument in arguments:
             if argument.exact is not None:
                 self.largest[tensor.ref()] = self.tf.compat.v1.placeholder(tensor.dtype, argument.shape)
             if argument.element is not None:
@@ -129,11 +125,10 @@ class _Bounds:
                 self.known[tensor.ref()] = argument.numbers
 
     def known_size(self, tensor: Any) -> Any:
-        """The tensor, or one of the largest size that it may have."""
         return self.largest.get(tensor.ref(), self.flat.get(tensor.ref(), tensor))
 
     def bind(self, op: Any) -> bool:
-        """Set the largest shapes of what a node gives; whether it is this node that finds out how many there are."""
+        """Set the largest shapes of the outputs of a node; return whether its data determine a number of rows."""
         if op.inputs and (element := self.elements.get(op.inputs[0].ref())) is not None:
             self.elements.update((t.ref(), element) for t in op.outputs if t.dtype == self.tf.variant)
         lists = [t for t in op.outputs if t.dtype == self.tf.variant]
@@ -177,39 +172,38 @@ class _Bounds:
         return bool(is_source) and not is_exact and any(t.ref() in self.largest for t in open_)
 
     def _is_exact(self, op: Any) -> bool:
-        """Whether the shapes of what a node reads, and the numbers that shapes are made of, are the same in every run."""
+        """Return whether the inputs, and the numbers that shapes depend on, have the same sizes in every run."""
         numbers = map(self.numbers_of, op.inputs)
         same = all(n is None or np.array_equal(*n) for n in numbers)
         return same and all(t.ref() in self.exact or self.known_size(t) is t for t in op.inputs)
 
     def _bind_list(self, op: Any, inputs: Sequence[Any], tensor: Any) -> None:
-        """Let a list know the shape of its elements, where it is made of rows of known size, or of a list that knows."""
-        said, rows = private_tensorflow.type_behind(tensor), _known(inputs[0]) if inputs else None
-        type_ = private_tensorflow.type_behind(inputs[0]) if op.type in _HANDS_ON else said
-        if type_ is None or (said is not None and said[1] is not None and None not in said[1]):
+        """Note the element shape of a list that is made of rows of known size or from a list with known elements."""
+        known, rows = private_tensorflow.type_behind(tensor), _known(inputs[0]) if inputs else None
+        type_ = private_tensorflow.type_behind(inputs[0]) if op.type in _HANDS_ON else known
+        if type_ is None or (known is not None and known[1] is not None and None not in known[1]):
             return
         if op.type == "TensorListFromTensor" and rows:
             type_ = type_[0], rows[1:]
         elif op.type not in _HANDS_ON and any(t is not u and t.dtype == tensor.dtype for t, u in zip(inputs, op.inputs, strict=True)):
             type_ = private_tensorflow.type_behind(self._made(op, inputs)[tensor.value_index]) or type_
         if type_[1] is not None and None not in type_[1] and (self.bounds or self._is_exact(op)):
-            self.largest[tensor.ref()] = made = self.tf.compat.v1.placeholder(tensor.dtype, tensor.shape)
-            private_tensorflow.set_handle_data(made, *type_)
+            self.largest[tensor.ref()] = stand_in = self.tf.compat.v1.placeholder(tensor.dtype, tensor.shape)
+            private_tensorflow.set_handle_data(stand_in, *type_)
             self.exact |= {tensor.ref()} if self._is_exact(op) else set()
 
     def _derived(self, op: Any, inputs: Sequence[Any], *, widest: bool = True) -> list[Shape]:
-        """By TensorFlow's rule, at each end of the numbers that are intervals."""
         fixed = [self._fixed(op, k, tensor) for k, tensor in enumerate(inputs)]
         merged: list[Shape] = (_widest(op, inputs) if widest else None) or [None for _ in op.outputs]
         try:
-            made = [self._made(op, ends) for ends in itertools.product(*fixed)]
+            results = [self._made(op, ends) for ends in itertools.product(*fixed)]
         except ValueError:  # two bounds of one size differ, or an end that no run can have
             return merged
-        shapes = [largest([shape_of(outputs[k]) for outputs in made]) for k in range(len(op.outputs))]
+        shapes = [largest([shape_of(outputs[k]) for outputs in results]) for k in range(len(op.outputs))]
         return [filled(shape, other) for shape, other in zip(shapes, merged, strict=True)]
 
     def _fixed(self, op: Any, k: int, tensor: Any) -> list[Any]:
-        """What stands for an input: constants, where it holds numbers of which the shapes of the outputs are made."""
+        """Return the stand-ins for an input: constants where it holds numbers that the output shapes depend on."""
         numbers = self.numbers_of(op.inputs[k])
         if numbers is None or op.inputs[k].op.type == "Const":
             return [tensor]
@@ -220,7 +214,6 @@ class _Bounds:
         return list(numbers) if op.type in _PLACED else [tensor]
 
     def _made(self, op: Any, inputs: Sequence[Any]) -> list[Any]:
-        """The outputs of the same node with other inputs, which are tensors or arrays."""
         tf = self.tf
         tensors = [t if tf.is_tensor(t) else tf.constant(t, source.dtype) for t, source in zip(inputs, op.inputs, strict=True)]
         one = tf.compat.v1.GraphDef()
@@ -237,7 +230,7 @@ class _Bounds:
         return tf.graph_util.import_graph_def(one, input_map=feeds, return_elements=returned, name="graphwright_bound")
 
     def _found(self, op: Any, inputs: Sequence[Any]) -> Sequence[Shape] | None:
-        """The largest shapes of the outputs of a node that finds some of its input's elements; None for another node."""
+        """Return the largest output shapes of a node that selects elements of its input; None for other nodes."""
         first = _known(inputs[0]) if inputs else None
         if op.type in TAKES_OUT_OF_LIST and (element := self.elements.get(op.inputs[0].ref())) is not None:
             return [element] * len(op.outputs)
@@ -265,20 +258,20 @@ class _Bounds:
                 rows = int(sizes[1][0])
                 return [(first[0] + rows, first[1]), (first[0] + rows,), (rows,), first[:1]]
             case "NonMaxSuppression" | "NonMaxSuppressionV2" | "NonMaxSuppressionV3" | "NonMaxSuppressionV4" | "NonMaxSuppressionV5":
-                kept = self.numbers_of(op.inputs[2])
-                return [(first[0] if kept is None else min(first[0], max(int(kept[1]), 0)),)] * len(op.outputs)
+                limit = self.numbers_of(op.inputs[2])
+                return [(first[0] if limit is None else min(first[0], max(int(limit[1]), 0)),)] * len(op.outputs)
             case _:
                 return None
 
     def _of_functions(self, op: Any, inputs: Sequence[Any]) -> tuple[list[Shape], bool]:
-        """The larger of the branches; what a loop starts with, where it goes on with no more. And whether no round or branch differs."""
+        """Return the larger shapes of the branches, or a loop's initial shapes where no round exceeds them; and whether none differs."""
         nothing: list[Shape] = [None] * len(op.outputs)
         first = 1 if op.type in BRANCHES else 0
-        given = [self._argument(*pair) for pair in zip(op.inputs[first:], inputs[first:], strict=True)]
+        arguments = [self._argument(*pair) for pair in zip(op.inputs[first:], inputs[first:], strict=True)]
         if op.type in LOOPS:
-            given = [replace(argument, numbers=None) for argument in given]
+            arguments = [replace(argument, numbers=None) for argument in arguments]
         try:
-            results = () if self.functions is None else self.functions(op.name.removeprefix(f"{_PREFIX}/"), given)
+            results = () if self.functions is None else self.functions(op.name.removeprefix(f"{_PREFIX}/"), arguments)
         except ValueError:
             return nothing, False
         if not results:
@@ -287,7 +280,7 @@ class _Bounds:
         sized = [k for k, t in enumerate(op.outputs) if t.dtype.size]
         is_same = all(outputs[k][2] and outputs[k][0] == shapes[k] for outputs in results for k in sized)
         if op.type in LOOPS:
-            starts = [argument.shape for argument in given]
+            starts = [argument.shape for argument in arguments]
             is_same = is_same and all(starts[k] == shapes[k] for k in sized)
             return starts if all(largest([starts[k], shapes[k]]) == starts[k] for k in sized) else nothing, is_same
         for k, tensor in enumerate(op.outputs):
@@ -302,7 +295,6 @@ class _Bounds:
     # Numbers
 
     def numbers_of(self, tensor: Any) -> Numbers | None:
-        """The least and the largest that each of a few whole numbers can be, where they are made of constants and sizes alone."""
         if not tensor.dtype.is_integer:
             return None
         if tensor.ref() not in self.known:
@@ -335,7 +327,7 @@ class _Bounds:
         return self._at_ends(op, inputs) if len(inputs) == len(op.inputs) else None
 
     def _at_ends(self, op: Any, inputs: list[Numbers]) -> Numbers | None:
-        """The least and the largest result; no number between the ends gives more or less."""
+        """Return the least and largest result, which lie at ends of the intervals."""
         open_ = {k for k, n in enumerate(inputs) if not np.array_equal(*n)}
         ends: Iterable[Sequence[int]] = ((0,) * len(inputs), (1,) * len(inputs))
         if op.type in _CHOOSES:
@@ -351,15 +343,15 @@ class _Bounds:
                     return None
                 inputs[1] = np.maximum(inputs[1][0], 1), np.maximum(inputs[1][1], 1)  # a division by zero fails
         try:
-            made = [private_tensorflow.constant_of(self._made(op, [n[e] for n, e in zip(inputs, end, strict=True)])[0]) for end in ends]
+            results = [private_tensorflow.constant_of(self._made(op, [n[e] for n, e in zip(inputs, end, strict=True)])[0]) for end in ends]
         except ValueError:
             return None
-        arrays = [np.asarray(a) for a in made if a is not None]
-        return (np.min(arrays, axis=0), np.max(arrays, axis=0)) if len(arrays) == len(made) else None
+        arrays = [np.asarray(a) for a in results if a is not None]
+        return (np.min(arrays, axis=0), np.max(arrays, axis=0)) if len(arrays) == len(results) else None
 
 
 def _reshaped(count: int | None, sizes: Numbers | None) -> Shape:
-    """At most so many elements in a shape of which some numbers, or how many there are behind -1, are open."""
+    """Return the shape of at most `count` elements where some sizes, or the size behind -1, are open."""
     if sizes is None or count is None:
         return None
     least, largest = sizes[0].tolist(), sizes[1].tolist()
@@ -373,7 +365,6 @@ def _reshaped(count: int | None, sizes: Numbers | None) -> Shape:
 
 
 def _either(ways: Sequence[Numbers | None]) -> Numbers | None:
-    """The numbers that one of several ways gives."""
     known = [n for n in ways if n is not None]
     if not known or len(known) < len(ways) or len({n[0].shape for n in known}) > 1:
         return None
@@ -381,13 +372,13 @@ def _either(ways: Sequence[Numbers | None]) -> Numbers | None:
 
 
 def _widest(op: Any, inputs: Sequence[Any]) -> list[Shape] | None:
-    """What takes a part of its input, or goes by elements, gives no more than the largest of each size."""
+    """Return the largest sizes of the inputs for slices and elementwise nodes, whose outputs are no larger."""
     shapes = [_known(t) for t in inputs]
     known = [shape for shape in shapes if shape is not None]
     if op.type in ("Slice", "StridedSlice") and shapes[0] is not None:
         masks = [op.node_def.attr[f"{name}_mask"].i for name in ("shrink_axis", "new_axis", "ellipsis")]
         return [tuple(d for k, d in enumerate(shapes[0]) if not masks[0] >> k & 1)] if not any(masks[1:]) else None
-    if op.type not in GOES_BY_ELEMENTS or len(op.outputs) > 1 or len(known) < len(shapes):
+    if op.type not in ELEMENTWISE or len(op.outputs) > 1 or len(known) < len(shapes):
         return None
     rank = max(map(len, known))
     return [tuple(max(d) for d in zip(*((*[1] * (rank - len(s)), *s) for s in known), strict=True))]
@@ -410,7 +401,6 @@ def _sizes_of(tensor: Any, largest: Any) -> Numbers | None:
 
 
 def largest(shapes: Sequence[Shape]) -> Shape:
-    """In each dimension the largest, or None where one of them is open; None where they have not as many dimensions."""
     known = [shape for shape in shapes if shape is not None]
     if not known or len(known) < len(shapes) or len(set(map(len, known))) > 1:
         return None

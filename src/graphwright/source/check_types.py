@@ -1,4 +1,4 @@
-"""Every node reads what its op takes, and every name stays one: checked before a graph is written, so that the error names the node."""
+"""Checks of dtypes and names before a graph is written, so that errors name the node."""
 
 from graphwright.errors import GraphError, UnsupportedError
 from graphwright.ir.edit.library import bodies
@@ -17,11 +17,8 @@ _DEEPEST = 20  # functions may call themselves
 
 
 def check_types(graph: Graph) -> None:
-    """Raise unless the dtypes of all inputs and outputs are those that op types and called functions have.
-
-    Raises:
-        GraphError: they are not, TensorFlow refuses the name of a node, or would mix up two nodes; the message names the node.
-        UnsupportedError: an op type is not known, or TensorFlow has removed it under the version of the graph.
+    """Raise unless inputs and outputs have the dtypes of their op types and called functions, and names are such that TensorFlow accepts
+    them and does not confuse two nodes. Errors name the node.
     """
     for node in graph:
         REGISTRY_RULE.check_name(graph, node.name)
@@ -44,7 +41,7 @@ def _check_version(node: Node, body: Graph, *, in_function: bool) -> None:
     version = current if in_function or body.versions is None else body.versions[0]
     if version >= removed.version:
         raise UnsupportedError(
-            f"TensorFlow runs {node.op_type} in graphs before version {removed.version} alone, and this one has {version}",
+            f"TensorFlow runs {node.op_type} only in graphs before version {removed.version}, and this one has {version}",
             where=f"node {node.name!r} of graph {body.name!r}",
             cause="functions run under the version of the TensorFlow at work" if in_function else f"it was removed: {removed.explanation}",
             remedy="leave it in the graph"
@@ -79,8 +76,9 @@ def _check(node: Node, types: OpTypes, graph: Graph) -> None:
 
 
 def _check_names_below_calls(graph: Graph) -> None:
-    """TensorFlow inlines calls when it runs a graph, and puts what they run below their names. Where a node is called like that
-    already, it takes one for the other without a word, and computes something else."""
+    """Refuse nodes named like the inlined nodes of a call, which TensorFlow names below the call: it would silently take one for the
+    other.
+    """
     calls = {node.name: node for node in graph if is_call(node, graph)}
     if not calls:
         return
@@ -96,7 +94,7 @@ def _check_names_below_calls(graph: Graph) -> None:
 
 
 def _makes(call: Node, name: str, depth: int = 0) -> bool:
-    """Whether there is a node of this name when the call is inlined, and the calls in it are."""
+    """Return whether inlining the call, and the calls in it, makes a node of this name."""
     function = call.graph.functions.get(callee(call))
     if function is None or depth > _DEEPEST:
         return False

@@ -1,4 +1,4 @@
-"""`ConcreteFunction` <-> `ir.Graph`. The `Binding` holds what only TensorFlow can hold: captures and signature."""
+"""`ConcreteFunction` <-> `ir.Graph`. The `Binding` holds captures and signature, which only TensorFlow can hold."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from graphwright.ir.traits.values import ARGUMENTS, IDENTITIES, is_constant, onl
 from graphwright.ir.traits.variables import reads_resource
 from graphwright.ir.walk import backward_reachable
 from graphwright.source.attributes import shape_of
-from graphwright.source.graph_def import from_graph_def, to_graph_def
+from graphwright.source.graph_def import from_graph_def, run_graph_def, to_graph_def
 from graphwright.source.private_tensorflow import captures_of
 from graphwright.source.rebuild import given_name, is_jit_compiled, rebuild_concrete_function, variable_behind
 from graphwright.source.tensorflow_import import import_tensorflow
@@ -26,13 +26,12 @@ from graphwright.source.tensorflow_import import import_tensorflow
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What is needed to make a callable of a graph again.
+    """The parts of a callable that its graph does not hold.
 
     Attributes:
-        captures: external tensors (variable handles, constants) and closures that give one at each call, in the order of the
-            graph's last inputs.
-        argument_count: the graph's first inputs are arguments.
-        function: the `ConcreteFunction` itself: its signature, its variables.
+        captures: tensors, and closures that return one at each call, in the order of the graph's last inputs; its first
+            `argument_count` inputs are arguments.
+        function: the `ConcreteFunction`, with its signature and variables.
     """
 
     captures: tuple[Any, ...]
@@ -42,14 +41,8 @@ class Binding:
 
 
 def from_concrete_function(function: Any, *, planned: bool = True, compiled: bool = False) -> tuple[Graph, Binding]:
-    """Read a `ConcreteFunction`; the graph's inputs are its arguments, then its captures.
-
-    Args:
-        planned: whether a plan is to be made for it; what is only counted may hold anything.
-        compiled: whether the plan is to be one for XLA, which may compile the function then.
-
-    Raises:
-        UnsupportedError: it is to be planned, and calls back into Python, or must be compiled by XLA as a whole.
+    """Read a `ConcreteFunction`; the graph's inputs are its arguments, then its captures. With `planned`, raise `UnsupportedError` for
+    what cannot be planned: calls into Python, and compilation as a whole unless the plan is for XLA (`compiled`).
     """
     func_graph = function.graph
     name = plain_name(str(getattr(function, "name", "") or func_graph.name))
@@ -73,7 +66,7 @@ def from_concrete_function(function: Any, *, planned: bool = True, compiled: boo
 
 
 def plain_name(name: str) -> str:
-    """The name of a function without what TensorFlow and this package make it unique with.
+    """Return the name of a function without the parts that TensorFlow and this package add to make it unique.
 
     >>> plain_name("b'__inference_train_step_1883'"), plain_name("model__graphwright_2"), plain_name("step_1")
     ('train_step', 'model', 'step_1')
@@ -83,14 +76,13 @@ def plain_name(name: str) -> str:
 
 
 def set_ends(graph: Graph, func_graph: Any) -> None:
-    """Let the graph that was read from a function have its inputs and outputs."""
     graph.inputs = [graph.value(t.name) for t in func_graph.inputs]
     graph.outputs = [graph.value(t.name) for t in func_graph.outputs]
     graph.control_outputs = [graph[op.name] for op in func_graph.control_outputs]
 
 
 def set_variables(graph: Graph, func_graph: Any, captures: Sequence[Any]) -> None:
-    """State which variables the last inputs of a graph, one for each capture, stand for."""
+    """Note the variables behind the last inputs of a graph, one for each capture."""
     by_handle = {id(v.handle): v for v in func_graph.variables}
     for k, (value, external) in enumerate(zip(graph.inputs[len(graph.inputs) - len(captures) :], captures, strict=True)):
         if value.dtype.name != "resource":
@@ -104,18 +96,16 @@ def set_variables(graph: Graph, func_graph: Any, captures: Sequence[Any]) -> Non
 
 
 def variable_of(variable: Any) -> Variable:
-    """What the IR knows of a variable of TensorFlow or Keras."""
     name = str(getattr(variable, "path", None) or variable.name).removesuffix(":0")
     return Variable(name, *types_of(variable.shape, variable.dtype), bool(variable.trainable))
 
 
 def types_of(shape: Any, dtype: Any) -> tuple[DType, Shape]:
-    """The IR's words for a `tf.DType` and a `tf.TensorShape`."""
     return dtype_from_number(dtype.as_datatype_enum), tuple(shape.as_list()) if shape.rank is not None else None
 
 
 def drop_shape_attributes(graph: Graph) -> None:
-    """Forget the shapes that TensorFlow wrote as attributes, so that other shapes can be inferred."""
+    """Drop the shapes that TensorFlow wrote as attributes, so that other shapes can be inferred."""
     for body in bodies(graph):
         for node in body.nodes:
             if node.op_type not in ARGUMENTS:  # the shapes of arguments are what tracing a call starts from
@@ -123,14 +113,12 @@ def drop_shape_attributes(graph: Graph) -> None:
 
 
 def compiled_calls(graph: Graph) -> list[Node]:
-    """The calls that XLA must compile."""
     return [node for body in bodies(graph) for node in body.nodes if is_compiled_call(node)]
 
 
 def convolution_calls(graph: Graph) -> list[Node]:
-    """The calls that XLA must compile and that compute convolutions of images in float32 without gaps, or gradients of them, alone.
-
-    Keras has XLA compile convolutions in groups, since TensorFlow's kernels for the CPU could not compute them. oneDNN's can.
+    """Return the compiled calls that compute only float32 convolutions of images without dilation, or their gradients. Keras has XLA
+    compile grouped convolutions, which TensorFlow's CPU kernels could not compute. oneDNN's can.
     """
     return [call for call in compiled_calls(graph) if _only_convolves(call, graph)]
 
@@ -169,35 +157,18 @@ def _refuse_unsupported(graph: Graph) -> None:
 
 
 def evaluate_constants(graph: Graph) -> Callable[[Sequence[Value]], list[np.ndarray[Any, Any]]]:
-    """A function that computes values of `graph` that depend on constants only, with TensorFlow's CPU kernels."""
+    """Return a function that computes values that depend only on constants, with TensorFlow's CPU kernels."""
 
     def evaluate(values: Sequence[Value]) -> list[np.ndarray[Any, Any]]:
-        tf = import_tensorflow()
         needed = backward_reachable(v.producer for v in values)
         graph_def = to_graph_def(graph, keep=lambda node: node in needed, library=False)
-        for node_def in graph_def.node:
-            node_def.device = ""
-            node_def.attr.pop("_class", None)  # it may name a node that is not among them
-        constants: Any = tf.Graph()
-        with constants.as_default():
-            tf.graph_util.import_graph_def(graph_def, name="")
-        config: Any = tf.compat.v1.ConfigProto(device_count={"GPU": 0})
-        config.graph_options.rewrite_options.disable_meta_optimizer = True  # it goes along a chain by recursion, until the stack ends
-        config.graph_options.optimizer_options.opt_level = -1
-        with tf.compat.v1.Session(graph=constants, config=config) as session:
-            return list(session.run([v.name for v in values]))
+        return run_graph_def(graph_def, [v.name for v in values])
 
     return evaluate
 
 
 def to_concrete_function(graph: Graph, binding: Binding, *, jit_compile: bool = False) -> Any:
-    """Make a `ConcreteFunction` of a graph, with the captures and the signature of the binding.
-
-    TensorFlow does not inline it into a function that calls it, where the order would be lost.
-
-    Args:
-        jit_compile: whether XLA compiles it.
-    """
+    """Make a `ConcreteFunction` of a graph, with the captures and signature of the binding; TensorFlow does not inline it."""
     arguments = graph.inputs[: binding.argument_count]
     captured = graph.inputs[binding.argument_count :]
     return rebuild_concrete_function(
@@ -214,12 +185,11 @@ def to_concrete_function(graph: Graph, binding: Binding, *, jit_compile: bool = 
 
 
 def meets_other_processes(function: Any) -> bool:
-    """Whether a `ConcreteFunction` takes part in collectives with other processes: they must run it as often as this one does."""
     return bool(process_among_others(function))
 
 
 def process_among_others(function: Any) -> str:
-    """The process for which a `ConcreteFunction` was traced, such as "worker 1"; "" where it meets no other one."""
+    """Return the process that a `ConcreteFunction` was traced for, such as "worker 1"; "" where there is only one."""
     for op in function.graph.get_operations():
         if op.type.startswith("Collective"):
             place = re.search(r"/job:(\w+)/.*task:(\d+)", op.device)
@@ -229,7 +199,7 @@ def process_among_others(function: Any) -> str:
 
 
 def traced_arguments(function: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What a `ConcreteFunction` was traced with, by position and by name: specs of tensors, other values as they are."""
+    """Return the positional and named arguments of the trace: specs of tensors, and other values."""
     if function.structured_input_signature is None:  # of a graph that was wrapped, which takes its inputs one by one
         tf = import_tensorflow()
         return tuple(tf.TensorSpec(t.shape, t.dtype) for t in arguments_of(function)), {}
@@ -238,7 +208,7 @@ def traced_arguments(function: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def flat_arguments(function: Any) -> list[tuple[str, Any, int]]:
-    """Of each flat argument, the name of the argument, the spec of the tensor that it is a part of, and which part it is."""
+    """Return for each flat argument its name, the spec of its tensor, and its index among the tensor's parts."""
     tf = import_tensorflow()
     args, by_name = traced_arguments(function)
     named = [*zip(function.function_type.parameters, args, strict=False), *by_name.items()]
@@ -247,9 +217,7 @@ def flat_arguments(function: Any) -> list[tuple[str, Any, int]]:
 
 
 def sparse_sizes(function: Any) -> tuple[dict[int, tuple[int, ...]], dict[int, list[int]]]:
-    """What is known of sparse arguments whose dense shape is: by position, the shapes with as many entries as there can be, and the
-    dense shapes, which are arguments too.
-    """
+    """Return by position the largest shapes of indices and values of sparse arguments with a known dense shape, and the dense shapes."""
     kind = import_tensorflow().SparseTensorSpec
     sparse = [(k, s.shape, p) for k, (_, s, p) in enumerate(flat_arguments(function)) if isinstance(s, kind) and s.shape.is_fully_defined()]
     shapes = {k: (shape.num_elements(), *([shape.rank] if not part else [])) for k, shape, part in sparse if part < 2}  # indices, values
@@ -257,7 +225,6 @@ def sparse_sizes(function: Any) -> tuple[dict[int, tuple[int, ...]], dict[int, l
 
 
 def argument_shapes(function: Any) -> list[Shape]:
-    """Shapes of the flat arguments of a `ConcreteFunction`, captures left out."""
     shapes = [shape_of(t) for t in arguments_of(function)]
     if None not in shapes:
         return shapes
@@ -270,12 +237,10 @@ def argument_shapes(function: Any) -> list[Shape]:
 
 
 def argument_names(function: Any) -> tuple[str, ...]:
-    """Names of the flat arguments of a `ConcreteFunction`, captures left out."""
     tensors = arguments_of(function)
     names = [given_name(t.op) or t.name.split(":")[0] for t in tensors]
     return tuple(name if names.count(name) == 1 else t.name.split(":")[0] for name, t in zip(names, tensors, strict=True))
 
 
 def arguments_of(function: Any) -> list[Any]:
-    """The tensors that stand for the flat arguments of a `ConcreteFunction` in its graph, captures left out."""
     return function.inputs[: len(function.inputs) - len(captures_of(function))]

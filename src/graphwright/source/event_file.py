@@ -1,4 +1,4 @@
-"""Event files for TensorBoard: a graph, and what a run of it took."""
+"""Event files for TensorBoard: a graph and the record of a run."""
 
 import tempfile
 import time
@@ -14,19 +14,12 @@ _LARGEST_VALUE = 1024
 
 
 def write_event_file(folder: str | Path, graph_def: Any, run_metadata: Any = None, *, tag: str = "step") -> Path:
-    """Write an event file that TensorBoard's tab "Graphs" shows.
+    """Write an event file for TensorBoard's tab "Graphs" into a folder, which is made where it is missing; return its path.
 
     Args:
-        folder: of the run; is made where it is missing. What is in it stays.
-        graph_def: a `GraphDef`; values of large constants are left out.
+        graph_def: values of large constants are left out.
         run_metadata: a `RunMetadata` whose step stats name nodes of the graph, or None.
-        tag: what TensorBoard calls the run in its list.
-
-    Returns:
-        The path of the file, which appears when it is complete.
-
-    Raises:
-        ArgumentError: the folder is a file.
+        tag: the name of the run in TensorBoard's list.
     """
     tf = import_tensorflow()
     target = Path(folder)

@@ -24,19 +24,10 @@ from graphwright.source.trust import check_trusted
 
 
 def load_callable(path: Path, *, runs: bool = False) -> Any:
-    """What a file holds, as something that can be traced.
+    """Load a file as something that can be traced. Nothing of it runs, and no variable has a value, unless it is trusted and `runs`.
 
-    A `.keras` or `.h5` file gives the Keras model, a SavedModel folder its default signature (or its only one), a
-    `.pb` or `.pbtxt` file a function from all placeholders to all values that nothing reads; of one that was frozen with several
-    signatures, the default one.
-
-    Args:
-        runs: whether it is to be called. Else nothing of the file runs, and no variable has a value.
-
-    Raises:
-        ArgumentError: there is no such file, or it is to be called, and not trusted.
-        FileFormatError: it is none of these, or damaged.
-        GraphError, UnsupportedError: see `load`.
+    A `.keras` or `.h5` file gives the Keras model, a SavedModel folder its default or only signature, a `.pb` or `.pbtxt` file a function
+    from all placeholders to all values that nothing reads (or the default signature, where it was frozen with several).
     """
     if not path.exists():
         remedy = "import it, and give the object; a command takes file.py:name" if ".py:" in str(path) else ""
@@ -55,7 +46,6 @@ def load_callable(path: Path, *, runs: bool = False) -> Any:
 
 
 def _loaded_signature(path: Path, key: str) -> Any:
-    """The signature that can be called: TensorFlow runs the initializers, restores and `main_op` of the file."""
     try:
         loaded = _loaded_model(path)
         function = loaded.signatures[key]
@@ -71,10 +61,8 @@ def _loaded_signature(path: Path, key: str) -> Any:
 
 
 def _loaded_model(path: Path) -> Any:
-    """What TensorFlow loads.
-
-    TensorFlow with Keras 3 cannot load the state of an optimizer of Keras 2 ("'_UserObject' object has no attribute 'add_slot'"),
-    which the signatures do not need: such a model is loaded without.
+    """Load a SavedModel with TensorFlow; where TensorFlow with Keras 3 cannot load the optimizer state of Keras 2 ("'_UserObject' object
+    has no attribute 'add_slot'"), without that state, which signatures do not need.
     """
     load_model = import_tensorflow().saved_model.load
     try:
@@ -103,10 +91,7 @@ def _loaded_model(path: Path) -> Any:
 
 @contextmanager
 def _quiet() -> Generator[None]:
-    """Without TensorFlow's line for each value of the checkpoint that nothing asked for, said when what restores them is collected.
-
-    Other threads may log meanwhile.
-    """
+    """Suppress, in this thread, the line that TensorFlow logs for each unused value of a checkpoint."""
     logger, here = import_tensorflow().get_logger(), threading.get_ident()
 
     def is_for_the_user(record: logging.LogRecord) -> bool:

@@ -1,10 +1,6 @@
-"""`FunctionDef` <-> a function of the library.
-
-What the IR does not model (the signature's names and attributes, how results are called) is kept serialized, as
-`Function.definition`, and written back.
-
-A function whose types follow from each call (a *template*: gradients of TF1, for example) has no body in
-the IR: its definition is carried through as it is.
+"""`FunctionDef` <-> a function of the library. Names and attributes of the signature and names of results, which the IR does not model,
+are kept serialized, as `Function.definition`. A *template*, whose types follow from each call (gradients of TF1, for example), has no
+body in the IR.
 """
 
 from collections.abc import Sequence
@@ -24,20 +20,11 @@ from graphwright.source.write_nodes import follow_shapes, follow_values, write_n
 
 
 def is_template(function: Function) -> bool:
-    """Whether the function is carried through unread, because its types follow from each call."""
     return len(function.body) == 0 and bool(function.definition) and bool(parsed(function).node_def)
 
 
 def read_function(definition: Any, types: OpTypes, *, file_order: bool) -> Function:
-    """Read a `FunctionDef`. The body does not know its library yet.
-
-    Args:
-        file_order: keep the order of the nodes as it is written; else each node comes after its inputs.
-
-    Raises:
-        GraphError: a name is taken twice, an input or a result does not exist or has the wrong dtype, or there is a cycle.
-        UnsupportedError: an op type is neither registered nor in the library.
-    """
+    """Read a `FunctionDef`, whose body does not know its library yet. Without `file_order`, each node comes after its inputs."""
     name = definition.signature.name
     arguments = (*definition.signature.input_arg, *definition.signature.output_arg)
     if any(not a.type or a.number_attr or a.type_attr or a.type_list_attr for a in arguments) or definition.signature.attr:
@@ -51,10 +38,10 @@ def read_function(definition: Any, types: OpTypes, *, file_order: bool) -> Funct
         if "_input_shapes" in definition.attr and k < len(definition.attr["_input_shapes"].list.shape):
             shape = shape_from_proto(definition.attr["_input_shapes"].list.shape[k])
         if k in definition.arg_attr:
-            kept = definition.arg_attr[k].attr
-            attrs |= {key: from_attr_value(kept[key]) for key in sorted(kept) if key.startswith("_")}
-            if "_output_shapes" in kept and kept["_output_shapes"].list.shape:
-                shape = shape_from_proto(kept["_output_shapes"].list.shape[0])
+            argument_attrs = definition.arg_attr[k].attr
+            attrs |= {key: from_attr_value(argument_attrs[key]) for key in sorted(argument_attrs) if key.startswith("_")}
+            if "_output_shapes" in argument_attrs and argument_attrs["_output_shapes"].list.shape:
+                shape = shape_from_proto(argument_attrs["_output_shapes"].list.shape[0])
         node = body.append_node("_Arg", argument.name, attrs=attrs, output_types=[(dtype, shape)])
         inputs[argument.name] = node.outputs[0]
     body.inputs = inputs.values()
@@ -83,7 +70,6 @@ def read_function(definition: Any, types: OpTypes, *, file_order: bool) -> Funct
 
 
 def write_function(function: Function, definition: Any) -> None:
-    """Write a function into a `FunctionDef` from its body; what the body does not say comes from what was read."""
     body = function.body
     definition.ParseFromString(function.definition)
     signature = definition.signature
@@ -119,32 +105,31 @@ def write_function(function: Function, definition: Any) -> None:
 
 
 def _result_names(definition: Any, places: Sequence[str], producers: Sequence[str]) -> list[str]:
-    """Names of the results: those that were read where each still says the same, else after the nodes that make them."""
-    kept = [argument.name for argument in definition.signature.output_arg]
-    if len(kept) == len(places):
-        return kept
+    """Return names of the results: the old ones where they still fit, else after the nodes that compute them."""
+    old_names = [argument.name for argument in definition.signature.output_arg]
+    if len(old_names) == len(places):
+        return old_names
     free: dict[str, list[str]] = {}
-    for name in kept:
+    for name in old_names:
         free.setdefault(definition.ret[name], []).append(name)
     results: list[str] = []
     for place, producer in zip(places, producers, strict=True):
         same = free.get(place)
         name = stem = same.pop(0) if same else argument_name(producer)
         k = 1
-        while name in results or (not same and name in kept and name == stem and place not in free):
+        while name in results or (not same and name in old_names and name == stem and place not in free):
             name, k = f"{stem}_{k}", k + 1
         results.append(name)
     return results
 
 
 def argument_name(name: str) -> str:
-    """A name as arguments and results of functions are called."""
     text = "".join(c if c.isalnum() and c.isascii() else "_" for c in name.lower()).strip("_") or "value"
     return text if text[0].isalpha() else f"value_{text}"
 
 
 def signatures_of_functions(graph: Graph) -> dict[str, Any]:
-    """`OpDef` of each function of the library, as nodes that have the function as their op see it."""
+    """Return the `OpDef` of each function of the library, for nodes that have the function as their op."""
     signatures: dict[str, Any] = {}
     for name, function in graph.functions.items():
         definition = _function_def_class()()
@@ -173,13 +158,13 @@ def _write_argument_attributes(definition: Any, arguments: Sequence[Value]) -> N
             for shape in stated:
                 shape_to_proto(shape, shapes.add())
     for k, value in enumerate(arguments):
-        kept: dict[str, Attribute] = {key: a for key, a in value.producer.attrs.items() if key.startswith("_")}
+        attrs: dict[str, Attribute] = {key: a for key, a in value.producer.attrs.items() if key.startswith("_")}
         if k in definition.arg_attr:
-            for key in [key for key in definition.arg_attr[k].attr if key.startswith("_") and key not in kept]:
+            for key in [key for key in definition.arg_attr[k].attr if key.startswith("_") and key not in attrs]:
                 del definition.arg_attr[k].attr[key]
-        if kept:
-            follow_shapes(value.producer, kept)
-            for key, attribute in kept.items():
+        if attrs:
+            follow_shapes(value.producer, attrs)
+            for key, attribute in attrs.items():
                 target = definition.arg_attr[k].attr[key]
                 target.Clear()
                 write_attr_value(attribute, target)
@@ -200,7 +185,7 @@ def _write_arguments(arguments: Any, values: Sequence[Value], names: Sequence[st
 
 
 class _FunctionEdges:
-    """Names of values as a `FunctionDef` writes them: `argument`, or `node:output_argument:0`."""
+    """Names of values in a `FunctionDef`: `argument`, or `node:output_argument:0`."""
 
     def __init__(self, body: Graph) -> None:
         self.arguments = {v.producer for v in body.inputs}
@@ -224,7 +209,7 @@ class _FunctionEdges:
 
 
 def parsed(function: Function) -> Any:
-    """What was read and is kept serialized, as a `FunctionDef`; it has nodes only where the function is a template."""
+    """Return the kept `FunctionDef`; it has nodes only where the function is a template."""
     return _function_def_class().FromString(function.definition)
 
 

@@ -1,4 +1,4 @@
-"""A graph that was read from a live function -> a SavedModel, with the variables that the function captures."""
+"""Writes a graph that was read from a live function as a SavedModel, with the captured variables."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,27 +19,18 @@ class LivePackage(OpenPackage):
     """Of a graph that was read from a live function."""
 
     def with_files(self, graph: Graph) -> Graph:
-        """A graph whose live function is saved into a temporary folder, read again from there.
-
-        Raises:
-            ArgumentError: TensorFlow cannot save it.
-        """
         keep = TemporaryFolder()
         folder = keep.path / "model"
         save_function(graph, self, folder)
-        found = read_saved_model(folder, None, keep=keep)
-        found.name = graph.name
-        found.take_rules(graph)
-        return found
+        saved = read_saved_model(folder, None, keep=keep)
+        saved.name = graph.name
+        saved.take_rules(graph)
+        return saved
 
 
 def save_function(graph: Graph, package: Package, folder: Path) -> None:
-    """Save each signature of the graph as a function of a `tf.Module`; where it calls functions, without their custom gradients.
-
-    Raises:
-        ArgumentError: the graph has no signature, or TensorFlow cannot save it, because it captures something that is not a variable,
-            constant or tracked resource.
-        GraphError: an input of the graph is neither in the signature nor a capture.
+    """Save each signature of the graph as a function of a `tf.Module`; where it calls functions, without their custom gradients. Raise
+    `ArgumentError` where it captures something that is not a variable, constant or tracked resource.
     """
     tf = import_tensorflow()
     if not graph.signatures:

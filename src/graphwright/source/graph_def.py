@@ -1,10 +1,9 @@
-"""`GraphDef` <-> `ir.Graph`, with its library of functions. Read once, written once.
-
-What the IR does not model (debug info of nodes, signature and attributes of functions) is kept
-serialized and written back, so that a graph that nobody edited is written as it was read.
+"""`GraphDef` <-> `ir.Graph`, with its library of functions. Parts that the IR does not model (debug info of nodes, signature and
+attributes of functions) are kept serialized, so that an unedited graph is written as it was read.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from graphwright.errors import GraphError
@@ -20,10 +19,7 @@ from graphwright.source.write_nodes import write_node
 
 
 def from_graph_def(graph_def: Any, *, name: str = "", file_order: bool = False) -> Graph:
-    """Read a `GraphDef`. The graph has no inputs or outputs yet: the caller knows them.
-
-    Args:
-        file_order: keep the order of the nodes as it is written; else each node comes after its inputs.
+    """Read a `GraphDef`. The caller sets the inputs and outputs of the graph. Without `file_order`, each node comes after its inputs.
 
     Raises:
         GraphError: a name is taken twice, an input does not exist or has the wrong dtype, or the graph has a cycle.
@@ -46,7 +42,6 @@ def from_graph_def(graph_def: Any, *, name: str = "", file_order: bool = False) 
 
 
 def nodes_of(graph_def: Any) -> Iterator[Any]:
-    """The nodes of a `GraphDef` and of its functions."""
     yield from graph_def.node
     for function in graph_def.library.function:
         yield from function.node_def
@@ -58,9 +53,7 @@ def to_graph_def(
     """Write a `GraphDef`, with the functions that its nodes reach.
 
     Args:
-        keep: which nodes to write; all by default. Inputs of written nodes may name nodes that are not.
-        library: whether to write the functions.
-        every_function: write all functions of the library, not only those that are reached.
+        keep: selects the nodes to write; by default all. Their inputs may name others.
         into: a `GraphDef` to fill, which may hold what the IR does not model; a new one by default.
     """
     tf = import_tensorflow()
@@ -76,3 +69,19 @@ def to_graph_def(
             for name in graph.functions if every_function else reached_functions(graph, graph.nodes):
                 write_function(graph.functions[name], graph_def.library.function.add())
     return graph_def
+
+
+def run_graph_def(graph_def: Any, fetches: Sequence[str], feeds: Mapping[str, Any] = MappingProxyType({})) -> list[Any]:
+    """Run nodes on the CPU without Grappler, whose recursion overflows the stack on long chains; return the arrays."""
+    tf = import_tensorflow()
+    for node in graph_def.node:
+        node.device = ""
+        node.attr.pop("_class", None)  # it may name a node that is not in the message
+    imported: Any = tf.Graph()
+    with imported.as_default():
+        tf.graph_util.import_graph_def(graph_def, name="")
+    config: Any = tf.compat.v1.ConfigProto(device_count={"GPU": 0})
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    config.graph_options.optimizer_options.opt_level = -1
+    with tf.compat.v1.Session(graph=imported, config=config) as session:
+        return list(session.run(list(fetches), feeds))

@@ -1,4 +1,4 @@
-"""Shapes by TensorFlow's own inference: a graph, or the body of a function, is imported with other shapes of its inputs."""
+"""Shape inference by TensorFlow: imports a graph, or the body of a function, with other shapes of its inputs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,17 +21,10 @@ from graphwright.source.tensorflow_import import import_tensorflow
 
 
 def infer_shapes(graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | None = None, *, bounded: Known | None = None) -> list[str]:
-    """Set the shape of every value of `graph` from the shapes of its inputs.
+    """Set the shape of every value from the shapes of the inputs; `feeds` replaces some of these by position.
 
-    Args:
-        feeds: shapes of inputs by their position; other inputs keep theirs.
-        bounded: where what depends on data gets the largest shape that it can have (`Graph.at_most`), what is known of it.
-
-    Returns:
-        The names of the nodes that find out in the data how many rows there are, where as many as there can be were taken.
-
-    Raises:
-        UnknownShapeError: a feed does not fit the graph; nothing is changed then.
+    With `bounded`, what is known of the graph, values that depend on data get their largest shape (`Graph.at_most`); the names of the nodes
+    whose data determine a number of rows are returned. Raise `UnknownShapeError` where a feed does not fit the graph.
     """
     fed = feeds or {}
     shapes = [fed.get(k, value.shape) for k, value in enumerate(graph.inputs)]
@@ -42,33 +35,26 @@ def infer_shapes(graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | Non
     try:
         inferred = _inferred(graph, arguments, bounded=bounded)
     except ValueError as error:
-        given = ", ".join(f"{graph.inputs[k].name}={format_shape(s)}" for k, s in fed.items())
+        fed_shapes = ", ".join(f"{graph.inputs[k].name}={format_shape(s)}" for k, s in fed.items())
         raise UnknownShapeError(
-            f"the graph cannot take these shapes: {given}",
+            f"the graph cannot take these shapes: {fed_shapes}",
             cause=first_line(error),
             remedy="give the shapes the step is called with",
         ) from error
     for k in fed:
         if "shape" in graph.inputs[k].producer.attrs:
             graph.set_attr(graph.inputs[k].producer, "shape", ShapeAttribute(shapes[k]))
-    found = dict(zip(graph.inputs, shapes, strict=True))
+    known = dict(zip(graph.inputs, shapes, strict=True))
     for name, tensors in inferred.tensors.items():
-        found.update(zip(graph[name].outputs, map(shape_of, tensors), strict=True))
-    graph.assign_shapes(found)
+        known.update(zip(graph[name].outputs, map(shape_of, tensors), strict=True))
+    graph.assign_shapes(known)
     _note_bounds(graph, inferred)
     return inferred.found
 
 
 def infer_body_shapes(body: Graph, arguments: Sequence[Argument]) -> dict[Value, Numbers]:
-    """Set the shapes in the body of a function from those of its arguments.
-
-    A dimension that inference leaves open keeps what tracing found.
-
-    Returns:
-        The integers that the body hands to other functions, where they are known.
-
-    Raises:
-        UnknownShapeError: TensorFlow refuses the function with these shapes.
+    """Set the shapes in the body of a function from its arguments; dimensions that inference leaves open keep their traced sizes. Return
+    the known integers that the body passes to other functions.
     """
     try:
         inferred = _inferred(body, arguments, bounded=_known_inside(body))
@@ -81,10 +67,10 @@ def infer_body_shapes(body: Graph, arguments: Sequence[Argument]) -> dict[Value,
             code=ErrorCode.UNKNOWN_SIZE,
         ) from error
     body.at_most.update({v: v.shape for v, argument in zip(body.inputs, arguments, strict=True) if argument.exact is not None})
-    found = {value: argument.shape for value, argument in zip(body.inputs, arguments, strict=True)}
+    inferred_shapes = {value: argument.shape for value, argument in zip(body.inputs, arguments, strict=True)}
     for name, tensors in inferred.tensors.items():
-        found.update(zip(body[name].outputs, map(shape_of, tensors), strict=True))
-    body.assign_shapes({value: filled(shape, value.shape) for value, shape in found.items()})
+        inferred_shapes.update(zip(body[name].outputs, map(shape_of, tensors), strict=True))
+    body.assign_shapes({value: filled(shape, value.shape) for value, shape in inferred_shapes.items()})
     _note_bounds(body, inferred)
     handed_on = {v for node in body.nodes if called_functions(node) for v in node.inputs if v.producer.name in inferred.tensors}
     known = {v: inferred.numbers(inferred.made[v.producer.name][v.index]) for v in handed_on}
@@ -92,9 +78,8 @@ def infer_body_shapes(body: Graph, arguments: Sequence[Argument]) -> dict[Value,
 
 
 def _known_inside(body: Graph) -> Known:
-    """The sizes in the body of a function that depend on data and are known from elsewhere."""
-    found = {value.producer for value in body.at_most} - {value.producer for value in body.inputs}
-    return Known(sizes={node.name: [value.shape for value in node.outputs] for node in found})
+    nodes = {value.producer for value in body.at_most} - {value.producer for value in body.inputs}
+    return Known(sizes={node.name: [value.shape for value in node.outputs] for node in nodes})
 
 
 def _note_bounds(graph: Graph, inferred: Bounded) -> None:
@@ -104,21 +89,16 @@ def _note_bounds(graph: Graph, inferred: Bounded) -> None:
 
 
 def _inferred(graph: Graph, arguments: Sequence[Argument], *, bounded: Known | None) -> Bounded:
-    """The tensors that TensorFlow makes for each node that is not an input.
-
-    Raises:
-        ValueError: TensorFlow refuses the graph with these shapes.
-    """
     tf = import_tensorflow()
     inputs = {value.producer for value in graph.inputs}
     func_graph = private_tensorflow.new_func_graph(graph.name or "graph")
     with func_graph.as_default():
         input_map: dict[str, Any] = {}
-        given: list[tuple[Any, Argument]] = []
+        stand_ins: list[tuple[Any, Argument]] = []
         for k, (value, argument) in enumerate(zip(graph.inputs, arguments, strict=True)):
             # A name of its own: "a/b/resource" would claim the scope "a/b", and an imported node "a/b" would be renamed.
             tensor = _stand_in(argument, tf.as_dtype(value.dtype.number), f"graphwright_input_{k}")
-            given.append((tensor, argument))
+            stand_ins.append((tensor, argument))
             if value.uses:  # TensorFlow refuses to map what nothing reads
                 input_map[value.name] = tensor
             if value.producer.control_consumers:
@@ -127,7 +107,7 @@ def _inferred(graph: Graph, arguments: Sequence[Argument], *, bounded: Known | N
         for node in graph_def.node:  # the gradient of a loop's body is placed with nodes of the body, which are not here
             node.attr.pop("_class", None)
         sizes, functions = (bounded or Known()).sizes, partial(_results, graph, bounded)
-        return import_bounded(graph_def, input_map, functions, given, sizes, bounds=bounded is not None)
+        return import_bounded(graph_def, input_map, functions, stand_ins, sizes, bounds=bounded is not None)
 
 
 def _stand_in(argument: Argument, dtype: Any, name: str) -> Any:
@@ -142,7 +122,7 @@ def _stand_in(argument: Argument, dtype: Any, name: str) -> Any:
 
 
 def _results(graph: Graph, bounded: Known | None, name: str, arguments: Sequence[Argument]) -> list[Outputs]:
-    """What each branch of a node, or the body of a loop, gives for these arguments."""
+    """Return the results of each branch of a node, or of the body of a loop, for these arguments."""
     results: list[Outputs] = []
     node = graph[name]
     for function in called_functions(node, "body") or called_functions(node):

@@ -1,11 +1,8 @@
-"""What two graphs hold besides their nodes, as one: variables, assets, objects, savers and initializers.
+"""Joins what two graphs hold besides their nodes: variables, assets, objects, savers and initializers.
 
-The values of variables never enter the graph. They go from the checkpoints of both into one, in a temporary folder that lives
-as long as the joined graph, under keys that keep apart what has the same name in both. In the object graph, the root of the
-second is a child of the root of the first. Copying the nodes is the caller's part: `prepare_join` checks and writes everything
-first, and what it returns then finishes the joined graph.
-
-`keras_metadata.pb` (Keras 2 numbers the objects in it) is not carried over; TensorFlow does not read it.
+Values of variables go from both checkpoints into one, in a temporary folder that lives as long as the joined graph, under keys that
+distinguish equal names. In the object graph, the root of the second model becomes a child of the first root. `keras_metadata.pb` is
+dropped, which TensorFlow does not read.
 """
 
 import shutil
@@ -57,33 +54,28 @@ class _Side:
 
 @dataclass(slots=True, eq=False)
 class OpenPackage(Package):
-    """Of a graph that another can be joined with."""
+    """Of a graph that can be joined with another one."""
 
     def with_files(self, graph: Graph) -> Graph:
-        """The graph, where it has files; else one like it that has."""
         return graph
 
     def prepare_join(self, graph: Graph, other: Graph, *, scope: str, signatures: Mapping[str, str]) -> Finish:
-        """Check and write what `graph` will hold when `other` is in it; see `prepare_join`."""
         return prepare_join(graph, other, scope=scope, signatures=signatures)
 
 
 def prepare_join(graph: Graph, other: Graph, *, scope: str, signatures: Mapping[str, str]) -> Finish:
-    """Check and write what does not depend on the copies of the nodes; `graph` is not changed.
+    """Check and write everything that does not depend on the copies of the nodes; return a function that finishes the graph when these
+    exist.
 
     Args:
-        graph: gets the nodes of the other one.
-        other: a graph of the caller's own, which is changed: its ops that save and restore use new keys, its assets get new names.
-        scope: keeps apart what both have: a child of the root with this name, keys and names of variables below it.
-        signatures: signature of `other` -> what it will be called, for those that are kept.
-
-    Returns:
-        What to call when the nodes, functions, signatures and collections of `other` are in `graph`.
+        graph: gets the nodes of the other one; is not changed here.
+        other: is changed: its ops that save and restore use new keys, its assets get new names.
+        scope: the name of the other root, and a prefix of its keys and variables.
+        signatures: signature of `other` -> its new name, for those that are kept.
 
     Raises:
         ArgumentError: the scope is taken.
-        FileFormatError: files are missing or damaged.
-        UnsupportedError: what one of them holds has no form in the other's kind of file.
+        UnsupportedError: the parts of one model have no form in the other's kind of file.
     """
     ours, theirs = _side(graph), _side(other)
     rest = _join_rest(ours.package.graph_rest, theirs.package.graph_rest, other.functions)
@@ -171,7 +163,6 @@ def _side(graph: Graph) -> _Side:
 
 
 def _finish_graph_alone(graph: Graph, package: Package, rest: bytes, other: Graph) -> Finish:
-    """Nothing comes along but nodes and functions, and tables that the collection says how to fill."""
     tables = items_of(other, "table_initializer")
 
     def finish(copied: CloneResult) -> None:
@@ -187,7 +178,6 @@ def _finish_graph_alone(graph: Graph, package: Package, rest: bytes, other: Grap
 
 
 def _become_like(ours: _Side, theirs: _Side) -> None:
-    """A SavedModel around a graph that comes from none."""
     message = ours.saved_model.meta_graphs.add()
     ours.saved_model.saved_model_schema_version = theirs.saved_model.saved_model_schema_version
     ours.package = replace(ours.package, meta_graph=0)
@@ -205,11 +195,11 @@ def _made_objects(side: _Side) -> Any:
 
 
 def _keep_one_meta_graph(side: _Side) -> None:
-    """TensorFlow reads the objects of a file with one graph only; others would also restore keys that are not there any more."""
-    kept = type(side.meta_graph)()
-    kept.CopyFrom(side.meta_graph)
+    """Drop other MetaGraphs: TensorFlow reads objects only of files with one, and others would restore missing keys."""
+    own = type(side.meta_graph)()
+    own.CopyFrom(side.meta_graph)
     del side.saved_model.meta_graphs[:]
-    side.saved_model.meta_graphs.add().CopyFrom(kept)
+    side.saved_model.meta_graphs.add().CopyFrom(own)
     side.package = replace(side.package, meta_graph=0)
 
 
@@ -222,7 +212,7 @@ def _check_free(ours: _Side, scope: str) -> None:
 
 
 def _join_rest(ours: bytes, theirs: bytes, functions: Container[str]) -> bytes:
-    """The `GraphDef` fields that the IR does not hold: gradients of functions come along, the rest is of the first."""
+    """Join the `GraphDef` fields that the IR does not hold: gradients of functions of both, the rest of the first."""
     if not theirs:
         return ours
     kind = message_class("framework.graph", "GraphDef")
@@ -242,7 +232,7 @@ def _join_rest(ours: bytes, theirs: bytes, functions: Container[str]) -> bytes:
 
 
 def _join_files(ours: _Side, theirs: _Side, folder: Path, scope: str) -> None:
-    """Copy what lies beside both graphs, values of variables aside; assets of the second get another name where theirs is taken."""
+    """Copy the files of both graphs, except variables; assets of the second get another name where theirs is taken."""
     if ours.package.folder is not None:
         copy_around(ours.package.folder, folder, skip=("variables", "keras_metadata.pb"))
     if theirs.package.folder is None:

@@ -1,6 +1,5 @@
-"""One checkpoint of several: the values of each go over in pieces, under keys that keep them apart.
-
-Keys are names of variables (TF1), or paths in the object graph (TF2), which then lies in the checkpoint too, under a key of its own.
+"""Reads checkpoints, and writes one checkpoint from several: values are copied in pieces. Keys are names of variables (TF1), or paths in
+the object graph (TF2), which is stored in the checkpoint under a key of its own.
 """
 
 import contextlib
@@ -23,17 +22,12 @@ _PIECE_BYTES = 256 * 2**20
 
 
 def has_checkpoint(folder: Path | None) -> bool:
-    """Whether a SavedModel folder holds values of variables."""
     return folder is not None and (folder / f"{PREFIX}.index").is_file()
 
 
 @contextlib.contextmanager
 def readable(folder: Path, prefix: Path = PREFIX) -> Generator[Any]:
-    """A reader of a checkpoint in a folder, by default that of a SavedModel.
-
-    Raises:
-        FileFormatError: the checkpoint cannot be read, at once or while it is used.
-    """
+    """Open a checkpoint in a folder, by default that of a SavedModel; raise `FileFormatError` where it cannot be read, also later."""
     tf = import_tensorflow()
     where = folder / prefix
     files = list(where.iterdir() if where.is_dir() else where.parent.glob(f"{glob.escape(where.name)}.*"))
@@ -55,7 +49,7 @@ def readable(folder: Path, prefix: Path = PREFIX) -> Generator[Any]:
 
 
 def _check_sizes(reader: Any, most_bytes: int) -> None:
-    """Refuse a checkpoint whose index states more than its files hold, before memory is asked for it."""
+    """Refuse a checkpoint whose index states more bytes than its files hold, before memory is allocated."""
     dtypes = reader.get_variable_to_dtype_map()
     stated = sum(math.prod(shape) * (dtypes[key].size or 0) for key, shape in reader.get_variable_to_shape_map().items())
     if stated > most_bytes:
@@ -63,20 +57,14 @@ def _check_sizes(reader: Any, most_bytes: int) -> None:
 
 
 def stored_values(checkpoint: Path) -> dict[str, Any]:
-    """The arrays of a checkpoint by name of the variable, as `tf.compat.v1.train.Saver` wrote them.
-
-    Args:
-        checkpoint: what `Saver.save` was given and returned, without `.index` and `.data-...`; or the folder, whose latest is taken.
-
-    Raises:
-        FileFormatError: there is none, or it cannot be read.
+    """Return the arrays of a checkpoint by name of the variable, as `tf.compat.v1.train.Saver` wrote them. The path is that given to
+    `Saver.save`, or its folder, for the latest checkpoint.
     """
     with readable(checkpoint.parent, Path(checkpoint.name)) as reader:
         return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map() if name != OBJECT_GRAPH}
 
 
 def checkpoint_keys(folder: Path | None) -> frozenset[str]:
-    """The keys of the values in a SavedModel folder; empty where it has no checkpoint."""
     if folder is None or not has_checkpoint(folder):
         return frozenset()
     with readable(folder) as reader:
@@ -84,7 +72,7 @@ def checkpoint_keys(folder: Path | None) -> frozenset[str]:
 
 
 def stored_objects(folder: Path | None) -> Any:
-    """The `TrackableObjectGraph` of a checkpoint, or one with nothing but a root."""
+    """Return the `TrackableObjectGraph` of a checkpoint, or one with only a root."""
     kind = message_class("protobuf.trackable_object_graph", "TrackableObjectGraph")
     if folder is not None and has_checkpoint(folder):
         with readable(folder) as reader:
@@ -96,15 +84,8 @@ def stored_objects(folder: Path | None) -> Any:
 
 
 def join_checkpoints(parts: Sequence[tuple[Path | None, Callable[[str], str]]], object_graph: bytes, target: Path) -> None:
-    """Write the values of several SavedModel folders into another one.
-
-    Args:
-        parts: per folder, the new key of each key; an empty one leaves the value out.
-        object_graph: the serialized `TrackableObjectGraph` of all; empty where variables are told apart by name.
-        target: an existing SavedModel folder.
-
-    Raises:
-        FileFormatError: a checkpoint is damaged.
+    """Write the values of several SavedModel folders into another one. `parts` gives the new key of each key, where an empty one drops
+    the value; `object_graph` is the serialized `TrackableObjectGraph` of all, empty where variables are identified by name.
     """
     tf = import_tensorflow()
     (target / PREFIX).parent.mkdir(exist_ok=True)

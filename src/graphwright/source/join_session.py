@@ -1,4 +1,4 @@
-"""One saver and one initializer of two, as a session needs them: a SavedModel names one op that restores, and one that initializes."""
+"""Joins savers and initializers of two graphs: a SavedModel names one op that restores, and one that initializes."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -26,13 +26,7 @@ _INIT = "__saved_model_init_op"
 
 
 def rename_saved_keys(graph: Graph, key_of: Callable[[str], str], *, rename_objects: bool) -> None:
-    """Let what saves and restores use other keys.
-
-    Args:
-        graph: its functions follow too.
-        key_of: old key -> new key.
-        rename_objects: whether the key of the object graph changes too where it is saved.
-    """
+    """Rename the keys in ops that save and restore, also in functions; with `rename_objects`, also the key of a saved object graph."""
     for body in bodies(graph):
         for node in body:
             if node.op_type not in ("SaveV2", "RestoreV2"):
@@ -44,12 +38,10 @@ def rename_saved_keys(graph: Graph, key_of: Callable[[str], str], *, rename_obje
 
 
 def saves_objects(graph: Graph) -> bool:
-    """Whether the saver of the graph saves the object graph."""
     return bool(_whole_savers(graph)) and any(OBJECT_GRAPH in (_texts(node.inputs[1]) or ()) for _, node in _savers(graph))
 
 
 def set_saved_objects(graph: Graph, serialized: bytes) -> None:
-    """Let what saves the object graph save this one."""
     for body, node in _savers(graph):
         for k, name in enumerate(_texts(node.inputs[1]) or ()):
             if name != OBJECT_GRAPH or 3 + k >= len(node.inputs):
@@ -80,8 +72,8 @@ def _set_texts(graph: Graph, reader: Node, place: int, texts: list[str]) -> None
         return
     # Optimized graphs share equal constants, also between what saves and what restores.
     attrs: dict[str, Attribute] = {"dtype": _STRING, "value": attribute}
-    made = graph.add_node("Const", graph.unique_name(old.producer.name), attrs=attrs, output_types=[(_STRING, (len(texts),))])
-    graph.replace_input(reader, place, made.outputs[0])
+    constant = graph.add_node("Const", graph.unique_name(old.producer.name), attrs=attrs, output_types=[(_STRING, (len(texts),))])
+    graph.replace_input(reader, place, constant.outputs[0])
     graph.sort_nodes(topological_order(graph))
 
 
@@ -90,11 +82,11 @@ def _set_text(node: Node, text: bytes) -> None:
         node.graph.set_attr(node, "value", tensor_to_attribute(text))
 
 
-# Ops that a session is told of
+# Savers and initializers
 
 
 def join_savers(graph: Graph) -> None:
-    """Make one saver of those that the collection holds: each saves a piece, and all pieces become one checkpoint."""
+    """Make one saver of the savers in the collection: each saves a piece, and the pieces become one checkpoint."""
     if SAVER not in graph.collections:
         return
     whole = _whole_savers(graph)
@@ -138,7 +130,7 @@ def _whole_savers(graph: Graph) -> list[NamedRefs]:
 
 
 def join_initializers(graph: Graph, more: Iterable[Node] = ()) -> None:
-    """Make one initializer of all that the collections hold, and of `more`."""
+    """Make one initializer of all initializers in the collections, and of `more`."""
     signatures = [item for item in items_of(graph, NODE_SIGNATURES) if _signature_key(item) == _INIT and item.refs]
     listed = [node_of(item) for name in _MAIN_OPS for item in items_of(graph, name)]
     named = [node_of(ref) for item in signatures for ref in item.refs.values()]
@@ -156,7 +148,6 @@ def join_initializers(graph: Graph, more: Iterable[Node] = ()) -> None:
 
 
 def drop_doubled_node_signatures(graph: Graph) -> None:
-    """Of signatures that name nodes under the same key, the first stays."""
     first: dict[str, NamedRefs] = {}
     for item in items_of(graph, NODE_SIGNATURES):
         first.setdefault(_signature_key(item), item)

@@ -1,4 +1,4 @@
-"""Files of Keras: read with a clear error, and what is checked before Keras opens an archive."""
+"""Files of Keras: checks before Keras opens an archive, and clear errors."""
 
 import importlib
 import inspect
@@ -19,7 +19,7 @@ from graphwright.source.trust import TrustedPath, check_trusted
 _WARNINGS = threading.RLock()  # the filters are one list for the process: two threads must not put back each other's
 _FUNCTIONS = frozenset("activations constraints initializers losses metrics ops regularizers".split())
 _LOOKED_UP = frozenset("builtins keras keras_cv keras_hub keras_nlp".split())
-"""The packages of which Keras calls what a file names, without its being registered."""
+"""Packages in which Keras looks up names in files that are not registered."""
 _LOSSES = {name: name for word in ("bce", "kld", "mae", "mape", "mse", "msle") for name in (word, word.upper())}
 """Names that `compile` knows, and Keras's reader of `.h5` files does not, unless they are handed to it."""
 _DOORS = frozenset({"get", "serialize", "deserialize"})
@@ -29,14 +29,8 @@ _LARGEST_CONFIG_BYTES = 256 * 2**20
 
 
 def read_keras_file(path: Path, *, compiled: bool) -> Any:
-    """The Keras model in a `.keras` or `.h5` file. What Python code it holds runs where the path is a trusted one alone.
-
-    Args:
-        compiled: whether it gets its optimizer and loss, where the file has them.
-
-    Raises:
-        FileFormatError: Keras cannot read it, or the archive would do harm.
-        ArgumentError: it holds Python code (a Lambda layer), and is not trusted.
+    """Read the Keras model in a `.keras` or `.h5` file, with `compiled` also its optimizer and loss. Python code in it runs only for a
+    trusted path; else it is refused by `ArgumentError`.
     """
     trusted = isinstance(path, TrustedPath)
     check_given(path)
@@ -61,7 +55,7 @@ def read_keras_file(path: Path, *, compiled: bool) -> Any:
         raise FileFormatError(
             f"Keras cannot read it: {in_words(origin_of(error)).partition(' Full object config')[0]}",
             where=str(path),
-            cause="it holds weights alone" if holds_weights else "it is damaged, or holds custom layers that are not registered",
+            cause="it holds only weights" if holds_weights else "it is damaged, or holds custom layers that are not registered",
             remedy="make the model in Python, call its load_weights, and give the model; in a shell as file.py:name"
             if holds_weights
             else "import the module that registers them, in a shell by --import MODULE; or load it yourself and hand in the model",
@@ -69,7 +63,6 @@ def read_keras_file(path: Path, *, compiled: bool) -> Any:
 
 
 def check_keras_archive(path: Path) -> None:
-    """Refuse an archive that would fill the disk or write outside of its folder."""
     try:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
@@ -100,11 +93,8 @@ def check_keras_archive(path: Path) -> None:
 
 
 def check_keras_objects(path: Path) -> None:
-    """Refuse a file that names functions or classes of Keras other than those of which models are made, before Keras calls them.
-
-    Raises:
-        ArgumentError: it names one: a data set that is downloaded, a model with weights, a setting of the process.
-        FileFormatError: its configuration cannot be read.
+    """Refuse a file that names functions or classes of Keras other than parts of models, before Keras calls them: a data set that is
+    downloaded, a model with weights, a setting of the process.
     """
     try:
         if path.suffix == ".keras":
@@ -128,7 +118,7 @@ def check_keras_objects(path: Path) -> None:
 
 
 def _is_part_of_models(config: dict[str, Any]) -> bool:
-    """Whether an object that a configuration names is of a kind that models are made of, or one that Keras does not look up at all."""
+    """Return whether a configured object is a part of models, or one that Keras does not look up."""
     name, module = config["class_name"], config.get("module")
     is_function = name == "function"
     name = config.get("config") if is_function else name
@@ -146,8 +136,8 @@ def _is_part_of_models(config: dict[str, Any]) -> bool:
     if package not in _LOOKED_UP:
         return True
     if package == "builtins":
-        found = [held for room in (*_FUNCTIONS, "optimizers") if (held := object_of_config(f"keras.{room}", name)) is not None]
-        return is_function and name not in _DOORS and all(map(inspect.isfunction, found))
+        exported = [held for room in (*_FUNCTIONS, "optimizers") if (held := object_of_config(f"keras.{room}", name)) is not None]
+        return is_function and name not in _DOORS and all(map(inspect.isfunction, exported))
     held = object_of_config(module, name)
     if is_function:
         return package == "keras" and room.partition(".")[0] in _FUNCTIONS and name not in _DOORS and inspect.isfunction(held)

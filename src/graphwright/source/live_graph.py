@@ -1,7 +1,5 @@
-"""A graph that is being built (a `tf.Graph` of TF1, or that of a `tf.function` while it is traced): read a part of it, and add to it.
-
-The IR's nodes have the names of the operations that they were read from. What was added to the IR becomes new operations, and
-where a node of the IR reads or waits for something else than its operation does, the operation follows.
+"""Reads a part of a live graph (a `tf.Graph` of TF1, or the graph of a `tf.function` while it is traced), and adds to it. The IR's nodes
+have the names of their operations.
 """
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -23,24 +21,16 @@ from graphwright.source.tensorflow_import import import_tensorflow
 
 _GIVEN = INPUTS | VARIABLES
 _NUMERIC = ("float", "bfloat", "complex", "bool", "int", "uint")
-_PLACES = frozenset({"_class", "_output_shapes"})  # of the original alone: its place is told by the device
+_PLACES = frozenset({"_class", "_output_shapes"})  # valid only for the original
 
 
 def needed_operations(operations: Iterable[Any]) -> dict[Any, None]:
-    """The operations and everything that they need, through data and control edges."""
     return dict.fromkeys(reached(operations, lambda operation: (*(t.op for t in operation.inputs), *operation.control_inputs)))
 
 
 def read_live_graph(live: Any, operations: Iterable[Any], outputs: Sequence[Any]) -> Graph:
-    """The part of a live graph that these operations and outputs need, in the order in which it was built.
-
-    Args:
-        live: the `tf.Graph`; it is not changed.
-        operations: of it; control outputs of the result.
-
-    Returns:
-        A graph whose inputs are the placeholders in it (the captures of a `tf.function` too) and the variables of TF1, with what is
-        known of the variables behind handles.
+    """Read the part of a live graph that these operations and outputs need, in the order in which it was built. Its inputs are its
+    placeholders (also captures of a `tf.function`) and variables of TF1; the operations become control outputs.
     """
     tf = import_tensorflow()
     operations = list(operations)
@@ -68,10 +58,8 @@ def read_live_graph(live: Any, operations: Iterable[Any], outputs: Sequence[Any]
 
 
 def handles_touched_elsewhere(live: Any, known: Graph) -> set[str]:
-    """Names of the operations whose handle something may write that is in the live graph and not in the part that was read of it.
-
-    Only inside a `tf.function`, where operations run in the order in which they were built. In a graph of TF1 it is the session's
-    caller who says what runs.
+    """Return the names of operations whose handles may be written outside the part of a `tf.function` that was read. In a graph of TF1
+    the caller of the session decides what runs.
     """
     if not live.building_function:
         return set()
@@ -86,55 +74,50 @@ def handles_touched_elsewhere(live: Any, known: Graph) -> set[str]:
 
 
 def is_numeric(value: Value) -> bool:
-    """Whether an opaque gate can hold the tensor back, or wait for it."""
+    """Return whether an opaque gate can hold the tensor back, or wait for it."""
     return value.dtype.name.startswith(_NUMERIC) and value.shape is not None
 
 
 def numeric_output(node: Node) -> Value | None:
-    """What an opaque gate waits for when it waits for the node."""
+    """Return the value through which an opaque gate waits for the node."""
     return next((value for value in node.outputs if is_numeric(value)), None)
 
 
 def write_live_graph(
     live: Any, graph: Graph, originals: Mapping[str, str], *, fixed: AbstractSet[str], opaque: Mapping[Node, bool] = MappingProxyType({})
 ) -> dict[Value, Any]:
-    """Carry what was added to the IR over to the graph that it was read from.
+    """Add the new nodes of the IR to the graph that it was read from, and reroute operations; return the tensor of every value.
 
     Args:
-        live: the `tf.Graph`; operations are added to it and rerouted.
         graph: in topological order.
-        originals: by the name of a node that is new, the name of the operation whose attributes it takes over.
+        originals: name of a new node -> the operation whose attributes it copies.
         fixed: names of operations that must stay as they are.
-        opaque: gates (an Identity that waits for nodes with a `numeric_output`) that are to hold under XLA too, which drops control edges,
-            and whether they are solid (see `held`). A gate that waits for nothing hides a constant from constant folding instead.
-
-    Returns:
-        The tensor of every value of the IR.
+        opaque: gates (an Identity that waits for nodes with a `numeric_output`) that must hold under XLA, which drops control edges, and
+            whether they are solid (see `held`). A gate that waits for nothing protects a constant from constant folding instead.
     """
     tensors: dict[Value, Any] = {}
-    made: dict[Node, Any] = {}
+    operations: dict[Node, Any] = {}
     conditions: dict[tuple[Node, ...], Any] = {}
     known = {node for node in graph.nodes if node.name not in originals}
     for node in known:
-        operation = made[node] = live.get_operation_by_name(node.name)
+        operation = operations[node] = live.get_operation_by_name(node.name)
         tensors.update(zip(node.outputs, operation.outputs, strict=True))
     with outside_scopes(live):
         for node in graph.nodes:
             if node in opaque:
                 tensors[node.outputs[0]] = _hold(live, node, opaque[node], tensors, conditions)
-                made[node] = tensors[node.outputs[0]].op
+                operations[node] = tensors[node.outputs[0]].op
             elif node not in known:
-                made[node] = _create(live, node, live.get_operation_by_name(originals[node.name]), tensors, made)
-                tensors.update(zip(node.outputs, made[node].outputs, strict=True))
+                operations[node] = _create(live, node, live.get_operation_by_name(originals[node.name]), tensors, operations)
+                tensors.update(zip(node.outputs, operations[node].outputs, strict=True))
     for node in graph.nodes:
         if node in known and node.name not in fixed:
-            follow(made[node], [tensors[value] for value in node.inputs], [made[before] for before in node.control_inputs])
+            follow(operations[node], [tensors[value] for value in node.inputs], [operations[before] for before in node.control_inputs])
     return tensors
 
 
 @contextmanager
 def outside_scopes(live: Any) -> Generator[None]:
-    """Operations made in here are named, placed and ordered by themselves, whatever scopes the caller is in."""
     with ExitStack() as stack:
         stack.enter_context(live.control_dependencies(None))
         stack.enter_context(live.device(None))
@@ -143,8 +126,7 @@ def outside_scopes(live: Any) -> Generator[None]:
         yield
 
 
-def _create(live: Any, node: Node, template: Any, tensors: Mapping[Value, Any], made: Mapping[Node, Any]) -> Any:
-    """A new operation; its attributes are those of the template as TensorFlow has them, where it is of the same type."""
+def _create(live: Any, node: Node, template: Any, tensors: Mapping[Value, Any], operations: Mapping[Node, Any]) -> Any:
     tf = import_tensorflow()
     attributes: dict[str, Any] = {}
     if template.type == node.op_type:
@@ -154,7 +136,7 @@ def _create(live: Any, node: Node, template: Any, tensors: Mapping[Value, Any], 
     for key, value in node.attrs.items():
         if key.startswith("_graphwright"):
             attributes[key] = tf.compat.v1.AttrValue(s=value)
-    with live.device(node.device), live.control_dependencies([made[before] for before in node.control_inputs]):
+    with live.device(node.device), live.control_dependencies([operations[before] for before in node.control_inputs]):
         return live.create_op(
             node.op_type,
             [tensors[value] for value in node.inputs],
@@ -165,7 +147,7 @@ def _create(live: Any, node: Node, template: Any, tensors: Mapping[Value, Any], 
 
 
 def _hold(live: Any, gate: Node, solid: bool, tensors: Mapping[Value, Any], conditions: dict[tuple[Node, ...], Any]) -> Any:
-    """The tensor that a gate lets through. Gates that wait for the same share their condition."""
+    """Return the tensor behind a gate. Gates that wait for the same nodes share their condition."""
     tf, waits = import_tensorflow(), tuple(gate.control_inputs)
     with live.device(gate.device), live.name_scope(gate.name + "/"):
         if not waits:
@@ -178,7 +160,6 @@ def _hold(live: Any, gate: Node, solid: bool, tensors: Mapping[Value, Any], cond
 
 
 def follow(operation: Any, tensors: Sequence[Any], waits: Sequence[Any]) -> None:
-    """Let an operation read these tensors, one per input, and wait for these operations."""
     for k, (old, new) in enumerate(zip(list(operation.inputs), tensors, strict=True)):
         if new is not old:
             private.set_input(operation, k, new)

@@ -14,7 +14,8 @@ from graphwright.errors import ArgumentError, ErrorCode, GraphwrightError, first
 from graphwright.files import path_before
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph
-from graphwright.ir.select import free_name
+from graphwright.ir.names import free_name
+from graphwright.ir.shapes import Shapes
 from graphwright.ir.signature import Signature
 from graphwright.source.concrete_function import set_ends, set_variables
 from graphwright.source.function_module import LivePackage
@@ -41,21 +42,20 @@ def load(x: Any, *, tags: str | Iterable[str] | None = None) -> Graph:
     """Read a graph of any origin, to edit it and write it again with `write`.
 
     Args:
-        x: a path: to a `GraphDef` in binary (`.pb`) or as text (`.pbtxt`), a `MetaGraphDef` (`.meta`), a SavedModel folder of TF1 or
-            TF2, a `.keras` or `.h5` file; nothing of it runs (but see `trust`). Or an object: a `GraphDef`, `MetaGraphDef`, `tf.Graph`,
-            `ConcreteFunction`, `tf.function` with one trace, Keras model, `tf.Module` that can be saved, or a `Graph`, which is
-            returned as it is.
-        tags: which MetaGraph of a SavedModel; by default its only one, or the one tagged `serve`.
+        x: a path: to a `GraphDef` in binary (`.pb`) or as text (`.pbtxt`), a `MetaGraphDef` (`.meta`), a SavedModel folder of TF1 or TF2, a
+            `.keras` or `.h5` file; none of it runs (but see `trust`). Or an object: a `GraphDef`, `MetaGraphDef`, `tf.Graph`,
+            `ConcreteFunction`, `tf.function` with one trace, Keras model, `tf.Module` that can be saved, or a `Graph`, which is returned.
+        tags: of a MetaGraph of a SavedModel; by default its only one, or the one tagged `serve`.
 
     Returns:
-        The graph in the order of the file, with its library of functions, signatures and collections. Shapes are inferred by
-        TensorFlow when they are first asked for, and follow edits. Of a TF2 SavedModel it is the main graph, which calls the functions;
-        variables and assets stay in their folder until the graph is written. A function's graph has its arguments and captures as inputs.
+        The graph in the order of the file, with its library of functions, signatures and collections. Shapes are inferred when they are
+        first read, and follow edits. A TF2 SavedModel gives its main graph, which calls the functions; variables and assets stay in their
+        folder until the graph is written. A function's graph has its arguments and captures as inputs.
 
     Raises:
         FileFormatError: a file is damaged, or something else.
         GraphError: the graph breaks an invariant (a missing input or function, a wrong dtype, a cycle, a name taken twice).
-        UnsupportedError: an op type is not known, or the file is larger than a protobuf can be.
+        UnsupportedError: an op type is unknown, or the file is larger than a protobuf can be.
         ArgumentError: there is no such file or it is not on this machine (`gs://...`), or `x` is none of these.
 
     >>> import tensorflow as tf
@@ -71,16 +71,14 @@ def load(x: Any, *, tags: str | Iterable[str] | None = None) -> Graph:
         refuse_remote(x)
     graph = _load_path(as_path(x), tags) if isinstance(x, str | Path) else _load_object(x, tags)
     for body in bodies(graph):
-        body.shape_rule, body.op_rule = infer_output_shapes, REGISTRY_RULE
-        body.ask_later()
+        body.op_rule = REGISTRY_RULE
+        body.shapes = Shapes(body, infer_output_shapes, infer_unknown=True)
     return graph
 
 
 def made_by(target: Any) -> Any:
-    """What a factory, a function or class that takes no arguments, makes; anything else as it is.
-
-    Raises:
-        ArgumentError: it is a plain Python function that takes arguments.
+    """Call a factory, a function or class without required arguments; return anything else as it is. Refuse a plain function with
+    arguments.
 
     >>> made_by(lambda rate=0.1: rate), made_by("model.keras")
     (0.1, 'model.keras')
@@ -97,8 +95,8 @@ def made_by(target: Any) -> Any:
     name = getattr(target, "__name__", "partial")
     if not needed:
         with user_code(f"calling {name!r} to get a model or a step"):
-            made = target()
-        return made_by(made)
+            product = target()
+        return made_by(product)
     raise ArgumentError(
         f"{name!r} is a plain Python {'class' if inspect.isclass(target) else 'function'} of {', '.join(needed)}",
         argument="target",
@@ -155,7 +153,6 @@ def _load_keras_model(model: Any) -> Graph:
 
 
 def _load_saved(save: Callable[[Path], None], name: str, failure: str, remedy: str, code: ErrorCode | None = None) -> Graph:
-    """Read the SavedModel that `save` makes in a folder which lives as long as the graph."""
     keep = TemporaryFolder()
     folder = keep.path / re.sub(r"[^\w-]", "_", name)  # the name may come from a file, and must not lead out of the folder
     try:
@@ -231,8 +228,8 @@ def _load_function(function: Any) -> Graph:
         arguments = graph.inputs[:first_capture]
         names: list[str] = []
         for value in arguments:
-            given = value.producer.attrs.get("_user_specified_name")
-            names.append(free_name(given.decode() if isinstance(given, bytes) else value.producer.name, names))
+            user_name = value.producer.attrs.get("_user_specified_name")
+            names.append(free_name(user_name.decode() if isinstance(user_name, bytes) else value.producer.name, names))
         graph.signatures[_DEFAULT_SIGNATURE] = Signature(
             dict(zip(names, arguments, strict=True)), _named_outputs(func_graph, graph), "tensorflow/serving/predict"
         )

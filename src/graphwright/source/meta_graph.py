@@ -1,14 +1,12 @@
-"""What a `MetaGraphDef` holds beside the graph: signatures, collections, the saver and asset files <-> the IR.
+"""Signatures, collections, saver and asset files of a `MetaGraphDef` <-> the IR.
 
-Signatures and collections of the IR hold values and nodes, so that edits and renames carry them along. Three things of a
-`MetaGraphDef` that are no collections there are collections here, so that they follow and keep what they need alive:
+Three parts become collections, so that they follow edits and protect the nodes that they need:
 
     graphwright:saver       its `SaverDef`
     graphwright:assets      its asset files (the tensors that hold their paths)
     graphwright:signatures  signatures that name nodes instead of tensors (`__saved_model_init_op`)
 
-A fourth one is written into files: `graphwright:objects`, which values stand for which objects. Elsewhere calls of functions tell it, until
-they are inlined.
+A fourth one is written into files: `graphwright:objects` maps values to objects where calls were inlined.
 """
 
 from typing import Any
@@ -48,12 +46,7 @@ def _collection_messages() -> dict[str, Any]:
 
 
 def read_meta_graph(graph: Graph, meta_graph: Any) -> None:
-    """Set the signatures and collections of a graph that was read from `meta_graph.graph_def`.
-
-    Raises:
-        FileFormatError: a signature names a tensor that does not exist, a message cannot be parsed, or the path of an asset leaves its
-            folder.
-    """
+    """Set the signatures and collections of a graph that was read from `meta_graph.graph_def`."""
     _read_signatures(graph, meta_graph.signature_def)
     messages = _collection_messages()
     for key in sorted(meta_graph.collection_def):
@@ -67,13 +60,8 @@ def read_meta_graph(graph: Graph, meta_graph: Any) -> None:
 
 
 def write_meta_graph(graph: Graph, meta_graph: Any, *, forget: bool = False) -> None:
-    """Write signatures, collections, saver and asset files of the graph into a `MetaGraphDef`, replacing what it has.
-
-    Args:
-        forget: leave out what an edit removed: names, and messages in collections that miss one.
-
-    Raises:
-        GraphError: a signature holds a value that is not in the graph.
+    """Write signatures, collections, saver and asset files of the graph into a `MetaGraphDef`, replacing its own. With `forget`, names
+    that an edit removed are left out, and messages in collections that miss one.
     """
     for name in ("signature_def", "collection_def", "saver_def", "asset_file_def"):
         meta_graph.ClearField(name)
@@ -123,7 +111,7 @@ def _read_signatures(graph: Graph, signature_defs: Any) -> None:
 
 
 def _tensor_names(info: Any) -> dict[str, str]:
-    """The tensors of a `TensorInfo` by what is appended to its key: one, or those of a sparse or composite tensor."""
+    """Return the tensors of a `TensorInfo` by the suffix of their key: one, or several of a sparse or composite tensor."""
     encoding = info.WhichOneof("encoding")
     if encoding == "coo_sparse":
         sparse = info.coo_sparse
@@ -181,22 +169,22 @@ def _write_tensor_info(info: Any, value: Value) -> None:
 
 
 def _keep_node_signature(graph: Graph, key: str, definition: Any) -> None:
-    """Signatures that name nodes are kept in a `MetaGraphDef` of their own, so that one message says key and content."""
-    kept = message_class("protobuf.meta_graph", "MetaGraphDef")()
-    kept.meta_info_def.meta_graph_version = key
-    kept.signature_def["0"].CopyFrom(definition)
-    item = NamedRefs(kept.SerializeToString(deterministic=True), {})
+    """Keep a signature that names nodes in a `MetaGraphDef` of its own, which holds both key and content."""
+    message = message_class("protobuf.meta_graph", "MetaGraphDef")()
+    message.meta_info_def.meta_graph_version = key
+    message.signature_def["0"].CopyFrom(definition)
+    item = NamedRefs(message.SerializeToString(deterministic=True), {})
     for role in ("inputs", "outputs"):
         infos = getattr(definition, role)
         for name in infos:
-            found = find(graph, infos[name].name)
-            if found is not None:
-                item.refs[f"{role}/{name}"] = found
+            target = find(graph, infos[name].name)
+            if target is not None:
+                item.refs[f"{role}/{name}"] = target
     graph.collections.setdefault(NODE_SIGNATURES, Collection("any")).items.append(item)
 
 
-def _node_signature(kept: Any, item: NamedRefs) -> Any:
-    definition = kept.signature_def["0"]
+def _node_signature(message: Any, item: NamedRefs) -> Any:
+    definition = message.signature_def["0"]
     for path, held in item.refs.items():
         role, _, name = path.partition("/")
         getattr(definition, role)[name].name = held.name
@@ -259,7 +247,7 @@ def _write_collection(graph: Graph, key: str, collection: Collection, definition
 
 
 def _with_snapshot(item: NamedRefs) -> NamedRefs:
-    """What describes a variable, with another read of it in the place of one that was removed."""
+    """Return the description of a variable, with another read of it where its read was removed."""
     variable = item.refs.get("variable_name")
     if not isinstance(variable, Value) or "snapshot_name" in item.refs:
         return item
@@ -268,19 +256,16 @@ def _with_snapshot(item: NamedRefs) -> NamedRefs:
 
 
 def items_of(graph: Graph, key: str) -> list[Any]:
-    """The items of a collection; none where there is no such collection."""
     return list(graph.collections[key].items) if key in graph.collections else []
 
 
 def is_whole(item: NamedRefs, kind: Any) -> bool:
-    """Whether each node that the message named is still there."""
     message = parsed(kind, item.serialized, "a saver")
     names = [message.filename_tensor_name, message.save_tensor_name, message.restore_op_name]
     return len(item.refs) >= sum(bool(name) for name in names)
 
 
 def check_asset_path(filename: str) -> None:
-    """Refuse the path of an asset that would leave the folder of assets."""
     if not filename or leaves_folder(filename) or "\0" in filename:
         raise FileFormatError(
             f"the path {filename!r} of an asset leaves the folder of the SavedModel",

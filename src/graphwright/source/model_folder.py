@@ -1,4 +1,4 @@
-"""What lies in the folder of a SavedModel beside its graph: variables, assets, and whatever else."""
+"""The folder of a SavedModel: variables, assets and other files beside its graph."""
 
 import os
 import re
@@ -19,19 +19,17 @@ _GRAPH_FILES = frozenset({"saved_model.pb", "saved_model.pbtxt", "saved_model.cp
 
 
 def is_model_folder(folder: Path) -> bool:
-    """Whether the folder holds a SavedModel."""
     return any((folder / name).is_file() for name in _GRAPH_FILES)
 
 
 def check_is_model(folder: Path) -> None:
-    """Raise `FileFormatError` unless the folder holds a SavedModel."""
     if not is_model_folder(folder):
         remedy = "give the folder that tf.saved_model.save wrote"
         raise FileFormatError("there is no saved_model.pb in the folder", where=str(folder), remedy=remedy)
 
 
 def leaves_folder(name: str) -> bool:
-    """Whether the path of a file, as another file tells it, leads out of the folder that it is to lie in."""
+    """Return whether the path of a file, as another file states it, leads out of its folder."""
     parts = name.replace("\\", "/").split("/")
     return not parts[0] or ".." in parts or ":" in parts[0]
 
@@ -53,11 +51,7 @@ def refuse_remote(path: str | PathLike[str]) -> None:
 
 
 def check_target(path: str | PathLike[str], *, overwrite: bool = False) -> None:
-    """Raise where `write` would, before the work is done.
-
-    Raises:
-        ArgumentError: there is something already, something else than a model would be replaced, or there is no folder to write into.
-    """
+    """Raise `ArgumentError` where `write` would, before the work is done."""
     refuse_remote(path)
     target = Path(path)
     put_back(target)
@@ -82,19 +76,11 @@ def check_target(path: str | PathLike[str], *, overwrite: bool = False) -> None:
 
 
 def is_graph_file(target: Path) -> bool:
-    """Whether a path names the file of a graph, instead of the folder of a SavedModel."""
     return target.suffix in (".pb", ".pbtxt")
 
 
 def copy_around(source: Path, target: Path, *, skip: Collection[str] = ()) -> None:
-    """Copy all files but those that hold the graph.
-
-    Args:
-        skip: names of files and folders at the top that are left out.
-
-    Raises:
-        FileFormatError: the folder is gone, or a link in it leads out of it, nowhere, or to a folder.
-    """
+    """Copy all files except the graph and what is named in `skip`; refuse links that lead out of the folder, nowhere, or to a folder."""
     if not source.is_dir():
         raise FileFormatError(
             "the folder that the graph was read from is gone; its variables and assets are needed to write it",
@@ -131,11 +117,7 @@ def _check_link(entry: Path, source: Path, root: Path) -> None:
 
 
 def check_variables(folder: Path, *, needed: bool) -> None:
-    """Refuse a checkpoint that lacks files, which TensorFlow could not restore.
-
-    Args:
-        needed: whether there must be a checkpoint.
-    """
+    """Refuse a checkpoint that lacks files; with `needed`, also a missing checkpoint."""
     variables = folder / PREFIX.parent
     has_index = (folder / f"{PREFIX}.index").is_file()
     shards = {path.name for path in variables.glob(f"{PREFIX.name}.data-*") if path.is_file()} if variables.is_dir() else set[str]()
@@ -144,8 +126,8 @@ def check_variables(folder: Path, *, needed: bool) -> None:
         missing.append(f"{PREFIX.name}.index")
     counts = {count for name in shards if (count := name.rpartition("-of-")[2]).isdecimal()}
     for count in counts:
-        wanted = {f"{PREFIX.name}.data-{k:05d}-of-{count}" for k in range(min(int(count), _MOST_SHARDS))}
-        missing += sorted(wanted - shards)
+        expected = {f"{PREFIX.name}.data-{k:05d}-of-{count}" for k in range(min(int(count), _MOST_SHARDS))}
+        missing += sorted(expected - shards)
     if has_index and not shards:
         missing.append(f"{PREFIX.name}.data-00000-of-...")
     if missing:

@@ -1,7 +1,5 @@
-"""Messages that name nodes: which strings of them are names, and how the names of today get back in.
-
-Such messages stand in collections (`VariableDef`, `WhileContextDef`, ...) and around the graph (`SaverDef`, asset files).
-A place in a message is written as a path: `snapshot_name`, `values_def.values[3]`, `values_def.external_values{0}.key`.
+"""Messages that name nodes, in collections (`VariableDef`, `WhileContextDef`, ...) and around the graph (`SaverDef`, asset files). A
+place in a message is written as a path: `snapshot_name`, `values_def.values[3]`, `values_def.external_values{0}.key`.
 """
 
 import importlib
@@ -20,27 +18,20 @@ _OPTIONAL = frozenset({"initial_value_name"})
 
 
 def read_refs(graph: Graph, message: Any, serialized: bytes = b"") -> NamedRefs:
-    """The message with a reference for each string in it that names a value or node of the graph.
-
-    Args:
-        serialized: the bytes that it was read from, which are written again where no name changed.
+    """Return the message with a reference for each string in it that names a value or node; the bytes `serialized` are written again
+    where no name changed.
     """
     refs: dict[str, Value | Node] = {}
     for path, text, _ in _slots(message, ""):
-        found = find(graph, text)
-        if found is not None:
-            refs[path] = found
+        target = find(graph, text)
+        if target is not None:
+            refs[path] = target
     return NamedRefs(serialized or message.SerializeToString(deterministic=True), refs)
 
 
 def write_refs(graph: Graph, item: NamedRefs, message: Any, *, forget: bool = False) -> bool:
-    """Fill the message with what was read, under the names that hold now.
-
-    Args:
-        forget: let the names of what is not in the graph leave; they stay otherwise.
-
-    Returns:
-        Whether the message can do without the names that left: those in lists and tables, and initial values.
+    """Fill the message with its current names; with `forget`, drop names of what is not in the graph. Return whether it can do without
+    those: names in lists and tables, and initial values.
     """
     message.ParseFromString(item.serialized)
     whole = True
@@ -55,7 +46,7 @@ def write_refs(graph: Graph, item: NamedRefs, message: Any, *, forget: bool = Fa
 
 
 def refs_bytes(graph: Graph, item: NamedRefs, message: Any, *, forget: bool = False) -> bytes:
-    """The message as bytes, under the names that hold now: those that were read where nothing changed; empty where it misses one."""
+    """Return the message as bytes under its current names: the original ones where nothing changed; empty where it misses a name."""
     if not write_refs(graph, item, message, forget=forget):
         return b""
     original: Any = message.__class__()
@@ -66,7 +57,6 @@ def refs_bytes(graph: Graph, item: NamedRefs, message: Any, *, forget: bool = Fa
 
 
 def find(graph: Graph, name: str) -> Value | Node | None:
-    """The value (`node:0`) or node with a name, or None."""
     node_name, colon, index = name.removeprefix("^").partition(":")
     if node_name not in graph:
         return None
@@ -77,7 +67,7 @@ def find(graph: Graph, name: str) -> Value | Node | None:
 
 
 def _slots(message: Any, path: str, *, forget: bool = False) -> Iterator[tuple[str, str, Callable[[str], object]]]:
-    """Place, text and setter of each string that may name a node; texts that are set to nothing leave lists and maps where `forget`."""
+    """Yield place, text and setter of each string that may name a node; with `forget`, empty texts leave lists and maps."""
     for field, content in message.ListFields():
         name = field.name
         where = f"{path}{name}"
@@ -115,11 +105,6 @@ def _is_repeated(field: Any) -> bool:
 
 
 def parsed(kind: Any, data: bytes, where: str) -> Any:
-    """A message from bytes.
-
-    Raises:
-        FileFormatError: the bytes are no such message.
-    """
     try:
         return kind.FromString(data)
     except importlib.import_module("google.protobuf.message").DecodeError as error:

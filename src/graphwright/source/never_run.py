@@ -1,9 +1,8 @@
-"""Operations of a graph that is read, marked so that TensorFlow does not run them.
+"""Marks operations of a graph that is only read, so that TensorFlow does not run them.
 
-TensorFlow runs parts of a graph while it only reads it: to infer shapes, it evaluates what depends on constants alone, by any kernel
-that the registry does not call stateful. Files, addresses, tokens of Python functions and serialized graphs are then opened, called and
-run. An attribute `_kernel` asks for a kernel of that label. No kernel has this one, so such a node is left alone, and could not run later
-either; the shapes that its registered rule gives are inferred as ever.
+TensorFlow runs parts of a graph while it infers shapes: it evaluates what depends only on constants, by any kernel that the registry does
+not call stateful. That would open files and addresses, call Python functions by token, and run serialized graphs. An attribute `_kernel`
+asks for a kernel of that label. No kernel has this label, so such a node cannot run; its registered shape rule still works.
 """
 
 from functools import cache
@@ -25,7 +24,7 @@ _WORDS = frozenset(
 
 @cache
 def reaches_outside(op_type: str) -> bool:
-    """Whether an op may do more than compute: it takes text, which may name a file, an address, a Python function, a graph.
+    """Return whether an op may do more than compute: it takes text, which may name a file, an address, a Python function, a graph.
 
     >>> [op for op in ("ReadFile", "PyFunc", "DatasetFromGraph", "SaveV2", "NoSuchOp", "MatMul", "While", "Einsum") if reaches_outside(op)]
     ['ReadFile', 'PyFunc', 'DatasetFromGraph', 'SaveV2', 'NoSuchOp']
@@ -39,12 +38,11 @@ def reaches_outside(op_type: str) -> bool:
 
 @cache
 def only_computes(op_type: str) -> bool:
-    """Whether an op may be run on constants: the registry knows it, calls it free of state, and it reaches nothing outside."""
+    """Return whether an op may run on constants: it is registered, stateless, and reaches nothing outside."""
     return is_stateful(op_type) is False and not reaches_outside(op_type)
 
 
 def forbid_to_run(graph_def: Any) -> Any:
-    """Mark the nodes of a `GraphDef` that reach outside, those of its functions too; returns it."""
     library = {function.signature.name for function in graph_def.library.function}
     for node in nodes_of(graph_def):
         if reaches_outside(node.op) and node.op not in library:

@@ -1,11 +1,8 @@
-"""The object graph of a TF2 SavedModel, kept in line with an edited graph.
+"""Keeps the object graph of a TF2 SavedModel consistent with an edited graph.
 
-`tf.saved_model.load` serves a signature from the function that the object graph names (the *wrapper*), a session from the
-main graph. When a graph is written, both must say the same:
-
-- A function whose arguments or results changed gets a new `SavedConcreteFunction` (dtypes, shapes, captured objects).
-- A signature whose nodes in the main graph are still one call of its wrapper keeps it. Any other gets a new wrapper, *outlined*
-  from the main graph: what lies between its inputs and outputs, where variables, tables, assets and large constants are captured.
+`tf.saved_model.load` serves a signature from the function that the object graph names (the *wrapper*), a session from the main graph. A
+signature whose nodes in the main graph are still one call of its wrapper keeps it. Any other gets a new wrapper, *outlined* from the main
+graph: the nodes between its inputs and outputs, with variables, tables, assets and large constants as captures.
 """
 
 from collections import Counter
@@ -35,11 +32,6 @@ _EXPORT_LIST = "_all_variables"
 
 
 def check_object_graph(meta_graph: Any, folder: Path) -> None:
-    """Refuse an object graph that points to nothing.
-
-    Raises:
-        FileFormatError: it names a function that is not in the library, or an object that does not exist.
-    """
     if not meta_graph.HasField("object_graph_def"):
         return
     objects = meta_graph.object_graph_def
@@ -64,7 +56,7 @@ def _damaged(what: str, folder: Path) -> FileFormatError:
 
 
 def note_objects(graph: Graph, objects: Any, package: Package) -> None:
-    """Note which values stand for which objects: arguments of functions, and what the main graph hands to them."""
+    """Note the objects of values: of arguments of functions, and of their values in the main graph."""
     bound = {name: list(function.bound_inputs) for name, function in objects.concrete_functions.items()}
     for name, ids in bound.items():
         if name in graph.functions:
@@ -93,7 +85,7 @@ def note_objects(graph: Graph, objects: Any, package: Package) -> None:
 
 
 def exported_twins(objects: Any) -> dict[int, int]:
-    """Number of each twin of a variable that Keras exports -> the variable that it repeats."""
+    """Return the twins of variables that Keras exports, each with the variable that it repeats."""
     looks = {k: o.variable.SerializeToString(deterministic=True) for k, o in enumerate(objects.nodes) if o.WhichOneof("kind") == "variable"}
     lists = [objects.nodes[child.node_id] for child in objects.nodes[0].children if child.local_name == _EXPORT_LIST]
     listed = {child.node_id for held in lists for child in held.children}
@@ -102,29 +94,21 @@ def exported_twins(objects: Any) -> dict[int, int]:
 
 
 def nodes_named_by_objects(package: Package) -> dict[str, set[str]]:
-    """The names of nodes that objects of the SavedModel name: by function, "" for the main graph. Loading looks for them."""
-    found: dict[str, set[str]] = {}
+    names: dict[str, set[str]] = {}
     for held in package.parsed().meta_graphs[package.meta_graph].object_graph_def.nodes if package.has_files else ():
         kind = held.WhichOneof("kind")
         if kind == "constant":
-            found.setdefault("", set()).add(held.constant.operation)
+            names.setdefault("", set()).add(held.constant.operation)
         elif kind == "captured_tensor":
-            found.setdefault(held.captured_tensor.concrete_function, set()).add(held.captured_tensor.name.partition(":")[0])
-    return found
+            names.setdefault(held.captured_tensor.concrete_function, set()).add(held.captured_tensor.name.partition(":")[0])
+    return names
 
 
 def update_object_graph(graph: Graph, meta_graph: Any, package: Package, assets: Sequence[str]) -> set[int]:
-    """Bring the object graph of a `MetaGraphDef`, whose graph and signatures are written, in line with them.
+    """Update the object graph of a `MetaGraphDef` whose graph and signatures are written; return the variables that are gone.
 
-    Args:
-        package: says which values stand for which objects.
-        assets: the asset files that the numbers in the object graph mean.
-
-    Returns:
-        The variables that are gone: neither the main graph nor a function has them any more.
-
-    Raises:
-        GraphError: a signature reads something that no object stands for.
+    `package` maps values to objects; `assets` are the files that the numbers in the object graph mean. Raise `GraphError` where a signature
+    reads something without an object.
     """
     objects = meta_graph.object_graph_def
     for value, k in package.object_ids.items():
@@ -167,7 +151,7 @@ def update_object_graph(graph: Graph, meta_graph: Any, package: Package, assets:
 
 
 def _forget_variables(objects: Any, held: set[int]) -> set[int]:
-    """Make plain objects of the variables that no function captures any more; returns their numbers."""
+    """Replace variables that no function captures any more by plain objects; return their numbers."""
     needed = held.union(*(function.bound_inputs for function in objects.concrete_functions.values()))
     gone = {k for k, node in enumerate(objects.nodes) if node.WhichOneof("kind") == "variable" and k not in needed}
     for node in objects.nodes:
@@ -178,7 +162,7 @@ def _forget_variables(objects: Any, held: set[int]) -> set[int]:
 
 
 def _update_assets(meta_graph: Any, assets: Sequence[str]) -> None:
-    """Objects tell their asset files by number; one whose node left the main graph gets a node again, which nothing reads."""
+    """Update the numbers of asset files; an asset whose node was removed from the main graph gets a node again."""
     number = {asset.filename: k for k, asset in enumerate(meta_graph.asset_file_def)}
     for node in meta_graph.object_graph_def.nodes:
         if node.WhichOneof("kind") != "asset":
@@ -234,7 +218,6 @@ def _update_function(function: Function, saved: Any, package: Package) -> None:
 
 
 def forget_function(objects: Any, name: str) -> None:
-    """A function that was removed: what named it names it no longer."""
     del objects.concrete_functions[name]
     for node in objects.nodes:
         if name in called_by(node):
@@ -247,43 +230,40 @@ def forget_function(objects: Any, name: str) -> None:
 
 
 def make_plain(node: Any) -> None:
-    """An object without behavior, where one must stay so that the numbers of the others hold."""
     make_user_object(node, "_generic_user_object")
 
 
 def make_user_object(node: Any, identifier: str) -> None:
-    """An object of a kind that TensorFlow knows, without children."""
     node.Clear()
     node.user_object.identifier = identifier
     node.user_object.version.producer = node.user_object.version.min_consumer = 1
 
 
 def _update_function_specs(objects: Any) -> None:
-    """The `input_signature` of a `tf.function` with one trace says what that trace takes."""
     for node in objects.nodes:
         kind = node.WhichOneof("kind")
         if kind != "function" or len(node.function.concrete_functions) != 1:
             continue
         saved = objects.concrete_functions[node.function.concrete_functions[0]]
-        wanted = node.function.function_spec.input_signature
-        if wanted.WhichOneof("kind") == "tuple_value" and wanted.tuple_value.values:
+        input_signature = node.function.function_spec.input_signature
+        if input_signature.WhichOneof("kind") == "tuple_value" and input_signature.tuple_value.values:
             parts = saved.canonicalized_input_signature.tuple_value.values
-            if len(parts) == 2 and len(parts[0].tuple_value.values) == len(wanted.tuple_value.values):
-                for target, source in zip(wanted.tuple_value.values, parts[0].tuple_value.values, strict=True):
+            if len(parts) == 2 and len(parts[0].tuple_value.values) == len(input_signature.tuple_value.values):
+                for target, source in zip(input_signature.tuple_value.values, parts[0].tuple_value.values, strict=True):
                     if target.WhichOneof("kind") == "tensor_spec_value" and source.WhichOneof("kind") == "tensor_spec_value":
                         name = target.tensor_spec_value.name
                         target.CopyFrom(source)
                         target.tensor_spec_value.name = name
             else:
-                wanted.Clear()
-                wanted.none_value.SetInParent()
+                input_signature.Clear()
+                input_signature.none_value.SetInParent()
 
 
 # Signatures
 
 
 def signature_map_of(objects: Any) -> int | None:
-    """The number of the object that holds the signatures; parts of a model that were loaded have such objects of their own."""
+    """Return the number of the object that holds the signatures; loaded parts of a model have such objects of their own."""
     for child in objects.nodes[0].children:
         node = objects.nodes[child.node_id]
         if child.local_name == "signatures" and node.WhichOneof("kind") == "user_object":
@@ -292,14 +272,13 @@ def signature_map_of(objects: Any) -> int | None:
 
 
 def add_signature_map(objects: Any) -> int:
-    """Give the root an object that holds signatures; returns its number."""
     objects.nodes[0].children.add(node_id=len(objects.nodes), local_name="signatures")
     make_user_object(objects.nodes.add(), "signature_map")
     return len(objects.nodes) - 1
 
 
 def _is_wrapper(graph: Graph, key: str, name: str, saved: Any, package: Package) -> bool:
-    """Whether the signature's part of the main graph is one call of this function, with its arguments and results in their places."""
+    """Return whether the signature's part of the main graph is one call of this function, with arguments and results in place."""
     signature = graph.signatures[key]
     parts = saved.canonicalized_input_signature.tuple_value.values
     if len(parts) != 2 or sorted(parts[1].dict_value.fields) != sorted(signature.inputs):
@@ -359,7 +338,7 @@ def _object_of_constant(objects: Any, name: str) -> int:
 
 
 def _drop_function_if_unused(meta_graph: Any, name: str, node_id: int | None) -> None:
-    """Take away the wrapper of a signature that has another one now, unless something else uses it."""
+    """Remove the old wrapper of a signature, unless something else uses it."""
     objects = meta_graph.object_graph_def
     if [k for k, node in enumerate(objects.nodes) if name in called_by(node)] != [node_id]:
         return
@@ -387,24 +366,19 @@ def attach_objects(
     first_asset: int,
     signatures: Mapping[str, str],
 ) -> int:
-    """Append a `SavedObjectGraph` to another one, below the root.
+    """Append a `SavedObjectGraph`, which is used up, to another one, below the root; return the offset of the numbers of its objects.
 
     Args:
-        objects: gets the others.
-        others: is used up.
         child: the name of their root.
-        functions: those of the library; what others call besides is forgotten.
-        variable_name: the new name of a variable.
-        first_asset: how many asset files come before those of `others`.
-        signatures: key in the map of signatures of `others` -> key in that of `objects`, for those that are kept.
-
-    Returns:
-        How much the numbers of the others grew.
+        functions: the library; references to other functions are dropped.
+        variable_name: returns the new name of a variable.
+        first_asset: the number of asset files before those of `others`.
+        signatures: key of a signature of `others` -> its new key, for those that are kept.
     """
     for name in [name for name in others.concrete_functions if name not in functions]:
         forget_function(others, name)
     shift = len(objects.nodes)
-    kept = _take_signatures(others, signatures)
+    kept_signatures = _take_signatures(others, signatures)
     for node in others.nodes:
         _renumber(node, shift)
         for dependency in node.dependencies:
@@ -423,16 +397,16 @@ def attach_objects(
         function.bound_inputs[:] = [k + shift for k in function.bound_inputs]
         objects.concrete_functions[name].CopyFrom(function)
     objects.nodes[0].children.add(node_id=shift, local_name=child)
-    if kept:
+    if kept_signatures:
         table = signature_map_of(objects)
         held = objects.nodes[add_signature_map(objects) if table is None else table]
-        for key, k in kept.items():
+        for key, k in kept_signatures.items():
             held.children.add(node_id=k + shift, local_name=key)
     return shift
 
 
 def _take_signatures(others: Any, names: Mapping[str, str]) -> dict[str, int]:
-    """The signatures that are kept, by their new keys; the map that held them is one no longer."""
+    """Remove the map of signatures; return the kept ones by their new keys."""
     table = signature_map_of(others)
     if table is None:
         return {}
@@ -452,13 +426,8 @@ def _renumber(node: Any, shift: int) -> None:
 
 
 def attach_stored_objects(stored: Any, others: Any, child: str, *, name_of: Callable[[str], str]) -> None:
-    """Append a `TrackableObjectGraph` to another one, below the root.
-
-    Args:
-        stored: gets the others.
-        others: is used up.
-        child: the name of their root.
-        name_of: the new name of a variable, and the new key of its value.
+    """Append a `TrackableObjectGraph` to another one, as `attach_objects` does; `name_of` returns new names of variables and keys of
+    values.
     """
     shift = len(stored.nodes)
     for node in others.nodes:

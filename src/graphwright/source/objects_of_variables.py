@@ -18,17 +18,10 @@ from graphwright.source.private_tensorflow import message_class
 
 
 def add_objects(graph: Graph, objects: Any, keys: AbstractSet[str]) -> tuple[Any, dict[Value, int]]:
-    """Fill an empty object graph with the resource variables of a graph, below a child of the root that is called `variables`.
+    """Add the resource variables of a TF1 graph to an empty object graph, below a child of the root called `variables`.
 
-    Args:
-        graph: of a SavedModel of TF1, or of a file without variables.
-        keys: of its checkpoint: the names of the variables.
-
-    Returns:
-        The `TrackableObjectGraph` for a checkpoint in which each value has its `object_key`, and the object that stands for each variable.
-
-    Raises:
-        UnsupportedError: a signature needs a variable or table that cannot be such an object.
+    Return the `TrackableObjectGraph` for a checkpoint in which each value has its `object_key`, and the object of each variable. Refuse
+    variables and tables in signatures that cannot be such an object.
     """
     check_no_session_state(graph, backward_reachable(v.producer for s in graph.signatures.values() for v in s.outputs.values()))
     stored: Any = message_class("protobuf.trackable_object_graph", "TrackableObjectGraph")()
@@ -41,7 +34,7 @@ def add_objects(graph: Graph, objects: Any, keys: AbstractSet[str]) -> tuple[Any
         for node_id, local_name in children:
             objects.nodes[k].children.add(node_id=node_id, local_name=local_name)
     trained = {node_of(ref) for c in items_of(graph, "trainable_variables") for ref in references_of(c)}
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     object_ids: dict[Value, int] = {}
     for node in graph.nodes:
         if not opens_variable(node):
@@ -49,18 +42,18 @@ def add_objects(graph: Graph, objects: Any, keys: AbstractSet[str]) -> tuple[Any
         name = shared_name(node) or node.name
         if name not in keys:
             continue
-        if name not in found:
-            found[name] = len(objects.nodes)
+        if name not in numbers:
+            numbers[name] = len(objects.nodes)
             _add_variable(objects.nodes.add(), node, name, trainable=node in trained)
             stored.nodes.add().attributes.add(name="VARIABLE_VALUE", full_name=name, checkpoint_key=object_key(name))
             for nodes in (objects.nodes, stored.nodes):
-                nodes[1].children.add(node_id=found[name], local_name=name)
-        object_ids[node.outputs[0]] = found[name]
+                nodes[1].children.add(node_id=numbers[name], local_name=name)
+        object_ids[node.outputs[0]] = numbers[name]
     return stored, object_ids
 
 
 def object_key(name: str) -> str:
-    """The key of a variable's value, in the form that TensorFlow expects of objects (`checkpoint/trackable_view.py`)."""
+    """Return the key of a variable's value in the form that TensorFlow expects of objects (`checkpoint/trackable_view.py`)."""
     return f"variables/{name.replace('.', '..').replace('/', '.S')}/.ATTRIBUTES/VARIABLE_VALUE"
 
 
@@ -73,7 +66,7 @@ def _add_variable(saved: Any, node: Node, name: str, *, trainable: bool) -> None
 
 
 def check_no_session_state(graph: Graph, nodes: Iterable[Node]) -> None:
-    """Refuse tables and reference variables whose content only a session knows, and no object of the SavedModel."""
+    """Refuse tables and reference variables, whose content only a session knows."""
     for node in nodes:
         is_table = "Table" in node.op_type and not node.inputs
         if node.op_type in REFERENCE_VARIABLES or is_table:

@@ -1,6 +1,4 @@
-"""The dtypes that a node reads and makes, from the `OpDef` of its op type and its attributes; each combination is worked out once.
-And what else the registry says of an op type: whether it is stateful, what it changes.
-"""
+"""The dtypes that a node reads and makes, from the `OpDef` of its op type and its attributes, and other facts of the op registry."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,13 +16,7 @@ _MOST_VALUES = 100_000  # a count above this is damage, and would only fill memo
 
 @dataclass(frozen=True, slots=True)
 class NodeTypes:
-    """What a node reads and makes.
-
-    Attributes:
-        inputs: dtype of each input.
-        outputs: dtype of each output.
-        starts: at which output each output argument of the op starts.
-    """
+    """The dtypes of the inputs and outputs of a node, and the first output of each output argument of the op."""
 
     inputs: tuple[DType, ...]
     outputs: tuple[DType, ...]
@@ -32,10 +24,8 @@ class NodeTypes:
 
 
 class OpTypes:
-    """Answers for the registered ops and for the functions of one library, which may be called as ops.
-
-    Args:
-        functions: `OpDef` (the signature) of each function.
+    """Dtypes of the registered ops and of the functions of one library (`OpDef` by name), which may be called as ops. Each combination is
+    computed once.
     """
 
     def __init__(self, functions: Mapping[str, Any]) -> None:
@@ -44,22 +34,16 @@ class OpTypes:
         self._known: dict[tuple[object, ...], NodeTypes] = {}
 
     def types_of(self, op_type: str, attrs: Mapping[str, Attribute], name: str) -> NodeTypes:
-        """The types of a node.
-
-        Raises:
-            UnsupportedError: the op type is not known.
-            GraphError: an attribute that says a dtype or a number is missing, or is something else.
-        """
         entry = self._definitions.get(op_type)
         if entry is None:
             entry = self._definitions[op_type] = self._look_up(op_type, name)
         definition, names, defaults = entry
         key = (op_type, *[attrs.get(n) for n in names]) if names else op_type
-        found = self._known.get(key)  # type: ignore[arg-type]
-        if found is None:
-            found = _work_out(definition, {**defaults, **attrs}, name, op_type)
-            self._known[key] = found  # type: ignore[index]
-        return found
+        types = self._known.get(key)  # type: ignore[arg-type]
+        if types is None:
+            types = _work_out(definition, {**defaults, **attrs}, name, op_type)
+            self._known[key] = types  # type: ignore[index]
+        return types
 
     def _look_up(self, op_type: str, name: str) -> tuple[Any, tuple[str, ...], dict[str, Attribute]]:
         definition = op_definition(op_type)
@@ -80,7 +64,7 @@ class OpTypes:
 
 
 REGISTERED = OpTypes({})
-"""Answers for the registered ops alone."""
+"""Knows only the registered ops."""
 
 
 def _work_out(definition: Any, attrs: Mapping[str, Attribute], name: str, op_type: str) -> NodeTypes:
@@ -103,16 +87,16 @@ def _types(argument: Any, attrs: Mapping[str, Attribute], where: str) -> list[DT
     if argument.type:
         dtype = dtype_from_number(argument.type)
     else:
-        found = attrs.get(argument.type_attr)
-        if not isinstance(found, DType):
-            found = _reference_type(found)
-        if found is None:
+        attribute = attrs.get(argument.type_attr)
+        if not isinstance(attribute, DType):
+            attribute = _reference_type(attribute)
+        if attribute is None:
             raise GraphError(
                 f"attribute {argument.type_attr!r} of argument {argument.name!r} is not a dtype, got {attrs.get(argument.type_attr)!r:.80}",
                 where=where,
                 cause="the file is damaged, or was written by hand",
             )
-        dtype = found
+        dtype = attribute
     if argument.number_attr:
         count = attrs.get(argument.number_attr)
         if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= _MOST_VALUES:
@@ -136,7 +120,7 @@ def _listed_types(attribute: Attribute) -> list[DType] | None:
 
 
 def _reference_type(attribute: Attribute | None) -> DType | None:
-    """The base of a reference type, which the attributes keep serialized (varint of field 6 of an `AttrValue`)."""
+    """Return the base of a reference type, which attributes keep serialized (varint of field 6 of an `AttrValue`)."""
     data = getattr(attribute, "data", b"")
     if len(data) == 2 and data[0] == 0x30 and data[1] > 100:
         return dtype_from_number(data[1])
@@ -144,12 +128,11 @@ def _reference_type(attribute: Attribute | None) -> DType | None:
 
 
 def is_stateful(op_type: str) -> bool | None:
-    """Whether the registry calls the op type stateful; None when it is not registered."""
     definition = op_definition(op_type)
     return None if definition is None else bool(definition.is_stateful)
 
 
 def takes_reference(op_type: str) -> bool:
-    """Whether the op changes what its first input refers to. Such an input cannot be inferred for, and is what the op returns."""
+    """Return whether the op changes the variable that its first input refers to, and returns that reference."""
     definition = op_definition(op_type)
     return definition is not None and any(argument.is_ref for argument in definition.input_arg)

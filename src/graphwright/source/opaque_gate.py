@@ -1,13 +1,10 @@
-"""Tensors held back in a way that XLA cannot undo.
+"""Gates that hold tensors back in a way that XLA cannot undo.
 
-XLA drops control edges, merges what is computed twice from the same operands, and by default looks through its own optimization barrier
-before it merges (on the CPU; an XLA that keeps the barrier merges nothing that reads it, but does not order it either). So a gate is
-arithmetic: its result is the tensor, or zeros where a condition fails that never fails, and the condition is computed from bits of what
-has to be there before. That n (n + 1) is even for every n is nothing that XLA knows. The selection takes no pass over the tensor of its
-own where the reader is fused with it.
-
-The idea of an opaque condition is JAX's, which put what `jax.checkpoint` computes again into a conditional or a loop with a random
-predicate (`jax/_src/ad_checkpoint.py`, `_remat_translation_using_cond`) before XLA had a barrier.
+XLA drops control edges, merges equal computations, and by default looks through its own optimization barrier before it merges (on the CPU;
+an XLA that keeps the barrier merges nothing behind it, but does not order it either). So a gate is arithmetic: its result is the tensor,
+or zeros where a condition fails that never fails, and the condition is computed from bits of the tensors that it waits for. XLA does not
+know that n (n + 1) is even for every n. JAX used an opaque condition before XLA had a barrier (`jax/_src/ad_checkpoint.py`,
+`_remat_translation_using_cond`).
 """
 
 from collections.abc import Sequence
@@ -17,13 +14,7 @@ from graphwright.source.tensorflow_import import import_tensorflow
 
 
 def some_bits(tensors: Sequence[Any]) -> Any:
-    """A number made of bits of the first elements: whoever reads it has to wait for each of the tensors.
-
-    Args:
-        tensors: numeric, of known ranks; empty ones count as zero.
-
-    Returns:
-        An int32 scalar without any meaning.
+    """Return an int32 scalar made of bits of the first elements of numeric tensors: it depends on each of them. Empty ones count as zero.
 
     >>> import tensorflow as tf
     >>> int(some_bits([tf.constant([1.0, 5.0])])) == int(some_bits([tf.constant([1.0, 7.0]), tf.zeros((0, 3))]))
@@ -38,7 +29,7 @@ def some_bits(tensors: Sequence[Any]) -> Any:
 
 
 def _integers(tensor: Any) -> Any:
-    """The bits of each element as an int32, as far as there is room."""
+    """Return the bits of each element as an int32, truncated where necessary."""
     tf = import_tensorflow()
     if tensor.dtype.is_complex:
         tensor = tf.math.real(tensor)
@@ -48,7 +39,7 @@ def _integers(tensor: Any) -> Any:
 
 
 def always_true(bits: Any) -> Any:
-    """A condition that holds for every number; XLA does not know that.
+    """Return a condition that holds for every number, which XLA does not know.
 
     >>> import tensorflow as tf
     >>> bool(tf.reduce_all(always_true(tf.constant([0, 1, -1, 2**31 - 1, -(2**31), 12345]))))
@@ -59,11 +50,8 @@ def always_true(bits: Any) -> Any:
 
 
 def held(tensor: Any, condition: Any, *, solid: bool) -> Any:
-    """The tensor, to be had only when the condition of `always_true` is there.
-
-    Args:
-        solid: whether the result is a buffer of its own, which XLA does not fuse with its readers: a copy. Else it may be fused, and what
-            the tensor is made of with it.
+    """Return the tensor, available only after the condition of `always_true`. A solid result is a copy that XLA does not fuse with its
+    readers.
     """
     tf = import_tensorflow()
     if solid:

@@ -1,4 +1,4 @@
-"""Part of a graph as a function: what lies between the inputs and outputs of a signature."""
+"""The part of a graph between the inputs and outputs of a signature, as a function."""
 
 import re
 from collections.abc import Mapping
@@ -22,25 +22,15 @@ _INLINED = re.compile(rf"^((?:{'|'.join(sorted(CALL_TYPES))})(_\d+)?/)+")
 
 @dataclass(frozen=True, slots=True)
 class Outlined:
-    """A function made of a part of a graph.
-
-    Attributes:
-        function: its first arguments are the inputs of the signature by sorted key, then come the captures.
-        captures: the values of the graph that are handed to it.
-    """
+    """A function made of a part of a graph: its arguments are the inputs of the signature by sorted key, then the captured values."""
 
     function: Function
     captures: tuple[Value, ...]
 
 
 def outline_signature(graph: Graph, key: str, name: str, object_ids: Mapping[Value, int]) -> Outlined:
-    """Make a function of what lies between the inputs and outputs of a signature. The graph is not changed.
-
-    Args:
-        object_ids: values that stand for objects of the SavedModel; these are captured.
-
-    Raises:
-        GraphError: the outputs need a placeholder that is not an input, or a variable or table that no object stands for.
+    """Make a function of the nodes between the inputs and outputs of a signature; values with `object_ids` are captured. Raise
+    `GraphError` where the outputs need a placeholder that is not an input, or a variable or table without an object.
     """
     signature = graph.signatures[key]
     inputs = {signature.inputs[k]: k for k in sorted(signature.inputs)}
@@ -52,11 +42,11 @@ def outline_signature(graph: Graph, key: str, name: str, object_ids: Mapping[Val
         attrs: dict[str, Attribute] = {"T": value.dtype, "index": len(value_of)}
         if value in inputs:
             attrs["_user_specified_name"] = inputs[value].encode()
-        made = body.add_node("_Arg", body.unique_name(argument), attrs=attrs, output_types=[(value.dtype, value.shape)])
-        value_of[value] = made.outputs[0]
+        parameter = body.add_node("_Arg", body.unique_name(argument), attrs=attrs, output_types=[(value.dtype, value.shape)])
+        value_of[value] = parameter.outputs[0]
     body.inputs = list(value_of.values())
-    kept = [node for node in graph if node in needed]
-    inside = clone(kept, into=body, input_map=value_of, rename=lambda name: _INLINED.sub("", name))
+    members = [node for node in graph if node in needed]
+    inside = clone(members, into=body, input_map=value_of, rename=lambda name: _INLINED.sub("", name))
     body.outputs = [inside.value_of[signature.outputs[k]] for k in sorted(signature.outputs)]
     acting = (node for node in inside.node_of if has_known_effects(node) or node.op_type == "StatefulPartitionedCall")
     body.control_outputs = [inside.node_of[node] for node in acting]

@@ -1,4 +1,4 @@
-"""`Graph.package`: what a file or object holds beside the graph, kept until the graph is written again."""
+"""`Graph.package`: what a file or object holds besides the graph, kept until the graph is written again."""
 
 import shutil
 import tempfile
@@ -15,7 +15,7 @@ from graphwright.source.tracebacks import innermost_line
 
 
 class TemporaryFolder:
-    """A folder that is removed when nothing needs it any more, or when the process ends."""
+    """A folder that is removed when nothing refers to it any more, or when the process ends."""
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="graphwright-"))
@@ -24,20 +24,17 @@ class TemporaryFolder:
 
 @dataclass(slots=True, eq=False)
 class Package:
-    """What is written back as it was read. `join.OpenPackage` can also be joined with another, `function_module.LivePackage` be saved.
+    """The parts of a file that are written back as they were read. `join.OpenPackage` can also be joined with another,
+    `function_module.LivePackage` be saved.
 
     Attributes:
         graph_rest: the `GraphDef` without nodes and functions (gradients of functions, debug info), serialized.
-        graph_digest: of the `GraphDef` as it was read, to tell whether anything was edited.
-        saved_model: the `SavedModel` without the graph, signatures and collections of this graph, serialized; empty when
-            it was not read from one.
-        meta_graph: which of its MetaGraphs this graph is.
-        folder: where its variables and assets lie, or None.
-        keep: what keeps the folder alive where it is a temporary one.
-        object_ids: the object of the SavedModel that a value stands for: handles in the main graph, arguments of functions.
-        captures: for a function: the tensor from outside behind each input that is not an argument.
-        keep_function: what keeps the variables behind the captures alive.
-        made_in: the `tf.Graph` whose operations still know who made them; of a function its own is asked.
+        graph_digest: a digest of the `GraphDef` as it was read, to detect edits.
+        saved_model, meta_graph: the serialized `SavedModel` without the parts in this graph (empty for other origins), and its MetaGraph.
+        folder, keep: of its variables and assets, or None; `keep` keeps a temporary one alive.
+        object_ids: the object of the SavedModel of a value: of handles in the main graph, of arguments of functions.
+        captures: for a function, the outer tensor of each input that is not an argument; `keep_function` keeps its variables alive.
+        made_in: the `tf.Graph` whose operations know the Python lines that made them.
     """
 
     graph_rest: bytes = b""
@@ -53,36 +50,33 @@ class Package:
 
     @property
     def is_live(self) -> bool:
-        """Whether the variables belong to a live function instead of lying in files."""
         return self.keep_function is not None
 
     @property
     def has_files(self) -> bool:
-        """Whether the graph comes from a SavedModel."""
         return bool(self.saved_model)
 
     def line_of(self) -> Callable[[str], str]:
-        """What tells the line of Python that made a node, or the scope that it lies in, by its name; "" where that is not known."""
+        """Return a function from a node's name to its Python line, or that of its scope; "" where it is not known."""
         asked = self.keep_function or self.made_in
         return (lambda _: "") if asked is None else innermost_line(asked)
 
     def parsed(self) -> Any:
-        """The `SavedModel`; an empty one where the graph comes from none."""
         return message_class("protobuf.saved_model", "SavedModel").FromString(self.saved_model)
 
     def functions_of_state(self) -> set[str]:
-        """The functions that loading calls: those that make, fill and restore tables and other resources."""
+        """Return the functions that loading calls: they make, fill and restore tables and other resources."""
         objects = self.parsed().meta_graphs[self.meta_graph].object_graph_def
-        found: set[str] = set()
+        names: set[str] = set()
         for held in objects.nodes:
             ids = [child.node_id for child in held.children] if held.WhichOneof("kind") == "resource" else []
             ids += [k for saved in held.saveable_objects.values() for k in (saved.save_function, saved.restore_function)]
-            found.update(name for k in ids for name in called_by(objects.nodes[k]))
-        bound = {k for name in found for k in objects.concrete_functions[name].bound_inputs}
-        return found.union(filter(None, (objects.nodes[k].captured_tensor.concrete_function for k in bound)))
+            names.update(name for k in ids for name in called_by(objects.nodes[k]))
+        bound = {k for name in names for k in objects.concrete_functions[name].bound_inputs}
+        return names.union(filter(None, (objects.nodes[k].captured_tensor.concrete_function for k in bound)))
 
     def rename_functions(self, new_of: Mapping[str, str]) -> None:
-        """Let what the file says of functions say it under their new names; `ir.edit.rename_functions` calls this."""
+        """Rename functions in the rest of the file; `ir.edit.rename_functions` calls this."""
         rest, saved_model = rename_in_graph_rest(self.graph_rest, new_of), rename_in_saved_model(self.saved_model, self.meta_graph, new_of)
         self.graph_rest, self.saved_model = rest, saved_model
 
@@ -91,7 +85,6 @@ class Package:
 
 
 def rename_in_graph_rest(graph_rest: bytes, new_of: Mapping[str, str]) -> bytes:
-    """The rest of a `GraphDef`, whose gradients name functions."""
     if not graph_rest:
         return graph_rest
     message: Any = message_class("framework.graph", "GraphDef").FromString(graph_rest)
@@ -104,13 +97,12 @@ def rename_in_graph_rest(graph_rest: bytes, new_of: Mapping[str, str]) -> bytes:
 
 
 def rename_in_saved_model(saved_model: bytes, meta_graph: int, new_of: Mapping[str, str]) -> bytes:
-    """The `SavedModel`, one of whose MetaGraphs has these functions: its object graph names those that Python calls."""
     if not saved_model:
         return saved_model
     message: Any = message_class("protobuf.saved_model", "SavedModel").FromString(saved_model)
-    found = message.meta_graphs[meta_graph]
-    _rename_keys(found.meta_info_def.function_aliases, new_of)
-    objects = found.object_graph_def
+    own = message.meta_graphs[meta_graph]
+    _rename_keys(own.meta_info_def.function_aliases, new_of)
+    objects = own.object_graph_def
     _rename_keys(objects.concrete_functions, new_of)
     for node in objects.nodes:
         rename_called(node, new_of)
@@ -118,7 +110,6 @@ def rename_in_saved_model(saved_model: bytes, meta_graph: int, new_of: Mapping[s
 
 
 def rename_called(node: Any, new_of: Mapping[str, str]) -> None:
-    """Let an object of a SavedModel call its functions by their new names."""
     kind = node.WhichOneof("kind")
     if kind == "function":
         node.function.concrete_functions[:] = [new_of.get(name, name) for name in node.function.concrete_functions]
@@ -128,7 +119,6 @@ def rename_called(node: Any, new_of: Mapping[str, str]) -> None:
 
 
 def called_by(node: Any) -> Sequence[str]:
-    """The functions that an object of a SavedModel calls."""
     kind = node.WhichOneof("kind")
     if kind == "bare_concrete_function":
         return (node.bare_concrete_function.concrete_function_name,)

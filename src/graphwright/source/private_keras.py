@@ -1,6 +1,6 @@
 """Keras's private machinery, one use per function: the only file that names private modules of Keras.
 
-`tests/source/test_private_keras.py` calls each of these functions, so that a Keras that moves one is noticed at once.
+`tests/source/test_private_keras.py` calls each of these functions, so that changes in Keras are noticed at once.
 """
 
 import importlib
@@ -14,53 +14,48 @@ from graphwright.source.private_tensorflow import traces_of
 
 
 def without_autocast() -> Any:
-    """A context in which the variables of layers keep their own dtype, whatever the policy of the layer that is being called."""
+    """Keep the variables of layers in their own dtype, whatever the policy of the layer that is being called."""
     return importlib.import_module("keras.src.backend.common.variables").AutocastScope(None)
 
 
 def all_layers(layer: Any) -> list[Any]:
-    """A layer or model and all layers within it, however deep and in whatever they are kept."""
+    """Return a layer and all layers within it, in whatever they are kept."""
     return list(layer._flatten_layers())
 
 
 def own_variables(layer: Any) -> list[Any]:
-    """The variables of a layer, the trainable ones first, without those of the layers within it."""
+    """Return the variables of a layer, trainable ones first, without those of the layers within it."""
     return [*layer._trainable_variables, *layer._non_trainable_variables]
 
 
 def added_losses(layer: Any) -> list[Any]:
-    """What the last call of a layer added by `add_loss`, with the layers within it; regularizers of weights are not among it."""
+    """Return the losses that the last call of a layer, and of layers in it, added by `add_loss`, without regularizers."""
     return [loss for part in layer._flatten_layers() for loss in part._get_own_losses()]
 
 
-def layer_module(layer: Any) -> str:
-    """Where among Keras's own layers the class of a layer is defined, such as `core.dense`; empty for a class that is not Keras's."""
-    return type(layer).__module__.partition("keras.src.layers.")[2]
-
-
 def input_structure(model: Any) -> Any:
-    """The symbolic inputs in the structure that the model is called with; flat, as `model.inputs`, where Keras knows no structure."""
+    """Return the symbolic inputs in the structure of the model's argument; flat where Keras knows none."""
     return getattr(model, "_inputs_struct", model.inputs)
 
 
 def layer_classes(model: Any, prefix: str = "") -> dict[str, str]:
-    """By layer, with the names of those around it but not of the model, the name of its class."""
-    found: dict[str, str] = {}
+    """Return the class name of each layer, by the names of its enclosing layers, without the model, and its own."""
+    classes: dict[str, str] = {}
     for layer in model._flatten_layers(include_self=False, recursive=False):
         name = prefix + layer.name
-        found |= {name: type(layer).__name__} | layer_classes(layer, f"{name}/")
-    return found
+        classes |= {name: type(layer).__name__} | layer_classes(layer, f"{name}/")
+    return classes
 
 
 def input_name(tensor: Any) -> str:
-    """What `model.summary()` calls an input; Keras names the tensor of one that its user gave no name `keras_tensor_181`."""
+    """Return the name of an input in `model.summary()`; Keras calls the tensor of an unnamed one `keras_tensor_181`."""
     history = getattr(tensor, "_keras_history", None)
     return str(tensor.name if history is None else history.operation.name)
 
 
 def called_specs(model: Any) -> Any:
-    """What a subclassed model was first called with, in the structure of its argument: shapes, and the dtype that it computes in, since
-    Keras keeps no other; None before.
+    """Return specs of the argument of a subclassed model's first call, in its structure, or None: shapes, and the dtype that it computes
+    in, as Keras keeps no other.
     """
     tf: Any = importlib.import_module("tensorflow")
     dtype = tf.as_dtype(str(getattr(model, "input_dtype", None) or "float32"))
@@ -76,7 +71,7 @@ def called_specs(model: Any) -> Any:
 
 
 def call_with_specs(model: Any, specs: Any) -> Any:
-    """Call a model without values, which builds it; what it gives back then, with the shapes that follow."""
+    """Call a model symbolically, which builds it; return its symbolic outputs."""
     keras: Any = importlib.import_module("keras")
 
     def symbolic(spec: Any) -> Any:
@@ -86,8 +81,8 @@ def call_with_specs(model: Any, specs: Any) -> Any:
 
 
 def trained_on(model: Any) -> tuple[Any, ...] | None:
-    """Specs of the last data that `fit` or `train_on_batch` gave the training step: `(x,)`, `(x, y)` or `(x, y, sample_weight)`; None
-    before, or where the model runs a step that is not Keras's.
+    """Return specs of the last data of `fit` or `train_on_batch`: `(x,)`, `(x, y)` or `(x, y, sample_weight)`; None before training, or
+    with a training step that is not Keras's.
     """
     step = _step_of_data(getattr(model, "train_function", None))
     if step is None or not traces_of(step):
@@ -100,7 +95,7 @@ def trained_on(model: Any) -> tuple[Any, ...] | None:
 
 
 def _step_of_data(function: Any) -> Any:
-    """The `tf.function` of one batch of data within the functions of an iterator that Keras's trainer makes of it."""
+    """Return the `tf.function` of one batch of data inside the functions of an iterator that Keras's trainer makes from it."""
     if getattr(function, "__name__", "") == "one_step_on_data" and hasattr(function, "get_concrete_function"):
         return function
     function = getattr(function, "python_function", function)
@@ -112,61 +107,59 @@ def _step_of_data(function: Any) -> Any:
 
 
 def compile_arguments(model: Any) -> dict[str, Any]:
-    """What `compile` was told by its user; empty before it was called."""
+    """Return the user's arguments of `compile`; empty before it was called."""
     config = getattr(model, "_compile_config", None)
     return {} if config is None else config.config
 
 
 def losses_and_metrics(model: Any) -> list[Any]:
-    """What keeps the loss and the metrics of a compiled model, and makes their variables; empty where it has none."""
+    """Return the objects that keep the loss and the metrics of a compiled model, and make their variables."""
     held = (getattr(model, name, None) for name in ("_compile_metrics", "_compile_loss"))
     return [item for item in held if item is not None]
 
 
 def forget_empty_build(optimizer: Any) -> None:
-    """Let an optimizer that was built for no variables at all be built again, for those of its model.
-
-    Keras builds one so when it reads an `.h5` file of a model that was never trained, and refuses to train then.
+    """Reset an optimizer that was built for no variables, so that it is built again. Keras builds one so when it reads an `.h5` file of a
+    model that was never trained, and refuses to train then.
     """
     if optimizer.built and not optimizer._trainable_variables:
         optimizer.built = False
 
 
 def loss_tracker_of(model: Any) -> Any:
-    """The metric of a compiled model that keeps the mean of its loss."""
+    """Return the metric of a compiled model that keeps the mean of its loss."""
     return model._loss_tracker
 
 
 def build_from(model: Any, data: Any) -> None:
-    """Make the variables of a model and of its metrics from one batch of data as `fit` gives them, without computing anything."""
+    """Make the variables of a model and of its metrics from one batch of data of `fit`, without computing anything."""
     model._symbolic_build(data_batch=data)
 
 
 def set_builder(model: Any, build: Callable[..., None]) -> None:
-    """Let `fit` and `evaluate` call `build(iterator=None, data_batch=None)` in place of Keras's own way to build the model."""
+    """Replace Keras's way to build the model in `fit` and `evaluate` by `build(iterator=None, data_batch=None)`."""
     model._maybe_symbolic_build = build
 
 
 def set_first_epoch(model: Any, epoch: int | None) -> None:
-    """Let the `fit` that is about to begin start at this epoch; None for the one that it was told."""
+    """Set the first epoch of the `fit` that is about to begin; None for its own argument."""
     model._initial_epoch = epoch
 
 
 def mask_of(output: Any) -> Any:
-    """The mask that a layer has put on its output, or None."""
+    """Return the mask that a layer has put on its output, or None."""
     return getattr(output, "_keras_mask", None)
 
 
 def logits_of(output: Any) -> Any:
-    """What softmax or sigmoid was applied to, where Keras's activation has noted it on its output; None elsewhere."""
+    """Return the argument of softmax or sigmoid, where Keras's activation has noted it on its output, or None."""
     return getattr(output, "_keras_logits", None)
 
 
 def track_parts(layer: Any) -> None:
-    """Let TensorFlow's saving see all variables of a built layer, as Keras' does.
-
-    Keras 3 gives TensorFlow the parts that are attributes, and neither those in lists and dictionaries nor the states of random
-    generators: `tf.train.Checkpoint` leaves them out without a word.
+    """Make TensorFlow's saving see all variables of a built layer, as Keras's does. Keras 3 gives TensorFlow the parts that are
+    attributes, but neither parts in lists and dictionaries nor the states of random generators, which `tf.train.Checkpoint` then silently
+    omits.
     """
     tree: Any = importlib.import_module("keras").tree
     kind: Any = importlib.import_module("tensorflow").__internal__.tracking.Trackable
@@ -180,25 +173,25 @@ def track_parts(layer: Any) -> None:
 
 
 def training_in(frames: Iterable[FrameType]) -> tuple[Any, Any] | None:
-    """The model whose `fit` or `train_on_batch` is among these calls, and a batch of its data as its step takes it; None where none is."""
+    """Return the model whose `fit` or `train_on_batch` is among these frames, and a batch of its step's data, or None."""
     base = importlib.import_module("keras").Model
     for frame in frames:
         name, held = frame.f_code.co_name, frame.f_locals
         if name == "train_on_batch" and isinstance(held.get("self"), base):
             return held["self"], tuple(held[part] for part in ("x", "y", "sample_weight") if held[part] is not None)
         if name == "error_handler" and getattr(held.get("fn"), "__qualname__", "").endswith("Trainer.fit"):  # which hides the frame of fit
-            given = inspect.signature(held["fn"]).bind(*held["args"], **held["kwargs"]).arguments
-            data = {key: given[key] for key in ("x", "y", "sample_weight", "batch_size", "steps_per_epoch") if key in given}
+            arguments = inspect.signature(held["fn"]).bind(*held["args"], **held["kwargs"]).arguments
+            data = {key: arguments[key] for key in ("x", "y", "sample_weight", "batch_size", "steps_per_epoch") if key in arguments}
             batches = importlib.import_module("keras.src.backend.tensorflow.trainer").TFEpochIterator(
-                given["self"].distribute_strategy, **data
+                arguments["self"].distribute_strategy, **data
             )
             batch = next(iter(batches.data_adapter.get_tf_dataset()), None)
-            return None if batch is None else (given["self"], tuple(part for part in batch if part is not None))
+            return None if batch is None else (arguments["self"], tuple(part for part in batch if part is not None))
     return None
 
 
 def is_functional(layer: Any) -> bool:
-    """Whether a layer is a model that does nothing but run its graph of layers: a functional one, or a built Sequential."""
+    """Return whether a layer only runs its graph of layers: a functional model, or a built Sequential."""
     functional: Any = importlib.import_module("keras.src.models.functional").Functional
     sequential: Any = importlib.import_module("keras").Sequential
     kind: Any = cast("Any", type(layer))
@@ -208,16 +201,15 @@ def is_functional(layer: Any) -> bool:
 
 
 def _graph_of(model: Any) -> Any:
-    """The functional model that a built Sequential keeps; any other model is one itself."""
+    """Return the functional model that a built Sequential keeps; any other model is one itself."""
     return getattr(model, "_functional", None) or model
 
 
 def graph_calls(model: Any) -> list[tuple[Any, Callable[[dict[int, Any]], tuple[tuple[Any, ...], dict[str, Any]]], list[Any], list[Any]]]:
-    """What a functional model calls, in an order that it can be called in, inputs left out.
+    """Return the calls of a functional model in an order that they can run in, without inputs.
 
-    Returns:
-        For each call the operation, a function that fills values, by the `id` of the symbolic tensor that each stands for, into the
-        arguments of the call, the symbolic tensors that it takes, and those that it gives.
+    Each is the operation, a function that fills values (by the `id` of their symbolic tensors) into the arguments of the call, and the
+    symbolic inputs and outputs.
     """
     by_depth = _graph_of(model)._nodes_by_depth
     nodes = (node for depth in sorted(by_depth, reverse=True) for node in by_depth[depth] if node.operation and not node.is_input)
@@ -225,32 +217,32 @@ def graph_calls(model: Any) -> list[tuple[Any, Callable[[dict[int, Any]], tuple[
 
 
 def as_called_in(training: bool, operation: Any) -> Callable[..., Any]:
-    """An operation of a functional model, called as the model calls it when it is called in training, or not in training."""
+    """Return an operation of a functional model as the model calls it in training, or not in training."""
     return importlib.import_module("keras.src.models.functional").operation_fn(operation, training=training)
 
 
 def inputs_of_graph(model: Any, x: Any) -> list[Any]:
-    """What a functional model makes of what it is called with: tensors in the order of `model.inputs`, cast and with the rank of these."""
+    """Convert the argument of a functional model to tensors in the order of `model.inputs`, cast and with their ranks."""
     return _graph_of(model)._standardize_inputs(x)
 
 
 def output_structure(model: Any) -> Any:
-    """The structure of symbolic tensors that a functional model returns."""
+    """Return the structure of symbolic tensors that a functional model returns."""
     return _graph_of(model)._outputs_struct
 
 
 def forget_added_losses(layer: Any) -> None:
-    """Let the losses go that the last call of a layer has added."""
+    """Forget the losses that the last call of a layer added."""
     layer._clear_losses()
 
 
 def is_from_fit(arguments: dict[str, Any]) -> bool:
-    """Whether `evaluate` was called by `fit`, with these keyword arguments."""
+    """Return whether `fit` called `evaluate`, with these keyword arguments."""
     return bool(arguments.get("_use_cached_eval_dataset"))
 
 
 def what_is_overridden(model: Any) -> list[str]:
-    """The methods of Keras's training that the class of a model, or the model itself, replaces by its own."""
+    """Return the methods of Keras's training that the class of a model, or the model itself, overrides."""
     plain: Any = importlib.import_module("keras").Model
     kind: Any = cast("Any", type(model))
     names = ("train_step", "test_step", "compute_loss", "compute_metrics", "make_train_function", "make_test_function")
@@ -258,10 +250,8 @@ def what_is_overridden(model: Any) -> list[str]:
 
 
 def object_of_config(module: str, name: str) -> Any:
-    """What Keras takes for a name that a saved configuration has: what it exports so, or a name of a module that it has loaded.
-
-    Args:
-        module: as the configuration says it; empty in files of Keras 2, which name layers.
+    """Return the object that Keras looks up for a name in a saved configuration: an exported one, or one of a loaded module. `module` is
+    empty in files of Keras 2, which name layers.
     """
     module = module or "keras.src.layers"
     exported = importlib.import_module("keras.src.api_export").get_symbol_from_name(f"{module}.{name}")
@@ -269,7 +259,7 @@ def object_of_config(module: str, name: str) -> Any:
 
 
 def is_saved_part(kind: Any) -> bool:
-    """Whether a class of Keras is one of which models are made: layers, operations, losses, metrics, optimizers and what they take."""
+    """Return whether a class of Keras is a part of models: a layer, operation, loss, metric, optimizer or one of their arguments."""
     keras: Any = importlib.import_module("keras")
     kinds = (
         importlib.import_module("keras.src.saving.keras_saveable").KerasSaveable,

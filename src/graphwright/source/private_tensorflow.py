@@ -1,7 +1,7 @@
 """TensorFlow's private machinery, one use per function: the only file that names private modules of TensorFlow.
 
-TensorFlow has no public way to make a `ConcreteFunction` of a `GraphDef`, nor to say what is behind a handle.
-`tests/source/test_private_tensorflow.py` calls each of these functions, so that a TensorFlow that moves one is noticed at once.
+TensorFlow has no public way to make a `ConcreteFunction` of a `GraphDef`, nor to describe the variable behind a handle.
+`tests/source/test_private_tensorflow.py` calls each of these functions, so that changes in TensorFlow are noticed at once.
 """
 
 import importlib
@@ -23,23 +23,17 @@ def _private(module: str) -> Any:
 
 
 def message_class(module: str, name: str, *, below: str = "core") -> Any:
-    """A class of protobuf messages, most of which have no public name.
-
-    Args:
-        module: such as `protobuf.saver`.
-        name: such as `SaverDef`.
-        below: the part of TensorFlow that the module is of.
-    """
+    """Return a class of protobuf messages, such as `SaverDef` of `protobuf.saver`, most of which have no public name."""
     return getattr(importlib.import_module(f"tensorflow.{below}.{module}_pb2"), name)
 
 
 def read_xspace(data: bytes) -> Any:
-    """The record of TensorFlow's profiler, an `XSpace`, from its bytes."""
+    """Parse an `XSpace`, the record of TensorFlow's profiler."""
     return message_class("profiler.protobuf.xplane", "XSpace", below="tsl").FromString(data)
 
 
 def op_definition(op_type: str) -> Any:
-    """The `OpDef` of a registered op type, or None. The registry keeps its answers; one that is None may change with the next library."""
+    """Return the `OpDef` of a registered op type, or None; libraries may register more ops later."""
     return _op_registry().get(op_type)
 
 
@@ -49,28 +43,24 @@ def _op_registry() -> Any:
 
 
 def registered_ops() -> tuple[str, ...]:
-    """The names of all registered op types, for what may have been meant by another."""
+    """Return the names of all registered op types."""
     c_api = _private("client.pywrap_tf_session")
     listed = message_class("framework.op_def", "OpList").FromString(c_api.TF_GetBuffer(c_api.TF_GetAllOpList()))
     return tuple(definition.name for definition in listed.op)
 
 
 def call_options() -> Any:
-    """The options under which functions called now, in this thread, are optimized and run."""
+    """Return the options for functions that this thread calls now."""
     return _private("eager.context").context().function_call_options
 
 
 def set_call_options(options: Any) -> None:
-    """Let functions called from now on, in this thread, be optimized and run under these options."""
+    """Set the options for functions that this thread calls from now on."""
     _private("eager.context").context().function_call_options = options
 
 
 def new_call_options(config: Any, executor: str) -> Any:
-    """Options for `set_call_options`.
-
-    Args:
-        executor: the name of TensorFlow's executor; empty for its default.
-    """
+    """Make options for `set_call_options`; an empty executor name is TensorFlow's default."""
     return _private("eager.context").FunctionCallOptions(executor_type=executor or None, config_proto=config)
 
 
@@ -78,15 +68,14 @@ _COLLECTION = threading.RLock()
 
 
 def is_summary_traced() -> bool:
-    """Whether `tf.summary.trace_on` collects the graphs that this process calls, for the user."""
+    """Return whether `tf.summary.trace_on` collects the graphs that this process calls."""
     return _private("ops.summary_ops_v2")._current_trace_context is not None
 
 
 @contextmanager
 def collected_graphs() -> Generator[list[bytes]]:
-    """TensorFlow's records (`RunMetadata.FunctionGraphs`) of functions that are first called in the block, filled at its end.
-
-    The collection is one for the process: blocks of several threads wait for each other. A trace by `tf.summary` would lose its graphs.
+    """Collect TensorFlow's records (`RunMetadata.FunctionGraphs`) of functions that are first called in the block; filled at its end. The
+    collection is global: blocks of several threads wait for each other, and a trace by `tf.summary` would lose its graphs.
     """
     context = _private("eager.context")
     graphs: list[bytes] = []
@@ -105,7 +94,7 @@ def collected_graphs() -> Generator[list[bytes]]:
 
 
 def _whole(records: Iterable[Any]) -> list[Any]:
-    """The records of whole preparations. Each call that another thread ends in the midst of one cuts its record in two."""
+    """Merge the parts of records. A call that another thread ends meanwhile cuts a record in two."""
     whole: list[Any] = []
     for record in records:
         if whole and (not whole[-1].partition_graphs or not record.pre_optimization_graph.node):
@@ -116,12 +105,8 @@ def _whole(records: Iterable[Any]) -> list[Any]:
 
 
 def call_cancelled(function: Any, arguments: Sequence[Any]) -> None:
-    """Let TensorFlow prepare a call of a `ConcreteFunction` with flat tensors, and give up before the first kernel.
-
-    Only this call is cancelled. TensorFlow's own context for cancelled calls holds for all threads of the process.
-
-    Raises:
-        tf.errors.OpError: the function cannot be prepared.
+    """Prepare a call of a `ConcreteFunction` with flat tensors, and cancel it before the first kernel. TensorFlow's own context for
+    cancelled calls applies to all threads of the process.
     """
     context, called = _private("eager.context").context(), function._inference_function
     manager = _private("eager.cancellation").CancellationManager()
@@ -138,73 +123,67 @@ def call_cancelled(function: Any, arguments: Sequence[Any]) -> None:
 
 
 def compiled_by_xla(function: Any, specs: list[Any], stage: str = "optimized_hlo_proto_serialized") -> Any:
-    """XLA's program of a `ConcreteFunction` with its buffers, an `HloProto`; or an earlier stage, such as "stablehlo", the text that XLA
-    is given. The public door is one of a `tf.function`.
-    """
+    """Return XLA's `HloProto` of a `ConcreteFunction` with its buffers, or an earlier stage such as "stablehlo", its input as text."""
     compiler_ir = _private("eager.polymorphic_function.compiler_ir")
     return compiler_ir.from_concrete_function(function, specs)(stage=stage)
 
 
 def grappler_peaks(meta_graph: Any) -> dict[str, int]:
-    """The peak memory in bytes that Grappler estimates for a `MetaGraphDef` with the collection `train_op`, by device."""
+    """Return Grappler's estimate of the peak memory in bytes by device, for a `MetaGraphDef` with the collection `train_op`."""
     item = _private("grappler.item").Item(meta_graph)
     cluster = _private("grappler.cluster").Cluster(allow_soft_placement=True, disable_detailed_stats=True)
     return {device: int(usage[0]) for device, usage in cluster.DeterminePeakMemoryUsage(item).items()}
 
 
 def is_default_strategy(strategy: Any) -> bool:
-    """Whether a `tf.distribute.Strategy` is the one that stands for none."""
+    """Return whether a `tf.distribute.Strategy` is the default one, outside any scope."""
     return type(strategy).__name__ in ("_DefaultDistributionStrategy", "_DefaultDistributionStrategyV1")
 
 
 def eager_mode() -> AbstractContextManager[None]:
-    """Execute eagerly in this block, in this thread, also where the process does not (`tf.compat.v1.disable_eager_execution`)."""
+    """Execute eagerly in this block and thread, also after `tf.compat.v1.disable_eager_execution`."""
     return _private("eager.context").eager_mode()
 
 
 def call_flat(function: Any, arguments: Sequence[Any], captures: Sequence[Any] | None = None) -> Any:
-    """Call a `ConcreteFunction` with flat tensors, captures left out, or others in their place; its structured outputs."""
+    """Call a `ConcreteFunction` with flat tensors, by default with its captures; return its structured outputs."""
     return function._call_flat(list(arguments), function.captured_inputs if captures is None else list(captures))
 
 
 def traces_of(function: Any) -> list[Any]:
-    """The `ConcreteFunction`s that a `tf.function` has so far, of each signature the last: a first call is traced twice."""
+    """Return the `ConcreteFunction`s of a `tf.function`, the last of each signature: a first call is traced twice."""
     traces: list[Any] = function._list_all_concrete_functions() if hasattr(function, "_list_all_concrete_functions") else []
     return list({repr(trace.structured_input_signature): trace for trace in traces}.values())
 
 
 def bind_arguments(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The arguments of a call of a `tf.function` or `ConcreteFunction`, bound as its call binds them, with default values.
-
-    Raises:
-        TypeError, ValueError: they do not fit.
-    """
+    """Bind the arguments of a call of a `tf.function` or `ConcreteFunction`, with defaults; raise TypeError or ValueError."""
     kinds = _private("eager.polymorphic_function.function_type_utils")
     return kinds.canonicalize_function_inputs(args, kwargs, function.function_type, getattr(function, "_default_values", None))
 
 
 def new_func_graph(name: str) -> Any:
-    """An empty `FuncGraph`: the only graph that can become a `ConcreteFunction`, and that infers shapes behind handles."""
+    """Make an empty `FuncGraph`: the only graph that can become a `ConcreteFunction`, and that infers shapes behind handles."""
     return _private("framework.func_graph").FuncGraph(name)
 
 
 def import_nodes(graph_def: Any) -> None:
-    """Import into the current graph. Unlike the public `import_graph_def`, colocation is a hint here, as in functions."""
+    """Import into the current graph. Unlike in the public `import_graph_def`, colocation is a hint, as in functions."""
     _private("framework.importer").import_graph_def_for_function(graph_def, name="", propagate_device_spec=True)
 
 
 def constant_of(tensor: Any) -> Any:
-    """The array of a tensor of a graph that depends on constants and known shapes only, or None."""
+    """Return the array of a tensor that depends only on constants and known shapes, or None."""
     return _private("framework.tensor_util").try_evaluate_constant(tensor)
 
 
 def handle_data_of(tensor: Any) -> Any:
-    """The `HandleData` of a tensor, or None: dtypes and shapes of what is behind it."""
+    """Return the `HandleData` of a tensor, or None: dtypes and shapes behind it."""
     return _private("ops.handle_data_util").get_handle_data(tensor)
 
 
 def type_behind(tensor: Any) -> tuple[DType, Shape] | None:
-    """The dtype and shape of what is behind a handle or a list, where TensorFlow knows one."""
+    """Return the dtype and shape behind a handle or a list, where TensorFlow knows one."""
     data = handle_data_of(tensor)
     if data is None or not data.is_set or len(data.shape_and_type) != 1:
         return None
@@ -212,7 +191,7 @@ def type_behind(tensor: Any) -> tuple[DType, Shape] | None:
 
 
 def set_handle_data(tensor: Any, dtype: DType, shape: Shape) -> None:
-    """Tell shape inference what is behind a placeholder: the value of a variable, or the elements of a list (a variant)."""
+    """Set the dtype and shape behind a placeholder: of a variable's value, or of the elements of a list (a variant)."""
     data = message_class("framework.cpp_shape_inference", "CppShapeInferenceResult").HandleData(is_set=True)
     entry = data.shape_and_type.add()
     entry.dtype = dtype.number
@@ -223,23 +202,19 @@ def set_handle_data(tensor: Any, dtype: DType, shape: Shape) -> None:
 
 
 def copy_handle_data(source: Any, target: Any) -> None:
-    """Let `target` know what is behind it as `source` does."""
+    """Copy the dtypes and shapes behind a tensor to another one."""
     _private("ops.handle_data_util").copy_handle_data(source, target)
 
 
 def captures_of(function: Any) -> list[Any]:
-    """What a `ConcreteFunction` captures, in order: tensors, and closures that each call asks again.
-
-    The keys of collectives are such: their workers count the calls.
+    """Return the captures of a `ConcreteFunction`: tensors, and closures that return one at each call, such as the keys of collectives,
+    whose workers count the calls.
     """
     return list(function._captured_inputs)
 
 
 def add_capture(func_graph: Any, external: Any, internal: Any) -> None:
-    """Append `internal` to the inputs, as the place of a tensor from outside, or of what a closure of `captures_of` gives at each call.
-
-    Closures come last, as TensorFlow appends them.
-    """
+    """Append an input for an outer tensor or a closure of `captures_of`; closures come last, as in TensorFlow."""
     # Not `FuncGraph.add_capture`: it keys by the identity of the tensor from outside, so a tensor captured by two
     # placeholders would lose one of them.
     captures = func_graph.function_captures
@@ -255,7 +230,7 @@ def add_capture(func_graph: Any, external: Any, internal: Any) -> None:
 
 
 def variable_without_value(name: str, dtype: DType, shape: Shape, trainable: bool) -> Any:
-    """A variable that was never initialized, and takes no memory. Its `path` is its name, which may be none that TensorFlow takes."""
+    """Make a variable that is never initialized and takes no memory. Its `path` is its name, which TensorFlow may not accept."""
     kind = _private("ops.resource_variable_ops").UninitializedVariable
     tf = import_tensorflow()
     variable = kind(trainable=trainable, dtype=tf.as_dtype(dtype.number), shape=tf.TensorShape(shape))
@@ -264,10 +239,8 @@ def variable_without_value(name: str, dtype: DType, shape: Shape, trainable: boo
 
 
 def own_variable(value: Any) -> Any:
-    """A variable that no `tf.distribute.Strategy` makes copies of, whatever scope is open. It has no gradient, nor have loops by it.
-
-    What is behind its handle is not told to TensorFlow, which would make zeros of that dtype where it differentiates a loop that has the
-    handle; so it is read and written by raw operations.
+    """Make a variable that no `tf.distribute.Strategy` copies. TensorFlow does not know what is behind its handle, or it would make zeros
+    of that dtype in gradients of loops; so it is read and written by raw operations.
     """
     kind = _private("ops.resource_variable_ops").ResourceVariable
     with import_tensorflow().init_scope():
@@ -277,37 +250,37 @@ def own_variable(value: Any) -> Any:
 
 
 def set_input(operation: Any, index: int, tensor: Any) -> None:
-    """Let an operation of a live graph read another tensor of the same graph, dtype and, as far as it is known, shape."""
+    """Replace an input of an operation of a live graph."""
     operation._update_input(index, tensor)
 
 
 def original_operation(operation: Any) -> Any:
-    """The operation of a live graph that this one is the gradient of, or None."""
+    """Return the operation of a live graph that this one is the gradient of, or None."""
     return operation._original_op
 
 
 def set_original_operation(operation: Any, original: Any) -> None:
-    """Let an operation of a live graph count as the gradient of another one."""
+    """Mark an operation of a live graph as the gradient of another one."""
     operation._original_op = original
 
 
 def add_control_inputs(operation: Any, before: list[Any]) -> None:
-    """Let an operation of a live graph wait for others."""
+    """Add control inputs to an operation of a live graph."""
     operation._add_control_inputs(before)
 
 
 def remove_control_inputs(operation: Any) -> None:
-    """Let an operation of a live graph wait for none."""
+    """Remove all control inputs of an operation of a live graph."""
     operation._remove_all_control_inputs()
 
 
 def is_registered(name: str) -> bool:
-    """Whether TensorFlow's table of this process has a function of this name."""
+    """Return whether this process has a function of this name."""
     return bool(_private("eager.context").context().has_function(name))
 
 
 def register_function(function_def: Any) -> Any:
-    """Register a function of the library; it is forgotten when the last owner of the result is collected."""
+    """Register a function of the library; it is removed when the last owner of the result is collected."""
     atomic = _private("eager.polymorphic_function.atomic_function")
     function = atomic.from_function_def(function_def, _function_types().FunctionType([]))  # only called by name from nodes
     function.__class__ = _without_graph(atomic.AtomicFunction)
@@ -316,9 +289,8 @@ def register_function(function_def: Any) -> Any:
 
 @cache
 def _without_graph(kind: Any) -> Any:
-    """A function of which there is no Python graph: what saves a model asks for one, and goes on where there is none.
-
-    TensorFlow would make one from the type of the function, which says nothing.
+    """Make a class of functions without a Python graph: saving a model asks for one, which TensorFlow would make from the type of the
+    function.
     """
 
     def graph(_: Any) -> Any:
@@ -328,7 +300,7 @@ def _without_graph(kind: Any) -> Any:
 
 
 def add_function(func_graph: Any, function: Any) -> None:
-    """Let a graph own a registered function."""
+    """Make a graph an owner of a registered function."""
     func_graph._add_function(function)
 
 
@@ -337,7 +309,7 @@ def _function_types() -> Any:
 
 
 def function_type(func_graph: Any, input_count: int, like: Any) -> Any:
-    """The `FunctionType`: of `like` with the captures of the graph, or of the graph's structured signature, or of its first inputs."""
+    """Return the `FunctionType` of `like` with the captures of the graph, or of the graph's signature, or of its first inputs."""
     kinds = _function_types()
     capture_types = func_graph.function_captures.capture_types
     if like is not None and like.function_type is not None:
@@ -350,7 +322,7 @@ def function_type(func_graph: Any, input_count: int, like: Any) -> Any:
 
 
 def concrete_function_from(func_graph: Any, function_type: Any, *, jit_compile: bool, noinline: bool) -> Any:
-    """A `ConcreteFunction` that owns the graph."""
+    """Make a `ConcreteFunction` that owns the graph."""
     kind = _private("eager.polymorphic_function.concrete_function").ConcreteFunction
     attributes = {name: True for name, wanted in (("_XlaMustCompile", jit_compile), ("_noinline", noinline)) if wanted}
     return kind.from_func_graph(func_graph, function_type, attrs=attributes, shared_func_graph=False)
@@ -363,34 +335,34 @@ def set_keywords(concrete_function: Any, keywords: list[str]) -> None:
 
 
 def not_recorded() -> Any:
-    """A context in which no gradient tape records; the public one is a method of a single tape."""
+    """Suspend all gradient tapes; the public context is a method of a single tape."""
     return _private("eager.record").stop_recording()
 
 
 def is_recorded() -> bool:
-    """Whether some gradient tape records what is done now."""
+    """Return whether some gradient tape records now."""
     return bool(_private("eager.record").could_possibly_record())
 
 
 def is_watched(tensors: list[Any]) -> bool:
-    """Whether some gradient tape watches one of the tensors, or the variable behind a handle."""
+    """Return whether some gradient tape watches one of the tensors, or the variable behind a handle."""
     return bool(_private("eager.record").should_record_backprop(tensors))
 
 
 def has_tangents(tensors: list[Any]) -> bool:
-    """Whether some `tf.autodiff.ForwardAccumulator` follows one of the tensors."""
+    """Return whether some `tf.autodiff.ForwardAccumulator` follows one of the tensors."""
     return any(_private("eager.forwardprop_util").pack_tangents(tensors).indices)
 
 
 def is_traced_for_xla() -> bool:
-    """Whether what is traced now is to be compiled by XLA (`jit_compile=True`, or a TPU)."""
+    """Return whether the current trace is for XLA (`jit_compile=True`, or a TPU)."""
     if import_tensorflow().executing_eagerly():
         return False
     return bool(_private("ops.control_flow_util").GraphOrParentsInXlaContext(_private("framework.ops").get_default_graph()))
 
 
 def is_gradient_of_loop() -> bool:
-    """Whether the gradient of a loop is being traced, into which no variable can be taken that the loop does not have."""
+    """Return whether the gradient of a loop is being traced, which can only use variables that the loop has."""
     kind, graph = _private("ops.while_v2")._WhileBodyGradFuncGraph, import_tensorflow().compat.v1.get_default_graph()
     while graph is not None and not isinstance(graph, kind):
         graph = getattr(graph, "outer_graph", None)
@@ -398,7 +370,7 @@ def is_gradient_of_loop() -> bool:
 
 
 def is_vectorized() -> bool:
-    """Whether the body of a `tf.vectorized_map`, or of a Jacobian by `pfor`, is being traced, into which no write can be taken."""
+    """Return whether the body of a `tf.vectorized_map` or of a Jacobian by `pfor` is being traced, which cannot write variables."""
     graph = None if import_tensorflow().executing_eagerly() else import_tensorflow().compat.v1.get_default_graph()
     while graph is not None:
         parts = graph.get_name_scope().split("/")
@@ -411,10 +383,8 @@ def is_vectorized() -> bool:
 
 
 def runtime_function(concrete_function: Any) -> Any:
-    """A function of flat tensors that runs a `ConcreteFunction` eagerly, without gradients; what Python holds of its graph is given up.
-
-    The runtime has the function by then. The graph in Python, five to ten KiB per operation, serves what is not done with it: gradients,
-    saving, calls from other graphs. It goes when the caller drops the `ConcreteFunction`, which nothing else may use.
+    """Return a function of flat tensors that runs a `ConcreteFunction` eagerly, without gradients; its Python graph, five to ten KiB per
+    operation, is freed when the caller drops the `ConcreteFunction`.
     """
     captures = list(concrete_function.captured_inputs)
     functions = [concrete_function._inference_function]
@@ -434,7 +404,7 @@ def runtime_function(concrete_function: Any) -> Any:
 
 
 def call_in(frames: Iterable[FrameType]) -> tuple[Any, tuple[Any, ...], dict[str, Any]] | None:
-    """The first `tf.function` that is called among these calls, and the arguments of that call; None where there is none."""
+    """Return the first `tf.function` that is called among these frames, with its arguments; None where there is none."""
     for frame in frames:
         held = frame.f_locals
         if frame.f_code.co_name == "error_handler" and getattr(held.get("fn"), "__qualname__", "") == "Function.__call__":

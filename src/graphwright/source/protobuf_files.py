@@ -1,4 +1,4 @@
-"""Protobuf files of any origin: read with a clear error where they are damaged, too large, or something else."""
+"""Protobuf files of any origin, with clear errors where they are damaged, too large, or something else."""
 
 import importlib
 import re
@@ -15,11 +15,7 @@ _DEEPEST_TEXT = 100  # as in the binary format; deeper nesting would exhaust the
 
 
 def read_message(path: Path, message: Any) -> Any:
-    """Fill a message from a `.pb` file, or from text where the file is a `.pbtxt`.
-
-    Raises:
-        FileFormatError: it holds no such message, or more than protobuf can read.
-    """
+    """Fill a message from a `.pb` or `.pbtxt` file; raise `FileFormatError` where it holds none, or is too large."""
     check_given(path)
     size = path.stat().st_size
     if size > PROTOBUF_LIMIT_BYTES:
@@ -52,11 +48,7 @@ def read_message(path: Path, message: Any) -> Any:
 
 
 def read_graph_def(path: Path) -> Any:
-    """The `GraphDef` in a `.pb` or `.pbtxt` file.
-
-    Raises:
-        FileFormatError: it holds none, or an empty one.
-    """
+    """Read the `GraphDef` in a `.pb` or `.pbtxt` file; raise `FileFormatError` where it holds none, or an empty one."""
     graph_def = read_message(path, import_tensorflow().compat.v1.GraphDef())
     if not graph_def.node and not graph_def.library.function:
         raise FileFormatError(
@@ -77,17 +69,11 @@ def _check_depth(content: str, where: str) -> None:
 
 
 def remove_items(items: Any, goes: Callable[[Any], object]) -> None:
-    """Remove messages from a repeated field."""
     for k in reversed([k for k, item in enumerate(items) if goes(item)]):
         del items[k]
 
 
 def serialize(message: Any, what: str) -> bytes:
-    """The bytes of a message.
-
-    Raises:
-        UnsupportedError: it is larger than protobuf can write.
-    """
     encode_error: Any = importlib.import_module("google.protobuf.message").EncodeError
     try:
         data = message.SerializeToString(deterministic=True)
@@ -99,7 +85,6 @@ def serialize(message: Any, what: str) -> bytes:
 
 
 def too_large(what: str) -> UnsupportedError:
-    """The error for more than 2 GB."""
     return UnsupportedError(
         f"the graph is larger than the {PROTOBUF_LIMIT_BYTES} bytes that a protobuf can hold",
         where=what,

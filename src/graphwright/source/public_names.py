@@ -1,6 +1,5 @@
-"""Names of a package that are loaded when they are first used, so that importing the package is quick and works without TensorFlow.
-
-The package lists them once, as the imports that type checkers see: `from module import name as name`, in its block `if TYPE_CHECKING`.
+"""Public names of a package that are loaded on first use, so that importing it is quick and works without TensorFlow. The package lists
+them as imports for type checkers: `from module import name as name`, in its block `if TYPE_CHECKING`.
 """
 
 import re
@@ -9,22 +8,18 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
-from graphwright.source.tensorflow_import import missing_is_told
+from graphwright.source.tensorflow_import import explaining_missing_tensorflow
 
 _IMPORT = re.compile(r"^    from (\S+) import (\w+) as \2$", re.MULTILINE)
 
 
 def public_names(package: str, others: Sequence[str] = ()) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package.
-
-    Args:
-        package: its full name. What it imports from itself for type checkers is a module within it.
-        others: further names that `dir` shows.
+    """Return `__getattr__` and `__dir__` of a package; `dir` also shows `others`. A name that it imports from itself is a module within it.
 
     >>> import graphwright.train
     >>> load, names = public_names("graphwright.train")
     >>> load("TrainingCheckpoints"), names()[-1]
-    (<class 'graphwright.workers.checkpoints.TrainingCheckpoints'>, 'revnet38')
+    (<class 'graphwright.workers.checkpoints.TrainingCheckpoints'>, 'revnet')
     """
     module: Any = sys.modules[package]
     home = {name: where for where, name in _IMPORT.findall(module.__spec__.loader.get_source(package))}
@@ -32,7 +27,7 @@ def public_names(package: str, others: Sequence[str] = ()) -> tuple[Callable[[st
     def load(name: str) -> object:
         if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        with missing_is_told():
+        with explaining_missing_tensorflow():
             value: object = import_module(f"{package}.{name}") if home[name] == package else getattr(import_module(home[name]), name)
         setattr(module, name, value)
         return value

@@ -1,15 +1,8 @@
-"""A `GraphDef` becomes a callable again.
+"""Makes a `GraphDef` callable again.
 
-TensorFlow has no public way to make a `ConcreteFunction` from a `GraphDef`, so this file goes the way that
-loading a SavedModel goes: import the nodes into a `FuncGraph`, say which placeholders are arguments and which are
-captures, and register the result. What is private in TensorFlow stands in `private_tensorflow.py`.
-
-Functions of the library (bodies of While and If, nested functions) are registered under fresh names. So a rewritten
-body never meets the original of the same name in TensorFlow's one global table, and the rebuilt function lives on
-when the original is collected: it owns its library.
-
-What the rebuilt function does not have: registered custom gradients of nested functions. A training step holds its
-gradients as nodes, so nothing is lost there.
+TensorFlow has no public way to do so, so this file does what loading a SavedModel does: it imports the nodes into a `FuncGraph`, marks
+placeholders as arguments or captures, and registers the result. Functions of the library are registered under fresh names, because
+TensorFlow has one global table. Registered custom gradients of nested functions are lost.
 """
 
 import itertools
@@ -19,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from graphwright.errors import ArgumentError, GraphError
-from graphwright.ir.select import free_name
+from graphwright.ir.names import free_name
 from graphwright.ir.traits.values import PLACEHOLDERS
 from graphwright.source import private_tensorflow as private
 from graphwright.source.tensorflow_import import import_tensorflow
@@ -46,30 +39,20 @@ def rebuild_concrete_function(
     jit_compile: bool = False,
     noinline: bool = False,
 ) -> Any:
-    """Make a `tf.types.experimental.ConcreteFunction` from the nodes of a `GraphDef`.
+    """Make a `tf.types.experimental.ConcreteFunction` from the nodes of a `GraphDef`. Like TensorFlow's own, it does not keep variables
+    alive.
 
     Args:
-        graph_def: a `tf.compat.v1.GraphDef` with its function library. It is not changed.
         inputs: names of the placeholder tensors of the arguments (`"x:0"`), in the order of the flattened arguments.
-        captures: pairs of a tensor from outside (an eager tensor, such as `variable.handle`, or a captured constant)
-            and the name of the tensor that stands for it inside. Handle data is copied, so that shapes stay known.
-            A closure of TensorFlow's own, which each call asks for the value, may stand for the tensor.
+        captures: pairs of an outer eager tensor (such as `variable.handle`), or a closure of TensorFlow's that returns it at each call, and
+            the name of its inner tensor.
         outputs: names of the output tensors, in the order of the flattened structured outputs.
         control_outputs: names of nodes that run although no output needs them.
-        structured_input_signature: `(args, kwargs)` of `tf.TypeSpec`, as `ConcreteFunction.structured_input_signature`.
-            Without it and without `like`, the arguments are positional tensors.
-        structured_outputs: nested structure of the outputs; its tensors or specs are replaced by the outputs in order.
-            Without it and without `like`, a tuple of tensors.
-        name: name of the function; a running number is appended.
-        like: a `ConcreteFunction` whose signature (argument names too) and output structure are taken over, so that
-            the result is called just as it is.
-        jit_compile: whether XLA compiles it. Not taken over from `like`, since XLA makes an order of its own.
-        noinline: whether the function stays one node when another traced function calls it. Then what Grappler does to the
-            outer one stops at its border, and a call that is traced within `graphwright.run.call_options.grappler_disabled`
-            runs the graph as it is given here, in whatever function it ends up.
-
-    Returns:
-        A `ConcreteFunction`. Variables are not kept alive by it (TensorFlow's own are alike): keep those you captured.
+        structured_input_signature: `(args, kwargs)` of `tf.TypeSpec`; by default positional tensors.
+        structured_outputs: nested structure of the outputs, whose tensors or specs are replaced; by default a tuple.
+        name: of the function; a running number is appended.
+        like: a `ConcreteFunction` whose signature (also argument names) and output structure are copied.
+        noinline: whether the function stays one node when another traced function calls it, so that Grappler does not change it.
 
     Raises:
         GraphError: a name is not in the graph, or TensorFlow refuses the graph.
@@ -152,13 +135,12 @@ def _check_names(
                 )
     for tensor_name, count in Counter([*inputs, *captures]).items():
         if count > 1:
-            raise GraphError(f"{tensor_name!r} stands for {count} arguments or captures", remedy="give every argument its own placeholder")
+            raise GraphError(f"{tensor_name!r} is used for {count} arguments or captures", remedy="give every argument its own placeholder")
 
 
 def _state_shapes_of_reads(nodes: Iterable[Any], captures: Sequence[tuple[Any, str]]) -> None:
-    """Write on each read of a captured variable the shape that it gives, for TensorFlow's shape inference to go on from.
-
-    The handle data of a placeholder can only be set when the node exists, and its consumers are inferred in the same import.
+    """Write on each read of a captured variable its output shape: the handle data of a placeholder can only be set when the node exists,
+    and its consumers are inferred in the same import.
     """
     variables = {_node_of(tensor_name): variable_behind(external) for external, tensor_name in captures if not callable(external)}
     for node in nodes:
@@ -169,7 +151,7 @@ def _state_shapes_of_reads(nodes: Iterable[Any], captures: Sequence[tuple[Any, s
 
 
 def _leave_handles_open(nodes: Iterable[Any]) -> None:
-    """Keep TensorFlow from taking a handle's shape for that of its variable, as inference for `ResourceScatterNdAdd` and its kin does."""
+    """Keep inference for `ResourceScatterNdAdd` and similar ops from taking a handle's shape for the variable's."""
     for node in nodes:
         if node.op in PLACEHOLDERS and node.attr["dtype"].type == tf.resource.as_datatype_enum:
             node.attr["shape"].shape.Clear()
@@ -195,7 +177,7 @@ def _pack_outputs(structure: Any, outputs: Sequence[Any], name: str) -> Any:
 
 
 def _fresh_name(name: str) -> str:
-    """A name that no function in this process has; a suffix of an earlier rebuilding is dropped first."""
+    """Return a name that no function in this process has, without the suffix of an earlier rebuilding."""
     stem = re.sub(rf"({_SUFFIX}\d+)+$", "", name)
     while True:
         candidate = f"{stem}{_SUFFIX}{next(_serial)}"
@@ -204,7 +186,7 @@ def _fresh_name(name: str) -> str:
 
 
 def _register_library(graph_def: Any) -> tuple[Any, list[Any]]:
-    """Register the library under fresh names; returns the nodes (calling those names) and the registered functions."""
+    """Register the library under fresh names; return the nodes, which call those names, and the registered functions."""
     renamed = tf.compat.v1.GraphDef()
     renamed.CopyFrom(graph_def)
     fresh = {function.signature.name: _fresh_name(function.signature.name) for function in renamed.library.function}
@@ -231,7 +213,7 @@ def _rename_calls(nodes: Iterable[Any], fresh: Mapping[str, str]) -> None:
 
 
 def _references(values: Iterable[Any]) -> Iterator[Any]:
-    """All references to functions (`NameAttrList`) in `AttrValue`s, those in the attributes of references too."""
+    """Yield all references to functions (`NameAttrList`) in `AttrValue`s, also in the attributes of references."""
     for value in values:
         kind = value.WhichOneof("value")
         references = [value.func] if kind == "func" else list(value.list.func) if kind == "list" else []
@@ -241,7 +223,6 @@ def _references(values: Iterable[Any]) -> Iterator[Any]:
 
 
 def given_name(operation: Any) -> str:
-    """What the argument is called that a placeholder stands for; empty where nothing says so."""
     try:
         return str(operation.get_attr("_user_specified_name").decode())
     except ValueError:
@@ -249,7 +230,7 @@ def given_name(operation: Any) -> str:
 
 
 def variable_behind(handle: Any) -> tuple[Any, Any] | None:
-    """Shape (`tf.TensorShape`) and dtype of the variable that a handle points to; None when it is not a variable's handle."""
+    """Return shape (`tf.TensorShape`) and dtype of the variable behind a handle; None for other tensors."""
     if handle.dtype != tf.resource:
         return None
     data = private.handle_data_of(handle)
@@ -259,7 +240,7 @@ def variable_behind(handle: Any) -> tuple[Any, Any] | None:
 
 
 def value_of_variable(handle: Any) -> Any:
-    """What a variable holds now, where it is a scalar and its handle is one that can be read here; None else."""
+    """Return the value of a scalar variable whose handle can be read here; None for others."""
     behind = variable_behind(handle) if tf.is_tensor(handle) and not tf.is_symbolic_tensor(handle) else None
     if behind is None or behind[0].rank != 0:
         return None
@@ -268,6 +249,5 @@ def value_of_variable(handle: Any) -> Any:
 
 
 def is_jit_compiled(concrete_function: Any) -> bool:
-    """Whether XLA compiles a concrete function, as `tf.function(jit_compile=True)` asks for."""
     attrs = concrete_function.function_def.attr  # TensorFlow's own: to ask a protobuf's map for a key that is not there adds it
     return "_XlaMustCompile" in attrs and bool(attrs["_XlaMustCompile"].b)

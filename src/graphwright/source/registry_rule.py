@@ -1,4 +1,4 @@
-"""The rule of loaded graphs for ops: TensorFlow's op registry, asked when a node is made or changed rather than when it is written."""
+"""The rule for ops of loaded graphs: TensorFlow's op registry checks nodes when they are made or changed."""
 
 import operator
 import re
@@ -23,10 +23,9 @@ _Types = Sequence[tuple[DType, Shape]] | None
 
 
 class RegistryRule:
-    """Answers for the registered ops, for the functions of the graph's library, and for what the graph holds already."""
+    """Knows the registered ops, the functions of the graph's library, and the ops that the graph holds already."""
 
     def check_name(self, graph: Graph, name: str) -> None:
-        """Whether TensorFlow takes a node of this name; in the body of a function it may start with `_`."""
         function = graph.functions.get(graph.name)
         if not _NODE_NAME.fullmatch(name.lstrip("_") if function is not None and function.body is graph else name):
             clean = re.sub(r"[^A-Za-z0-9_./-]", "_", name).lstrip("_/-") or "node"
@@ -38,7 +37,6 @@ class RegistryRule:
             )
 
     def check_op(self, graph: Graph, op_type: str, name: str) -> None:
-        """Whether the op type is registered, a function of the library, or that of another node."""
         if op_definition(op_type) is None and op_type not in graph.functions and all(node.op_type != op_type for node in graph):
             raise GraphError(
                 f"there is no op {op_type!r}",
@@ -48,10 +46,10 @@ class RegistryRule:
                 + "load the library with tf.load_op_library, or set graph.op_rule = None to make what TensorFlow does not know",
             )
 
-    def attribute(self, graph: Graph, op_type: str, name: str, key: str, given: Any) -> Attribute:
-        """The attribute as the op has it: dtypes, shapes, numbers, tensors, functions and text from any usual form."""
-        if isinstance(given, import_tensorflow().compat.v1.AttrValue):
-            given = from_attr_value(given)
+    def attribute(self, graph: Graph, op_type: str, name: str, key: str, value: Any) -> Attribute:
+        """Convert an attribute to the kind that the op declares: dtypes, shapes, numbers, tensors, functions and text."""
+        if isinstance(value, import_tensorflow().compat.v1.AttrValue):
+            value = from_attr_value(value)
         kinds = _kinds(op_type)
         where = f"attribute {key!r} of {op_type} {name!r}"
         if kinds is None or key[:1] == "_" or key not in kinds:
@@ -59,50 +57,50 @@ class RegistryRule:
             if not known:
                 remedy = _meant(key, kinds or ()) + f"{op_type} has {', '.join(kinds or ()) or 'none'}"
                 raise GraphError(f"{op_type} has no attribute {key!r}", where=f"node {name!r}", remedy=remedy)
-            return plain_attribute(given)
+            return plain_attribute(value)
         definition = kinds[key]
         try:
-            found = _converted(definition.type, given)
+            attribute = _converted(definition.type, value)
         except (ArgumentError, AttributeError, TypeError, ValueError) as error:
             remedy = error.remedy if isinstance(error, ArgumentError) else ""
-            raise GraphError(f"a {definition.type} is expected, got {given!r:.80}", where=where, remedy=remedy) from error
-        _check_allowed(definition, found, where)
-        return found
+            raise GraphError(f"a {definition.type} is expected, got {value!r:.80}", where=where, remedy=remedy) from error
+        _check_allowed(definition, attribute, where)
+        return attribute
 
     def completed(
         self, graph: Graph, op_type: str, name: str, inputs: Sequence[Value], attrs: Mapping[str, Any], types: _Types
     ) -> tuple[dict[str, Attribute], Sequence[tuple[DType, Shape]]]:
-        """The node as it can be written: with what follows from its inputs and outputs, where that is left out."""
-        found = {key: self.attribute(graph, op_type, name, key, given) for key, given in attrs.items()}
+        """Complete a node with the attributes that follow from its inputs and outputs."""
+        completed = {key: self.attribute(graph, op_type, name, key, given) for key, given in attrs.items()}
         definition = op_definition(op_type)
         if definition is None:
-            return found, _of_function(graph, op_type, name, inputs, types)
+            return completed, _of_function(graph, op_type, name, inputs, types)
         where = f"node {name!r} ({op_type})"
         read = [value.dtype for value in inputs]
-        for key, attribute in _implied(definition.input_arg, read, found).items():
-            found[key] = self.attribute(graph, op_type, name, key, attribute)
+        for key, attribute in _implied(definition.input_arg, read, completed).items():
+            completed[key] = self.attribute(graph, op_type, name, key, attribute)
         if types is not None:
-            found |= _implied(definition.output_arg, [dtype for dtype, _ in types], found)
+            completed |= _implied(definition.output_arg, [dtype for dtype, _ in types], completed)
         for attr in definition.attr:
-            if attr.name in found:
+            if attr.name in completed:
                 continue
             if not attr.HasField("default_value"):
                 raise GraphError(f"attribute {attr.name!r} ({attr.type}) is missing", where=where, remedy="name it in the argument attrs")
             if types is None:
-                found[attr.name] = from_attr_value(attr.default_value)
-        expected = REGISTERED.types_of(op_type, found, name)
+                completed[attr.name] = from_attr_value(attr.default_value)
+        expected = REGISTERED.types_of(op_type, completed, name)
         _check_dtypes("inputs", [argument.name for argument in definition.input_arg], read, expected.inputs, where)
         if types is None:
-            return found, [(dtype, None) for dtype in expected.outputs]
+            return completed, [(dtype, None) for dtype in expected.outputs]
         _check_dtypes("outputs", [argument.name for argument in definition.output_arg], [d for d, _ in types], expected.outputs, where)
-        return found, types
+        return completed, types
 
 
 REGISTRY_RULE = RegistryRule()
 
 
 def default_attributes(op_type: str) -> dict[str, Attribute]:
-    """The attributes of a registered op where a node leaves them out, as SavedModels do; none of an op that is not registered.
+    """Return the default attributes of a registered op, which nodes of SavedModels leave out; nothing for other ops.
 
     >>> default_attributes("MatMul")["transpose_a"]
     False
@@ -113,18 +111,16 @@ def default_attributes(op_type: str) -> dict[str, Attribute]:
 
 @cache
 def _kinds(op_type: str) -> dict[str, Any] | None:
-    """The definitions of the attributes by name; None where the op is not registered."""
     definition = op_definition(op_type)
     return None if definition is None else {attr.name: attr for attr in definition.attr}
 
 
-def _meant(given: str, known: Iterable[str]) -> str:
-    close = get_close_matches(given, known, 3)
+def _meant(name: str, known: Iterable[str]) -> str:
+    close = get_close_matches(name, known, 3)
     return f"did you mean {', '.join(close)}? Else " if close else ""
 
 
 def _of_function(graph: Graph, op_type: str, name: str, inputs: Sequence[Value], types: _Types) -> Sequence[tuple[DType, Shape]]:
-    """The output types of a node that is a function, or of an op that only the graph knows."""
     function = graph.functions.get(op_type)
     if function is None or not len(function.body):
         if types is None:
@@ -132,35 +128,35 @@ def _of_function(graph: Graph, op_type: str, name: str, inputs: Sequence[Value],
         return types
     body = function.body
     _check_dtypes("inputs", (), [v.dtype for v in inputs], [v.dtype for v in body.inputs], f"node {name!r} ({op_type})")
-    made = [(v.dtype, v.last_shape) for v in body.outputs]
+    own_types = [(v.dtype, v.last_shape) for v in body.outputs]
     if types is not None:
-        _check_dtypes("outputs", (), [dtype for dtype, _ in types], [dtype for dtype, _ in made], f"node {name!r} ({op_type})")
-    return made if types is None else types
+        _check_dtypes("outputs", (), [dtype for dtype, _ in types], [dtype for dtype, _ in own_types], f"node {name!r} ({op_type})")
+    return own_types if types is None else types
 
 
-def _implied(arguments: Iterable[Any], dtypes: Sequence[DType], given: Mapping[str, Attribute]) -> dict[str, Attribute]:
-    """The dtypes and numbers that arguments of these types say, where no attribute does. What one list takes, fixed ones after it leave."""
-    found: dict[str, Attribute] = {}
+def _implied(arguments: Iterable[Any], dtypes: Sequence[DType], explicit: Mapping[str, Attribute]) -> dict[str, Attribute]:
+    """Return the dtypes and numbers that follow from arguments of these types; a list takes what fixed arguments leave."""
+    implied: dict[str, Attribute] = {}
     waiting = list(arguments)
     at = 0
     for k, argument in enumerate(waiting):
         rest = max(0, len(dtypes) - at - sum(not (a.number_attr or a.type_list_attr) for a in waiting[k + 1 :]))
-        known = {**given, **found}
+        known = {**explicit, **implied}
         if argument.type_list_attr:
             listed = known.get(argument.type_list_attr)
             count = len(listed) if isinstance(listed, tuple) else 0 if listed is not None else rest
             if listed is None:
-                found[argument.type_list_attr] = tuple(dtypes[at : at + count]) or SerializedAttribute(EMPTY_LIST)
+                implied[argument.type_list_attr] = tuple(dtypes[at : at + count]) or SerializedAttribute(EMPTY_LIST)
         elif argument.number_attr:
             number = known.get(argument.number_attr)
             count = number if isinstance(number, int) else rest
-            found[argument.number_attr] = count
+            implied[argument.number_attr] = count
         else:
             count = 1
         if argument.type_attr and argument.type_attr not in known and at < len(dtypes) and count:
-            found[argument.type_attr] = dtypes[at]
+            implied[argument.type_attr] = dtypes[at]
         at += count
-    return {key: attribute for key, attribute in found.items() if key not in given}
+    return {key: attribute for key, attribute in implied.items() if key not in explicit}
 
 
 def _check_dtypes(role: str, names: Sequence[str], got: Sequence[DType], expected: Sequence[DType], where: str) -> None:
@@ -174,66 +170,62 @@ def _check_dtypes(role: str, names: Sequence[str], got: Sequence[DType], expecte
     )
 
 
-def _check_allowed(definition: Any, found: Attribute, where: str) -> None:
-    items = found if isinstance(found, tuple) else (found,)
+def _check_allowed(definition: Any, attribute: Attribute, where: str) -> None:
+    items = attribute if isinstance(attribute, tuple) else (attribute,)
     allowed = definition.allowed_values.list
     names = [as_dtype(t).name for t in allowed.type if t < 100] or [s.decode() for s in allowed.s]
     for item in items:
         text = item.name if isinstance(item, DType) else item.decode(errors="replace") if isinstance(item, bytes) else None
         if names and text is not None and text not in names:
             raise GraphError(f"{text!r} is not allowed", where=where, remedy=f"{_meant(text, names)}one of {', '.join(names)} is")
-    size = len(found) if isinstance(found, tuple) else found
+    size = len(attribute) if isinstance(attribute, tuple) else attribute
     if definition.has_minimum and isinstance(size, int) and size < definition.minimum:
         raise GraphError(f"{size} is less than {definition.minimum}, the least that there can be", where=where)
 
 
-def _converted(kind: str, given: Any) -> Attribute:
-    """A value as an attribute of a kind, as an `OpDef` calls these: `type`, `list(int)`, ..."""
-    if isinstance(given, SerializedAttribute):
-        return given
+def _converted(kind: str, value: Any) -> Attribute:
+    """Convert a value to an attribute of a kind in the words of an `OpDef`: `type`, `list(int)`, ..."""
+    if isinstance(value, SerializedAttribute):
+        return value
     if not kind.startswith("list("):
-        return _CONVERT[kind](given)
-    if isinstance(given, str | bytes):
-        raise ArgumentError(f"{given!r} is not a list", remedy="give a list of one")
-    return tuple(_CONVERT[kind[5:-1]](item) for item in cast("Iterable[Any]", given)) or SerializedAttribute(EMPTY_LIST)
+        return _CONVERT[kind](value)
+    if isinstance(value, str | bytes):
+        raise ArgumentError(f"{value!r} is not a list", remedy="give a list of one")
+    return tuple(_CONVERT[kind[5:-1]](item) for item in cast("Iterable[Any]", value)) or SerializedAttribute(EMPTY_LIST)
 
 
-def _int(given: Any) -> Attribute:
-    if isinstance(given, bool | np.bool_):
+def _int(value: Any) -> Attribute:
+    if isinstance(value, bool | np.bool_):
         raise TypeError
-    return operator.index(given)
+    return operator.index(value)
 
 
-def _float(given: Any) -> Attribute:
-    if isinstance(given, bool | str | bytes):
+def _float(value: Any) -> Attribute:
+    if isinstance(value, bool | str | bytes):
         raise TypeError
-    return float(given)
+    return float(value)
 
 
-def _bool(given: Any) -> Attribute:
-    if not isinstance(given, bool | np.bool_):
+def _bool(value: Any) -> Attribute:
+    if not isinstance(value, bool | np.bool_):
         raise TypeError
-    return bool(cast("Any", given))
+    return bool(cast("Any", value))
 
 
-def _function(given: Any) -> Attribute:
-    if isinstance(given, FunctionReference):
-        return given
-    if isinstance(given, str | bytes):
-        return FunctionReference(given.decode() if isinstance(given, bytes) else given)
-    return FunctionReference(given.name, given.SerializeToString(deterministic=True) if given.attr else b"")
+def _function(value: Any) -> Attribute:
+    if isinstance(value, FunctionReference):
+        return value
+    if isinstance(value, str | bytes):
+        return FunctionReference(value.decode() if isinstance(value, bytes) else value)
+    return FunctionReference(value.name, value.SerializeToString(deterministic=True) if value.attr else b"")
 
 
-def plain_attribute(given: Any) -> Attribute:
-    """`as_attribute`, of arrays and `NameAttrList` too.
-
-    Raises:
-        ArgumentError: it stands for none.
-    """
-    if isinstance(given, list | tuple):
-        return tuple(map(plain_attribute, cast("list[Any]", given))) or SerializedAttribute(EMPTY_LIST)
+def plain_attribute(value: Any) -> Attribute:
+    """Convert as `as_attribute` does, also arrays and `NameAttrList`."""
+    if isinstance(value, list | tuple):
+        return tuple(map(plain_attribute, cast("list[Any]", value))) or SerializedAttribute(EMPTY_LIST)
     return (
-        tensor_to_attribute(given) if isinstance(given, np.ndarray) else _function(given) if hasattr(given, "attr") else as_attribute(given)
+        tensor_to_attribute(value) if isinstance(value, np.ndarray) else _function(value) if hasattr(value, "attr") else as_attribute(value)
     )
 
 

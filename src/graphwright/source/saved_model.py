@@ -1,7 +1,5 @@
-"""SavedModel folders <-> `ir.Graph`, at the level of `saved_model.pb`, so that nothing is lost.
-
-The variables and assets are not read: they are copied when the graph is written. `fingerprint.pb` is left out, which
-TensorFlow accepts: it says what the file was before, and making another one crashes TensorFlow 2.21 on some graphs.
+"""SavedModel folders <-> `ir.Graph`, at the level of `saved_model.pb`, so that nothing is lost. Variables and assets are copied when the
+graph is written. `fingerprint.pb` is left out, which TensorFlow accepts: computing another one crashes TensorFlow 2.21 on some graphs.
 """
 
 import hashlib
@@ -37,12 +35,7 @@ def read_saved_model(folder: Path, tags: Iterable[str] | None, *, keep: Any = No
 
     Args:
         tags: of the MetaGraph; by default the only one, or the one tagged `serve`.
-        keep: is kept alive with the graph, for a temporary folder.
-
-    Raises:
-        FileFormatError: there is no SavedModel in the folder, or it is damaged.
-        ArgumentError: no MetaGraph has these tags, or several do.
-        GraphError: its graph breaks an invariant.
+        keep: an object that is kept alive with the graph, such as a temporary folder.
     """
     saved_model = parse_saved_model(folder)
     index = _choose(saved_model, tags, folder)
@@ -68,7 +61,7 @@ def read_saved_model(folder: Path, tags: Iterable[str] | None, *, keep: Any = No
 
 
 def graph_rest(graph_def: Any) -> bytes:
-    """The fields of a `GraphDef` that the IR does not hold, serialized. The message is emptied on the way."""
+    """Return the fields of a `GraphDef` that the IR does not hold, serialized. The message is emptied."""
     graph_def.ClearField("node")
     if graph_def.HasField("library"):
         graph_def.library.ClearField("function")
@@ -79,7 +72,7 @@ def graph_rest(graph_def: Any) -> bytes:
 
 
 def graph_digest(meta_graph: Any) -> bytes:
-    """Tells whether two MetaGraphs have the same graph and signatures, shapes in the signatures aside."""
+    """Return a digest of the graph and signatures of a MetaGraph, without shapes in the signatures."""
     digest = hashlib.blake2b(meta_graph.graph_def.SerializeToString(deterministic=True), digest_size=16)
     for key in sorted(meta_graph.signature_def):
         signature = meta_graph.signature_def[key]
@@ -89,14 +82,6 @@ def graph_digest(meta_graph: Any) -> bytes:
 
 
 def write_saved_model(graph: Graph, folder: Path) -> None:
-    """Write a SavedModel into an empty folder.
-
-    Raises:
-        ArgumentError: the graph has no signatures.
-        FileFormatError: variables or assets of the model that it was read from are gone or damaged.
-        GraphError: what a signature calls cannot be written into the object graph; the message says why.
-        UnsupportedError: the graph is larger than a protobuf can hold.
-    """
     package = graph.package if isinstance(graph.package, Package) else Package()
     if not graph.signatures and not package.saved_model:
         raise ArgumentError(
@@ -115,7 +100,7 @@ def write_saved_model(graph: Graph, folder: Path) -> None:
 
 
 def _filled(graph: Graph, package: Package) -> tuple[Any, set[int]]:
-    """The message, and the objects of variables that are gone; of TF1, which has no objects, `_ALL` where no variable is left."""
+    """Return the message, and the objects of removed variables; for TF1, which has no objects, `_ALL` where no variable is left."""
     saved_model = package.parsed()
     if package.saved_model:
         meta_graph = saved_model.meta_graphs[package.meta_graph]
@@ -125,9 +110,9 @@ def _filled(graph: Graph, package: Package) -> tuple[Any, set[int]]:
         meta_graph.meta_info_def.tags.append("serve")
     assets = [asset.filename for asset in meta_graph.asset_file_def]
     fill_graph_def(graph, package, meta_graph.graph_def)
-    stale, graph.stale = graph.stale, {}  # to compare with what was read, no shape needs to be inferred
+    shapes, graph.shapes = graph.shapes, None  # to compare with what was read, no shape needs to be inferred
     write_meta_graph(graph, meta_graph)
-    graph.stale = stale
+    graph.shapes = shapes
     if package.graph_digest and graph_digest(meta_graph) == package.graph_digest:
         return saved_model, set()
     graph.settle_shapes()
@@ -146,7 +131,7 @@ def _filled(graph: Graph, package: Package) -> tuple[Any, set[int]]:
 
 
 def _check_restored(graph: Graph, meta_graph: Any) -> None:
-    """Refuse variables that are served where nothing gives them values: no saver, no initializer, no list for TensorFlow to make one of."""
+    """Refuse served variables that nothing restores: no saver, no initializer, no list for TensorFlow to make one from."""
     listed = {key for key, held in meta_graph.collection_def.items() if held.bytes_list.value or held.node_list.value}
     if meta_graph.saver_def.restore_op_name or not listed.union(meta_graph.signature_def).isdisjoint(_RESTORING):
         return
@@ -161,15 +146,7 @@ def _check_restored(graph: Graph, meta_graph: Any) -> None:
 
 
 def fill_graph_def(graph: Graph, package: Package, graph_def: Any, *, every_function: bool = True) -> None:
-    """Write the graph and its functions, with what was kept of the file that it comes from.
-
-    Args:
-        graph_def: an empty message.
-        every_function: also those that no node reaches.
-
-    Raises:
-        UnsupportedError: its constants are larger than a protobuf can hold.
-    """
+    """Write the graph, with what was kept of its file, into an empty message; by default also functions that no node reaches."""
     _check_size(graph)
     graph_def.ParseFromString(package.graph_rest)
     rest = graph_def.library
@@ -180,7 +157,6 @@ def fill_graph_def(graph: Graph, package: Package, graph_def: Any, *, every_func
 
 
 def _check_size(graph: Graph) -> None:
-    """Refuse constants that no protobuf holds, before they are copied into one."""
     sizes = [
         (sum(len(a.data) for a in node.attrs.values() if isinstance(a, SerializedAttribute)), node.name)
         for body in bodies(graph)
@@ -201,12 +177,6 @@ def _check_size(graph: Graph) -> None:
 
 
 def parse_saved_model(folder: Path) -> Any:
-    """The `SavedModel` message in a folder.
-
-    Raises:
-        FileFormatError: there is none, or it is damaged.
-        UnsupportedError: it is kept in chunks.
-    """
     check_is_model(folder)
     message: Any = message_class("protobuf.saved_model", "SavedModel")()
     for name in ("saved_model.pb", "saved_model.pbtxt"):
@@ -232,11 +202,11 @@ def _choose(saved_model: Any, tags: Iterable[str] | None, folder: Path) -> int:
         wanted = ["serve"]
     else:
         wanted = sorted([tags] if isinstance(tags, str) else tags)
-    found = [k for k, have in enumerate(listed) if have == wanted]
-    if len(found) != 1:
+    matches = [k for k, have in enumerate(listed) if have == wanted]
+    if len(matches) != 1:
         raise ArgumentError(
-            f"{len(found)} MetaGraphs have the tags {wanted}",
+            f"{len(matches)} MetaGraphs have the tags {wanted}",
             where=str(folder),
             remedy=f"give tags=, one of {', '.join(map(str, listed[:10]))}",
         )
-    return found[0]
+    return matches[0]

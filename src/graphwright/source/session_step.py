@@ -16,11 +16,7 @@ from graphwright.source.tensorflow_import import import_tensorflow
 
 
 def session_graph(target: Any) -> Any:
-    """A `tf.Graph` as it is, or one that is made of what a file or a message holds: with its collections, where it has some.
-
-    Raises:
-        UnsupportedError: a variable of the graph has no handle that a function could take.
-    """
+    """Return a `tf.Graph` as it is, or make one from a file or message with its collections; refuse variables without handles."""
     tf = import_tensorflow()
     graph: Any = target if isinstance(target, tf.Graph) else tf.Graph()
     with graph.as_default():
@@ -45,14 +41,10 @@ def write_session_graph(graph: Any, path: Path) -> None:
 
 
 def add_step(graph: Any, function: Any, like: Any, shapes: Sequence[Any], fetches: Sequence[str]) -> list[Any]:
-    """Let a graph call a function in place of the step that it holds; returns the new tensor or operation of each fetch, in a name scope.
+    """Add a call of a function to a graph, for the step that it holds; return the new tensor or operation of each fetch, in a name scope.
 
-    Args:
-        graph: a `tf.Graph`; what it has stays as it is.
-        function: what computes the step, with the arguments and captures of `like`.
-        like: the function that was read from the graph.
-        shapes: of the arguments, which the function is made for: another one is refused when it is fed.
-        fetches: what `like` returns and runs, by the names in the graph.
+    `function` has the arguments and captures of `like`, which was read from the graph; other `shapes` of arguments are refused when they
+    are fed.
     """
     tf = import_tensorflow()
     outer = [graph.get_tensor_by_name(tensor.name) for tensor in like.inputs]

@@ -25,16 +25,10 @@ _NOT_ASKED = INPUTS | _BY_VALUE  # for a reference no placeholder can stand
 
 
 def infer_output_shapes(nodes: Sequence[Node]) -> Sequence[Sequence[Shape]]:
-    """The output shapes of each node.
+    """Return the output shapes of nodes of one graph, in topological order; raise `GraphError` where TensorFlow refuses one.
 
-    The nodes are imported once, with placeholders for what they read from outside. For the results of calls, If, Case and
-    While the bodies of their functions count.
-
-    Args:
-        nodes: of one graph, in topological order; inputs from outside the list count as known.
-
-    Raises:
-        GraphError: TensorFlow refuses a node.
+    The nodes are imported once, with placeholders for their inputs from outside. The results of calls, If, Case and While have the shapes
+    of the bodies of their functions.
 
     >>> from graphwright.ir.graph import DTYPES, Graph
     >>> g = Graph()
@@ -87,49 +81,48 @@ def infer_output_shapes(nodes: Sequence[Node]) -> Sequence[Sequence[Shape]]:
 
 
 def _behind_shapes(nodes: Sequence[Node]) -> set[Node]:
-    """Nodes from outside whose values shapes depend on: constants, variables, and what computes lengths from shapes."""
-    found: set[Node] = set()
+    """Return nodes from outside whose values shapes depend on: constants, variables, and computations of lengths."""
+    behind: set[Node] = set()
     known = set(nodes)
     stack = [value for node in nodes for value in node.inputs]
-    while stack and len(found) < _MOST_BEHIND:
+    while stack and len(behind) < _MOST_BEHIND:
         value = stack.pop()
         node = value.producer
-        if node in known or node in found or node.op_type in _NOT_ASKED:
+        if node in known or node in behind or node.op_type in _NOT_ASKED:
             continue
         is_length = value.dtype.name in ("int32", "int64") and node.op_type not in CALL_TYPES
         if is_constant(node) or opens_variable(node) or is_length or _is_reference(value):
-            found.add(node)
+            behind.add(node)
             stack += node.inputs
-    return found
+    return behind
 
 
 def _is_reference(value: Value) -> bool:
-    """Whether the value is a reference to a variable of TF1, which no placeholder can stand for."""
     definition = op_definition(value.producer.op_type)
     return definition is not None and any(argument.is_ref for argument in definition.output_arg)
 
 
 def _shape(tensor: Any, value: Value) -> Shape:
-    """What TensorFlow says. Of a call it says nothing, and of control flow what stands in the file: there functions that know it count."""
+    """Return TensorFlow's shape; for calls, which have none, and control flow, the shapes of the functions."""
     node = value.producer
-    said = shape_of(tensor)
-    if said is not None and not is_control_flow(node):
-        return said
+    inferred = shape_of(tensor)
+    if inferred is not None and not is_control_flow(node):
+        return inferred
     functions = [node.graph.functions[name] for name in result_functions(node) if name in node.graph.functions]
     results = [f.body.outputs[value.index].shape for f in functions if value.index < len(f.body.outputs)]
-    if "body" in node.attrs:  # a loop that makes no round hands on what goes in
+    if "body" in node.attrs:  # a loop without rounds returns its inputs
         results.append(shape_of(tensor.op.inputs[value.index]))
-    return said if not results or None in results else reduce(common_shape, results)
+    return inferred if not results or None in results else reduce(common_shape, results)
 
 
 def _without_outside(node_def: Any, inside: set[Node], node: Node) -> None:
-    """Control edges and constraints on devices say nothing of shapes, and may name what is not imported."""
-    kept = [text for text in node_def.input if not text.startswith("^")]
+    """Remove control edges and device constraints, which do not affect shapes and may name nodes that are not imported."""
+    data_inputs = [text for text in node_def.input if not text.startswith("^")]
     for k, value in enumerate(node.inputs):
         if is_back_edge(value, node) and value.producer not in inside:
-            kept[k] = kept[1 - k] if len(kept) == 2 else kept[0]
+            data_inputs[k] = data_inputs[1 - k] if len(data_inputs) == 2 else data_inputs[0]
     del node_def.input[:]
-    node_def.input.extend(kept)
+    node_def.input.extend(data_inputs)
     node_def.device = ""
     for key in ("_class", "_output_shapes"):
         if key in node_def.attr:

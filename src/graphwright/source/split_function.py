@@ -1,7 +1,5 @@
-"""A function that computes results and their gradients becomes two: one for the results, one for the gradients.
-
-What the second needs of the first, beyond arguments and constants, are the *residuals*: the first returns them behind its results,
-the second takes them as its first arguments.
+"""Splits a function that computes results and their gradients into two functions. Values of the first that the second needs, besides
+arguments and constants, are the *residuals*: the first returns them after its results, the second takes them first.
 """
 
 from collections.abc import Sequence
@@ -11,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from graphwright.ir.constants import add_constant, told_shapes
+from graphwright.ir.constants import add_constant, shape_query_results
 from graphwright.ir.edit.insert import add_placeholder
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.values import CONSTANTS, is_constant, is_identity
@@ -28,10 +26,8 @@ _SMALL_BYTES = 512
 class Split:
     """Two concrete functions.
 
-    Attributes:
-        forward: takes the tensors that `split_function` was told to be inputs; returns the results, then the residuals.
-        backward: takes the residuals, then those of the inputs that it needs, then the incoming gradients; returns the gradients.
-        needed_inputs: positions of the inputs that `backward` needs.
+    `forward` takes the `inputs` of `split_function`, and returns the results, then the residuals. `backward` takes the residuals, then the
+    inputs that it needs (`needed_inputs`, by position), then the incoming gradients, and returns the gradients.
     """
 
     forward: Any
@@ -52,12 +48,12 @@ def split_function(
     """
     graph, binding = from_concrete_function(function, planned=False)
     _write_out_known_sizes(function, graph)
-    given = [graph.value(tensor) for tensor in inputs]
+    inputs_inside = [graph.value(tensor) for tensor in inputs]
     seeds = [graph.value(tensor) for tensor in incoming]
     captures = [
         (external, value)
         for external, value in zip(binding.captures, graph.inputs[binding.argument_count :], strict=True)
-        if value not in given
+        if value not in inputs_inside
     ]
     outputs = [_without_barrier(value) for value in graph.outputs]
     results, gradients = outputs[:result_count], outputs[result_count:]
@@ -68,11 +64,11 @@ def split_function(
     roots = [value.producer for value in results] + effects + [graph[n] for n in early if n in graph and graph[n] not in sizes]
     first = backward_reachable(root for root in roots if root not in behind) - behind
     second = backward_reachable([*(value.producer for value in gradients), *late_effects]) - first
-    borders = {value.producer for value in (*given, *(value for _, value in captures))}
+    borders = {value.producer for value in (*inputs_inside, *(value for _, value in captures))}
     crossing = _crossing(graph, first - borders, second | {value.producer for value in gradients}, gradients)
     forward = rebuild_concrete_function(
         to_graph_def(graph, keep=lambda node: node in first or node in borders),
-        inputs=[value.name for value in given],
+        inputs=[value.name for value in inputs_inside],
         captures=[(external, value.name) for external, value in captures],
         outputs=[value.name for value in (*results, *crossing)],
         control_outputs=[node.name for node in effects],
@@ -81,12 +77,12 @@ def split_function(
     residuals, gradients = _cut(graph, first, second, crossing, gradients)
     constants = _constants(graph, second, gradients)
     read = {*gradients, *(value for node in second for value in node.inputs)}
-    needed = tuple(k for k, value in enumerate(given) if value in read)
-    taken = [*residuals, *(given[k] for k in needed), *seeds]
+    needed = tuple(k for k, value in enumerate(inputs_inside) if value in read)
+    taken = [*residuals, *(inputs_inside[k] for k in needed), *seeds]
     used = [(external, value) for external, value in captures if value in read]
-    kept = second | constants | {value.producer for value in (*taken, *(value for _, value in used))}
+    members = second | constants | {value.producer for value in (*taken, *(value for _, value in used))}
     backward = rebuild_concrete_function(
-        to_graph_def(graph, keep=lambda node: node in kept),
+        to_graph_def(graph, keep=lambda node: node in members),
         inputs=[value.name for value in taken],
         captures=[(external, value.name) for external, value in used],
         outputs=[value.name for value in gradients],
@@ -97,10 +93,8 @@ def split_function(
 
 
 def _write_out_known_sizes(function: Any, graph: Graph) -> None:
-    """Make constants of small integers that TensorFlow knows already, such as shapes.
-
-    Handed from one function to the other they would be unknown when XLA compiles, which then takes whatever they are made next to for
-    constants, seeds among them, and compiles again for each.
+    """Replace small integers that TensorFlow knows, such as shapes, by constants. Passed between the functions they would be unknown to
+    XLA, which treats neighboring values as constants then, also seeds, and compiles again for each of them.
     """
     tf = import_tensorflow()
     known: dict[Value, Value] = {}
@@ -108,21 +102,20 @@ def _write_out_known_sizes(function: Any, graph: Graph) -> None:
         for value in node.outputs if node.inputs else ():
             if value.dtype.name in ("int32", "int64") and (value.nbytes or _SMALL_BYTES + 1) <= _SMALL_BYTES:
                 number = tf.get_static_value(function.graph.get_tensor_by_name(value.name))
-                if number is None and (told := told_shapes(node)) is not None:  # TensorFlow does not look at all of them
-                    number = told[value.index]
+                if number is None and (sizes := shape_query_results(node)) is not None:  # TensorFlow does not look at all of them
+                    number = sizes[value.index]
                 if number is not None:
                     known[value] = add_constant(graph, graph.unique_name(f"{node.name}/known"), np.asarray(number), dtype=value.dtype)
     graph.replace_many_uses(known)
 
 
 def _without_barrier(value: Value) -> Value:
-    """What a function returns, before the Identity with which TensorFlow makes every result wait for all effects, those of both parts."""
+    """Return the value before the Identity with which TensorFlow makes every result wait for all effects, of both parts."""
     node = value.producer
     return node.inputs[0] if is_identity(node) and node.control_inputs else value
 
 
 def _crossing(graph: Graph, first: AbstractSet[Node], second: AbstractSet[Node], gradients: Sequence[Value]) -> list[Value]:
-    """Values that the first part makes and the second reads, or returns."""
     returned = set(gradients)
     return [
         value
@@ -136,7 +129,6 @@ def _crossing(graph: Graph, first: AbstractSet[Node], second: AbstractSet[Node],
 def _cut(
     graph: Graph, first: AbstractSet[Node], second: AbstractSet[Node], crossing: Sequence[Value], gradients: Sequence[Value]
 ) -> tuple[list[Value], list[Value]]:
-    """Let the second part read placeholders, and wait for nothing in the first."""
     stands_for: dict[Value, Value] = {}
     for k, value in enumerate(crossing):
         stands_for[value] = add_placeholder(graph, f"residual_{k}", value.dtype, value.shape)
@@ -150,7 +142,6 @@ def _cut(
 
 
 def _constants(graph: Graph, second: AbstractSet[Node], gradients: Sequence[Value]) -> set[Node]:
-    """The constants that the second part reads or returns; they wait for nothing then."""
     read = (*gradients, *(value for node in second for value in node.inputs))
     constants = {value.producer for value in read if is_constant(value.producer)}
     for node in constants:

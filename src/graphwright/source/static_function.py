@@ -1,7 +1,5 @@
-"""A graph from a file as a `ConcreteFunction` that is looked at and never called: nothing of the file runs, no value is read.
-
-Behind the handles of its variables are variables without values. `tf.saved_model.load`, which makes a function that can be called,
-runs initializers, restores and the `main_op` of the file.
+"""A graph from a file as a `ConcreteFunction` that is inspected and never called: nothing of the file runs, and its variables have no
+values.
 """
 
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -14,7 +12,7 @@ from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import Signature, node_of
 from graphwright.ir.traits.control_flow import CALL_TYPES, callee
-from graphwright.ir.traits.values import IDENTITIES, MAY_BE_FED, PLACEHOLDERS, STANDS_FOR_SOMETHING, hands_on_several, is_constant, origin
+from graphwright.ir.traits.values import COMPUTES_NOTHING, IDENTITIES, MAY_BE_FED, PLACEHOLDERS, forwards_several, is_constant, origin
 from graphwright.ir.traits.variables import REFERENCE_VARIABLES, updated_weight, with_handle
 from graphwright.ir.walk import backward_reachable, forward_reachable, order_of
 from graphwright.source import private_tensorflow as private
@@ -34,21 +32,14 @@ _FIRST_NUMBER = 0x4000  # neither zero nor one, which Grappler would simplify, a
 
 
 def static_function(graph: Graph, key: str = "", fetches: Fetches | None = None, *, fed: Container[str] = (), runs: bool = False) -> Any:
-    """A signature of a graph, or the function from placeholders to what is fetched.
-
-    Variables that are written by reference, as those of TF1 without handles, have handles in the function: writes in place stay such.
+    """Make a function of a signature, or from placeholders to fetches; variables of TF1 without handles get handles.
 
     Args:
-        graph: as `load` gives it. Where the function is not to be called, the graph loses the values of its large constants.
+        graph: as `load` gives it. Where the function is not to be called (`runs`), large constants lose their values.
         key: of the signature.
-        fetches: without a signature, the values that the function returns and the nodes that it runs; by default all that nothing reads.
+        fetches: without a signature, the values to return and the nodes to run; by default all values that nothing reads, unless the graph
+            trains.
         fed: names of nodes with a default value that are arguments too.
-        runs: whether it is to be called all the same: a graph without variables can be.
-
-    Raises:
-        ArgumentError: the graph trains, and nothing says what is fetched.
-        GraphError: TensorFlow refuses the graph.
-        UnsupportedError: an operation writes a variable by reference and has no counterpart that takes a handle.
     """
     if not runs:
         _forget_large_values(graph)
@@ -65,7 +56,7 @@ def static_function(graph: Graph, key: str = "", fetches: Fetches | None = None,
         inputs = list(signature.inputs.values())
         captured = variables.captured(graph, backward_reachable(value.producer for value in outputs))
         return variables.function(graph, inputs, outputs, captured, signature)
-    # Of a signature of TF2 the function that it calls is taken, as TensorFlow does: its names are those of the model.
+    # A signature of TF2 gives the function that it calls, as in TensorFlow: its names come from the model.
     body = graph.functions[callee(call)].body
     name = graph.name
     fed = set(signature.inputs.values())
@@ -77,7 +68,6 @@ def static_function(graph: Graph, key: str = "", fetches: Fetches | None = None,
 
 
 def check_has_values(function: Any, name: str) -> None:
-    """Raise where the function of a graph is to be called and has variables, which have no values."""
     if function.graph.variables:
         raise UnsupportedError(
             "a graph with variables has no values to run with",
@@ -103,12 +93,12 @@ def _ends(graph: Graph) -> list[Value]:
 
 
 def _is_input(node: Node, fed: Container[str]) -> bool:
-    """Whether its value comes from outside. The default of a placeholder does not count where its shape is not that of the placeholder."""
+    """Return whether its value comes from outside. A default of unknown size does not count."""
     return node.op_type in PLACEHOLDERS or (node.op_type in MAY_BE_FED and (node.name in fed or node.outputs[0].nbytes is None))
 
 
 def _unread(graph: Graph) -> list[Value]:
-    ends = [n for n in graph if not any(v.uses for v in n.outputs) and n.op_type not in STANDS_FOR_SOMETHING]
+    ends = [n for n in graph if not any(v.uses for v in n.outputs) and n.op_type not in COMPUTES_NOTHING]
     return [value for node in ends if not node.control_consumers for value in node.outputs]
 
 
@@ -118,10 +108,8 @@ def _placeholders(graph: Graph, outputs: list[Value]) -> list[Value]:
 
 
 def _forget_large_values(graph: Graph) -> None:
-    """Let each large constant hold one number for all of its elements, and drop large notes that no kernel reads.
-
-    What looks at the function copies its graph many times. No shape depends on a large constant of these dtypes. Constants that differ
-    have different numbers, or Grappler would take them for one.
+    """Replace the elements of each large constant by one number, and drop large attributes that no kernel reads, since inspection copies
+    the graph many times. No shape depends on them. Different constants get different numbers, or Grappler would merge them.
     """
     numbers: dict[int, int] = {}
     for body in bodies(graph):
@@ -140,11 +128,6 @@ def _forget_large_values(graph: Graph) -> None:
 
 
 def default_signature(graph: Graph, where: str) -> str:
-    """The key of the default signature of a SavedModel, or of its only one.
-
-    Raises:
-        FileFormatError: there is none, or several and no default one.
-    """
     keys = [key for key, signature in graph.signatures.items() if signature.outputs and not key.startswith("__")]
     if "serving_default" not in keys and len(keys) != 1:
         raise FileFormatError(
@@ -156,9 +139,8 @@ def default_signature(graph: Graph, where: str) -> str:
 
 
 def add_default_signature(graph: Graph) -> str:
-    """Give the default signature back to a graph that was frozen with others beside it; returns its key, or "" where there is none.
-
-    A SavedModel names the placeholders of a signature after it, and a `GraphDef` says nothing else of signatures.
+    """Restore the default signature of a graph that was frozen with others, from the names of its placeholders; return its key, or ""
+    where there is none.
     """
     ends = _unread(graph)
     inputs = [v for v in _placeholders(graph, ends) if v.producer.name.startswith("serving_default_")]
@@ -172,13 +154,13 @@ def add_default_signature(graph: Graph) -> str:
 
 
 def _only_call(graph: Graph, signature: Signature) -> Node | None:
-    """The call that makes all outputs of a signature from its inputs, variables and constants."""
+    """Return the call that makes all outputs of a signature from its inputs, variables and constants."""
     makers = {origin(value).producer for value in signature.outputs.values()}
     call = next(iter(makers)) if len(makers) == 1 else None
     if call is None or call.op_type not in CALL_TYPES or callee(call) not in graph.functions:
         return None
-    given = set(signature.inputs.values())
-    known = all(v in given or is_constant(v.producer) or (v.dtype.name == "resource" and not v.producer.inputs) for v in call.inputs)
+    fed = set(signature.inputs.values())
+    known = all(v in fed or is_constant(v.producer) or (v.dtype.name == "resource" and not v.producer.inputs) for v in call.inputs)
     return call if known else None
 
 
@@ -191,12 +173,11 @@ class _Variables:
         self._stored = {variable.key: variable for variable in stored}
         listed = graph.collections.get("trainable_variables")
         updated = {self._keys.get(weight) for weight in map(updated_weight, graph.nodes) if weight is not None}
-        told = {v.producer for v, key in self._keys.items() if key in updated} or None  # without an optimizer, all may be trained
-        self._trained = told if listed is None else {node_of(held) for held in listed.references()}
+        updated_nodes = {v.producer for v, key in self._keys.items() if key in updated} or None  # without an optimizer, all may be trained
+        self._trained = updated_nodes if listed is None else {node_of(held) for held in listed.references()}
         self._made: dict[str, Any] = {}
 
     def behind(self, value: Value) -> Any:
-        """What a function captures that takes this value: a handle, or a constant."""
         if value in self._keys:
             return self._variable(value).handle
         tf = import_tensorflow()
@@ -253,16 +234,12 @@ class _Variables:
 
 
 def _write_by_handle(graph: Graph, graph_def: Any, outputs: Container[Value]) -> None:
-    """Let what writes variables by reference write by handle, and what hands on the value of one read it where it stands in the order.
-
-    Raises:
-        UnsupportedError: an operation has no counterpart that takes a handle.
-    """
+    """Convert writes of variables by reference to writes by handle, and their forwarded values to reads at the same place in the order."""
     written = {node.name: node for node in graph_def.node}
     handles = {v: _handle_name(v).removesuffix(":0") for n in graph if n.op_type in REFERENCE_VARIABLES for v in n.outputs}
     for node in order_of(graph.nodes) if handles else ():
         new = written.get(node.name)
-        reads = node.op_type in IDENTITIES and not hands_on_several(node)
+        reads = node.op_type in IDENTITIES and not forwards_several(node)
         if new is None or not node.inputs or node.inputs[0] not in handles or not (reads or takes_reference(node.op_type)):
             continue
         takes = [argument.is_ref for argument in op_definition(node.op_type).input_arg]
@@ -292,7 +269,7 @@ def _write_by_handle(graph: Graph, graph_def: Any, outputs: Container[Value]) ->
 
 
 def _become(node: Any, op_type: str, dtype: Any) -> bool:
-    """Let a node be of a type that takes a handle, where that is registered: with the attributes that it has."""
+    """Change a node to a type that takes a handle, with its attributes; return whether the type is registered."""
     definition = op_definition(op_type)
     known = {attr.name for attr in definition.attr} if definition is not None else set[str]()
     for key in [key for key in node.attr if key not in known and (not key.startswith("_") or key == "_output_shapes")]:
@@ -309,7 +286,7 @@ def _handle_name(value: Value) -> str:
 
 
 def _as_placeholders(graph_def: Any, by_name: Mapping[str, Value]) -> Iterator[Any]:
-    """Make placeholders of arguments and handles; of a variable by reference a read, whose handle is a further node."""
+    """Make placeholders of arguments and handles; of a variable by reference a read, whose handle is yielded."""
     tf = import_tensorflow()
     for node in graph_def.node:
         value = by_name.get(node.name)

@@ -1,8 +1,7 @@
-"""Steps on disk: everything that a fresh process needs to run them, and nothing that it must trust (no pickle).
+"""Steps on disk: everything that a fresh process needs to run them, without pickle.
 
-A directory holds `steps.json` (written last, so that a directory with it is complete), a `<number>.pb` per step with its
-`GraphDef` and function library, and `values/<number>.npy` per variable, captured constant and argument. Steps that share a
-variable share its file, and share the variable again when they are read. dtypes that NumPy does not know (bfloat16, float8)
+A directory holds `steps.json` (written last), a `<number>.pb` per step with its `GraphDef` and function library, and `values/<number>.npy`
+per variable, captured constant and argument. Steps that share a variable share its file. dtypes that NumPy does not know (bfloat16, float8)
 are kept by their bits; strings as serialized tensors.
 """
 
@@ -30,13 +29,7 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class StoredStep:
-    """A step read from disk, ready to run.
-
-    Attributes:
-        concrete: the `ConcreteFunction`; its outputs are a flat tuple.
-        arguments: the tensors to call it with.
-        variables: the variables that it captures or is given; they live as long as this value.
-    """
+    """A step read from disk, with the tensors to call it with and its variables; its outputs are a flat tuple."""
 
     concrete: Any
     arguments: tuple[Any, ...]
@@ -44,14 +37,8 @@ class StoredStep:
 
 
 def write_steps(steps: Mapping[str, tuple[Any, Sequence[Any]]], directory: str | Path) -> None:
-    """Write steps with the values of all that they capture.
-
-    Args:
-        steps: by name: a `ConcreteFunction` and the flat tensors of its arguments (a handle for a variable).
-        directory: is created when it is missing; files in it are replaced.
-
-    Raises:
-        UnsupportedError: a step calls Python, or captures a resource that is not a variable; the message names the node.
+    """Write steps, each a `ConcreteFunction` with the flat tensors of its arguments, and the values of their captures. Refuse steps that
+    call Python or capture a resource that is not a variable.
     """
     for name, (concrete, arguments) in steps.items():
         _check_portable(name, concrete, arguments)
@@ -150,7 +137,7 @@ class _ValueWriter:
             return entry
         entry["file"] = f"{number}.npy"
         array = np.asarray(value.numpy())
-        if array.dtype.isbuiltin != 1:  # a dtype that NumPy alone does not know
+        if array.dtype.isbuiltin != 1:  # a dtype that NumPy does not define
             array = array.view(f"u{array.dtype.itemsize}")
         path = self._directory / f"{number}.npy.new"
         with path.open("wb") as stream:
@@ -186,12 +173,9 @@ def _check_portable(name: str, concrete: Any, arguments: Sequence[Any]) -> None:
     check_needs_nothing(name, graph_def, [*concrete.graph.captures, *zip(arguments, concrete.inputs, strict=False)], "process")
 
 
-def check_needs_nothing(name: str, graph_def: Any, given: Iterable[tuple[Any, Any]], place: str) -> None:
-    """Raise where a step needs more than its graph and the values of tensors and variables.
-
-    Args:
-        given: what it captures and its arguments, with the tensors that stand for them inside.
-        place: where it is to run, in a word.
+def check_needs_nothing(name: str, graph_def: Any, tensors: Iterable[tuple[Any, Any]], place: str) -> None:
+    """Raise where a step needs more than its graph and the values of tensors and variables. `tensors` holds its captures and arguments with
+    their inner tensors; `place` is where it is to run, in a word.
     """
     for node in nodes_of(graph_def):
         if node.op in CALLS_PYTHON:
@@ -200,7 +184,7 @@ def check_needs_nothing(name: str, graph_def: Any, given: Iterable[tuple[Any, An
                 where=f"node {node.name!r} ({node.op})",
                 remedy="compute this part outside the step and hand it in as an argument",
             )
-    for outer, inner in given:
+    for outer, inner in tensors:
         if outer.dtype in (tf.resource, tf.variant) and variable_behind(outer) is None:
             users = sorted({consumer.type for consumer in inner.consumers()}) or ["nothing"]
             raise UnsupportedError(

@@ -1,7 +1,4 @@
-"""The variables of a graph, as whatever it was read from describes them: names, dtypes, shapes, what is trained.
-
-Handles say dtype and shape. What is trained says the object graph of a TF2 SavedModel, or the live function.
-"""
+"""The variables of a graph: names, dtypes, shapes, and whether the object graph or the live function says that they are trained."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -23,12 +20,8 @@ _OBJECT = "object:"
 
 @dataclass(frozen=True, slots=True)
 class StoredVariable:
-    """A variable.
-
-    Attributes:
-        key: what tells it apart in its graph.
-        trainable: None where nothing says it.
-        of_optimizer: whether the file says that it belongs to an optimizer.
+    """A variable; `key` identifies it in its graph. `trainable` is None where it is unknown; `of_optimizer` tells whether the file states
+    that it belongs to an optimizer.
     """
 
     key: str
@@ -40,7 +33,7 @@ class StoredVariable:
 
 
 def stored_variables(graph: Graph) -> tuple[list[StoredVariable], dict[Value, str]]:
-    """The variables of a graph, each once; and the key of each handle, reference or input that stands for one.
+    """Return the variables of a graph, each once, and the key of each handle, reference or input of one.
 
     >>> from graphwright.ir.text import from_text
     >>> g = from_text('''
@@ -50,30 +43,29 @@ def stored_variables(graph: Graph) -> tuple[list[StoredVariable], dict[Value, st
     >>> [(v.name, v.shape, v.trainable) for v in stored_variables(g)[0]]
     [('w', (8, 2), None)]
     """
-    found: dict[str, StoredVariable] = {}
+    variables: dict[str, StoredVariable] = {}
     keys: dict[Value, str] = {}
     package = graph.package if isinstance(graph.package, Package) else None
     for value, variable in graph.variables.items():
         keys[value] = variable_key(value)
-        found[keys[value]] = StoredVariable(keys[value], variable.name, variable.dtype, variable.shape, variable.trainable)
+        variables[keys[value]] = StoredVariable(keys[value], variable.name, variable.dtype, variable.shape, variable.trainable)
     if package is not None:
-        _add_captured(graph, package, found, keys)
+        _add_captured(graph, package, variables, keys)
         if package.saved_model:
-            _add_objects(graph, package, found, keys)
-    # Keras leaves handles behind that no object stands for, and that nothing but their initializers reads.
+            _add_objects(graph, package, variables, keys)
+    # Keras leaves handles without objects, which only their initializers read.
     fetched = (value.producer for signature in graph.signatures.values() for value in signature.outputs.values())
-    served = backward_reachable(fetched) if any(key.startswith(_OBJECT) for key in found) else None
+    served = backward_reachable(fetched) if any(key.startswith(_OBJECT) for key in variables) else None
     for node in graph.nodes:
         if node.op_type not in VARIABLES or node.outputs[0] in keys or (served is not None and node not in served):
             continue
         key = keys[node.outputs[0]] = variable_key(node.outputs[0])
-        if key not in found:
-            found[key] = of_node(node)
-    return list(found.values()), keys
+        if key not in variables:
+            variables[key] = of_node(node)
+    return list(variables.values()), keys
 
 
 def of_node(node: Node) -> StoredVariable:
-    """The variable that a node makes."""
     dtype, shape = node.attrs.get("dtype"), node.attrs.get("shape")
     key = variable_key(node.outputs[0])
     name = key.split(":", 2)[2]
@@ -81,7 +73,7 @@ def of_node(node: Node) -> StoredVariable:
     return StoredVariable(key, name, known, shape.shape if isinstance(shape, ShapeAttribute) else None, None)
 
 
-def _add_captured(graph: Graph, package: Package, found: dict[str, StoredVariable], keys: dict[Value, str]) -> None:
+def _add_captured(graph: Graph, package: Package, variables: dict[str, StoredVariable], keys: dict[Value, str]) -> None:
     if package.keep_function is None:
         return
     by_handle: dict[int, Any] = {id(variable.handle): variable for variable in package.keep_function.graph.variables}
@@ -95,13 +87,13 @@ def _add_captured(graph: Graph, package: Package, found: dict[str, StoredVariabl
             continue
         key = keys[value] = by_outer.setdefault(id(outer), variable_key(value))
         if behind is not None:
-            found[key] = StoredVariable(key, value.producer.name, *types_of(*behind), None)
+            variables[key] = StoredVariable(key, value.producer.name, *types_of(*behind), None)
         else:
             known = variable_of(variable)
-            found[key] = StoredVariable(key, known.name, known.dtype, known.shape, known.trainable)
+            variables[key] = StoredVariable(key, known.name, known.dtype, known.shape, known.trainable)
 
 
-def _add_objects(graph: Graph, package: Package, found: dict[str, StoredVariable], keys: dict[Value, str]) -> None:
+def _add_objects(graph: Graph, package: Package, variables: dict[str, StoredVariable], keys: dict[Value, str]) -> None:
     meta_graph = package.parsed().meta_graphs[package.meta_graph]
     if not meta_graph.HasField("object_graph_def"):
         return
@@ -116,7 +108,7 @@ def _add_objects(graph: Graph, package: Package, found: dict[str, StoredVariable
         key = f"{_OBJECT}{k}"
         name = variable.name.removesuffix(":0") or f"variable_{k}"
         dtype = dtype_from_number(variable.dtype)
-        found[key] = StoredVariable(key, name, dtype, shape_from_proto(variable.shape), bool(variable.trainable), k in optimizer)
+        variables[key] = StoredVariable(key, name, dtype, shape_from_proto(variable.shape), bool(variable.trainable), k in optimizer)
     known = set(numbers)
     for value, k in package.object_ids.items():
         if k in known and value.dtype.name == "resource" and graph.owns(value.producer):
@@ -124,12 +116,12 @@ def _add_objects(graph: Graph, package: Package, found: dict[str, StoredVariable
 
 
 def _of_optimizer(objects: Any) -> set[int]:
-    """The objects that an optimizer holds: its slots, and what lies below the child of the root that is called so."""
-    found = {slot.slot_variable_node_id for held in objects for slot in held.slot_variables}
+    """Return the objects of an optimizer: its slots, and the variables below the child of the root called `optimizer`."""
+    slots = {slot.slot_variable_node_id for held in objects for slot in held.slot_variables}
     seeds = [child.node_id for child in objects[0].children if child.local_name == _OPTIMIZER] if len(objects) else []
 
     def below(k: int) -> list[int]:
         return [child.node_id for child in objects[k].children if not child.local_name.startswith("_trainable_variables")]
 
     seen = set(reached(seeds, below))
-    return found | {k for k in seen if objects[k].WhichOneof("kind") == "variable" and not objects[k].variable.trainable}
+    return slots | {k for k in seen if objects[k].WhichOneof("kind") == "variable" and not objects[k].variable.trainable}

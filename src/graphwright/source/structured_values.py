@@ -13,7 +13,6 @@ def _new() -> Any:
 
 
 def specs_of(structure: Any) -> Iterator[Any]:
-    """The leaves that stand for tensors, in the order in which TensorFlow flattens the structure."""
     match structure.WhichOneof("kind"):
         case "tuple_value":
             for item in structure.tuple_value.values:
@@ -34,13 +33,13 @@ def specs_of(structure: Any) -> Iterator[Any]:
 
 
 def spec_count(structure: Any) -> int | None:
-    """How many tensors the structure holds; None where a composite (ragged, sparse, ...) hides the number."""
+    """Return the number of tensors in the structure; None where a composite (ragged, sparse, ...) hides it."""
     specs = list(specs_of(structure))
     return None if any(s.WhichOneof("kind") == "type_spec_value" for s in specs) else len(specs)
 
 
 def fill_specs(structure: Any, values: Sequence[Value]) -> None:
-    """Write dtypes and shapes of the values where the structure says something else. Composites are left as they are."""
+    """Write dtypes and shapes of the values where the structure differs. Composites are left as they are."""
     if spec_count(structure) != len(values):
         return
     for leaf, value in zip(specs_of(structure), values, strict=True):
@@ -61,7 +60,7 @@ def _spec(value: Value, name: str) -> Any:
 
 
 def signature_structure(positional: Mapping[str, Value], keywords: Mapping[str, Value]) -> Any:
-    """`((spec, ...), {name: spec})`: what a function takes by position, and by keyword."""
+    """Return `((spec, ...), {name: spec})`: the positional arguments and keywords of a function."""
     structure = _new()
     by_place, by_name = structure.tuple_value.values.add().tuple_value, structure.tuple_value.values.add().dict_value
     by_place.SetInParent()
@@ -74,7 +73,6 @@ def signature_structure(positional: Mapping[str, Value], keywords: Mapping[str, 
 
 
 def result_structure(values: Mapping[str, Value]) -> Any:
-    """`{name: spec}`: what a signature returns."""
     structure = _new()
     structure.dict_value.SetInParent()
     for name, value in values.items():
@@ -83,7 +81,7 @@ def result_structure(values: Mapping[str, Value]) -> Any:
 
 
 def full_argument_spec(names: Sequence[str]) -> Any:
-    """The `FullArgSpec` of a function that takes keywords only."""
+    """Return the `FullArgSpec` of a function that takes keywords only."""
     structure = _new()
     fields = structure.named_tuple_value
     fields.name = "FullArgSpec"
@@ -101,6 +99,6 @@ def full_argument_spec(names: Sequence[str]) -> Any:
 
 
 def _argument_name(name: str) -> str:
-    """As TensorFlow makes a Python name of the key of a signature."""
+    """Convert the key of a signature to a Python name as TensorFlow does."""
     text = "".join(c if (c.isalnum() and c.isascii()) or c == "_" else "_" for c in name)
     return text if text and not text[0].isdigit() else f"arg_{text}"

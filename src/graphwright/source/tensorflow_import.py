@@ -1,4 +1,4 @@
-"""The import of TensorFlow: one place that says what to install when it is missing."""
+"""The import of TensorFlow, with an error that names the package to install when it is missing."""
 
 import gc
 import importlib
@@ -14,11 +14,6 @@ from graphwright.ir.garbage_collection import garbage_collection_paused
 
 
 def import_tensorflow() -> Any:
-    """The `tensorflow` module.
-
-    Raises:
-        MissingDependencyError: it is not installed.
-    """
     try:
         return importlib.import_module("tensorflow")
     except ModuleNotFoundError as error:
@@ -32,8 +27,8 @@ def import_tensorflow() -> Any:
 
 
 @contextmanager
-def missing_is_told() -> Generator[None]:
-    """Where something inside imports TensorFlow by itself and it is missing, raise the error that says what to install."""
+def explaining_missing_tensorflow() -> Generator[None]:
+    """Raise the error that names the package to install where code in the block imports a missing TensorFlow."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -46,16 +41,12 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def left_alone(function: _Function) -> _Function:
-    """Keep AutoGraph from rewriting this package's own code, which is not part of the graph."""
+    """Exclude a function of this package from AutoGraph."""
     return import_tensorflow().autograph.experimental.do_not_convert(function)
 
 
 def start_quietly() -> None:
-    """Load TensorFlow with its start-up lines, which no setting turns off, kept from the terminal.
-
-    Raises:
-        MissingDependencyError: it is not installed.
-    """
+    """Import TensorFlow without its start-up lines on the terminal, which no setting turns off."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     sys.stderr.flush()
     terminal = os.dup(2)
@@ -74,10 +65,5 @@ def start_quietly() -> None:
 
 
 def import_keras() -> Any:
-    """The `keras` module, which TensorFlow brings along.
-
-    Raises:
-        MissingDependencyError: TensorFlow is not installed.
-    """
     import_tensorflow()
     return importlib.import_module("keras")

@@ -1,4 +1,4 @@
-"""A function of tensors as a small graph of the IR, for the sides of a rewrite rule; and such graphs run."""
+"""The sides of a rewrite rule: traces a function of tensors into a small graph of the IR, and runs such graphs."""
 
 from __future__ import annotations
 
@@ -9,23 +9,13 @@ from graphwright.errors import ArgumentError, first_line
 from graphwright.ir.dtypes import DType, Shape
 from graphwright.ir.graph import Graph
 from graphwright.source.attributes import shape_of
-from graphwright.source.graph_def import from_graph_def, to_graph_def
+from graphwright.source.graph_def import from_graph_def, run_graph_def, to_graph_def
 from graphwright.source.tensorflow_import import import_tensorflow
 
 
 def trace_side(function: Callable[..., Any], arguments: Mapping[str, tuple[DType, Shape]], others: Mapping[str, Any], what: str) -> Graph:
-    """Trace a function into a graph of its own.
-
-    Args:
-        arguments: dtype and shape of its tensors, by name, in the order of the graph's inputs; each is handed over by name.
-        others: what else it is handed, by name.
-        what: what errors call it.
-
-    Returns:
-        The graph: inputs and outputs, with the shapes that TensorFlow infers.
-
-    Raises:
-        ArgumentError: the function raises, returns something else than tensors, or reads what it is not given, such as a variable.
+    """Trace a function, called `what` in errors, into a graph of its own, with inferred shapes. `arguments` gives dtypes and shapes of
+    its tensors by name, `others` its other arguments.
 
     >>> from graphwright.ir.dtypes import DTYPES
     >>> trace_side(lambda x: -x, {"x": (DTYPES["float32"], (2,))}, {}, "pattern").outputs
@@ -35,9 +25,9 @@ def trace_side(function: Callable[..., Any], arguments: Mapping[str, tuple[DType
     traced: Any = tf.Graph()
     with traced.as_default():
         placeholder = tf.compat.v1.placeholder
-        made = {name: placeholder(of[0].number, of[1], name=f"input_{k}") for k, (name, of) in enumerate(arguments.items())}
+        placeholders = {name: placeholder(of[0].number, of[1], name=f"input_{k}") for k, (name, of) in enumerate(arguments.items())}
         try:
-            result = function(**made, **others)
+            result = function(**placeholders, **others)
             tensors = tf.nest.flatten(result)
             outputs = [tf.convert_to_tensor(tensor) for tensor in tensors if tensor is not None]
         except Exception as error:  # the user's function raises anything
@@ -53,30 +43,16 @@ def trace_side(function: Callable[..., Any], arguments: Mapping[str, tuple[DType
     for operation in traced.get_operations():
         for value, tensor in zip(graph[operation.name].outputs, operation.outputs, strict=True):
             value.shape = shape_of(tensor)
-    graph.inputs = [graph.value(tensor.name) for tensor in made.values()]
+    graph.inputs = [graph.value(tensor.name) for tensor in placeholders.values()]
     graph.outputs = [graph.value(tensor.name) for tensor in outputs]
     return graph
 
 
 def run_side(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
-    """What a graph gives for these values of its inputs, computed on the CPU and without Grappler.
-
-    Raises:
-        ArgumentError: a kernel or a rule for shapes refuses the values.
-    """
+    """Run a graph on the CPU without Grappler; raise `ArgumentError` where a kernel or shape rule refuses the values."""
     tf = import_tensorflow()
-    graph_def = to_graph_def(graph)
-    for node in graph_def.node:
-        node.device = ""
-        node.attr.pop("_class", None)
-    imported: Any = tf.Graph()
-    config: Any = tf.compat.v1.ConfigProto(device_count={"GPU": 0})
-    config.graph_options.rewrite_options.disable_meta_optimizer = True
     feeds = {value.name: array for value, array in zip(graph.inputs, arrays, strict=True)}
     try:
-        with imported.as_default():
-            tf.graph_util.import_graph_def(graph_def, name="")
-        with tf.compat.v1.Session(graph=imported, config=config) as session:
-            return list(session.run([value.name for value in graph.outputs], feeds))
+        return run_graph_def(to_graph_def(graph), [value.name for value in graph.outputs], feeds)
     except (tf.errors.OpError, ValueError, TypeError) as error:
         raise ArgumentError(first_line(error)) from error

@@ -1,4 +1,4 @@
-"""The user's lines of Python: those that made the operations of a function that is still there, and those that raised an error."""
+"""The user's lines of Python that made the operations of a live function, or that raised an error."""
 
 import re
 import sys
@@ -22,14 +22,10 @@ _FRAME = re.compile(r'( *)File "([^"]+)", line (\d+)(?:, in (\S+))?')
 
 
 def creation_lines(function: Any) -> Callable[[str], tuple[tuple[str, int, str], ...]]:
-    """A function that gives file, line and function of the calls that made an operation, the outermost first, by the operation's name.
+    """Return a function from an operation's name to file, line and function of the calls that made it, the outermost first.
 
-    Frames of TensorFlow, Keras, graphwright and of what runs Python itself are left out, and those that asked graphwright to trace. What
-    was read from a file, or made in C++, has no lines. Operations of functions that are called have none; the call has. Each operation
-    is looked at when it is asked for, as TensorFlow takes long to tell the lines of all.
-
-    Args:
-        function: a `ConcreteFunction` or a `tf.Graph`.
+    Only the user's frames count. Operations from files or C++, and those of called functions, have no lines. TensorFlow is slow here, so
+    each operation is examined on request.
 
     >>> import tensorflow as tf
     >>> def double(x):
@@ -40,18 +36,18 @@ def creation_lines(function: Any) -> Callable[[str], tuple[tuple[str, int, str],
     """
     inner, tracing = _folders(), tuple(f"{_HERE}{room}/" for room in ("source", "step"))
     operations = {operation.name: operation for operation in getattr(function, "graph", function).get_operations()}
-    kept: dict[str, bool | None] = {}  # None for those that trace
+    is_users: dict[str, bool | None] = {}  # None for files of graphwright that trace
 
     @cache
     def lines_of(name: str) -> tuple[tuple[str, int, str], ...]:
         lines: list[tuple[str, int, str]] = []
         for frame in operations[name].traceback.get_user_frames() if name in operations and operations[name].traceback else ():
             file = str(frame.filename)
-            if file not in kept:
-                kept[file] = None if file.startswith(tracing) else _is_of_user(file, inner)
-            if kept[file] is None:
+            if file not in is_users:
+                is_users[file] = None if file.startswith(tracing) else _is_of_user(file, inner)
+            if is_users[file] is None:
                 lines.clear()
-            elif kept[file]:
+            elif is_users[file]:
                 lines.append((file, int(frame.lineno), str(frame.name)))
         return tuple(lines)
 
@@ -59,7 +55,7 @@ def creation_lines(function: Any) -> Callable[[str], tuple[tuple[str, int, str],
 
 
 def innermost_line(function: Any) -> Callable[[str], str]:
-    """A function that gives the user's line that made an operation, or the scope that it lies in, by name; "" where it is not known.
+    """Return a function from an operation's name to the user's line that made it or its scope; "" where it is not known.
 
     A line reads `net.py:12 call`; files below the current folder are relative to it.
 
@@ -73,8 +69,8 @@ def innermost_line(function: Any) -> Callable[[str], str]:
     lines_of, place = creation_lines(function), cache(_place)
 
     def line_of(name: str) -> str:
-        found = next((lines for scope in scopes(name) if (lines := lines_of(scope))), ())
-        own = next((frame for frame in reversed(found) if "-packages/" not in frame[0]), None)
+        frames = next((lines for scope in scopes(name) if (lines := lines_of(scope))), ())
+        own = next((frame for frame in reversed(frames) if "-packages/" not in frame[0]), None)
         return "" if own is None else place(*own)
 
     return line_of
@@ -86,7 +82,7 @@ def _place(file: str, line: int | str, caller: str) -> str:
 
 
 def scopes(name: str) -> Iterator[str]:
-    """The name and the scopes in which it lies, the innermost first. Loops and calls leave theirs to what was in them.
+    """Yield the name and its scopes, the innermost first. Nodes inlined from loops and calls have the scope of these.
 
     >>> list(scopes("net/dense/MatMul"))
     ['net/dense/MatMul', 'net/dense', 'net']
@@ -98,7 +94,6 @@ def scopes(name: str) -> Iterator[str]:
 
 
 def _folders() -> tuple[str, ...]:
-    """Where frames of the libraries lie that make operations for the user."""
     modules = [sys.modules[name] for name in _LIBRARIES if name in sys.modules]
     files = [Path(str(module.__file__)).parent for module in modules if getattr(module, "__file__", None)]
     return (*(f"{folder}/" for folder in files), "<frozen ")
@@ -109,11 +104,11 @@ def _is_of_user(file: str, inner: tuple[str, ...]) -> bool:
 
 
 class user_code:  # noqa: N801 - it is called like a function
-    """Around a call of the user's code: what it raises keeps the user's frames alone, and gets a note of what graphwright was doing.
+    """Wrap a call of the user's code: its errors keep only the user's frames, and get a note of what graphwright was doing.
 
     Args:
         doing: the words of that note.
-        refused: what to say where TensorFlow or Keras raises an error about the values that the code got, by an `ArgumentError`.
+        refused: the message of an `ArgumentError` that replaces errors of TensorFlow or Keras about the values passed to the code.
         words: the arguments of that error.
 
     >>> try:
@@ -158,22 +153,22 @@ class user_code:  # noqa: N801 - it is called like a function
 
 
 def raised_by_user(error: BaseException) -> bool:
-    """Whether it comes from the user's code, which `user_code` saw."""
+    """Return whether it comes from the user's code, inside `user_code`."""
     return any(note.startswith(_NOTE) for note in getattr(error, "__notes__", ()))
 
 
 def _place_of_error(error: BaseException) -> str:
-    """The user's line in which an error was raised; "" where none is known. AutoGraph tells its lines in the message alone."""
-    found = _FRAME.finditer("".join(traceback.format_exception(error)))
+    """Return the user's line that raised an error; "" where it is unknown. AutoGraph gives its lines only in the message."""
+    matches = _FRAME.finditer("".join(traceback.format_exception(error)))
     inner, place = _folders(), ""
-    for frame in found:
+    for frame in matches:
         if _is_of_user(frame[2], inner):
             place = _place(frame[2], frame[3], frame[4] or "")
     return place
 
 
 def users_traceback(error: BaseException) -> str:
-    """What the user's code raised, as Python prints it, under the line of what graphwright was doing; frames of others are left out."""
+    """Return the traceback of the user's code as Python prints it, without other frames, below graphwright's note."""
     notes, lines, first, hidden, inner = getattr(error, "__notes__", []), list[str](), 0, None, _folders()
     files = [frame.f_code.co_filename.startswith(_HERE) for frame, _ in traceback.walk_tb(error.__traceback__)]
     behind = files[::-1].index(True) if True in files else len(files)

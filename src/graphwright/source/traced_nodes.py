@@ -1,7 +1,4 @@
-"""What a Python function of tensors computes, as nodes of an IR graph: traced by TensorFlow for XLA, and copied in.
-
-So opaque gates (`source/opaque_gate.py`) become nodes.
-"""
+"""Adds the operations of a Python function of tensors, such as opaque gates, to an IR graph: TensorFlow traces it for XLA."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,10 +15,8 @@ from graphwright.source.tensorflow_import import import_tensorflow
 
 
 def write_gates(graph: Graph, gates: Mapping[Node, bool]) -> None:
-    """Put what XLA honors in the place of gates: all are traced by TensorFlow at once, and their nodes are copied here.
-
-    Args:
-        gates: each an Identity that waits for nodes with a `numeric_output`, and whether it is solid (see `held`).
+    """Replace gates by operations that XLA honors. Each is an Identity that waits for nodes with a `numeric_output`; the value tells
+    whether it is solid (see `held`).
     """
     if not gates:
         return
@@ -44,15 +39,11 @@ def write_gates(graph: Graph, gates: Mapping[Node, bool]) -> None:
 
 
 def add_traced(graph: Graph, function: Callable[..., Any], values: Sequence[Value], *, scope: str) -> list[Value]:
-    """Add the operations of a function of values of the graph, at its end; the caller sorts its nodes.
+    """Add the operations of a function at the end of the graph; return its results. The caller sorts the nodes.
 
     Args:
-        function: takes a tensor for each value, and returns a list of tensors, none of which is one of them.
+        function: takes a tensor for each value, and returns a list of other tensors.
         values: of known shapes, each once.
-        scope: of the names of the new nodes.
-
-    Returns:
-        What the function returned.
 
     >>> from graphwright.ir.graph import DTYPES
     >>> g = Graph()
@@ -65,8 +56,8 @@ def add_traced(graph: Graph, function: Callable[..., Any], values: Sequence[Valu
     traced = tf.function(function, jit_compile=True, autograph=False).get_concrete_function(*specs)
     part = from_graph_def(traced.graph.as_graph_def(add_shapes=True), name=scope)
     drop_shape_attributes(part)
-    given = {part.value(tensor.name): value for tensor, value in zip(traced.inputs, values, strict=True)}
-    inputs = {value.producer for value in given}
+    value_of = {part.value(tensor.name): value for tensor, value in zip(traced.inputs, values, strict=True)}
+    inputs = {value.producer for value in value_of}
     # TensorFlow ends a function in Identities of its results, so that none of them is an input.
-    copied = clone([node for node in part.nodes if node not in inputs], into=graph, input_map=given, scope=scope)
+    copied = clone([node for node in part.nodes if node not in inputs], into=graph, input_map=value_of, scope=scope)
     return [copied.value_of[part.value(tensor.name)] for tensor in traced.outputs]

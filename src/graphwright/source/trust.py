@@ -1,4 +1,4 @@
-"""What a file holds is read, never run, unless its user says that it may be: `trust(path)`, on the command line `--trust`."""
+"""Files are read, never run, unless the user allows it: `trust(path)`, on the command line `--trust`."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class TrustedPath(_Path):
 
 
 def trust(path: str | PathLike[str]) -> TrustedPath:
-    """Say that what a file holds may run: its graph, its initializers, the Python code of its Lambda layers.
+    """Allow the contents of a file to run: its graph, its initializers, the Python code of its Lambda layers.
 
-    Reading, inspecting, counting and editing run nothing from a file. `profile`, `measure=True` and Lambda layers do, and ask for this.
+    Reading, inspecting, counting and editing run nothing from a file. `profile`, `measure=True` and Lambda layers do, and need this.
 
     Args:
         path: of a `.keras` or `.h5` file, a SavedModel, or a graph.
 
     Returns:
-        The path, to be given wherever a path is. A path made of it, as by `pathlib.Path(...)`, is an ordinary one again.
+        The path, to be given wherever a path is. A path made from it, as by `pathlib.Path(...)`, is an ordinary one again.
 
     >>> trust("model.keras").name
     'model.keras'
@@ -36,16 +36,11 @@ def trust(path: str | PathLike[str]) -> TrustedPath:
 
 
 def as_path(path: str | PathLike[str]) -> Path:
-    """The path, trusted where it was."""
     return path if isinstance(path, Path) else Path(path)
 
 
 def check_trusted(target: Any, what: str) -> None:
-    """Refuse to run what an ordinary path names.
-
-    Args:
-        target: anything; objects of this process may run.
-        what: what would run, as the subject of a sentence.
+    """Refuse to run the contents of an ordinary path; `what` is the subject of the message. Objects of this process may run.
 
     >>> check_trusted("model.pb", "profiling")
     Traceback (most recent call last):

@@ -1,4 +1,4 @@
-"""The values of a loaded model's variables, which lie outside of its graph."""
+"""The values of a loaded model's variables, which are stored outside of its graph."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _VALUE = "VARIABLE_VALUE"
 
 
 def variable_values(graph: Any) -> dict[str, np.ndarray[Any, Any]]:
-    """The value of each variable of a graph that `load` read, by the name of its node (or of the input that stands for it).
+    """Return the value of each variable of a loaded graph, by the name of its node or input.
 
     Args:
         graph: of a SavedModel of TF1 or TF2, a Keras model or a live function; or one of these itself, as `load` takes it.
 
     Returns:
-        The values; variables that are not saved (local ones of TF1) are left out, and graphs without variables give nothing.
+        The values. Variables that are not saved (local ones of TF1) are left out.
 
     Raises:
         FileFormatError: the checkpoint cannot be read, or lacks a variable of the object graph.
@@ -69,7 +69,6 @@ def variable_values(graph: Any) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def drop_values(package: Package, gone: AbstractSet[int], target: Path) -> None:
-    """Write the checkpoint of a SavedModel into another folder without the values of the variables that are gone."""
     if package.folder is None or not has_checkpoint(package.folder):
         return
     by_object = _object_keys(package, package.folder)
@@ -81,10 +80,7 @@ def drop_values(package: Package, gone: AbstractSet[int], target: Path) -> None:
 
 
 def _object_keys(package: Package, folder: Path) -> dict[int, str]:
-    """Keys of the checkpoint by object of the SavedModel.
-
-    Both object graphs are walked from their roots along the same names, since each numbers its objects in its own way.
-    """
+    """Return the keys of the checkpoint by object: both object graphs are walked from their roots along equal names."""
     stored = stored_objects(folder)
     objects = package.parsed().meta_graphs[package.meta_graph].object_graph_def.nodes
     pairs = [(0, 0)] if len(objects) and len(stored.nodes) else []

@@ -22,19 +22,17 @@ from graphwright.source.tensorflow_import import import_tensorflow
 def write(graph: Any, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
     """Write a graph as its path says: `.pb` a `GraphDef`, `.pbtxt` one as text, anything else a SavedModel folder.
 
-    A SavedModel gets the signatures and collections of the graph, and the variables and assets of the one that it was read from.
-    `tf.saved_model.load` and a session (`saved_model_cli run`) serve the same: the object graph follows the edits.
-    It is written under another name beside the target and takes its place in one step when it is complete: the old one or the new one
-    is there, whole, whatever ends the process (see `graphwright.files` for file systems that cannot exchange folders).
+    A SavedModel gets the signatures and collections of the graph, and the variables and assets of its origin. `tf.saved_model.load` and a
+    session (`saved_model_cli run`) serve the same: the object graph follows the edits. The target is replaced in one step when the new one
+    is complete, so that one of them exists as a whole at any time (see `graphwright.files` for file systems that cannot exchange folders).
 
     Args:
         graph: a `Graph`, or whatever `load` reads; is not changed.
-        path: of the file or folder.
-        overwrite: replace what is there.
+        overwrite: replace what exists.
 
     Raises:
-        ArgumentError: there is something already (or, to be replaced, a folder without a model), the folder or disk takes
-            no file, or a SavedModel is asked for and the graph has no signature.
+        ArgumentError: something exists already (or, with `overwrite`, a folder without a model), the folder or disk takes no file, or the
+            graph has no signature for a SavedModel.
         GraphError: the dtypes of an edge do not fit, or a signature needs something that the SavedModel does not hold.
         UnsupportedError: the graph is larger than a protobuf can hold.
 

@@ -1,4 +1,4 @@
-"""Nodes of a graph -> `NodeDef`s, with the attributes that follow from what a node reads and makes now."""
+"""Nodes of a graph -> `NodeDef`s, with attributes that match the current inputs and outputs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,12 +11,10 @@ from graphwright.source.attributes import shape_to_proto, write_attr_value
 
 
 def graph_edge(value: Value) -> str:
-    """A value as a `GraphDef` writes it."""
     return value.producer.name if value.index == 0 else value.name
 
 
 def write_node(node: Node, node_def: Any, edge: Callable[[Value], str] = graph_edge) -> None:
-    """Write a node into a `NodeDef`, whose inputs are named by `edge`."""
     if node.extra:
         node_def.ParseFromString(node.extra)
     node_def.name = node.name
@@ -31,7 +29,6 @@ def write_node(node: Node, node_def: Any, edge: Callable[[Value], str] = graph_e
 
 
 def write_placeholder(value: Value, name: str, node_def: Any) -> None:
-    """Write a placeholder for a value into a `NodeDef`, in place of the op and attributes that it has."""
     node_def.attr.clear()
     node_def.name, node_def.op = name, "Placeholder"
     node_def.attr["dtype"].type = value.dtype.number
@@ -39,7 +36,7 @@ def write_placeholder(value: Value, name: str, node_def: Any) -> None:
 
 
 def follow_values(node: Node) -> dict[str, Attribute]:
-    """The attributes, with lists of dtypes and shapes that say what the inputs and outputs are now."""
+    """Return the attributes, with lists of dtypes and shapes that match the current inputs and outputs."""
     lists = lists_of_types(node)
     if "_output_shapes" not in node.attrs and not lists:
         return node.attrs
@@ -52,7 +49,6 @@ def follow_values(node: Node) -> dict[str, Attribute]:
 
 
 def follow_shapes(node: Node, attrs: dict[str, Attribute]) -> None:
-    """Let the attributes that repeat the shapes of the outputs say what these are now."""
     at_most = node.graph.at_most
     shapes = tuple(ShapeAttribute(at_most.get(v, v.known_shape)) for v in node.outputs)
     for name in recorded_shapes(node):

@@ -11,22 +11,22 @@ from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.executor_memory import Holding, PeakState
 from graphwright.analyze.storages import SMALL_BYTES
 from graphwright.ir.graph import Node
-from graphwright.ir.traits.control_flow import HANDS_ON_IN_TF1
+from graphwright.ir.traits.control_flow import FORWARDS_IN_TF1
 from graphwright.ir.traits.values import GIVEN
 from graphwright.ir.traits.views import is_view
-from graphwright.report.results import ROLES, BufferLifetime, LiveBuffer, Role, Timeline
+from graphwright.report.timeline import ROLES, BufferLifetime, LiveBuffer, Role, Timeline
 from graphwright.source.tracebacks import scopes
 from graphwright.step.summary import Roles, live_buffer, resident_buffers
 
 
 def executor_timeline(state: PeakState, tasks: TaskMap, roles: Roles) -> Timeline:
-    """Memory over one execution, with a step for each kernel that makes or updates 4 KiB or more, and one for the peak.
+    """Return memory over one execution, with a step for each kernel that makes or updates 4 KiB or more, and one for the peak.
 
-    Workspace of kernels and rounding of sizes count as temporaries.
+    Scratch of kernels and rounding of sizes count as temporaries.
 
     Args:
-        tasks: of the flat graph that the user knows. TensorFlow executes another graph: functions are inlined, loops are lowered,
-            operations fused. An operation that the flat graph lacks belongs to the loop or scope that encloses it.
+        tasks: of the flat graph. TensorFlow executes another graph: functions are inlined, loops lowered, operations fused. An operation
+            that the flat graph lacks belongs to the loop or scope around it.
         roles: of the flat graph.
     """
     shown = [k for k, start in enumerate(state.starts) if k == state.peak or _makes_much(start.node)]
@@ -77,7 +77,7 @@ def executor_timeline(state: PeakState, tasks: TaskMap, roles: Roles) -> Timelin
 
 
 def _makes_much(node: Node) -> bool:
-    if node.op_type in HANDS_ON_IN_TF1 or node.op_type in GIVEN or is_view(node):
+    if node.op_type in FORWARDS_IN_TF1 or node.op_type in GIVEN or is_view(node):
         return False
     touched = node.outputs or node.inputs  # an update of a variable has no outputs
     return any((value.nbytes or 0) >= SMALL_BYTES for value in touched)
@@ -88,8 +88,9 @@ def _direction(name: str, direction_of: dict[str, str]) -> str:
 
 
 def _role_finder(tasks: TaskMap, roles: Roles, direction_of: dict[str, str]) -> Callable[[Holding], Role]:
-    """The role of a holding: that of its value in the flat graph. A value that the flat graph lacks is a gradient where its operation is
-    backward, a residual where a backward operation is its last reader, and a temporary otherwise."""
+    """Return a function from a holding to its role. A value that the flat graph lacks is a gradient if its operation is backward, a
+    residual if a backward operation reads it last, and a temporary otherwise.
+    """
     known: dict[str, Role] = {value.name: roles.buffers[b] for b, value in enumerate(tasks.values)}
 
     def role_of(holding: Holding) -> Role:

@@ -24,12 +24,14 @@ from graphwright.analyze.variable_access import find_accesses
 from graphwright.analyze.variable_updates import effects_outside, is_other_state
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits.values import PART, STANDS_FOR_SOMETHING
+from graphwright.ir.traits.values import COMPUTES_NOTHING, PART
 from graphwright.ir.traits.variables import variable_key
 from graphwright.ir.walk import topological_order
 from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import Versions, executed, live_at, simulate_unchecked, versions
-from graphwright.report.results import ROLES, BufferDecision, BufferLifetime, LayerCost, LiveBuffer, Role, Timeline
+from graphwright.report.cost_rows import LayerCost
+from graphwright.report.memory_plan import BufferDecision
+from graphwright.report.timeline import ROLES, BufferLifetime, LiveBuffer, Role, Timeline
 from graphwright.source.attributes import constant_array
 from graphwright.source.import_graph import infer_body_shapes
 
@@ -215,7 +217,7 @@ def make_layers(
     }
     rows: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for node in tasks.graph.nodes:
-        if node.op_type in STANDS_FOR_SOMETHING:
+        if node.op_type in COMPUTES_NOTHING:
             continue
         row = rows[roles.layers.of(node.name)]
         row["ops"] += 1
@@ -248,7 +250,7 @@ def output_shapes(tasks: TaskMap, roles: Roles) -> dict[str, tuple[int, ...]]:
     for node in topological_order(tasks.graph):
         parts = layer.get(node, "").split("/")
         unread = node.outputs[:1] if not any(value.consumers for value in node.outputs) else ()
-        if node.op_type in STANDS_FOR_SOMETHING or not parts[0]:
+        if node.op_type in COMPUTES_NOTHING or not parts[0]:
             continue
         for scope in ("/".join(parts[:end]) for end in range(1, len(parts) + 1)):
             for value in node.outputs:

@@ -1,7 +1,7 @@
-"""Bring the whole of one graph into another: nodes, functions, collections, and what its files hold (variables, tables, assets).
+"""Copy a whole graph into another one: nodes, functions, collections, and the variables, tables and assets in its files.
 
-Two models may use the same names for different things. Names of nodes, of functions, of variables and tables in a session
-(`shared_name`) and keys in the checkpoint are all kept apart by the scope.
+Two models may use the same names for different things. A scope separates the names of nodes and functions, of variables and tables in a
+session (`shared_name`), and the keys in the checkpoint.
 """
 
 import re
@@ -12,22 +12,22 @@ from graphwright.errors import ArgumentError
 from graphwright.ir.edit.clone import CloneResult, clone, copy_collections, copy_graph
 from graphwright.ir.edit.library import bodies, rename_functions
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.select import free_name
+from graphwright.ir.names import free_name
 from graphwright.ir.traits.variables import VARIABLES, opens_variable
 from graphwright.ir.walk import backward_reachable
 from graphwright.transform.interface import output_values
 
 _SCOPE = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)*", re.ASCII)
-"""What TensorFlow takes as a scope."""
+"""TensorFlow's rule for scopes."""
 
 
 @runtime_checkable
 class HoldsFiles(Protocol):
-    """What `Graph.package` is asked for by this layer, which knows no files."""
+    """The methods of `Graph.package` that this layer, which knows no files, calls."""
 
     @property
     def is_live(self) -> bool:
-        """Whether the variables belong to a live function instead of lying in files."""
+        """Whether the variables belong to a live function instead of files."""
         ...
 
     @property
@@ -36,11 +36,11 @@ class HoldsFiles(Protocol):
         ...
 
     def functions_of_state(self) -> Collection[str]:
-        """The functions that loading calls: those that make, fill and restore tables and other resources."""
+        """Return the functions that loading calls to create, fill and restore tables and other resources."""
         ...
 
     def with_files(self, graph: Graph) -> Graph:
-        """The graph, read again from files that its live function was saved into."""
+        """Save the live function of a graph, and return the graph read from these files."""
         ...
 
     def prepare_join(self, graph: Graph, other: Graph, *, scope: str, signatures: Mapping[str, str]) -> Callable[[CloneResult], None]:
@@ -49,13 +49,13 @@ class HoldsFiles(Protocol):
 
 
 def holds_values(graph: Graph) -> bool:
-    """Whether the values of the graph's variables are at hand."""
+    """Whether the values of the graph's variables are available."""
     package = graph.package
     return isinstance(package, HoldsFiles) and (package.is_live or package.has_files)
 
 
 def check_values(graph: Graph) -> None:
-    """Refuse variables whose values are not at hand."""
+    """Refuse variables whose values are not available."""
     if holds_values(graph):
         return
     for node in backward_reachable(value.producer for value in output_values(graph)):
@@ -69,24 +69,24 @@ def check_values(graph: Graph) -> None:
 
 
 def in_files(graph: Graph) -> Graph:
-    """The graph itself, or where it comes from a live function, one like it whose variables lie in files."""
+    """Return the graph; if it comes from a live function, a copy whose variables are in files."""
     package = graph.package
     return package.with_files(graph) if isinstance(package, HoldsFiles) else graph
 
 
 class Attachment:
-    """One graph that is to come into another. Making it checks, and writes files that go away with it; nothing changes.
+    """A checked copy of one graph that can be attached to another. Until then, the other graph does not change.
 
     Args:
-        graph: gets the other.
-        other: is copied.
-        scope: below which the names go; free in `graph`.
-        signatures: signature of `other` -> what it will be called, for those that are kept.
+        graph: the graph that grows.
+        other: the graph to copy.
+        scope: the scope of the copy's names, free in `graph`.
+        signatures: signature of `other` that is kept -> its new name.
 
     Raises:
-        ArgumentError: the scope is not a name, or a variable or table has such a name in a session; or the values of one's
-            variables lie in files, and those of the other's nowhere.
-        GraphwrightError: what their files hold cannot be joined; see `source.join.prepare_join`.
+        ArgumentError: the scope is not a name, or names of variables or tables in a session start with it; or the values of the
+            variables are available for one graph only.
+        GraphwrightError: the files cannot be joined; see `source.join.prepare_join`.
     """
 
     def __init__(self, graph: Graph, other: Graph, scope: str, *, signatures: Mapping[str, str] | None = None) -> None:
@@ -106,12 +106,12 @@ class Attachment:
         self._scope = scope
         self._copied = copy_graph(other)
         twin = self._twin = self._copied.graph
-        taken = {*graph.functions, *twin.functions}
-        changed: dict[str, str] = {}
+        names = {*graph.functions, *twin.functions}
+        new_of: dict[str, str] = {}
         for name in [name for name in twin.functions if name in graph.functions]:
-            changed[name] = free_name(name, taken)
-            taken.add(changed[name])
-        rename_functions(twin, changed)
+            new_of[name] = free_name(name, names)
+            names.add(new_of[name])
+        rename_functions(twin, new_of)
         holders = [package for package in (graph.package, twin.package) if isinstance(package, HoldsFiles)]
         self._finish = holders[0].prepare_join(graph, twin, scope=scope, signatures=signatures or {}) if holders else None
         _rename_shared(twin, scope)
@@ -124,16 +124,16 @@ class Attachment:
         rename: Callable[[str], str] | None = None,
         plain_collections: bool = False,
     ) -> CloneResult:
-        """Copy everything into the graph; can be done once.
+        """Copy everything into the graph; may be called once.
 
         Args:
-            input_map: value of the other graph -> value of the graph that takes its place.
-            left_out: nodes of the other graph that do not come along.
-            rename: name -> name wished for, instead of the scope before it.
-            plain_collections: whether items of collections that name no node come along.
+            input_map: value of the other graph -> the value of this graph that replaces it.
+            left_out: nodes of the other graph that are not copied.
+            rename: name -> new name, instead of the scope as a prefix.
+            plain_collections: whether to copy items of collections that name no node.
 
         Returns:
-            Where the nodes and values of the other graph went.
+            The copies of the nodes and values of the other graph.
         """
         graph, twin, first = self._graph, self._twin, self._copied
         for function in twin.functions.values():
@@ -160,13 +160,13 @@ class Attachment:
 
 
 def _rename_shared(graph: Graph, scope: str) -> None:
-    """Let variables, tables and queues have names of their own in a session, in functions too."""
+    """Give variables, tables and queues their own names in a session, in functions too."""
     for body in bodies(graph):
         for node in body:
             shared = _shared_name(node)
             by_node_name = body is not graph and bool(node.attrs.get("use_node_name_sharing"))
             if "shared_name" not in node.attrs or not (shared or by_node_name or opens_variable(node)):
-                continue  # those without one are called as their node is
+                continue  # without one, the name is the node's
             own = shared or (node.name.encode() if by_node_name or body is graph else b"")
             body.set_attr(node, "shared_name", f"{scope}/".encode() + own)
 

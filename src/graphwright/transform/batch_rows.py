@@ -1,4 +1,4 @@
-"""A batch that is taken apart into its examples: what is done to each of them becomes a function that is mapped over the batch."""
+"""Map operations on each example of an unstacked batch over the batch, by one function."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from graphwright.transform.constant_values import Constants
 
 
 def map_rows(graph: Graph, rows: Mapping[Value, tuple[Value, int]], count: int, shapes: Mapping[Value, Shape]) -> list[tuple[Node, int]]:
-    """Let one function compute what is computed from all examples, where the same is done to each, and the results are joined in order.
+    """Replace equal operations on all examples, whose results are joined in order, by a function mapped over the batch.
 
     Args:
-        rows: examples, each with the batch that it is of, and its number in it.
-        count: how many examples a batch has.
+        rows: example -> its batch, and its number in the batch.
+        count: the number of examples in a batch.
+        shapes: the shapes of all values.
 
     Returns:
-        What maps the function now, and how many batches it reads.
+        The nodes that map functions, each with the number of batches that it reads.
     """
     constants, sources = Constants(), {value.producer for value in rows}
     of = {value: frozenset([k]) for value, (_, k) in rows.items()}
@@ -72,30 +73,30 @@ def _mapped(
     body.outputs = [body.outputs[join.inputs[0].index] for join in joins]
     order = sorted(range(len(call.inputs)), key=lambda k: call.inputs[k] not in rows)
     body.inputs = [body.inputs[k] for k in order]
-    given = [call.inputs[k] for k in order]
-    own = sum(value in rows for value in given)
-    for k, (value, argument) in enumerate(zip(given, body.inputs, strict=True)):
+    operands = [call.inputs[k] for k in order]
+    own = sum(value in rows for value in operands)
+    for k, (value, argument) in enumerate(zip(operands, body.inputs, strict=True)):
         body.set_attr(argument.producer, "index", k)
         batch, one = rows.get(value, (value, 0))[0], len(shapes[value] or ())
-        if k < own and one == len(shapes[batch] or ()):  # a piece with one example has the dimension too
+        if k < own and one == len(shapes[batch] or ()):  # a piece of one example keeps the dimension
             axis = add_constant(graph, f"{name}/axis", np.array(1, np.int32))
             shape = (count, *(shapes[value] or ()))
             batch = add_op(graph, "ExpandDims", f"{name}/pieces", [batch, axis], batch.dtype, shape, T=batch.dtype, Tdim=int32)
-        given[k] = batch
+        operands[k] = batch
     attrs = {
-        "Targuments": types_attribute(given[:own]),
-        "Tcaptured": types_attribute(given[own:]),
+        "Targuments": types_attribute(operands[:own]),
+        "Tcaptured": types_attribute(operands[own:]),
         "output_types": tuple(dtype for dtype, _ in types),
         "output_shapes": tuple(ShapeAttribute(shape[1:]) for _, shape in types),
         "f": FunctionReference(function),
         "max_intra_op_parallelism": 1,
     }
-    mapped = graph.add_node("MapDefun", graph.unique_name(f"{name}/mapped"), inputs=given, attrs=attrs, output_types=types)
-    for join, made in zip(joins, mapped.outputs, strict=True):
-        if join.op_type != "Pack":  # the pieces of all examples, one behind the other
+    mapped = graph.add_node("MapDefun", graph.unique_name(f"{name}/mapped"), inputs=operands, attrs=attrs, output_types=types)
+    for join, result in zip(joins, mapped.outputs, strict=True):
+        if join.op_type != "Pack":  # concatenate the pieces of all examples
             of_all = shapes[join.outputs[0]] or ()
             dims = add_constant(graph, f"{join.name}/dims", np.array([d if k else -1 for k, d in enumerate(of_all)], np.int32))
-            made = add_op(graph, "Reshape", join.name, [made, dims], made.dtype, of_all, T=made.dtype, Tshape=int32)
-        graph.replace_uses(join.outputs[0], made)
+            result = add_op(graph, "Reshape", join.name, [result, dims], result.dtype, of_all, T=result.dtype, Tshape=int32)
+        graph.replace_uses(join.outputs[0], result)
         remove_unread(graph, [join], lambda _: True)
     return mapped, own

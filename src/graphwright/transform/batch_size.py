@@ -1,4 +1,4 @@
-"""Change the batch size of a model, or free it."""
+"""Change or free the batch size of a model."""
 
 from __future__ import annotations
 
@@ -14,34 +14,43 @@ from graphwright.ir.edit.library import bodies
 from graphwright.ir.given import Written, edits_in_place
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.node import write_shape
+from graphwright.ir.rules import ShapeTracker
 from graphwright.ir.select import walk_forward
-from graphwright.ir.settle import ShapeRule
 from graphwright.ir.traits.control_flow import is_call
 from graphwright.ir.traits.values import MAY_BE_FED
+from graphwright.transform.batch_rules import RULES, note
 from graphwright.transform.batch_trace import RATIO, BatchTrace
+from graphwright.transform.batch_write import write_size
 from graphwright.transform.inline_calls import inline_calls
 from graphwright.transform.interface import described, find_in_signatures, input_values, output_values, put_in_order
 
 
 @edits_in_place
 def change_batch_size(
-    graph: Graph, size: int | None, *, inputs: Iterable[str] | None = None, axis: int = 0, **written: Unpack[Written]
+    graph: Graph,
+    size: int | None,
+    *,
+    inputs: Iterable[str] | None = None,
+    axis: int = 0,
+    means: bool | None = None,
+    **written: Unpack[Written],
 ) -> int:
     """Let the model be fed batches of another size; returns how many nodes changed.
 
     The batch is followed through the graph and the bodies of its loops and branches. Sizes that operations hold follow it, such as the
-    shape of a `Reshape` or of zeros, how often `map_fn` calls its function, or the number by which a sum over the batch is divided. What is
-    done to each example of `tf.unstack` becomes a function that is mapped over the batch. Functions that are called with the inputs are
-    inlined first. The result is checked by the shapes at two batch sizes. What does not depend on the inputs stays.
+    shape of a `Reshape` or of zeros, or the number of rounds of `map_fn`. What is done to each example of `tf.unstack` becomes a function
+    that is mapped over the batch. Called functions are inlined first. The result is checked by the shapes at two batch sizes.
 
     Args:
         size: the new size; None frees it.
-        inputs: names of the inputs that have the batch; by default those whose first dimension is open, or the most frequent one.
+        inputs: names of the inputs that have the batch; by default those whose first dimension is open, or has the most frequent size.
         axis: which dimension the batch is.
+        means: whether a sum over the batch that is divided by the batch size is a mean, so that the divisor follows. A graph does not say
+            so: by default, such a division is refused unless it is the gradient of a `Mean`.
 
     Raises:
         ArgumentError: `size` is below 1, or a named input has no such dimension or is not a placeholder.
-        GraphError: of a node it cannot be known how it follows the batch: the message names it, and says why. Nothing is changed then.
+        GraphError: it cannot be known how a node follows the batch; the message names the node and the reason. The graph is unchanged.
 
     >>> from graphwright.ir.graph import DTYPES
     >>> g = Graph()
@@ -55,20 +64,21 @@ def change_batch_size(
     chosen, old = _chosen(graph, inputs, axis)
     changed = len(chosen)
     with graph.restored_on_error():
-        with _no_rules(graph) as rules:
+        with _without_rules(graph) as trackers:
             if any(is_call(node, graph) for node in walk_forward(chosen)):
                 inline_calls(graph)
-            having = [value for value in chosen if old not in (None, size) and (value.last_shape or ())[axis] == old]
-            trace = BatchTrace(graph, rules, old or 1)
-            if having:
-                trace.follow({value: _with_size(value.last_shape, axis, trace.old * RATIO) for value in having}, defaults=size is not None)
-                changed += trace.finish(size, (having[0], axis))
+            sized = [value for value in chosen if old not in (None, size) and (value.last_shape or ())[axis] == old]
+            trace = BatchTrace(graph, trackers, old or 1, means, RULES, note)
+            if sized:
+                larger = {value: _with_size(value.last_shape, axis, trace.old * RATIO) for value in sized}
+                trace.follow(larger, defaults=size is not None)
+                changed += write_size(trace, size, (sized[0], axis))
             for node in walk_forward(chosen):
                 graph.set_attr(node, "_output_shapes", None)
             for each in bodies(graph):
                 put_in_order(each)
-        is_checked = size is None and trace.now and not any(value.producer.inputs for value in chosen)  # a default has one size
-        for batch, known in ((old, trace.then), (trace.old * RATIO, trace.now)) if is_checked else ():
+        is_checked = size is None and trace.after and not any(value.producer.inputs for value in chosen)  # a default has one size
+        for batch, known in ((old, trace.before), (trace.old * RATIO, trace.after)) if is_checked else ():
             _set_size(graph, chosen, axis, batch)
             for value in output_values(graph):
                 if value in known and not agree(value.shape, known[value]):
@@ -90,19 +100,18 @@ def _set_size(graph: Graph, chosen: Iterable[Value], axis: int, size: int | None
 
 
 @contextmanager
-def _no_rules(graph: Graph) -> Generator[dict[Graph, ShapeRule | None]]:
-    """Ask no rule for shapes within the block, where sizes contradict each other."""
-    rules = {g: g.shape_rule for g in bodies(graph)}
-    for each in rules:
+def _without_rules(graph: Graph) -> Generator[dict[Graph, ShapeTracker | None]]:
+    """Infer no shapes within the block, where sizes contradict each other; yields what infers them otherwise."""
+    trackers = {g: g.shapes for g in bodies(graph)}
+    for each in trackers:
         each.settle_shapes()
-        each.shape_rule = None
-    yield rules
-    for each, rule in rules.items():
-        each.shape_rule = rule
+        each.shapes = None
+    yield trackers
+    for each, tracker in trackers.items():
+        each.shapes = tracker
 
 
 def _chosen(graph: Graph, names: Iterable[str] | None, axis: int) -> tuple[list[Value], int | None]:
-    """The inputs that have the batch, and its size."""
     if names is None:
         values = [v for v in input_values(graph) if v.producer.op_type in MAY_BE_FED and v.dtype.name != "resource"]
         chosen = [v for v in values if v.shape is not None and len(v.shape) > axis and (v.uses or graph.is_border(v.producer))]
@@ -111,8 +120,8 @@ def _chosen(graph: Graph, names: Iterable[str] | None, axis: int) -> tuple[list[
         sizes = Counter(size for v in chosen if (size := (v.shape or ())[axis]) is not None)
         old = sizes.most_common(1)[0][0] if sizes else None
         return [v for v in chosen if (v.shape or ())[axis] in (old, None)], old
-    found = [meant[name] for name in names for meant in find_in_signatures(graph, [name], is_input=True)]
-    chosen = list(dict.fromkeys(found))
+    values = [meant[name] for name in names for meant in find_in_signatures(graph, [name], is_input=True)]
+    chosen = list(dict.fromkeys(values))
     for value in chosen:
         if value.producer.op_type not in MAY_BE_FED:
             raise ArgumentError(f"{value.name} is not a placeholder", argument="inputs")

@@ -1,4 +1,4 @@
-"""Take reshapes out of the way that lead back to a shape that a value had before."""
+"""Remove reshapes that cancel each other."""
 
 from collections.abc import Container
 
@@ -8,8 +8,9 @@ from graphwright.ir.walk import order_of
 
 
 def cancel_reshapes(graph: Graph, *, kept: Container[Node] = ()) -> int:
-    """Let the readers of what was brought into another shape and back read what it was before; returns how many reshapes
-    nobody reads now. They are removed, but for those that wait for something.
+    """Let readers of a value that was reshaped back to its earlier shape read the earlier value; returns how many values were replaced.
+
+    Reshapes that nothing reads any more are removed, unless they have control inputs.
 
     Args:
         kept: reshapes that stay, such as those that are fetched by name.
@@ -28,8 +29,8 @@ def cancel_reshapes(graph: Graph, *, kept: Container[Node] = ()) -> int:
     (1, 'x:0')
     """
     nodes = [node for node in graph.nodes if node.op_type in RESHAPES and node not in kept]
-    found = {value: before for node in nodes for value in node.outputs[:1] if (before := before_reshapes(value)) is not value}
-    graph.replace_many_uses(found)
+    earlier = {value: before for node in nodes for value in node.outputs[:1] if (before := before_reshapes(value)) is not value}
+    graph.replace_many_uses(earlier)
     borders = {value.producer for value in (*graph.inputs, *graph.outputs)}
     gone = dict[Node, None]()
     for node in reversed(order_of(graph.nodes)):
@@ -37,4 +38,4 @@ def cancel_reshapes(graph: Graph, *, kept: Container[Node] = ()) -> int:
         if node.op_type in RESHAPES and not is_read and not node.control_inputs and node not in borders and node not in kept:
             gone[node] = None
     graph.remove_nodes(list(gone))
-    return len(found)
+    return len(earlier)

@@ -1,13 +1,12 @@
-"""Let what is computed twice be computed once.
+"""Merge nodes that compute the same.
 
-Value numbering (Alpern, Wegman and Zadeck, "Detecting Equality of Variables in Programs", POPL 1988), in one pass: a node that does the
-same as one before it, with the same attributes, of the same values, waiting for the same nodes, on the same device, goes, and its
-readers read that one. Constants are the same where their numbers are, the inputs of what commutes in either order. A read of a variable
-is the same as another one where surely the same writes come before both and all others behind both. Functions that compute the same are
-the same whatever they are called, since TensorFlow traces each loop and each branch into functions of its own.
+Value numbering (Alpern, Wegman and Zadeck, "Detecting Equality of Variables in Programs", POPL 1988), in one pass: a node is removed if an
+earlier node has the same op, attributes, inputs, control inputs and device. Constants are compared by value, inputs of commutative ops in
+either order. Two reads of a variable are equal if the same writes come before both, and all others after both. Functions are compared by
+what they compute, as TensorFlow traces each loop and branch into its own functions.
 
-Stays: what has effects, is random, or is fed; handles, lists and other variants; variables by reference; loops and branches of TF1; a
-clone that rematerialization made; what carries a gradient of its own; and what a collection names.
+Not merged: nodes that have effects, are random, fed, or in a collection; handles, lists and other variants; reference variables; loops and
+branches of TF1; recomputed nodes; nodes with a custom gradient.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import COMMUTES, commutes
 from graphwright.ir.traits.control_flow import CONTROL_FLOW_OF_TF1, ENTERS
 from graphwright.ir.traits.effects import Purity
-from graphwright.ir.traits.values import ARGUMENTS, EXECUTION, MAY_BE_FED, RECOMPUTED_FROM, STANDS_FOR_SOMETHING, is_constant
+from graphwright.ir.traits.values import ARGUMENTS, COMPUTES_NOTHING, EXECUTION, MAY_BE_FED, RECOMPUTED_FROM, is_constant
 from graphwright.ir.traits.variables import MAKES_BY_REFERENCE, READS_OF_VALUES, reads_resource, written_resources
 from graphwright.ir.walk import backward_reachable, fetched_values, order_of
 from graphwright.transform.body_numbers import BodyNumbers
@@ -34,19 +33,18 @@ _ON_PURPOSE = (RECOMPUTED_FROM, EXECUTION, "_gradient_op_type")
 _SAYS_NOTHING = frozenset({"_output_shapes", "_user_specified_name", "_has_manual_control_dependencies"})
 _OPAQUE = ("resource", "variant", "string")
 _BY_NAME = (b"_noinline", b"implements", b"_XlaMustCompile", b"ward_function_name")
-"""What a function's definition says that its body does not: such a function is the same as itself alone."""
+"""Attributes of a function that its body does not show: such a function equals only itself."""
 
 
 def merge_equal(graph: Graph, purity: Purity, *, kept: Container[Node] = ()) -> dict[str, int]:
-    """Merge nodes of one graph, which is not that of its functions; returns how many, by what they were: constants, reads of variables,
-    and others under "merged".
+    """Merge nodes of a graph, but not of its functions; returns the counts of "constants", "reads of variables" and others ("merged").
 
     Args:
-        purity: tells which nodes have no effects.
-        kept: nodes that stay, such as those that are fetched by name; others may be merged with them.
+        purity: which nodes have no effects.
+        kept: nodes that stay, such as those that are fetched by name; others may be merged into them.
 
     Raises:
-        GraphError: nodes wait for each other.
+        GraphError: the graph has a cycle.
 
     >>> from graphwright.ir.text import from_text
     >>> g = from_text('''graph "g"
@@ -65,7 +63,7 @@ def merge_equal(graph: Graph, purity: Purity, *, kept: Container[Node] = ()) -> 
     first: dict[object, Node] = {}
     same_as: dict[Node, Node] = {}
     value_of: dict[Value, Value] = {}
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for node in order:
         version = reads.version(node)
         if version is None and not _may_merge(node, purity):
@@ -80,12 +78,12 @@ def merge_equal(graph: Graph, purity: Purity, *, kept: Container[Node] = ()) -> 
         same_as[node] = other
         value_of.update(zip(node.outputs, other.outputs, strict=True))
         kind = "merged" if version is None and not is_constant(node) else "reads of variables" if version is not None else "constants"
-        found[kind] = found.get(kind, 0) + 1
+        counts[kind] = counts.get(kind, 0) + 1
     graph.replace_many_uses(value_of)
     for node, other in same_as.items():
         reroute_control([other, *(same_as.get(c, c) for c in node.control_inputs)], node)
     graph.remove_nodes(same_as)
-    return found
+    return counts
 
 
 def _may_merge(node: Node, purity: Purity) -> bool:
@@ -93,14 +91,13 @@ def _may_merge(node: Node, purity: Purity) -> bool:
         return False
     if is_constant(node):
         return True
-    if node.op_type in STANDS_FOR_SOMETHING or "Random" in node.op_type or not node.inputs or not purity.is_pure(node):
+    if node.op_type in COMPUTES_NOTHING or "Random" in node.op_type or not node.inputs or not purity.is_pure(node):
         return False
     values = (*node.inputs, *node.outputs)
     return all(v.dtype.name not in _OPAQUE and v.producer.op_type not in MAKES_BY_REFERENCE for v in values)
 
 
 def _key(node: Node, inputs: list[Value], waits: object, functions: _Functions) -> object:
-    """What a node does."""
     if is_constant(node):
         return node.op_type, _constant(node.attrs.get("value")), node.device, waits, node.attrs.get("_class")
     named: list[object] = [(value.producer.name, value.index) for value in inputs]
@@ -126,20 +123,17 @@ def _constant(attribute: Attribute | None) -> object:
 
 
 def _is_bfloat16(attribute: Attribute | None) -> bool:
-    """Whether the numbers are given as others than they are."""
     return isinstance(attribute, SerializedAttribute) and b"\x08\x0e" in attribute.data[:8]
 
 
 class _Functions:
-    """What functions compute, where that is all that there is to say of them."""
-
     def __init__(self, graph: Graph, purity: Purity) -> None:
         self._graph, self._purity = graph, purity
         self._numbers = BodyNumbers()
         self._known: dict[str, object] = {}
 
     def meaning(self, name: str) -> object:
-        """The same for functions that compute the same; of one that has effects, is random or has a gradient of its own, its name."""
+        """Return equal objects for functions that compute the same; the name of a function with effects or with a custom gradient."""
         if name not in self._known:
             self._known[name] = self._meaning(name)
         return self._known[name]
@@ -162,8 +156,6 @@ class _Functions:
 
 
 class _Reads:
-    """Which reads of variables give the same value."""
-
     def __init__(self, graph: Graph, order: list[Node], purity: Purity) -> None:
         self._graph, self._purity = graph, purity
         self._bits: dict[str, int] = {}
@@ -177,7 +169,7 @@ class _Reads:
             self._order = EffectOrder(graph, [n for n in order if n in runs], purity, self._touched, self._bit)
 
     def version(self, node: Node) -> tuple[tuple[Place, Order], ...] | None:
-        """For a read, the writes that come before and behind it; None for anything else, and where that is not sure."""
+        """Return the writes before and after a read of a variable; None for other nodes, or if the order is not fixed."""
         if self._order is None or node.op_type not in READS_OF_VALUES or node not in self._runs:
             return None
         if any(name in node.attrs for name in _ON_PURPOSE) or not self._order.is_fixed(node):
@@ -185,7 +177,7 @@ class _Reads:
         return tuple(self._order.orders(node).items()) or None
 
     def is_access(self, node: Node, purity: Purity) -> bool:
-        """Whether to wait for a node is to wait for accesses of variables, or for nothing that is seen."""
+        """Whether a node only writes variables or has no effects, so that waiting for it orders nothing else."""
         return bool(written_resources(node)) or purity.is_pure(node)
 
     def _bit(self, name: str) -> int:
@@ -194,7 +186,7 @@ class _Reads:
     def _touched(self, name: str, same: Same) -> Mapping[Place, bool] | None:
         key = name, same
         if key not in self._inside:
-            self._inside[key] = None  # for one that calls itself
+            self._inside[key] = None  # for recursion
             function = self._graph.functions.get(name)
             if function is not None:
                 body = function.body

@@ -1,4 +1,4 @@
-"""Values that depend on constants alone, for the few ops of which parameters of batch norms and shapes are made."""
+"""Evaluate values that depend only on constants, for the ops that compute shapes and parameters of batch norms."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -19,10 +19,10 @@ _VARIABLES = VARIABLES | {"ReadVariableOp"}
 
 
 class Constants:
-    """The arrays behind values, computed when they are first asked for; in double precision where a root is drawn.
+    """The arrays of constant values, computed on demand; square roots in double precision.
 
     Args:
-        but: whether a node does not count as constant.
+        but: nodes that do not count as constant.
 
     >>> from graphwright.ir.constants import add_constant
     >>> g = Graph()
@@ -37,13 +37,13 @@ class Constants:
         self._parameters: dict[Value, bool] = {}
 
     def __call__(self, value: Value) -> Array | None:
-        """The array of a value, or None where it depends on more than constants."""
+        """Return the array of a value; None if it does not depend only on constants."""
         for top in _inputs_first(value, self._known):
             self._known[top] = self._evaluate(top.producer)
         return self._known[value]
 
     def is_parameter(self, value: Value) -> bool:
-        """Whether a value depends on constants and variables alone."""
+        """Whether a value depends only on constants and variables."""
         for top in _inputs_first(value, self._parameters):
             node = top.producer
             known = node.op_type in _EVALUATED and bool(node.inputs) and all(self._parameters[v] for v in node.inputs)
@@ -71,7 +71,7 @@ class Constants:
 
 
 def _inputs_first(value: Value, known: dict[Value, Any]) -> Iterable[Value]:
-    """The values that are not known yet, each when those that it depends on are."""
+    """Yield the unknown values that a value depends on, and itself, in topological order."""
     stack = [value]
     while stack:
         top = stack[-1]
@@ -87,7 +87,7 @@ def _inputs_first(value: Value, known: dict[Value, Any]) -> Iterable[Value]:
 
 
 def remove_unread(graph: Graph, nodes: Iterable[Node]) -> None:
-    """Remove what nothing reads any more of these parameters, and what only they needed."""
+    """Remove unread nodes that compute constants, and the nodes that only they read."""
     remove(graph, nodes, lambda node: is_constant(node) or node.op_type in _EVALUATED)
 
 
@@ -125,7 +125,6 @@ def _product(node: Node, x: Array, axes: Array) -> Array:
 
 
 def _strided_slice(node: Node, x: Array, begin: Array, end: Array, strides: Array) -> Array:
-    """A part of a vector, which shapes are; more dimensions are not looked at."""
     if x.ndim != 1 or begin.size != 1 or node.attrs.get("ellipsis_mask") or node.attrs.get("new_axis_mask"):
         raise ValueError("not a plain slice of a vector")
     first, last, step = int(begin[0]), int(end[0]), int(strides[0])
@@ -139,7 +138,6 @@ def _one_hot(node: Node, x: Array, depth: Array, on: Array, off: Array) -> Array
 
 
 def _diagonal(x: Array, *rest: Array) -> Array:
-    """A diagonal matrix; other diagonals and sizes are not looked at."""
     if x.ndim != 1 or any(np.any(part != k) for part, k in zip(rest, (0, -1, -1, 0), strict=False)):
         raise ValueError("not a plain diagonal matrix")
     return np.diag(x)
@@ -185,5 +183,5 @@ _OF_NODES: dict[str, Callable[..., Array]] = {
     "OneHot": _one_hot,
     "Prod": _product,
 }
-"""Those of which attributes say more; they are given the node first."""
+"""Functions that read attributes; their first argument is the node."""
 _EVALUATED = _OF_ARRAYS.keys() | _OF_NODES.keys()

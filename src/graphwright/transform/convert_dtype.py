@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -11,8 +11,9 @@ from graphwright.errors import ArgumentError
 from graphwright.ir.attributes import SerializedAttribute
 from graphwright.ir.constants import add_constant, constant_array
 from graphwright.ir.dtypes import DTYPES
+from graphwright.ir.edit.insert import add_op
 from graphwright.ir.edit.library import bodies
-from graphwright.ir.edit.reroute import replace_node
+from graphwright.ir.edit.reroute import replace_node, set_control_inputs
 from graphwright.ir.given import Written, edits_in_place, values_beside
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.values import is_constant
@@ -32,17 +33,17 @@ def convert_weights(
     functions: bool = True,
     **written: Unpack[Written],
 ) -> int:
-    """Store float32 constants as bfloat16 or float16, with a `Cast` back behind each; returns how many.
+    """Store float32 constants as bfloat16 or float16, each followed by a `Cast` to float32; returns how many.
 
-    The graph takes half the bytes, computes in float32 as before, and its results change by the
-    rounding of the weights. Variables of a model that was loaded are frozen first (`freeze_variables`).
+    The graph takes half the bytes and still computes in float32; its results change by the rounding of the weights. Variables of a loaded
+    model are frozen first (`freeze_variables`).
 
     Args:
-        dtype: "bfloat16" keeps the range of float32, "float16" has three more bits of precision; a constant with a
-            value beyond its range stays as it is.
-        smallest: constants with fewer elements than this stay as they are.
-        where: which constants are converted.
-        functions: whether bodies of functions are changed too.
+        dtype: "bfloat16" has the range of float32; "float16" has three more bits of precision, and a constant with a value beyond its
+            range stays as it is.
+        smallest: constants with fewer elements stay as they are.
+        where: which constants to convert.
+        functions: whether to change bodies of functions too.
 
     Raises:
         ArgumentError: the dtype is none of these.
@@ -69,14 +70,13 @@ def _convert(graph: Graph, dtype: str, smallest: int, where: Callable[[Node], bo
         array = constant_array(node)
         if array is None or array.size < smallest or _is_compact(node, array) or not _is_in_range(array, dtype):
             continue
+        value = node.outputs[0]
         stored = add_constant(graph, f"{node.name}/stored", array, dtype=DTYPES[dtype], device=node.device)
-        for control in node.control_inputs:
-            graph.add_control_input(stored.producer, control)
-        value, attrs = node.outputs[0], {"SrcT": stored.dtype, "DstT": DTYPES["float32"], "Truncate": False}
-        name = graph.unique_name(f"{node.name}/float32")
-        types = [(value.dtype, value.shape)]
-        cast = graph.add_node("Cast", name, inputs=[stored], attrs=attrs, output_types=types, device=node.device)
-        replace_node(node, cast)
+        set_control_inputs(graph, stored.producer, node.control_inputs)
+        attrs: dict[str, Any] = {"SrcT": stored.dtype, "DstT": value.dtype, "Truncate": False}
+        name = f"{node.name}/float32"
+        cast = add_op(graph, "Cast", name, [stored], value.dtype, value.shape, device=node.device, **attrs)
+        replace_node(node, cast.producer)
         converted += 1
     if converted:
         put_in_order(graph)
@@ -84,7 +84,7 @@ def _convert(graph: Graph, dtype: str, smallest: int, where: Callable[[Node], bo
 
 
 def _is_compact(node: Node, array: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> bool:
-    """Whether it takes less room than 16 bits for each element, for one number stands for many."""
+    """Whether one number stands for many elements, so that it takes less than 16 bits per element."""
     attribute = node.attrs["value"]
     return isinstance(attribute, SerializedAttribute) and 2 * len(attribute.data) < array.nbytes
 

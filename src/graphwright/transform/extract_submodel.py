@@ -1,4 +1,4 @@
-"""Cut a model between tensors."""
+"""Cut out a part of a model."""
 
 from __future__ import annotations
 
@@ -23,23 +23,22 @@ Ends = Iterable[str | Value] | Mapping[str, str | Value]
 
 @makes_graph
 def extract_submodel(graph: Any, inputs: Ends, outputs: Ends, *, signature: str = "serving_default", **written: Unpack[Written]) -> Graph:
-    """A new model that computes `outputs` from `inputs`, which may be any values inside; the old one stays.
+    """Return a new model that computes `outputs` from `inputs`, which may be any values inside the old model.
 
-    An input that nothing feeds yet becomes a placeholder of the node's name, dtype and shape. The
-    new model has one signature; its keys are the names given, or those of the nodes. What tables
-    and variables need to be initialized and restored comes along.
+    An input that is computed in the old model becomes a placeholder of the node's name, dtype and shape. The new model has one signature,
+    whose keys are the given names, or those of the nodes. Everything that initializes and restores its tables and variables is kept.
 
-    Of a model exported by TF2, functions are inlined in the copy, and names may be those of inlined nodes
-    (`StatefulPartitionedCall/model/dense/BiasAdd`); `inline_calls` shows which there are.
+    Names may also be those of inlined nodes (`StatefulPartitionedCall/model/dense/BiasAdd`): functions of a TF2 model are inlined in the
+    copy where such a name is given. `inline_calls` shows the names.
 
     Args:
-        graph: a `Graph`, or whatever `load` reads.
-        inputs: names or values, or a mapping from new name to these.
+        graph: a `Graph`, or whatever `load` reads; not changed.
+        inputs: names or values, or a mapping from new names to these.
         outputs: as `inputs`.
         signature: the name of the new signature.
 
     Raises:
-        ArgumentError: a value does not exist, or an input of the old model that is not among `inputs` is needed.
+        ArgumentError: a value does not exist, or `outputs` also depend on an input of the old model that is not in `inputs`.
 
     >>> from graphwright.ir.graph import DTYPES
     >>> f32 = [(DTYPES["float32"], (2,))]
@@ -52,15 +51,15 @@ def extract_submodel(graph: Any, inputs: Ends, outputs: Ends, *, signature: str 
     (<Node y = Placeholder()>, <Node z = Neg(y:0)>)
     """
     graph = as_graph(graph)
-    given = {**_items(inputs), **{f"output {name}": end for name, end in _items(outputs).items()}}
-    for end in given.values():
+    named = {**_items(inputs), **{f"output {name}": end for name, end in _items(outputs).items()}}
+    for end in named.values():
         if isinstance(end, Value):
             find_value(graph, end)
     copied = copy_graph(graph)
     source = copied.graph
-    held = {value: copied.value_of[value] for value in given.values() if isinstance(value, Value)}
-    if any(not _is_found(graph, end) for end in given.values()):
-        source.outputs = [*source.outputs, *held.values()]  # so that they are found again behind the calls
+    held = {value: copied.value_of[value] for value in named.values() if isinstance(value, Value)}
+    if any(not _is_found(graph, end) for end in named.values()):
+        source.outputs = [*source.outputs, *held.values()]  # to find them again after inlining
         count = len(source.outputs) - len(held)
         inline_calls(source)
         held = dict(zip(held, source.outputs[count:], strict=True))
@@ -108,10 +107,9 @@ def _cut(graph: Graph, starts: dict[str, Value], ends: dict[str, Value], signatu
 
 
 def _check_complete(graph: Graph, ends: Iterable[Value], starts: Iterable[Value]) -> None:
-    """Refuse to leave an input of the old model in the way."""
-    given = set(starts)
-    seeds = (v.producer for v in ends if v not in given)
-    for node in reached(seeds, lambda node: [*(v.producer for v in node.inputs if v not in given), *node.control_inputs]):
+    fed = set(starts)
+    seeds = (v.producer for v in ends if v not in fed)
+    for node in reached(seeds, lambda node: [*(v.producer for v in node.inputs if v not in fed), *node.control_inputs]):
         if node.op_type in INPUTS and not _is_captured(node.outputs[0]):
             raise ArgumentError(
                 f"the outputs also depend on {node.name!r}",
@@ -122,7 +120,6 @@ def _check_complete(graph: Graph, ends: Iterable[Value], starts: Iterable[Value]
 
 
 def _is_captured(value: Value) -> bool:
-    """Whether an input stands for a variable or a table, which come along."""
     return value in value.producer.graph.variables or value.dtype.name == "resource"
 
 
@@ -133,14 +130,14 @@ def _items(ends: Ends) -> dict[str, str | Value]:
 
 
 def _by_key(items: Mapping[str, str | Value], meant: Callable[[str | Value], Value], argument: str) -> dict[str, Value]:
-    found: dict[str, Value] = {}
+    values: dict[str, Value] = {}
     for name, end in items.items():
         # The name of an argument of a signature: `a/b:0` -> `b`.
         key = re.sub(r"\W", "_", name.removesuffix(":0").rpartition("/")[2]) if re.search(r"[/:]", name) else name
-        if key in found:
+        if key in values:
             raise ArgumentError(f"two values would be called {key!r}", argument=argument, remedy="give a mapping from names to values")
-        found[key] = meant(end)
-    return found
+        values[key] = meant(end)
+    return values
 
 
 def _is_found(graph: Graph, end: str | Value) -> bool:

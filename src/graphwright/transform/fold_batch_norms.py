@@ -1,7 +1,7 @@
-"""Fold batch normalization into the convolutions and matrix products before or behind it.
+"""Fold batch normalization into adjacent convolutions and matrix products.
 
-At inference a batch norm (Ioffe and Szegedy 2015, arXiv:1502.03167, algorithm 2) multiplies each channel by a constant and
-adds another, which the weights next to it can do.
+At inference, a batch norm (Ioffe and Szegedy 2015, arXiv:1502.03167, algorithm 2) multiplies each channel by a constant and adds another;
+adjacent weights can do the same.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from graphwright.transform.one_copy import leave_one_copy
 
 @dataclass(frozen=True, slots=True)
 class FoldedChain:
-    """What was folded.
+    """A folded chain of nodes.
 
     Attributes:
-        name: the last node of the chain; where an offset was left, a `BiasAdd` has the name now.
-        into: the convolution or matrix product whose weights took it, as it is called now.
-        place: whether the chain stood `behind` or `before` it.
+        name: the last node of the chain; if an offset is left, the name of a `BiasAdd` now.
+        into: the present name of the convolution or matrix product.
+        place: whether the chain was `behind` or `before` it.
         function: the function whose body it is in; empty for the graph itself.
     """
 
@@ -46,12 +46,12 @@ class FoldedChain:
 
 @dataclass(frozen=True, slots=True)
 class LeftNorm:
-    """A batch norm that was left.
+    """A batch norm that was not folded.
 
     Attributes:
-        name: the node; of an unfused batch norm, the one that multiplies.
+        name: the node; for an unfused batch norm, the node that multiplies.
         op_type: its type.
-        reason: why it could not go into what stands before it, nor into what stands behind it.
+        reason: why it could not be folded into the nodes before or behind it.
         function: the function whose body it is in; empty for the graph itself.
     """
 
@@ -63,7 +63,7 @@ class LeftNorm:
 
 @dataclass(frozen=True, slots=True)
 class BatchNormReport(Result):
-    """What `fold_batch_norms` did, and what it left and why; prints one line for each."""
+    """The chains that `fold_batch_norms` folded, and the batch norms that it did not; prints one line each."""
 
     folded: tuple[FoldedChain, ...]
     left: tuple[LeftNorm, ...]
@@ -77,20 +77,20 @@ class BatchNormReport(Result):
 
 @edits_in_place
 def fold_batch_norms(graph: Graph, **written: Unpack[Written]) -> BatchNormReport:
-    """Fold what scales the channels next to a convolution or matrix product by constants into its weights.
+    """Fold batch norms, and other constant factors per channel, into adjacent convolutions and matrix products.
 
-    What is folded: the fused batch norms of all versions in inference mode, `BatchNormWithGlobalNormalization`, and chains of
-    `Mul`, `RealDiv`, `Add`, `Sub` and `BiasAdd` with one constant per channel, as Keras and TF1 write batch norms. They go into
-    `Conv2D`, `Conv3D`, `DepthwiseConv2dNative`, the transposed convolutions or `MatMul` before them (also through a
-    concatenation, a `Squeeze` or a `BatchToSpaceND`), or else into those behind them, where that is exact at the borders too.
+    Folded are fused batch norms in inference mode, `BatchNormWithGlobalNormalization`, and chains of `Mul`, `RealDiv`, `Add`, `Sub` and
+    `BiasAdd` with one constant per channel, as Keras and TF1 write batch norms. They are folded into a `Conv2D`, `Conv3D`,
+    `DepthwiseConv2dNative`, transposed convolution or `MatMul` before them (also through a concatenation, a `Squeeze` or a
+    `BatchToSpaceND`), or else behind them, where that is exact at the borders too.
 
-    Weights and statistics must be constants: variables of a model that was loaded are frozen first. Nothing else may read what
-    lies between. Behind a linear op, each chain becomes at most one `BiasAdd` with the name of its last node. Before one, the
-    chain goes, and the linear op gets a `BiasAdd` that has its name. Results agree to about 1e-5 in float32. Calls are inlined
-    first; bodies of loops and branches are folded where they are. Where nothing can be folded, the graph stays as it was.
+    Weights and statistics must be constants: variables of a loaded model are frozen first, and the model then serves its signatures only.
+    No other node may read the values in between. A chain behind a linear op becomes at most one `BiasAdd`, with the name of its last node.
+    A chain before one is removed, and the linear op gets a `BiasAdd` of its name. Results agree to about 1e-5 in float32. Calls are inlined
+    first; bodies of loops and branches are folded in place. If nothing can be folded, the graph does not change.
 
     Returns:
-        What was folded, and which batch norms were left and why.
+        The folded chains, and the batch norms that were not folded, with the reasons.
 
     >>> import numpy as np
     >>> from graphwright.ir.dtypes import DTYPES
@@ -120,7 +120,7 @@ def fold_batch_norms(graph: Graph, **written: Unpack[Written]) -> BatchNormRepor
 
 
 class _NothingFoldedError(Exception):
-    """The graph is to stay as it was: with its variables and calls."""
+    """Nothing was folded, so the graph is to keep its variables and calls."""
 
 
 def _folded(graph: Graph) -> BatchNormReport:
@@ -146,7 +146,7 @@ def _folded(graph: Graph) -> BatchNormReport:
 
 
 def _is_unfused_norm(node: Node, constants: Constants) -> bool:
-    """Whether a product is the `x * factor` of `x * factor + offset`, with parameters that are constants or variables."""
+    """Whether a product is `x * factor` in `x * factor + offset`, with constants or variables as parameters."""
     parameters = [constants.is_parameter(v) for v in node.inputs]
     if sum(parameters) != 1 or node.outputs[0].use_count != 1:
         return False
@@ -170,7 +170,6 @@ def _reason(node: Node, notes: Notes, constants: Constants) -> str:
 
 
 def _next_other(node: Node, constants: Constants) -> Node | None:
-    """What reads a batch norm, behind the offset that belongs to it."""
     waiting = deque([node])
     while waiting:
         for reader in waiting.popleft().outputs[0].consumers:

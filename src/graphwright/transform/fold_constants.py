@@ -1,7 +1,7 @@
-"""Replace what depends on constants only, or on known shapes, by its value.
+"""Replace values that depend only on constants or on known shapes.
 
-Backward passes compute the axes of broadcasts from shapes; as constants they cost nothing
-at run time, and shapes that depend on them become known. What asks for a known shape no longer holds the tensor it asks about.
+Backward passes compute the axes of broadcasts from shapes. As constants, these axes cost nothing at run time, shapes that depend on them
+become known, and a tensor whose shape is asked for need not be kept.
 """
 
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from graphwright.ir.constants import add_constant, constant_array, told_shapes
+from graphwright.ir.constants import add_constant, constant_array, shape_query_results
 from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.edit.reroute import reroute_control
 from graphwright.ir.graph import Graph, Node, Value
@@ -26,18 +26,17 @@ _NO_LONGER = frozenset(
     "InvertPermutation Less ListDiff LogicalNot Maximum Minimum Mod Mul NotEqual Pack Reshape Reverse ReverseV2 SelectV2 Slice Squeeze "
     "StridedSlice Sub Transpose TruncateDiv Unique UniqueV2 Unpack Where".split()
 )
-"""Op types whose results are together no longer than all their inputs and the numbers of them, so that lists stay short."""
+"""Op types whose results are not longer than their inputs, so that short lists stay short."""
 
 
 def fold_constants(graph: Graph, purity: Purity, evaluate: Evaluate, *, floats: bool = True, kept: Container[Node] = ()) -> int:
-    """Replace small values that depend on constants only; returns how many nodes.
+    """Replace small values that depend only on constants; returns how many nodes.
 
-    A value of unknown size is folded where it is sure to be short (a list of axes). What
-    waits for another node is left alone.
+    A value of unknown size is folded if it is known to be short, such as a list of axes. Nodes with control inputs stay.
 
     Args:
-        evaluate: computes such values, with the kernels that would compute them in the graph.
-        floats: whether floats are folded too, not only the integers that say shapes and axes.
+        evaluate: computes the values with TensorFlow's kernels.
+        floats: whether to fold floats too, not only integers (shapes and axes).
         kept: nodes that stay, such as those that are fetched by name.
 
     >>> int32 = DTYPES["int32"]
@@ -58,8 +57,8 @@ def fold_constants(graph: Graph, purity: Purity, evaluate: Evaluate, *, floats: 
         computable = is_constant(node) or (node.inputs and purity.is_pure(node) and all(v.producer in constant for v in node.inputs))
         if computable and all(_is_foldable(v) and (floats or not v.dtype.name.startswith(_FLOATS)) for v in node.outputs):
             constant.add(node)
-    made = [node for node in graph.nodes if node in constant and not is_constant(node)]
-    border = [node for node in made if graph.is_border(node) or any(c not in constant for v in node.outputs for c in v.consumers)]
+    computed = [node for node in graph.nodes if node in constant and not is_constant(node)]
+    border = [node for node in computed if graph.is_border(node) or any(c not in constant for v in node.outputs for c in v.consumers)]
     if not border:
         return 0
     arrays = iter(evaluate([v for node in border for v in node.outputs]))
@@ -84,10 +83,10 @@ def _is_short_range(node: Node) -> bool:
 
 
 def replace_by_constants(graph: Graph, arrays: Mapping[Node, Sequence[np.ndarray[Any, Any]]]) -> int:
-    """Replace each node by constants, one per output, and return how many nodes are gone.
+    """Replace nodes by constants, one per output; returns how many nodes.
 
-    What waited for the node waits for what the node waited for, the nodes of its inputs
-    included; a control output hands that role to them. Inputs of the graph stay.
+    Nodes that waited for a replaced node wait for its inputs and control inputs, which also replace it as a control output. Inputs of the
+    graph stay.
     """
     constants: list[Node] = []
     constant_of: dict[Value, Value] = {}
@@ -109,7 +108,7 @@ def replace_by_constants(graph: Graph, arrays: Mapping[Node, Sequence[np.ndarray
 
 
 def fold_shapes(graph: Graph) -> int:
-    """Replace Shape, ShapeN, Size, Rank and VariableShape of static shapes by constants; returns how many nodes.
+    """Replace queries of static shapes (Shape, ShapeN, Size, Rank, VariableShape) by constants; returns how many nodes.
 
     >>> g = Graph()
     >>> x = g.add_node("Placeholder", "x", output_types=[(DTYPES["float32"], (2, 3))]).outputs[0]
@@ -118,5 +117,5 @@ def fold_shapes(graph: Graph) -> int:
     >>> fold_shapes(g), g.outputs[0].producer.op_type, len(x.uses)
     (1, 'Const', 0)
     """
-    found = {node: told for node in graph.nodes if (told := told_shapes(node)) is not None}
-    return replace_by_constants(graph, found)
+    arrays = {node: array for node in graph.nodes if (array := shape_query_results(node)) is not None}
+    return replace_by_constants(graph, arrays)

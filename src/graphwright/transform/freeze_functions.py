@@ -15,56 +15,40 @@ from graphwright.ir.edit.library import unique_function_name
 from graphwright.ir.edit.reroute import replace_node, reroute_control, take_name
 from graphwright.ir.function_names import with_functions
 from graphwright.ir.graph import Function, Graph, Node, Value
-from graphwright.ir.node import Library
 from graphwright.ir.traits.control_flow import ENTERS, LOOPS, SWITCHES, called_functions, is_control_flow
 from graphwright.ir.traits.values import IDENTITIES, is_constant
+from graphwright.ir.walk import backward_reachable
 from graphwright.transform.inline_calls import inline_calls
 
-HAND_ON = IDENTITIES | ENTERS | SWITCHES
-"""What hands a variable on; loops and branches of TF1 take it in."""
+_FORWARDS = IDENTITIES | ENTERS | SWITCHES
 
 
-def check_arguments(graph: Graph, node: Node, given: Mapping[int, DType]) -> None:
-    """Raise what `bind_arguments` would raise for values of these dtypes, and change nothing."""
-    positions = _positions(node, given)
-    library = Library(graph.functions)
-    for key, name in _named(node):
-        _bound(library, name, positions, is_loop_body=node.op_type in LOOPS and key == "body")
-
-
-def bind_arguments(graph: Graph, node: Node, given: Mapping[int, Value]) -> None:
-    """Give a control-flow node tensors as inputs where it had resources; its functions are copied, and read the arguments.
+def _bind_arguments(graph: Graph, node: Node, tensors: Mapping[int, Value]) -> None:
+    """Give an If, Case or While tensors as inputs where it had resources; its functions are copied, and read the arguments.
 
     Args:
-        graph: which has the node.
-        node: an If, Case or While.
-        given: index of an input -> the value that it reads from now on.
-
-    Raises:
-        UnsupportedError: a body writes to the variable or hands it to an op that is not known, or the variable is read behind the loop
-            that hands it on.
+        tensors: index of an input -> the value that it reads from now on.
     """
     is_loop = node.op_type in LOOPS
-    handed_on = {k: value for k, value in given.items() if is_loop and node.outputs[k].dtype != value.dtype}
-    read = next((node.outputs[k] for k in handed_on if node.outputs[k].uses), None)
+    forwarded = {k: value for k, value in tensors.items() if is_loop and node.outputs[k].dtype != value.dtype}
+    read = next((node.outputs[k] for k in forwarded if node.outputs[k].uses), None)
     if read is not None:
-        raise UnsupportedError(f"{read.name} is a variable that a loop hands on, and is read behind it", where=f"node {node.name!r}")
-    positions = _positions(node, {index: value.dtype for index, value in given.items()})
-    new_of: dict[str, dict[str, str]] = {}
-    for key, name in _named(node):
-        names = new_of.setdefault(key, {})
-        if name not in names:
-            names[name] = _bound(graph.functions, name, positions, is_loop_body=is_loop and key == "body")
-    for key, names in new_of.items():
-        graph.set_attr(node, key, with_functions(node.attrs[key], names))
-    graph.set_inputs(node, [given.get(k, v) for k, v in enumerate(node.inputs)])
-    for k, value in handed_on.items():
+        raise UnsupportedError(f"{read.name} is a variable that a loop returns, and is read after the loop", where=f"node {node.name!r}")
+    first = 0 if is_loop else 1  # a branch does not see the predicate
+    dtypes = {index - first: value.dtype for index, value in tensors.items()}
+    for key in list(node.attrs):
+        names = called_functions(node, key)
+        new = {name: _bound(graph.functions, name, dtypes, is_loop_body=is_loop and key == "body") for name in dict.fromkeys(names)}
+        if new:
+            graph.set_attr(node, key, with_functions(node.attrs[key], new))
+    graph.set_inputs(node, [tensors.get(k, v) for k, v in enumerate(node.inputs)])
+    for k, value in forwarded.items():
         graph.set_output_type(node.outputs[k], value.dtype, value.shape)
     graph.set_attr(node, *(("T", types_attribute(node.inputs)) if is_loop else ("Tin", types_attribute(node.inputs[1:]))))
 
 
-def read_from(node: Node, value: Value) -> bool:
-    """Let a node that reads a variable with a handle, or asks about it, read a tensor instead; whether it is such a node."""
+def _read_from(node: Node, value: Value) -> bool:
+    """Let a node that reads a variable with a handle read a tensor instead; returns whether it is such a node."""
     rule = _READS.get(node.op_type)
     if rule is None:
         return False
@@ -79,9 +63,9 @@ def read_from(node: Node, value: Value) -> bool:
 
 
 def _instead(node: Node, op_type: str, inputs: Sequence[Value], **attrs: Attribute) -> Value:
-    made, name = node.outputs[0], f"{node.name}/frozen"
+    result, name = node.outputs[0], f"{node.name}/frozen"
     return add_op(
-        node.graph, op_type, name, inputs, made.dtype, made.shape, control_inputs=node.control_inputs, device=node.device, **attrs
+        node.graph, op_type, name, inputs, result.dtype, result.shape, control_inputs=node.control_inputs, device=node.device, **attrs
     )
 
 
@@ -112,21 +96,11 @@ _READS: Mapping[str, Callable[[Node, Value], Value]] = {
         node, "GatherNd", [value, node.inputs[1]], Tparams=value.dtype, Tindices=node.inputs[1].dtype
     ),
 }
-"""What reads a variable -> what gives the same, given the value that the variable holds."""
-
-
-def _positions(node: Node, dtypes: Mapping[int, DType]) -> dict[int, DType]:
-    """Which arguments of the functions the inputs are: a branch does not see what decides."""
-    first = 0 if node.op_type in LOOPS else 1
-    return {index - first: dtype for index, dtype in dtypes.items()}
-
-
-def _named(node: Node) -> list[tuple[str, str]]:
-    return [(key, name) for key in node.attrs for name in called_functions(node, key)]
+"""Op that reads a variable -> its result, given the value of the variable."""
 
 
 def _bound(library: dict[str, Function], name: str, positions: Mapping[int, DType], *, is_loop_body: bool) -> str:
-    """The function with these arguments as tensors, added to the library; returns its name."""
+    """Add a copy of a function with these arguments as tensors to the library; returns its name."""
     if name not in library:
         raise GraphError(f"function {name!r} is not in the library")
     old = library[name]
@@ -140,7 +114,6 @@ def _bound(library: dict[str, Function], name: str, positions: Mapping[int, DTyp
 
 
 def _bind(body: Graph, position: int, dtype: DType, *, is_loop_body: bool) -> None:
-    """Let argument `position` be the value of the variable that it was."""
     old = body.inputs[position]
     if old.dtype.name != "resource":
         return
@@ -156,47 +129,58 @@ def _bind(body: Graph, position: int, dtype: DType, *, is_loop_body: bool) -> No
 
 
 def read_instead(graph: Graph, old: Value, new: Value, needed: set[Node] | None = None) -> set[Value]:
-    """Let what reads a variable with a handle read a tensor instead; returns the values that are the variable and are outputs.
+    """Let nodes that read a variable with a handle read a tensor instead; returns the outputs that are the handle.
 
     Args:
-        needed: only these nodes change; what is made instead of them is added. All by default.
+        needed: the nodes that change, all by default; their replacements are added.
 
     Raises:
-        UnsupportedError: something changes the variable, or hands it on to an op that needs a variable.
+        UnsupportedError: something changes the variable, or passes it to an op that needs a variable.
     """
     returned = {old} if old in graph.outputs else set[Value]()
     positions: dict[Node, list[int]] = {}
     for use in old.uses:
         positions.setdefault(use.node, []).append(use.index)
     for node, indices in positions.items():
-        if (needed is not None and node not in needed) or read_from(node, new):
+        if (needed is not None and node not in needed) or _read_from(node, new):
             continue
         if node.op_type in IDENTITIES:
             for index in indices:
                 returned |= read_instead(graph, node.outputs[index], new, needed)
             if not any(v.uses for v in node.outputs) and not node.control_consumers and not graph.is_border(node):
                 graph.remove_node(node)
-        elif node.op_type in HAND_ON:
-            made = _taken_in(graph, node, new)
-            for before, after in zip(node.outputs, made.outputs, strict=True):
+        elif node.op_type in _FORWARDS:
+            entry = _taken_in(graph, node, new)
+            for before, after in zip(node.outputs, entry.outputs, strict=True):
                 returned |= read_instead(graph, before, after, needed)
             if needed is not None:
-                needed.add(made)
-            take_name(graph, node, made)
+                needed.add(entry)
+            take_name(graph, node, entry)
         elif is_control_flow(node):
-            bind_arguments(graph, node, dict.fromkeys(indices, new))
+            _bind_arguments(graph, node, dict.fromkeys(indices, new))
         else:
-            raise UnsupportedError(
-                f"the variable is also used by {node.name!r}, a {node.op_type}, in function {graph.name!r}",
-                where=f"node {node.name!r}",
-                cause="the body changes the variable, or hands it on to an op that needs a variable",
-                remedy="where an input decides whether it does, give its value first: strip_training(constants=...)",
-            )
+            raise cannot_freeze(old, node)
     return returned
 
 
+def cannot_freeze(value: Value, node: Node) -> UnsupportedError:
+    """Return the error for a variable that a node changes, or needs as a variable."""
+    graph = value.producer.graph
+    others = [key for key, known in graph.signatures.items() if node not in backward_reachable(v.producer for v in known.outputs.values())]
+    way = "export the model as it is for inference, training=False"
+    if others and len(others) < len(graph.signatures):
+        way = f"keep only the signatures that do not change it (keep_signatures): {', '.join(others)}"
+    return UnsupportedError(
+        f"the variable {value.producer.name!r} is also used by {node.name!r}, a {node.op_type}",
+        where=f"node {node.name!r} in {graph.name!r}",
+        cause="an output depends on a change of the variable, as for a batch norm that was exported in training mode, or on an op "
+        "that needs a variable",
+        remedy=f"{way}; where an input decides about the change, give its value first: strip_training(constants=...); or keep this "
+        "variable: freeze the others with partial=True",
+    )
+
+
 def _taken_in(graph: Graph, node: Node, value: Value) -> Node:
-    """An `Enter` or `Switch` that takes a tensor into a loop or branch of TF1 where the old one takes a variable."""
     return graph.add_node(
         node.op_type,
         graph.unique_name(f"{node.name}/frozen"),
@@ -210,7 +194,6 @@ def _taken_in(graph: Graph, node: Node, value: Value) -> Node:
 
 
 def _drop(body: Graph, nodes: list[Node]) -> None:
-    """Remove the nodes that were the variable and that nothing reads any more."""
     for node in dict.fromkeys(nodes):
         if not body.owns(node) or any(v.uses for v in node.outputs) or body.is_border(node):
             continue

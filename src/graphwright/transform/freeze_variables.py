@@ -1,55 +1,45 @@
-"""Make constants of variables."""
+"""Replace variables by constants."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Unpack
 
 import numpy as np
 
-from graphwright.errors import ArgumentError, UnsupportedError
+from graphwright.errors import ArgumentError
 from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.constants import Array, add_constant
 from graphwright.ir.dtypes import DTYPES, DType
 from graphwright.ir.edit.reroute import reroute_control
 from graphwright.ir.given import Written, edits_in_place, values_beside
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits.control_flow import is_control_flow
-from graphwright.ir.traits.values import IDENTITIES, MAY_BE_FED, only_orders
+from graphwright.ir.traits.values import MAY_BE_FED, only_orders
 from graphwright.ir.traits.variables import READS_OF_VALUES, READS_OF_VARIABLES, SAVES, VARIABLES, is_read, shared_name, written_references
 from graphwright.ir.walk import backward_reachable, fetched_values
-from graphwright.transform.freeze_functions import HAND_ON, check_arguments, read_instead
+from graphwright.transform.freeze_functions import cannot_freeze, read_instead
 from graphwright.transform.inline_calls import inline_calls
 from graphwright.transform.interface import output_values, put_in_order
 from graphwright.transform.one_copy import leave_one_copy
 from graphwright.transform.strip_training import drop_collections, forget_items, remove_unneeded
 
 
-@dataclass(frozen=True, slots=True)
-class _Frozen:
-    """A variable and what it holds from now on."""
-
-    value: Value
-    array: Array
-
-
 @edits_in_place
 def freeze_variables(graph: Graph, values: Mapping[str, Any] | None = None, *, partial: bool = False, **written: Unpack[Written]) -> int:
     """Replace the variables that outputs and signatures need by constants; returns how many.
 
-    What only trains, saves or restores is removed, as `strip_training` does; where a graph states no outputs, all that nothing
-    reads counts as one. Functions that are called are inlined first; bodies of If, While and Case get the values as arguments.
+    Nodes that only train, save or restore are removed, as by `strip_training`. In a graph that states no outputs, every value that
+    nothing reads is one. Called functions are inlined first; bodies of If, While and Case get the values as arguments. A SavedModel then
+    serves its signatures only: other functions of its objects are removed.
 
     Args:
-        values: name of a variable -> its value. The name is that of its node, its `shared_name`,
-            or the one that `graph.variables` states; `:0` at the end makes no difference. By default the values that a graph was
-            loaded with.
-        partial: leave variables alone that `values` does not name, instead of raising.
+        values: name of a variable -> its value. The name is its node's, its `shared_name`, or its name in `graph.variables`, with or
+            without `:0`. By default the values that the graph was loaded with.
+        partial: keep variables that `values` does not name, instead of raising an error.
 
     Raises:
-        ArgumentError: a needed variable has no value, or one of another shape or dtype.
-        UnsupportedError: what is served writes to a variable, or hands it to an op that is not known.
+        ArgumentError: a needed variable has no value, or a value of another shape or dtype.
+        UnsupportedError: an output depends on a write to a variable, or on an unknown op that reads it.
 
     >>> from graphwright.ir.dtypes import DTYPES
     >>> g = Graph()
@@ -68,30 +58,28 @@ def freeze_variables(graph: Graph, values: Mapping[str, Any] | None = None, *, p
         needed = backward_reachable(seeds)
         values = values_beside(graph) if values is None else values
         table = {name.removesuffix(":0"): value for name, value in values.items()}
-        frozen: list[_Frozen] = []
+        frozen: list[tuple[Value, Array]] = []
         missing: list[str] = []
         for node in graph.nodes:
             value = _variable_of(graph, node, table) if node in needed else None
             if value is None:
                 continue
-            given = next((table[name] for name in _names(graph, value) if name in table), None)
-            if given is None:
+            content = next((table[name] for name in _names(graph, value) if name in table), None)
+            if content is None:
                 missing.append(_names(graph, value)[0])
                 continue
-            frozen.append(_Frozen(value, _array(graph, value, given)))
+            frozen.append((value, _array(graph, value, content)))
         if missing and not partial:
             raise ArgumentError(
                 f"{len(missing)} variable{'s have' if len(missing) > 1 else ' has'} no value: {', '.join(missing[:5])}",
                 argument="values",
                 remedy="give a value for each, or freeze only some with partial=True",
             )
-        for item in frozen:
-            _check_uses(graph, item.value, _dtype_of(graph, item.value, item.array), needed)
         drop_collections(graph, keep_variables=bool(missing))
-        forget_items(graph, [item.value.producer for item in frozen])
+        forget_items(graph, [value.producer for value, _ in frozen])
         remove_unneeded(graph)  # gradients read variables behind loops
-        for item in frozen:
-            _freeze(graph, item, needed)
+        for value, array in frozen:
+            _freeze(graph, value, array, needed)
         remove_unneeded(graph)
         if not missing:
             leave_one_copy(graph)
@@ -102,7 +90,7 @@ def freeze_variables(graph: Graph, values: Mapping[str, Any] | None = None, *, p
 
 
 def _ends(graph: Graph) -> list[Value]:
-    """What a graph that states no outputs computes: all that nothing reads, but for what saves variables, reads one or asks about it."""
+    """Return the results of a graph that states no outputs: what nothing reads, except savers and reads of variables."""
     ends = output_values(graph)
     left_out = {v for v in ends if v.producer.op_type in READS_OF_VARIABLES}
     left_out |= {v for v in ends if any(node.op_type in SAVES for node in backward_reachable([v.producer]))}
@@ -115,7 +103,7 @@ def _variable_of(graph: Graph, node: Node, table: Mapping[str, Any]) -> Value | 
     known = next((v for v in node.outputs if v in graph.variables), None)
     if known is not None or node.op_type not in MAY_BE_FED or node.outputs[0].dtype.name != "resource":
         return known
-    # What a function captured is fed: a variable where something reads it as one, else a table or an iterator.
+    # A captured resource is fed. It is a variable if something reads it as one, otherwise a table or an iterator.
     fed = node.outputs[0]
     return fed if node.name in table or any(c.op_type in READS_OF_VARIABLES for c in fed.consumers) else None
 
@@ -137,17 +125,17 @@ def _dtype_of(graph: Graph, value: Value, array: Array) -> DType:
     return stated if isinstance(stated, DType) else value.dtype
 
 
-def _array(graph: Graph, value: Value, given: Any) -> Array:
+def _array(graph: Graph, value: Value, content: Any) -> Array:
     name = value.producer.name
-    array = np.asarray(given)
+    array = np.asarray(content)
     dtype = _dtype_of(graph, value, array)
     if dtype.name == "string":
-        array = np.asarray(given, object)
+        array = np.asarray(content, object)
         fits = all(isinstance(text, str | bytes) for text in array.flat)
     else:
         fits = str(array.dtype) == dtype.name or array.dtype.kind == np.dtype("float32" if dtype.name == "bfloat16" else dtype.name).kind
     if not fits:
-        raise ArgumentError(f"the value of {name!r} has dtype {np.asarray(given).dtype}, the variable {dtype}", argument="values")
+        raise ArgumentError(f"the value of {name!r} has dtype {np.asarray(content).dtype}, the variable {dtype}", argument="values")
     stated = value.producer.attrs.get("shape")
     shape = stated.shape if isinstance(stated, ShapeAttribute) else None
     if value in graph.variables:
@@ -159,55 +147,18 @@ def _array(graph: Graph, value: Value, given: Any) -> Array:
     return array if dtype.name in ("bfloat16", "string") else array.astype(dtype.name)
 
 
-def _handed_on(node: Node, index: int) -> tuple[Value, ...]:
-    """The outputs that are input `index`; loops and branches of TF1 take variables in through `Enter` and `Switch`."""
-    return node.outputs[index : index + 1] if node.op_type in IDENTITIES else node.outputs
-
-
-def _check_uses(graph: Graph, value: Value, dtype: DType, needed: set[Node]) -> None:
-    for use in value.uses:
-        node = use.node
-        if node not in needed:
-            continue
-        if value.dtype.name != "resource":
-            if value in written_references(node):
-                raise _written(value, node)
-            continue
-        if node.op_type in HAND_ON:
-            for output in _handed_on(node, use.index):
-                _check_uses(graph, output, dtype, needed)
-        elif is_control_flow(node):
-            check_arguments(graph, node, {use.index: dtype})
-        elif node.op_type not in READS_OF_VARIABLES:
-            raise _written(value, node)
-
-
-def _written(value: Value, node: Node) -> UnsupportedError:
-    signatures = value.producer.graph.signatures
-    others = [key for key, known in signatures.items() if node not in backward_reachable(v.producer for v in known.outputs.values())]
-    way = "export the model as it is for inference, training=False"
-    if others and len(others) < len(signatures):
-        way = f"keep only the signatures that do not change it (keep_signatures): {', '.join(others)}"
-    return UnsupportedError(
-        f"the variable {value.producer.name!r} is also used by {node.name!r}, a {node.op_type}",
-        where=f"node {node.name!r}",
-        cause="what is served changes the variable, as a batch norm does that was exported in training mode, or hands it on to an op that "
-        "needs a variable",
-        remedy=f"{way}; or leave this variable alone: freeze the others with partial=True",
-    )
-
-
-def _freeze(graph: Graph, item: _Frozen, needed: set[Node]) -> None:
-    node = item.value.producer
-    dtype = _dtype_of(graph, item.value, item.array)
-    constant = add_constant(graph, f"{node.name}/frozen", item.array, dtype=dtype, device=node.device)
-    if item.value.dtype.name != "resource":
-        readers = {use.node for use in item.value.uses if use.node not in needed}
-        graph.replace_uses(item.value, constant, keep=readers)
+def _freeze(graph: Graph, value: Value, array: Array, needed: set[Node]) -> None:
+    node = value.producer
+    constant = add_constant(graph, f"{node.name}/frozen", array, dtype=_dtype_of(graph, value, array), device=node.device)
+    if value.dtype.name == "resource":
+        read_instead(graph, value, constant, needed)
     else:
-        read_instead(graph, item.value, constant, needed)
-    doomed = remove_behind(graph, node, needed)
-    if doomed:
+        readers = [use.node for use in value.uses if use.node in needed]
+        writer = next((reader for reader in readers if value in written_references(reader)), None)
+        if writer is not None:
+            raise cannot_freeze(value, writer)
+        graph.replace_uses(value, constant, keep={use.node for use in value.uses if use.node not in needed})
+    if _remove_users(graph, node, needed):
         name = node.name
         graph.inputs = [v for v in graph.inputs if v.producer is not node]
         reroute_control([], node)
@@ -221,17 +172,15 @@ def read_as_tensor(graph: Graph, handle: Value, tensor: Value) -> None:
     Calls have been inlined (`inline_calls`); the handle stays, unread.
 
     Raises:
-        UnsupportedError: something writes to the variable, or hands it on to an op that needs a variable.
+        UnsupportedError: something writes to the variable, or passes it to an op that needs a variable. The graph may have changed.
     """
-    nodes = set(graph.nodes)
-    _check_uses(graph, handle, tensor.dtype, nodes)
-    read_instead(graph, handle, tensor, nodes)
+    read_instead(graph, handle, tensor, set(graph.nodes))
 
 
-def remove_behind(graph: Graph, node: Node, needed: set[Node]) -> bool:
-    """Remove what uses a variable and is not needed: initializers, savers, optimizers. Returns whether nothing uses it any more.
+def _remove_users(graph: Graph, node: Node, needed: set[Node]) -> bool:
+    """Remove the users of a variable that are not needed: initializers, savers, optimizers. Returns whether no user is left.
 
-    A group that waits for them stays for what else it waits for: the main op of a SavedModel fills tables too.
+    A group that waits for them stays if it waits for other nodes too: the main op of a SavedModel also fills tables.
     """
     doomed: dict[Node, None] = {}
     waiting = [c for v in node.outputs for c in v.consumers] + list(node.control_consumers)
@@ -240,7 +189,7 @@ def remove_behind(graph: Graph, node: Node, needed: set[Node]) -> bool:
         if user in doomed or user in needed:
             continue
         if only_orders(user) and any(before not in doomed and before is not node for before in user.control_inputs):
-            continue  # it comes again with each of them
+            continue  # it is looked at again with each of them
         doomed[user] = None
         waiting += [c for v in user.outputs for c in v.consumers] + list(user.control_consumers)
     if any(graph.is_border(user) for user in doomed):

@@ -1,4 +1,4 @@
-"""Replace calls of functions by the functions' bodies, in the graph itself or in a new one."""
+"""Inline calls of functions, in place or in a new graph."""
 
 from itertools import takewhile
 
@@ -16,20 +16,19 @@ from graphwright.transform.interface import put_in_order
 
 
 def inline_calls(graph: Graph, purity: Purity | None = None, *, strict: bool = True, compiled: bool = True) -> int:
-    """Inline every call, nested ones too, and keep signatures, collections and names around it; returns how many.
+    """Inline all calls, nested ones too; returns how many. Signatures, collections and the names of other nodes stay.
 
-    What TF2 exports is a signature that calls a function that calls the model; a job that looks at
-    the model's nodes runs on the inlined graph. A call that a collection names stays, such as the one that restores variables. While, If
-    and Case stay nodes with their functions. Each call is inlined by `ir.edit.inline`, which says what is kept of its order and effects.
+    A TF2 export is a signature that calls a function that calls the model; jobs on the model's nodes need the inlined graph. Calls in a
+    collection stay, such as the one that restores variables. While, If and Case stay nodes with functions.
 
     Args:
-        purity: tells which nodes have no effects; without it, every node of a body counts as having some.
+        purity: which nodes have no effects; by default, every node of a body has effects.
         strict: as for `ir.edit.inline`.
         compiled: whether to inline calls that XLA compiles too.
 
     Raises:
         GraphError: a called function is not in the library.
-        UnsupportedError: a function calls itself, or the functions nest too deep (`graphwright.ir.nesting`).
+        UnsupportedError: a function calls itself, or the functions are nested too deep (`graphwright.ir.nesting`).
 
     >>> from graphwright.ir.text import from_text
     >>> g = from_text('''
@@ -54,7 +53,7 @@ def inline_calls(graph: Graph, purity: Purity | None = None, *, strict: bool = T
 
     waiting = [node for node in graph.nodes if goes(node) and node not in held]
     with garbage_collection_paused():
-        order = {node: [node] for node in graph.nodes}  # and what stands in the place of calls
+        order = {node: [node] for node in graph.nodes}  # replacements of calls included
         for call in waiting:  # grows while it is walked
             inline(call, purity=purity, strict=strict)
             order[call] = list(takewhile(lambda node: node not in order, reversed(graph)))[::-1]
@@ -69,14 +68,14 @@ def inline_calls(graph: Graph, purity: Purity | None = None, *, strict: bool = T
 
 
 def inline_functions(graph: Graph, purity: Purity | None = None, *, compiled: bool = True) -> Graph:
-    """A new graph in which every call is inlined, so that forward and backward pass lie in one joint graph.
+    """Return a new graph in which all calls are inlined, so that forward and backward pass are one graph.
 
-    Not as strict as `inline_calls`, which has the same arguments and errors: what ran after a call runs after the effects of its body,
-    and a result is there as early as the node that makes it. The graph has neither signatures nor collections.
+    Arguments and errors are those of `inline_calls`. The order is less strict: nodes after a call wait only for the effects of its
+    body, and a result is available when its node has run. The new graph has no signatures and no collections.
     """
     graph.settle_shapes()
     result = copy_whole(graph, Graph(graph.name, functions=graph.functions, versions=graph.versions), {}).graph
-    result.shape_rule = result.op_rule = None
+    result.shapes = result.op_rule = None
     inline_calls(result, purity, strict=False, compiled=compiled)
     result.inlined = len(result) + sum(len(result.functions[name].body) for name in reached_functions(result, result.nodes))
     for node in result.nodes:

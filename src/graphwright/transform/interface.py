@@ -1,9 +1,10 @@
-"""What a graph is fed and what is fetched from it, found by the names under which people know it.
+"""Find inputs and outputs of a graph by the names that people know.
 
 A name is a key of a signature (`image`), the name of a node (`serving_default_image`) or of a value (`dense:1`).
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Literal
 
 from graphwright.errors import ArgumentError, GraphError
@@ -14,7 +15,7 @@ from graphwright.ir.walk import fed_values, fetched_values, topological_order
 
 
 def input_values(graph: Graph) -> tuple[Value, ...]:
-    """What is fed: the inputs of the graph and of its signatures; where it states none, its placeholders.
+    """Return the inputs of the graph and of its signatures; where it states none, its placeholders.
 
     >>> from graphwright.ir.graph import DTYPES
     >>> g = Graph()
@@ -26,7 +27,7 @@ def input_values(graph: Graph) -> tuple[Value, ...]:
 
 
 def output_values(graph: Graph) -> tuple[Value, ...]:
-    """What is fetched: the outputs of the graph and of its signatures; where it states none, what nothing reads."""
+    """Return the outputs of the graph and of its signatures; where it states none, the values that nothing reads."""
     stated = fetched_values(graph)
     if stated:
         return stated
@@ -42,13 +43,13 @@ def output_values(graph: Graph) -> tuple[Value, ...]:
 
 
 def find_end(graph: Graph, name: str, *, is_input: bool, signature: str | None = None) -> Value:
-    """The input or output with this name.
+    """Return the input or output with this name.
 
     Args:
-        signature: look at the keys of this signature alone.
+        signature: the signature whose keys are meant; all by default.
 
     Raises:
-        ArgumentError: there is none, or several signatures mean different values by it.
+        ArgumentError: the name is unknown, or several signatures have different values for it.
     """
     kind = "input" if is_input else "output"
     signatures = graph.signatures
@@ -77,34 +78,34 @@ def find_end(graph: Graph, name: str, *, is_input: bool, signature: str | None =
 
 
 def find_in_signatures(graph: Graph, names: Iterable[str], *, signature: str | None = None, is_input: bool) -> list[dict[str, Value]]:
-    """What the names mean in each signature that knows them all; signatures that mean the same count once.
+    """Return the values of the names in each signature that has them all; signatures with the same values count once.
 
-    A Keras export has two signatures with the same keys and placeholders of their own: both are found.
+    A Keras export has two signatures with the same keys, each with its own placeholders: both are returned.
 
     Raises:
-        ArgumentError: a name is unknown, or two signatures share some of the values and not all.
+        ArgumentError: a name is unknown, or two signatures share some of the values, but not all.
     """
     names = list(names)
-    found: list[dict[str, Value]] = []
+    meanings: list[dict[str, Value]] = []
     for key, known in graph.signatures.items() if signature is None else ():
         if names and all(name in (known.inputs if is_input else known.outputs) for name in names):
             meant = {name: find_end(graph, name, is_input=is_input, signature=key) for name in names}
-            if meant not in found:
-                found.append(meant)
-    if not found:
+            if meant not in meanings:
+                meanings.append(meant)
+    if not meanings:
         return [{name: find_end(graph, name, is_input=is_input, signature=signature) for name in names}]
-    values = [value for meant in found for value in meant.values()]
-    if len(found) > 1 and len(set(values)) != len(values):
+    values = [value for meant in meanings for value in meant.values()]
+    if len(meanings) > 1 and len(set(values)) != len(values):
         raise ArgumentError(
             f"signatures share some of {_listed(names)}, but not all",
             where=f"graph {graph.name!r}",
             remedy="say which signature is meant with signature=",
         )
-    return found
+    return meanings
 
 
 def find_value(graph: Graph, name: str | Value) -> Value:
-    """A value itself, or the one with this name: an output, an input, or any `node:1` inside.
+    """Return the value with this name: an output, an input, or any value inside such as `node:1`. A value is returned itself.
 
     Raises:
         ArgumentError: there is none, or it belongs to another graph.
@@ -115,10 +116,8 @@ def find_value(graph: Graph, name: str | Value) -> Value:
         return name
     for is_input in (False, True):
         for key in ("serving_default", None):
-            try:
+            with suppress(ArgumentError):
                 return find_end(graph, name, is_input=is_input, signature=key)
-            except ArgumentError:
-                continue
     try:
         return graph.value(name)
     except GraphError as error:
@@ -126,7 +125,7 @@ def find_value(graph: Graph, name: str | Value) -> Value:
 
 
 def replace_end(graph: Graph, role: Literal["inputs", "outputs"], old: Value, new: Value) -> None:
-    """Let the graph and its signatures be fed, or return, `new` where it was `old`; readers inside stay."""
+    """Make `new` the input or output that was `old`, of the graph and its signatures; readers inside stay."""
     listed: tuple[Value, ...] = getattr(graph, role)
     if old in listed:
         setattr(graph, role, [new if v is old else v for v in listed])
@@ -136,12 +135,12 @@ def replace_end(graph: Graph, role: Literal["inputs", "outputs"], old: Value, ne
 
 
 def put_in_order(graph: Graph) -> None:
-    """Bring the nodes into an order in which they can run, near to the one they have."""
+    """Sort the nodes into an order in which they can run, close to the present one."""
     graph.sort_nodes(topological_order(graph))
 
 
 def described(value: Value) -> str:
-    """A value as messages show it.
+    """Return a value as messages show it.
 
     >>> from graphwright.ir.graph import DTYPES
     >>> described(Graph().add_node("Placeholder", "x", output_types=[(DTYPES["float32"], (None, 4))]).outputs[0])
@@ -151,7 +150,7 @@ def described(value: Value) -> str:
 
 
 def says_less(first: Shape, second: Shape) -> bool:
-    """Whether `first` leaves open what `second` states.
+    """Whether `second` states a size that `first` leaves unknown.
 
     >>> says_less((None, 3), (2, 3)), says_less((2, 3), (None, 3)), says_less(None, ())
     (True, False, True)

@@ -1,8 +1,8 @@
-"""Take the branch that is sure to be taken.
+"""Replace branches and loops that constants decide.
 
-An If or Case with a constant predicate is a call of one function, and a loop whose condition is a constant `false` hands on what it
-starts with. A `Switch` of TF1 with a constant predicate hands its input on, a `Merge` the only input that is alive, and dead nodes go.
-A loop of a few rounds is as many calls.
+An If or Case with a constant predicate becomes a call of one function, and a loop whose condition is constant `false` its initial values. A
+`Switch` of TF1 with a constant predicate becomes an identity, a `Merge` its only live input, and dead nodes are removed. A short loop
+becomes one call per round.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ _number = partial(number_behind, constant=lambda value: constant_array(value.pro
 
 
 def take_decided_branches(graph: Graph, copies: dict[tuple[str, Sequence[Scalar | None]], str] | None = None) -> int:
-    """`take_known_branches` until none is left, also in copies of the functions that get a deciding constant as an argument.
+    """Call `take_known_branches` until none is left, also in copies of functions that get a deciding constant as an argument.
 
     Args:
-        copies: a function and its constant arguments -> the name of its copy, or of the function itself where they decide nothing.
+        copies: a function and its constant arguments -> the name of its copy, or of the function if they decide nothing.
     """
     copies = {} if copies is None else copies
     taken = 0
@@ -76,18 +76,18 @@ def take_decided_branches(graph: Graph, copies: dict[tuple[str, Sequence[Scalar 
 
 
 def _constant_arguments(node: Node) -> Sequence[Scalar | None]:
-    """The numbers that the functions of a call, branch or loop always get as arguments; None where they are not known."""
+    """Return the constant arguments of the functions of a call, branch or loop; None for others."""
     if node.op_type not in CALL_TYPES | BRANCHES | LOOPS or any(name not in node.graph.functions for name in called_functions(node)):
         return ()
     inputs = node.inputs[1:] if node.op_type in BRANCHES else node.inputs
     numbers = [_known(value) if value.shape == () else None for value in inputs]
     body = function_at(node, "body", node.graph) if node.op_type in LOOPS else None
-    kept = range(len(numbers)) if body is None else returned_arguments(body.body)
-    return tuple(number if k == same else None for k, (number, same) in enumerate(zip(numbers, kept, strict=True)))
+    returned = range(len(numbers)) if body is None else returned_arguments(body.body)
+    return tuple(number if k == same else None for k, (number, same) in enumerate(zip(numbers, returned, strict=True)))
 
 
 def _with_constants(function: Function, numbers: Sequence[Scalar | None]) -> Graph:
-    """The body of a copy of the function, in the library, that reads constants in place of arguments."""
+    """Add a copy of a function that reads constants in place of arguments; returns its body."""
     body = copy_function(function, unique_function_name(function.body, f"{function.name}_decided"), function.body, {}).graph
     for argument, number in zip(body.inputs, numbers, strict=False):
         if number is not None:
@@ -101,10 +101,10 @@ def _known(value: Value) -> Scalar | None:
 
 
 def take_known_branches(graph: Graph, purity: Purity, *, kept: Container[Node] = ()) -> int:
-    """Replace branches, and loops of TF2, whose way is a constant; returns how many. What is called is inlined.
+    """Replace branches and loops that constants decide, and inline the functions that are taken; returns how many.
 
     Args:
-        purity: tells which nodes have no effects, for `ir.edit.inline`.
+        purity: which nodes have no effects, for `ir.edit.inline`.
         kept: nodes that stay, such as those that are fetched by name.
 
     >>> from graphwright.ir.text import from_text
@@ -142,7 +142,7 @@ def take_known_branches(graph: Graph, purity: Purity, *, kept: Container[Node] =
 
 
 def _take_known_switches(graph: Graph, kept: Container[Node]) -> int:
-    """Put identities in the place of switches with a constant predicate and of merges of one live input; dead nodes go."""
+    """Replace switches with a constant predicate and merges with one live input by identities, and remove dead nodes."""
     dead, taken = set[Node | Value](), dict[Node, tuple[Value, int]]()
     for node in order_of(graph.nodes) if any(node.op_type in SWITCHES for node in graph.nodes) else ():
         entering = [value for value in node.inputs if not is_back_edge(value, node)]
@@ -174,7 +174,6 @@ def _take_known_switches(graph: Graph, kept: Container[Node]) -> int:
 
 
 def _branch(node: Node) -> str | None:
-    """The function that a branch is sure to call."""
     chosen = _known(node.inputs[0])
     if chosen is None:
         return None
@@ -208,13 +207,11 @@ def _add_call(graph: Graph, node: Node, name: str, scope: str, inputs: Sequence[
 
 
 def unroll_loops(graph: Graph, purity: Purity) -> int:
-    """Replace loops of a few rounds by these rounds, where sizes inside hang on the round, and are known then; returns how many.
-
-    So are parts of a batch sized whose borders are computed of the number of the round.
+    """Unroll short loops in which sizes depend on the round, as for parts of a batch; returns how many loops.
 
     Args:
-        graph: flat; each round is inlined.
-        purity: tells which nodes have no effects, for `ir.edit.inline`.
+        graph: a flat graph; each round is inlined.
+        purity: which nodes have no effects, for `ir.edit.inline`.
     """
     unrolled = 0
     for node in [node for node in graph.nodes if node.op_type in LOOPS]:

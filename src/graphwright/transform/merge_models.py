@@ -1,4 +1,4 @@
-"""Make one model of two."""
+"""Merge two models."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from typing import Any, Unpack
 
 from graphwright.errors import ArgumentError
 from graphwright.ir.dtypes import agree
-from graphwright.ir.edit.clone import CloneResult, copy_graph
+from graphwright.ir.edit.clone import copy_graph
 from graphwright.ir.given import Written, as_graph, makes_graph
 from graphwright.ir.graph import Graph, Value
-from graphwright.ir.select import free_name, parents, scopes, unique_scope
+from graphwright.ir.names import free_name
+from graphwright.ir.select import parents, scopes, unique_scope
 from graphwright.ir.signature import Signature
 from graphwright.ir.traits.values import MAY_BE_FED
 from graphwright.transform.attach import Attachment, holds_values, in_files
 from graphwright.transform.interface import described, find_end, input_values, output_values, put_in_order
-
-_PREDICT = "tensorflow/serving/predict"
 
 
 @makes_graph
@@ -31,27 +30,26 @@ def merge_models(
     keep_signatures: bool = False,
     **written: Unpack[Written],
 ) -> Graph:
-    """A new model of both: inputs of the second read outputs of the first where `connect` says so, else they lie side by side.
+    """Return a new model of both, in which inputs of the second may read outputs of the first.
 
-    Nodes of the second go below `scope` (`scope_1` where there is one), those of its inputs and outputs keep their names where
-    these are free. The new model has one signature: the inputs of both that are still fed, and the outputs of the second; those
-    of the first where nothing is connected, or on request. A key that both have is called `<scope>_<key>` for the second.
+    Nodes of the second go below `scope` (`scope_1` if it exists); its inputs and outputs keep their names where these are free. The new
+    model has one signature: the inputs of both that are still fed, and the outputs of the second, with those of the first if nothing is
+    connected. A key that both have becomes `<scope>_<key>` for the second.
 
-    Models that were loaded from files keep the variables, tables, assets and initializers of both, each with its own values,
-    also where both use the same names. The values are never in the graph: they are copied into one checkpoint in a temporary folder,
-    so the sources may go away. In the written SavedModel, the root of the second model is the child `<scope>` of the root of the first.
-    Where one of two SavedModels is of TF1 and the other of TF2, the result is of TF2. A live function is saved into files first.
-    Signatures are joined; functions that `tf.saved_model.load` also finds on the objects of a model stay as they are.
+    Models that were loaded from files keep the variables, tables, assets and initializers of both, each with its own values. The values
+    are copied into one checkpoint in a temporary folder, so the sources may be deleted. In the written SavedModel, the root of the second
+    model is the child `<scope>` of the root of the first. The result of a TF1 and a TF2 SavedModel is of TF2. A live function is saved
+    first. Functions that `tf.saved_model.load` finds on objects beside the signatures stay as they are.
 
     Args:
-        first: a `Graph`, or whatever `load` reads; is not changed.
-        second: the same.
-        connect: name of an input of the second -> name of an output of the first.
+        first: a `Graph`, or whatever `load` reads; not changed.
+        second: like `first`.
+        connect: input of the second -> output of the first.
         scope: the scope of the second model's nodes, and the name of its part in the files.
-        signature: the signature of either model whose keys are taken, and the name of the new one.
-        keep_outputs: return the outputs of the first too though it is connected.
-        keep_signatures: keep the signatures of both that can still be served; side by side, no joint one is made then.
-            One of the second is called `<scope>_<key>` where the first has one called like it.
+        signature: the signature of each model whose keys are used, and the name of the new one.
+        keep_outputs: whether to return the outputs of the first too if it is connected.
+        keep_signatures: whether to keep the signatures of both that can still be served; without `connect`, no joint one is made. A
+            signature of the second becomes `<scope>_<key>` if the first has one of its name.
 
     Raises:
         ArgumentError: a name is unknown, or dtypes or shapes do not fit.
@@ -67,43 +65,52 @@ def merge_models(
     >>> merge_models(model("Relu"), model("Neg"), connect={"x": "y"}).nodes
     (<Node x = Placeholder()>, <Node y = Relu(x:0)>, <Node second/y = Neg(y:0)>)
     """
-    first, second = as_graph(first), as_graph(second)
-    second = in_files(second)
+    first, second = as_graph(first), in_files(as_graph(second))
     if holds_values(second):
         first = in_files(first)
     pairs = _pairs(first, second, connect or {}, signature)
+    inputs_of_first, outputs_of_first = _ends(first, signature)
+    inputs_of_second, outputs_of_second = _ends(second, signature)
     copied_first = copy_graph(first)
     merged = copied_first.graph
     place = unique_scope(merged, scope)
-    kept = _kept_signatures(first, second, pairs, place) if keep_signatures else {}
-    attachment = Attachment(merged, second, place, signatures=kept)
-    skipped = {value.producer for value in pairs}
-    ends = [v.producer for values in _ends(second, signature) for v in values.values()]
-    # TensorFlow puts what it inlines below the name of a call: no node is called as a scope is, nor lies below a node.
+    names_of_second = _kept_signatures(first, second, pairs, place) if keep_signatures else {}
+    attachment = Attachment(merged, second, place, signatures=names_of_second)
+    replaced = {value.producer for value in pairs}
+    # TensorFlow puts inlined nodes below the name of a call: no node has the name of a scope, or lies below another node.
     nodes = {node.name for node in merged}
     taken = {*scopes(merged), *nodes}
-    names = {n.name for n in ends if n not in skipped and n.name not in taken and nodes.isdisjoint(parents(n.name))}
+    ends = {v.producer.name for v in (*inputs_of_second.values(), *outputs_of_second.values()) if v.producer not in replaced}
+    names = {name for name in ends if name not in taken and nodes.isdisjoint(parents(name))}
     copied_second = attachment.attach(
         {value: copied_first.value_of[source] for value, source in pairs.items()},
-        left_out=skipped,
+        left_out=replaced,
         rename=lambda name: name if name in names else f"{place}/{name}",
         plain_collections=True,
     )
+    inputs = {key: copied_first.value_of[v] for key, v in inputs_of_first.items()}
+    for key, value in inputs_of_second.items():
+        if value not in pairs:
+            inputs[_free(key, inputs, place)] = copied_second.value_of[value]
+    outputs = {key: copied_first.value_of[v] for key, v in outputs_of_first.items()} if keep_outputs or not pairs else {}
+    for key, value in outputs_of_second.items():
+        outputs[_free(key, outputs, place)] = copied_second.value_of[value]
+    variables = [v for v in merged.inputs if v in merged.variables]
+    variables += [copied_second.value_of[v] for v in second.inputs if v in second.variables]
+    waited = [copied_second.node_of[n] for n in second.control_outputs if n in copied_second.node_of]
+    merged.inputs = dict.fromkeys([*inputs.values(), *variables])
+    merged.outputs = dict.fromkeys(outputs.values())
+    merged.control_outputs = dict.fromkeys([*merged.control_outputs, *waited])
     signatures = dict(merged.signatures) if keep_signatures else {}
-    _join(merged, (first, copied_first), (second, copied_second), pairs, scope=place, signature=signature, keep_outputs=keep_outputs)
-    if keep_signatures:
-        joint = merged.signatures[signature]
-        merged.signatures = signatures
-        for old, new in kept.items():
-            merged.signatures[new] = second.signatures[old].of_copies(copied_second.value_of)
-        if pairs:
-            merged.signatures[signature] = joint
+    signatures.update((new, second.signatures[old].of_copies(copied_second.value_of)) for old, new in names_of_second.items())
+    if pairs or not keep_signatures:
+        signatures[signature] = Signature(inputs=inputs, outputs=outputs, method_name="tensorflow/serving/predict")
+    merged.signatures = signatures
     put_in_order(merged)
     return merged
 
 
 def _kept_signatures(first: Graph, second: Graph, pairs: Mapping[Value, Value], scope: str) -> dict[str, str]:
-    """Signatures of the second that are still fed as before -> their names in the merged model."""
     names: dict[str, str] = {}
     for key, known in second.signatures.items():
         if not any(value in pairs for value in known.inputs.values()):
@@ -111,38 +118,7 @@ def _kept_signatures(first: Graph, second: Graph, pairs: Mapping[Value, Value], 
     return names
 
 
-def _join(
-    merged: Graph,
-    first: tuple[Graph, CloneResult],
-    second: tuple[Graph, CloneResult],
-    pairs: Mapping[Value, Value],
-    *,
-    scope: str,
-    signature: str,
-    keep_outputs: bool,
-) -> None:
-    """Inputs, outputs and signature of the merged model."""
-    inputs_of_first, outputs_of_first = _ends(first[0], signature)
-    inputs_of_second, outputs_of_second = _ends(second[0], signature)
-    inputs = {key: first[1].value_of[v] for key, v in inputs_of_first.items()}
-    for key, value in inputs_of_second.items():
-        if value not in pairs:
-            inputs[_free(key, inputs, scope)] = second[1].value_of[value]
-    outputs = {key: first[1].value_of[v] for key, v in outputs_of_first.items()} if keep_outputs or not pairs else {}
-    for key, value in outputs_of_second.items():
-        outputs[_free(key, outputs, scope)] = second[1].value_of[value]
-    variables = [second[1].value_of[v] for v in second[0].inputs if v in second[0].variables]
-    resources = [v for v in merged.inputs if v in merged.variables]
-    merged.inputs = dict.fromkeys([*inputs.values(), *resources, *variables])
-    merged.outputs = dict.fromkeys(outputs.values())
-    merged.control_outputs = dict.fromkeys(
-        [*merged.control_outputs, *(second[1].node_of[n] for n in second[0].control_outputs if n in second[1].node_of)]
-    )
-    merged.signatures = {signature: Signature(inputs=inputs, outputs=outputs, method_name=_PREDICT)}
-
-
 def _pairs(first: Graph, second: Graph, connect: Mapping[str, str], signature: str) -> dict[Value, Value]:
-    """Input of the second -> output of the first that it reads."""
     pairs: dict[Value, Value] = {}
     for input_name, output_name in connect.items():
         value = find_end(second, input_name, is_input=True, signature=signature if signature in second.signatures else None)
@@ -167,7 +143,7 @@ def _pairs(first: Graph, second: Graph, connect: Mapping[str, str], signature: s
 
 
 def _ends(graph: Graph, signature: str) -> tuple[dict[str, Value], dict[str, Value]]:
-    """Inputs and outputs by name: of the signature, of the only one, or of the graph."""
+    """Return inputs and outputs by name: of the signature, of the only signature, or of the graph."""
     chosen = graph.signatures.get(signature) or (next(iter(graph.signatures.values())) if len(graph.signatures) == 1 else None)
     if chosen is not None:
         return chosen.inputs, chosen.outputs

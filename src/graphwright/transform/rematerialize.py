@@ -11,7 +11,7 @@ from graphwright.analyze.cost import TaskMap
 from graphwright.ir.attributes import Attribute
 from graphwright.ir.edit.prune import prune
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits.values import EXECUTION, RECOMPUTED_FROM, hands_on_several, index_behind, input_behind
+from graphwright.ir.traits.values import EXECUTION, RECOMPUTED_FROM, forwards_several, index_behind, input_behind
 from graphwright.ir.walk import topological_order
 from graphwright.plan.model import Schedule, Waits
 from graphwright.transform.keep_order import keep_order
@@ -132,7 +132,7 @@ class _Rewriter:
         if view is not None:
             return view
         node = value.producer
-        several = hands_on_several(node)
+        several = forwards_several(node)
         source = self._view(input_behind(value), root, version)
         attrs: dict[str, Attribute] = {"T": value.dtype} if several else dict(node.attrs)
         clone = self.graph.add_node(

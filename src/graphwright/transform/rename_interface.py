@@ -1,4 +1,4 @@
-"""Give inputs and outputs other names."""
+"""Rename inputs and outputs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Unpack
 from graphwright.errors import ArgumentError, GraphError
 from graphwright.ir.edit.insert import add_identity
 from graphwright.ir.given import Written, edits_in_place
-from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.graph import Graph, Value
 from graphwright.transform.interface import find_in_signatures, put_in_order, replace_end
 
 
@@ -16,7 +16,7 @@ from graphwright.transform.interface import find_in_signatures, put_in_order, re
 def rename_inputs(graph: Graph, names: Mapping[str, str], *, signature: str | None = None, **written: Unpack[Written]) -> int:
     """Rename inputs: keys of signatures, and nodes where the old name is a node's; returns how many names changed.
 
-    Names may be exchanged: all are renamed at the same time. Everything is checked before anything changes.
+    All are renamed at the same time, so names may be exchanged.
 
     Args:
         names: old name -> new name.
@@ -52,45 +52,38 @@ def rename_outputs(graph: Graph, names: Mapping[str, str], *, signature: str | N
 
 
 def _rename(graph: Graph, names: Mapping[str, str], signature: str | None, *, is_input: bool) -> int:
+    if not names:
+        return 0
     kind = "input" if is_input else "output"
-    if signature is not None and signature not in graph.signatures:
-        raise ArgumentError(
-            f"there is no signature {signature!r}",
-            argument="signature",
-            remedy=f"it has {', '.join(map(repr, graph.signatures)) or 'none'}",
-        )
-    values = {old: value for old in names for value in _meant(graph, old, signature, is_input=is_input)}
+    values: dict[str, Value] = {}
+    for old in names:
+        candidates = [meant[old] for meant in find_in_signatures(graph, [old], signature=signature, is_input=is_input)]
+        values[old] = next((value for value in candidates if _is_called(value, old)), candidates[-1])
     chosen = graph.signatures if signature is None else {signature: graph.signatures[signature]}
     tables = [s.inputs if is_input else s.outputs for s in chosen.values()]
     renamed_tables = [_renamed_keys(table, names, kind) for table in tables]
-    nodes: dict[Node, str] = {}
-    split: dict[Value, str] = {}
-    for old, new in names.items():
-        value = values[old]
-        if old not in (value.name, value.producer.name):
-            continue
-        if len(value.producer.outputs) == 1:
-            nodes[value.producer] = new
-        else:
-            split[value] = new
-    _check_free(graph, nodes, split, kind)
-
-    with graph.restored_on_error():
-        for table, renamed in zip(tables, renamed_tables, strict=True):
-            table.clear()
-            table.update(renamed)
-        graph.rename_many(nodes)
-        for value, new in split.items():
-            replace_end(graph, "outputs", value, add_identity(value, new).outputs[0])
-        if split:
-            put_in_order(graph)
-        return len(names)
+    called = {values[old]: new for old, new in names.items() if _is_called(values[old], old)}
+    nodes = {value.producer: new for value, new in called.items() if len(value.producer.outputs) == 1}
+    one_of_several = {value: new for value, new in called.items() if value.producer not in nodes}
+    try:
+        with graph.restored_on_error():
+            for table, renamed in zip(tables, renamed_tables, strict=True):
+                table.clear()
+                table.update(renamed)
+            graph.rename_many(nodes)
+            for value, new in one_of_several.items():
+                same = add_identity(value, value.producer.name)
+                graph.rename(same, new)
+                replace_end(graph, "outputs", value, same.outputs[0])
+            if one_of_several:
+                put_in_order(graph)
+            return len(names)
+    except GraphError as error:
+        raise ArgumentError(error.what, argument="names", where=f"{kind}s", cause=error.cause) from error
 
 
-def _meant(graph: Graph, name: str, signature: str | None, *, is_input: bool) -> list[Value]:
-    """The values of this name; the one whose node has it comes last."""
-    found = [meant[name] for meant in find_in_signatures(graph, [name], signature=signature, is_input=is_input)]
-    return sorted(found, key=lambda value: name in (value.name, value.producer.name))
+def _is_called(value: Value, name: str) -> bool:
+    return name in (value.name, value.producer.name)
 
 
 def _renamed_keys(table: Mapping[str, Value], names: Mapping[str, str], kind: str) -> dict[str, Value]:
@@ -103,15 +96,3 @@ def _renamed_keys(table: Mapping[str, Value], names: Mapping[str, str], kind: st
             raise ArgumentError(f"two {kind}s would be called {new!r}", argument="names")
         renamed[new] = value
     return renamed
-
-
-def _check_free(graph: Graph, nodes: Mapping[Node, str], split: Mapping[Value, str], kind: str) -> None:
-    wanted = [*nodes.values(), *split.values()]
-    leaving = {node.name for node in nodes}
-    for new in wanted:
-        if new in graph and new not in leaving:
-            raise ArgumentError(f"a node named {new!r} exists already", argument="names", where=f"{kind}s")
-        try:
-            graph.check_new_name(new)
-        except GraphError as error:
-            raise ArgumentError(error.what, argument="names", where=f"{kind}s", cause=error.cause) from error

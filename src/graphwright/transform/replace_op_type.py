@@ -1,4 +1,4 @@
-"""Replace a type of operation everywhere."""
+"""Replace an op type everywhere."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def replace_op_type(
     functions: bool = True,
     **written: Unpack[Written],
 ) -> int:
-    """Let each node of type `old` be of type `new`, in function bodies too; returns how many nodes.
+    """Change the type of all nodes of type `old` to `new`; returns how many nodes.
 
-    Names, inputs and outputs stay, so `new` must take and give as many tensors of the same dtypes;
-    what TensorFlow knows of `new` is checked when the graph is loaded.
+    Names, inputs and outputs stay, so `new` must have as many inputs and outputs, of the same dtypes. TensorFlow checks this when it loads
+    the graph.
 
     Args:
         attrs: attributes to set.
         drop_attrs: attributes that `new` does not have.
-        where: which of the nodes are replaced.
-        functions: whether bodies of functions are changed too.
+        where: which of the nodes to change.
+        functions: whether to change bodies of functions too.
 
     Raises:
         ArgumentError: a type is empty, or `new` is a function with other arguments or results than a node has.
@@ -48,19 +48,19 @@ def replace_op_type(
     if not old or not new:
         raise ArgumentError("an op type cannot be empty", where="arguments 'old' and 'new'")
     places = bodies(graph) if functions else (graph,)
-    found = [(body, node) for body in places for node in body.nodes if node.op_type == old and (where is None or where(node))]
+    matches = [(body, node) for body in places for node in body.nodes if node.op_type == old and (where is None or where(node))]
     function = graph.functions.get(new)
-    for _, node in found if function is not None else ():
-        taken = [v.dtype for v in function.body.inputs] if function is not None else []
-        given = [v.dtype for v in function.body.outputs] if function is not None else []
-        if [v.dtype for v in node.inputs] != taken or [v.dtype for v in node.outputs] != given:
+    for _, node in matches if function is not None else ():
+        arguments = [v.dtype for v in function.body.inputs] if function is not None else []
+        results = [v.dtype for v in function.body.outputs] if function is not None else []
+        if [v.dtype for v in node.inputs] != arguments or [v.dtype for v in node.outputs] != results:
             raise ArgumentError(f"function {new!r} takes or gives other tensors than {node.name!r}", where=f"node {node.name!r}")
     dropped = tuple(drop_attrs)
     with graph.restored_on_error():
-        for body, node in found:
+        for body, node in matches:
             body.set_op_type(node, new)
             for key in dropped:
                 body.set_attr(node, key, None)
             for key, attribute in (attrs or {}).items():
                 body.set_attr(node, key, attribute)
-        return len(found)
+        return len(matches)

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from operator import itemgetter
 
 from graphwright.errors import GraphError
 from graphwright.ir.dtypes import agree, filled, format_shape
@@ -30,7 +28,7 @@ from graphwright.ir.traits.effects import Purity
 from graphwright.ir.traits.values import MAY_BE_FED, RECOMPUTED_FROM, is_constant
 from graphwright.ir.walk import backward_reachable, consumers_of, fetched_values, order_of, producers_of, reached
 from graphwright.transform.interface import put_in_order, says_less
-from graphwright.transform.match import Match, Neighborhoods, Pattern
+from graphwright.transform.match import Match, Pattern
 
 Check = Callable[[Match, Graph], None]
 """Raises where a replacement does not compute what a match does."""
@@ -176,18 +174,12 @@ class _Rewriter:
         return near
 
     def _sweep(self, around: Iterable[Node]) -> None:
-        neighborhoods = Neighborhoods()
-        alike: dict[int, list[tuple[int, Node]]] = {}
-        for k, node in enumerate(around):
-            if not is_constant(node):
-                alike.setdefault(neighborhoods.of(node), []).append((k, node))
-        by_kind: dict[str, list[int]] = {}
-        for number in alike:
-            by_kind.setdefault(neighborhoods.parts[number][0], []).append(number)
+        by_type: dict[str, list[Node]] = {}
+        for node in around:
+            by_type.setdefault(type_of_today(node), []).append(node)
         for rule in self._rules:
             for pattern in rule.patterns:
-                fitting = [k for k in by_kind.get(type_of_today(pattern.root), ()) if pattern.may_match(neighborhoods, k)]
-                for _, node in sorted(chain.from_iterable(alike[k] for k in fitting), key=itemgetter(0)):
+                for node in by_type.get(type_of_today(pattern.root), ()):
                     if self._graph.owns(node):
                         self._try(rule, pattern, node)
 
@@ -266,8 +258,8 @@ class _Rewriter:
         for before, after in zip(old, new, strict=True):
             if after.producer in copies and says_less(after.last_shape, before.last_shape):
                 write_shape(after, filled(after.last_shape, before.last_shape))
-                if all(value.last_shape is not None for value in after.producer.outputs):
-                    graph.unasked.pop(after.producer, None)
+                if graph.shapes is not None and all(value.last_shape is not None for value in after.producer.outputs):
+                    graph.shapes.unasked.pop(after.producer, None)
         ends = [node for node in dict.fromkeys(value.producer for value in old) if not any(v.uses for v in node.outputs)]
         named = {node for node in {v.producer for v in old} if node in ends or graph.is_border(node) or graph.collections_of(node)}
         taken: dict[Node, Node] = {}  # what gets the name of what

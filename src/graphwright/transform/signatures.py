@@ -13,12 +13,12 @@ from graphwright.transform.strip_training import remove_unneeded
 
 @edits_in_place
 def keep_signatures(graph: Graph, names: Iterable[str], **written: Unpack[Written]) -> int:
-    """Remove all signatures but these, and the nodes that only the others need; returns how many signatures.
+    """Remove all signatures except these, and the nodes that only the removed ones need; returns how many signatures.
 
-    Variables stay: the saver of the model restores them all. `freeze_variables` removes them.
+    Variables stay, as the saver of the model restores them all; `freeze_variables` removes them.
 
     Args:
-        names: of the signatures that stay.
+        names: the signatures that stay.
 
     Raises:
         ArgumentError: there is no such signature, or none is named.
@@ -34,12 +34,12 @@ def keep_signatures(graph: Graph, names: Iterable[str], **written: Unpack[Writte
     >>> keep_signatures(g, ["serve"]), [node.name for node in g]
     (1, ['x', 'y'])
     """
-    kept = [names] if isinstance(names, str) else list(names)
-    missing = next((name for name in kept if name not in graph.signatures), None)
-    if missing is not None or not kept:
+    remaining = [names] if isinstance(names, str) else list(names)
+    missing = next((name for name in remaining if name not in graph.signatures), None)
+    if missing is not None or not remaining:
         what = "no signature was named" if missing is None else f"there is no signature {missing!r}"
         raise ArgumentError(what, argument="names", remedy=f"its signatures are {', '.join(graph.signatures) or 'none'}")
-    removed = [name for name in graph.signatures if name not in kept]
+    removed = [name for name in graph.signatures if name not in remaining]
     for name in removed:
         del graph.signatures[name]
     remove_unneeded(graph)

@@ -7,7 +7,7 @@ readers read its inputs instead.
 from collections.abc import Mapping
 
 from graphwright.ir.graph import Graph, Value
-from graphwright.ir.traits.values import hands_on_several
+from graphwright.ir.traits.values import forwards_several
 
 
 def split_identities(graph: Graph, *, gradients: bool = True) -> int:
@@ -28,7 +28,7 @@ def split_identities(graph: Graph, *, gradients: bool = True) -> int:
     (1, 'b:0')
     """
     fixed = {*graph.control_outputs, *(v.producer for v in graph.inputs)}
-    identities = [n for n in graph.nodes if hands_on_several(n) and not (n.control_inputs or n.control_consumers or n in fixed)]
+    identities = [n for n in graph.nodes if forwards_several(n) and not (n.control_inputs or n.control_consumers or n in fixed)]
     identities = [n for n in identities if gradients or "_gradient_op_type" not in n.attrs]
     passed_on = {output: value for node in identities for output, value in zip(node.outputs, node.inputs, strict=True)}
     graph.replace_many_uses({output: _source(output, passed_on) for output in passed_on})

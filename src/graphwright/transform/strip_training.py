@@ -1,4 +1,4 @@
-"""Keep what serving needs, and nothing else."""
+"""Keep only what serving needs."""
 
 from __future__ import annotations
 
@@ -41,17 +41,16 @@ def strip_training(
     keep_variables: bool = True,
     **written: Unpack[Written],
 ) -> int:
-    """Remove all that outputs and signatures do not need: gradients, optimizers, summaries, losses; returns how many nodes.
+    """Remove everything that outputs and signatures do not need (gradients, optimizers, summaries, losses); returns how many nodes.
 
-    Inputs that only training knows, such as `keep_prob` or `is_training`, become constants where
-    `constants` gives their values; of a branch that they decide, in functions too, only the one that is taken stays, without what the
-    other one assigns. `StopGradient` nodes go too. What initializes tables and restores variables stays, and so do the bodies of
-    functions as they are.
+    Inputs that only training uses, such as `keep_prob` or `is_training`, become constants by `constants`. Branches that they decide are
+    removed, in functions too, with the assignments in them. `StopGradient` nodes are removed. Nodes that initialize tables and restore
+    variables stay.
 
     Args:
-        outputs: values to keep besides; where given, they become the outputs of the graph.
-        constants: name of an input, or of a placeholder that no signature states -> its value from now on.
-        keep_variables: keep what saves and restores variables (a graph whose variables are frozen needs it no more).
+        outputs: values that become the outputs of the graph.
+        constants: name of an input, or of a placeholder in no signature -> its value.
+        keep_variables: whether to keep the nodes that save and restore variables; a graph with frozen variables does not need them.
 
     Raises:
         ArgumentError: the graph states no output and none is given, a name is unknown, a value does not fit its input, or
@@ -69,7 +68,7 @@ def strip_training(
     wanted = None if outputs is None else [find_value(graph, name) for name in outputs]
     if wanted is None and not graph.outputs and not graph.signatures:
         raise ArgumentError("the graph states no outputs", where=f"graph {graph.name!r}", remedy="name what serving fetches: outputs=[...]")
-    bound = {value: _array(value, name, given) for name, given in (constants or {}).items() for value in _placeholders(graph, name)}
+    bound = {value: _array(value, name, content) for name, content in (constants or {}).items() for value in _placeholders(graph, name)}
 
     with graph.restored_on_error():
         before = len(graph)
@@ -95,7 +94,6 @@ def strip_training(
 
 
 def drop_collections(graph: Graph, *, keep_variables: bool) -> None:
-    """Forget the collections that only training reads, and those of variables on request."""
     forgotten = _TRAINING_COLLECTIONS if keep_variables else _TRAINING_COLLECTIONS | _VARIABLE_COLLECTIONS
     if not keep_variables and any(makes_table(node) for body in bodies(graph) for node in body):
         forgotten -= {_SAVER}  # tables that can be written are restored as variables are
@@ -104,38 +102,37 @@ def drop_collections(graph: Graph, *, keep_variables: bool) -> None:
 
 
 def forget_items(graph: Graph, nodes: Iterable[Node]) -> None:
-    """Take what mentions these nodes out of the collections."""
+    """Remove items that mention these nodes from the collections."""
     forgotten = set(nodes)
     for name, collection in list(graph.collections.items()):
-        kept = [item for item in collection.items if not any(node_of(held) in forgotten for held in references_of(item))]
-        if collection.items and not kept:
+        remaining = [item for item in collection.items if not any(node_of(held) in forgotten for held in references_of(item))]
+        if collection.items and not remaining:
             del graph.collections[name]
-        collection.items = kept
+        collection.items = remaining
 
 
 def remove_unneeded(graph: Graph) -> int:
-    """Remove what outputs, control outputs, inputs, signatures and collections do not need, and variables that
-    nothing reads; returns how many nodes."""
+    """Remove nodes that outputs, inputs, signatures and collections do not need, and unread variables; returns how many nodes."""
     needed = needed_nodes(graph, inputs=False)
     graph.inputs = [v for v in graph.inputs if v.producer in needed]
     return prune(graph)
 
 
 def _placeholders(graph: Graph, name: str) -> list[Value]:
-    """The inputs of this name, in each signature; or a placeholder that no signature knows."""
+    """Return the inputs of this name in each signature, or the placeholder of this name if no signature has it."""
     called = [v for node in graph.nodes if node.op_type in MAY_BE_FED for v in node.outputs if name in (node.name, v.name)]
     if called and not any(name in known.inputs for known in graph.signatures.values()):
         return called
     return [meant[name] for meant in find_in_signatures(graph, [name], is_input=True)]
 
 
-def _array(value: Value, name: str, given: Any) -> np.ndarray[Any, Any]:
+def _array(value: Value, name: str, content: Any) -> np.ndarray[Any, Any]:
     if value.producer.op_type not in MAY_BE_FED:
         raise ArgumentError(f"the input {name!r} is not a placeholder", argument="constants")
     try:
-        array = np.asarray(given, dtype=value.dtype.name)
+        array = np.asarray(content, dtype=value.dtype.name)
     except (TypeError, ValueError) as error:
-        raise ArgumentError(f"{given!r} is not a value of dtype {value.dtype}", argument="constants", where=f"input {name!r}") from error
+        raise ArgumentError(f"{content!r} is not a value of dtype {value.dtype}", argument="constants", where=f"input {name!r}") from error
     if not agree(value.shape, array.shape):
         raise ArgumentError(
             f"a value of shape {array.shape} does not fit {described(value)}", argument="constants", where=f"input {name!r}"
@@ -154,7 +151,6 @@ def _make_constant(graph: Graph, value: Value, array: np.ndarray[Any, Any]) -> N
 
 
 def _pass_through(graph: Graph) -> None:
-    """Let the readers of what only stops gradients read its input."""
     for node in graph.nodes:
         if node.op_type not in STOPS_GRADIENTS or node.control_inputs or graph.is_border(node):
             continue

@@ -9,20 +9,20 @@ from graphwright.step.keras_step import keras_step, train_with
 
 
 def repair_for_workers(model: Any) -> Any:
-    """Let `fit`, `train_on_batch` and `evaluate` of a compiled Keras model work under `MultiWorkerMirroredStrategy`.
+    """Make `fit`, `train_on_batch` and `evaluate` of a compiled Keras model work under `MultiWorkerMirroredStrategy`.
 
-    Keras 3 fails there before the first step (keras-team/keras#20585). `optimize_memory` and `LMModel` repair their models
-    themselves; this is for models that need neither, such as those of reversible layers.
+    Keras 3 fails before the first step (keras-team/keras#20585). `optimize_memory` and `LMModel` repair their models themselves. Use this
+    for other models, such as those with reversible layers.
 
     Args:
-        model: a compiled Keras model. Under another strategy, or in one process, it stays as it is.
+        model: a compiled Keras model. Under another strategy, or in one process, it is not changed.
 
     Returns:
         The model.
 
     Raises:
         ArgumentError: it is not compiled.
-        UnsupportedError: it runs eagerly, is to be compiled by XLA, or was made under a strategy that Keras 3 does not know.
+        UnsupportedError: it runs eagerly, is to be compiled by XLA, or was made under a strategy that Keras 3 does not support.
 
     >>> import keras
     >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])

@@ -1,15 +1,16 @@
-"""`ResumeTraining`: `fit` goes on where a killed process stopped, within an epoch too.
+"""`ResumeTraining`: `fit` continues where a killed process stopped, within an epoch too.
 
-Keras' `BackupAndRestore`, saving within an epoch, starts that epoch over with the weights that the epoch had already changed;
-it keeps one value of a variable that differs per replica, processes that share a folder write the same file, and one that
-is killed while it writes leaves half a file. Here the batches that were trained are skipped, everything is put back as it was, metrics
-and history too, and files are complete or not there.
+Keras' `BackupAndRestore`, saving within an epoch, restarts that epoch with weights that the epoch has already changed. It stores one value
+of a variable that differs per replica, processes that share a folder write the same file, and a process that is killed while it writes
+leaves an unfinished file. `ResumeTraining` skips the batches that were trained, restores everything, including metrics and history, and
+its files are complete or absent.
 """
 
 from __future__ import annotations
 
 import numbers
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,26 +25,49 @@ from graphwright.workers.checkpoints import TrainingCheckpoints
 
 keras: Any = import_keras()
 
+Logs = dict[str, Any]
+
+
+@dataclass
+class _Progress:
+    """The notes of a checkpoint: where a training is.
+
+    Attributes:
+        epoch: its number.
+        batches: of the epoch that are trained.
+        logs: of each complete epoch.
+        epochs: the numbers of these.
+        last_logs: of the last batch.
+        accepted: steps that an `LMModel` accepted in the epoch.
+    """
+
+    epoch: int = 0
+    batches: int = 0
+    logs: list[Logs] = field(default_factory=list[Logs])
+    epochs: list[int] = field(default_factory=list[int])
+    last_logs: Logs = field(default_factory=dict[str, Any])
+    accepted: int = 0
+
 
 class ResumeTraining(keras.callbacks.Callback):
-    """A callback for `fit`: saves the training now and then, and goes on from there when the program is started again.
+    """A callback for `fit`: saves the training at intervals, and continues from there when the program is started again.
 
-    For any Keras model, `LMModel` too. Under a strategy with several processes, give it to `fit` in all of them. Put it last among the
-    callbacks, so that the history it keeps has what the others add to the logs.
+    It works for any Keras model, `LMModel` included. Under a strategy with several processes, pass it to `fit` in all of them. Put it last
+    among the callbacks, so that its history includes what others add to the logs.
 
-    The result is that of an uninterrupted training when the data come in the same order again: no shuffling, or one that
-    depends on the epoch alone. Not kept is what other callbacks remember (`EarlyStopping`, `ReduceLROnPlateau`), nor
-    TensorFlow's global random generator; Keras' own seed generators are.
+    The result equals that of an uninterrupted training if the data come in the same order again: no shuffling, or a shuffling that depends
+    on the epoch only. It does not restore the state of other callbacks (`EarlyStopping`, `ReduceLROnPlateau`) and of TensorFlow's global
+    random generator. It restores Keras' own seed generators.
 
     Args:
         directory: of the checkpoints; the processes may share it or have one each.
-        every: save after so many batches, and after each epoch; or "epoch", after each epoch alone.
+        every: save after so many batches, and after each epoch; or "epoch", after each epoch only.
         keep: how many checkpoints stay on disk.
-        remove: whether the checkpoints go when the training is complete, so that the next one starts over.
+        remove: whether to remove the checkpoints when the training is complete, so that the next one starts over.
 
     Attributes:
-        skipping: whether the batch at hand was trained before the interruption and is passed over. Keras calls the
-            callbacks for it all the same, with the logs of the checkpoint.
+        skipping: whether the current batch was trained before the interruption and is skipped. Keras calls the callbacks for it
+            nevertheless, with the logs of the checkpoint.
 
     Raises:
         ArgumentError: `every` is not a positive number; in `fit`, the model is not built, a checkpoint does not fit it or the data, the
@@ -68,21 +92,16 @@ class ResumeTraining(keras.callbacks.Callback):
         self.keep = keep
         self.remove = remove
         self.skipping = False
-        self._skip = 0  # batches of the epoch at hand that were trained before
-        self._epoch = 0
+        self._progress = _Progress()
+        self._earlier_epochs = 0  # trained before the interruption
+        self._skip = 0  # batches that are still to be skipped
         self._steps = 0
         self._saved_at = 0
-        self._batches = 0  # of the epoch at hand
-        self._logs: list[dict[str, Any]] = []  # of each epoch
-        self._epochs: list[int] = []  # their numbers
-        self._before = 0  # how many of them were trained before the interruption
-        self._last_logs: dict[str, Any] = {}
-        self._accepted = 0  # steps that an `LMModel` took in the epoch at hand
         self._train_function: Any = None
         self._checkpoints: Any = None
 
     def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002 - as Keras calls it
-        """Put everything back, when there is a checkpoint."""
+        """Restore the training if there is a checkpoint."""
         model = self.model
         if not model.built:
             raise ArgumentError(
@@ -90,62 +109,64 @@ class ResumeTraining(keras.callbacks.Callback):
             )
         build_optimizer(model)
         self._checkpoints = TrainingCheckpoints(self.directory, self._variables, strategy=strategy_of(model), keep=self.keep)
-        self._logs, self._epochs, self._steps, self._skip, self.skipping = [], [], 0, 0, False
         self._checkpoints.check_writable()
+        self._progress = _Progress()
         step = self._checkpoints.newest()
         if step is not None:
-            notes = self._checkpoints.restore(_is_state, step=step)
-            self._logs, self._epochs, self._steps, self._skip = notes["logs"], notes["epochs"], step, notes["batches"]
-            self._last_logs, self._accepted = notes["last_logs"], notes["accepted"]
-            set_first_epoch(model, notes["epoch"])
-        self._before = len(self._logs)
-        self._saved_at = self._steps
+            self._progress = _Progress(**self._checkpoints.restore(_exists_before_training, step=step))
+            set_first_epoch(model, self._progress.epoch)
+        self._steps = self._saved_at = step or 0
+        self._earlier_epochs = len(self._progress.logs)
+        self._skip = self._progress.batches
         self.skipping = self._skip > 0
-        steps = self.params.get("steps")  # None where nobody knows yet
-        if steps is not None and self._skip >= steps + model.steps_per_execution:
+        steps_per_epoch = self.params.get("steps")  # None if it is unknown
+        if steps_per_epoch is not None and self._skip >= steps_per_epoch + model.steps_per_execution:
             raise self._too_short()
-        if getattr(model.train_function, "__func__", None) is ResumeTraining._pass_over:  # an exception ended the `fit` before
+        if getattr(model.train_function, "__func__", None) is ResumeTraining._skip_batches:  # an exception ended the last `fit`
             model.make_train_function(force=True)
         self._train_function = model.train_function
         if self.skipping:
-            model.train_function = self._pass_over
+            model.train_function = self._skip_batches
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
-        self._epoch, self._batches = epoch, 0
+        self._progress.epoch, self._progress.batches = epoch, 0
         set_first_epoch(self.model, None)  # it was for this `fit`
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        made = batch + 1 - self._batches
-        self._batches = batch + 1
+        progress = self._progress
+        new_batches = batch + 1 - progress.batches
+        progress.batches = batch + 1
         if self.skipping:
             self.skipping = self._skip > 0
             return
-        self._steps += made
-        self._last_logs = _as_json(logs)
+        self._steps += new_batches
+        progress.last_logs = _as_json(logs)
         if self.every is not None and self._steps - self._saved_at >= self.every:
-            self._save(self._epoch, self._batches)
+            self._save()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self._logs.append(_as_json(logs))
-        self._epochs.append(epoch)
-        self._save(epoch + 1, 0)
+        progress = self._progress
+        progress.logs.append(_as_json(logs))
+        progress.epochs.append(epoch)
+        progress.epoch, progress.batches = epoch + 1, 0
+        self._save()
 
     def on_train_end(self, logs: Any = None) -> None:  # noqa: ARG002
-        """Give the history of all epochs, those before the interruption too."""
+        """Complete the history with the epochs before the interruption."""
         model = self.model
         model.train_function = self._train_function
         set_first_epoch(model, None)
         history = getattr(model, "history", None)
-        if history is not None and self._before:
-            earlier = [_from_json(entry) for entry in self._logs[: self._before]]
-            history.epoch = [*self._epochs[: self._before], *history.epoch]
+        if history is not None and self._earlier_epochs:
+            earlier = [_from_json(entry) for entry in self._progress.logs[: self._earlier_epochs]]
+            history.epoch = [*self._progress.epochs[: self._earlier_epochs], *history.epoch]
             keys = dict.fromkeys(key for entry in (*earlier, history.history) for key in entry)
             history.history = {key: [e[key] for e in earlier if key in e] + history.history.get(key, []) for key in keys}
         if self.remove:
             self._checkpoints.clear()
 
-    def _pass_over(self, iterator: Any) -> dict[str, Any]:
-        """Stands for the model's `train_function` until the batches that were trained are taken from the iterator."""
+    def _skip_batches(self, iterator: Any) -> Logs:
+        """Replace the model's `train_function` until the trained batches are taken from the iterator."""
         data: Any = None
         for number in range(min(self.model.steps_per_execution, self._skip)):
             try:
@@ -158,12 +179,12 @@ class ResumeTraining(keras.callbacks.Callback):
             self._skip -= 1
         if not self._skip:
             build_for_training(self.model, data)
-            # Metrics, which were not there before; and all else again: a schedule of the learning rate has begun the epoch a second time.
+            # Restore metrics, which exist now, and all else again: a learning rate schedule has begun the epoch a second time.
             self._checkpoints.restore(step=self._steps)
             self.model.train_function = self._train_function
             if hasattr(self.model, "accepted_in_epoch"):
-                self.model.accepted_in_epoch = self._accepted
-        return _from_json(self._last_logs)
+                self.model.accepted_in_epoch = self._progress.accepted
+        return _from_json(self._progress.last_logs)
 
     def _too_short(self) -> ArgumentError:
         return ArgumentError(
@@ -173,29 +194,28 @@ class ResumeTraining(keras.callbacks.Callback):
             remedy="give the same data, or another directory",
         )
 
-    def _save(self, epoch: int, batches: int) -> None:
-        accepted = getattr(self.model, "accepted_in_epoch", 0)
-        notes = {"epoch": epoch, "batches": batches, "logs": self._logs, "epochs": self._epochs}
-        self._checkpoints.save(self._steps, notes | {"last_logs": self._last_logs, "accepted": accepted})
+    def _save(self) -> None:
+        self._progress.accepted = getattr(self.model, "accepted_in_epoch", 0)
+        self._checkpoints.save(self._steps, asdict(self._progress))
         self._saved_at = self._steps
 
     def _variables(self) -> dict[str, Any]:
         model = self.model
-        # By position: Keras numbers the names of layers through, so a second model of the same kind has others.
+        # By position: Keras numbers the names of layers per process, so a second model of the same kind has other names.
         optimizer = model.optimizer.variables if model.optimizer is not None else getattr(model, "step_variables", ())
         kinds = {"model": model.variables, "optimizer": optimizer, "metrics": model.metrics_variables}
         return {f"{kind}/{k}": variable for kind, variables in kinds.items() for k, variable in enumerate(variables)}
 
 
-def _is_state(name: str) -> bool:
-    """Whether a variable is there before the first batch, as metrics are not."""
+def _exists_before_training(name: str) -> bool:
+    """Return whether a variable exists before the first batch; those of metrics do not, see `_skip_batches`."""
     return not name.startswith("metrics/")
 
 
-def _as_json(logs: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Logs, in which a metric may have a number per class."""
+def _as_json(logs: Mapping[str, Any] | None) -> Logs:
+    """Return the logs as plain values; a metric may have a number per class."""
     return {str(key): np.asarray(value).tolist() for key, value in (logs or {}).items()}
 
 
-def _from_json(logs: Mapping[str, Any]) -> dict[str, Any]:
+def _from_json(logs: Mapping[str, Any]) -> Logs:
     return {key: value if isinstance(value, int | float) else np.asarray(value) for key, value in logs.items()}

@@ -10,6 +10,7 @@ from graphwright.errors import GraphError
 from graphwright.ir.attributes import FunctionReference
 from graphwright.ir.edit import clone, copy_graph, prune, remove_unused_functions, rename_functions
 from graphwright.ir.graph import Function, Graph, Value
+from graphwright.ir.shapes import Shapes
 from graphwright.ir.signature import Collection, NamedRefs, Signature
 from graphwright.ir.text import from_text, to_text
 from graphwright.ir.verify import verify
@@ -191,10 +192,10 @@ def test_a_copy_may_come_in_an_order_in_which_it_cannot_run(graph):
 
 
 def test_shapes_that_are_out_of_date_are_not_settled_by_a_copy(graph):
-    graph.shape_rule = lambda nodes: [[(3,)] * len(node.outputs) for node in nodes]
+    graph.shapes = Shapes(graph, lambda nodes: [[(3,)] * len(node.outputs) for node in nodes])
     graph.refresh_shapes([graph["a"]])
     copy = copy_graph(graph).graph
-    assert list(graph.stale) == [graph["a"]]
+    assert list(graph.shapes.stale) == [graph["a"]]
     assert graph.value("a").last_shape == copy.value("a").last_shape == (2,)
     assert copy.value("a").shape == (3,)
     assert graph.value("a").last_shape == (2,)

@@ -41,12 +41,6 @@ def test_chunks_keep_the_jacobian_small() -> None:
     assert decisions.jacobian_mode == "per_sample"
 
 
-@pytest.mark.parametrize(("samples", "chunk"), [(300, 150), (212, None), (1000, 200), (307, 212)])
-def test_chunks_leave_no_rest_where_that_does_not_halve_them(samples: int, chunk: int | None) -> None:
-    problem = replace(SMALL, parameters=548, samples=samples, residuals_per_sample=9)
-    assert decide(problem, "cholesky", None, "auto").chunk_size == chunk
-
-
 def test_random_and_coupled_samples_have_no_rows_of_their_own() -> None:
     for problem in (replace(SMALL, random=True), replace(SMALL, coupled=True)):
         assert decide(problem, "auto", None, "auto").jacobian_mode in ("forward", "reverse")
@@ -70,8 +64,3 @@ def test_contradictions_are_refused() -> None:
         decide(SMALL, "dual", 10, "auto")
     with pytest.raises(ArgumentError, match="forward"):
         decide(replace(SMALL, coupled=True), "cholesky", 10, "forward")
-
-
-def test_forward_passes_over_samples_that_depend_on_each_other_take_all_rows() -> None:
-    assert decide(replace(SMALL, coupled=True), "cholesky", None, "forward").chunk_size is None
-    assert decide(replace(SMALL, coupled=True), "cholesky", None, "reverse").chunk_size is not None

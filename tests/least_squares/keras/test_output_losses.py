@@ -13,7 +13,7 @@ tf = pytest.importorskip("tensorflow")
 import keras  # noqa: E402
 
 from graphwright.least_squares.keras.compiled_losses import CompiledLosses  # noqa: E402
-from graphwright.least_squares.keras.least_squares_losses import LeastSquaresLoss, ReducedMeanSquaredError, SquareRootLoss  # noqa: E402
+from graphwright.least_squares.keras.losses import LeastSquaresLoss, ReducedMeanSquaredError, SquareRootLoss  # noqa: E402
 from graphwright.least_squares.keras.output_losses import output_loss  # noqa: E402
 
 RANDOM = np.random.default_rng(3)
@@ -43,8 +43,8 @@ def compiled(loss: Any) -> CompiledLosses:
 def total_and_roots(loss: Any, y_true: Any, weights: Any = None) -> tuple[Any, Any, Any, Any]:
     """The loss, its gradient by differentiation, the roots, and their Jacobian, in the outputs of all samples."""
     losses = compiled(loss)
-    given = [() if weight is None else tf.constant(weight, tf.float64) for weight in losses.sample_weights(weights)]
-    scales = given, losses.factors(losses.denominators(losses.sample_weights(weights), 4, tf.float64))
+    tensors = [() if weight is None else tf.constant(weight, tf.float64) for weight in losses.sample_weights(weights)]
+    scales = tensors, losses.factors(losses.denominators(losses.sample_weights(weights), 4, tf.float64))
     outputs = tf.constant(np.abs(LOGITS) if losses.losses[0].name == "mean_squared_logarithmic_error" else LOGITS)
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(outputs)
@@ -71,7 +71,7 @@ def test_cost_and_gradient_are_those_of_keras(name: str, weights: Any) -> None:
 def test_gram_matrix_is_the_hessian(name: str) -> None:
     loss, y_true = LOSSES[name]
     losses = compiled(loss)
-    scales = [()], losses.factors([4.0])
+    scales = [()], losses.factors([tf.constant(4.0, tf.float64)])
     outputs = tf.constant(LOGITS)
     with tf.GradientTape() as outer:
         outer.watch(outputs)

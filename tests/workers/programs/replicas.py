@@ -64,8 +64,7 @@ def _plan(plan: Any) -> dict[str, Any]:
 def _fits(strategy: Any, *, budget: float = 0.8, **options: Any) -> dict[str, Any]:
     """The same training as Keras does it and with a budget; the last batch is uneven."""
     training: dict[str, Any] = {"batch_size": 512, "epochs": 2, "verbose": 0, "shuffle": False, "validation_data": (_X[:64], _Y[:64])}
-    # Without Grappler, Keras' loop over several steps does not run; it trains alike, step by step.
-    plain = _model(strategy, **{key: value for key, value in options.items() if key != "steps_per_execution"})
+    plain = _model(strategy, **options)
     with grappler_disabled():  # its fusions change the last bits
         expected = plain.fit(_X, _Y, **training).history
     model = gw.optimize_memory(_model(strategy, **options), budget, cache_dir=None)
@@ -87,19 +86,9 @@ def fit() -> dict[str, Any]:
     return _fits(_strategy())
 
 
-def several_steps_per_execution() -> dict[str, Any]:
-    """Two steps per execution."""
-    return _fits(_strategy(), steps_per_execution=2)
-
-
 def synchronized_batch_norm() -> dict[str, Any]:
     """Statistics of all replicas together: collectives in the middle of the forward and of the backward pass."""
     return _fits(_strategy(), synchronized=True)
-
-
-def reduced_on_one_device() -> dict[str, Any]:
-    """No collectives: one device adds the gradients up and sends the sums."""
-    return _fits(_strategy(cross_device_ops=tf.distribute.ReductionToOneDevice()), budget=0.9)
 
 
 def train_on_batch() -> dict[str, Any]:

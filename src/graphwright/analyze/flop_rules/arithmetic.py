@@ -1,7 +1,7 @@
 """Arithmetic element by element, reductions and cumulative sums, segments, sorting, random numbers.
 
-A transcendental function counts as one, as in the TensorFlow profiler. Integers and truth values count nothing: an index or
-a loop counter is not a floating-point operation. Comparisons of floats count.
+A transcendental function counts as one, as in the TensorFlow profiler. Integers and truth values count nothing. Comparisons of floats
+count.
 """
 
 import math
@@ -60,7 +60,7 @@ _REJECTION = (
 
 
 def _on_floats(rule: Rule) -> Rule:
-    """The rule where floats are concerned, nothing where there are only integers."""
+    """Return the rule for nodes that touch floats, and 0 for nodes with integers only."""
     return lambda node: rule(node) if touches_floats(node) else 0.0
 
 
@@ -77,7 +77,7 @@ def _mean(node: Node) -> float:
 
 
 def _sparse_segments(node: Node) -> float:
-    """One addition for each element of the rows that the indices pick."""
+    """Count one addition per element of the rows that the indices pick."""
     data = dims_of(node, 0, 1)
     return float(size_of(node, 1) * math.prod(data[1:]))
 
@@ -87,7 +87,7 @@ def _log2(count: int) -> float:
 
 
 def _top_k(node: Node) -> float:
-    """A heap of the k largest: n log2 k comparisons a row; all of them sorted: n log2 n."""
+    """Count n log2 k comparisons a row for a heap of the k largest; n log2 n if all are sorted."""
     rows, kept = dims_of(node, 0, 1), output_dims(node, 0, 1)[-1]
     return math.prod(rows) * max(_log2(kept), 1.0)
 
@@ -102,7 +102,7 @@ def _bucketize(node: Node) -> float:
 
 
 def _multinomial(node: Node) -> float:
-    """Softmax weights and their cumulative sums, then a binary search for each sample."""
+    """Count softmax weights and their cumulative sums, then a binary search per sample."""
     _, classes = ranked(node, 0, 2)
     return 3.0 * size_of(node) + output_size(node) * (2 + _log2(classes))
 

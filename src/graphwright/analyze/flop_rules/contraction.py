@@ -29,23 +29,21 @@ def multiply_add(node: Node) -> float:
 
 
 def matmul(node: Node) -> float:
-    """2 * m * n * k."""
     a = dims_of(node, 0, 2)
     inner = a[0] if node.attrs.get("transpose_a") is True else a[1]
     return multiply_add(node) * output_size(node) * inner
 
 
 def batch_matmul(node: Node) -> float:
-    """2 * batch * m * n * k; batches are those of the output, broadcast or not."""
     a = dims_of(node, 0, 2)
     inner = a[-2] if node.attrs.get("adj_x") is True else a[-1]
     return multiply_add(node) * output_size(node) * inner
 
 
 def einsum(node: Node) -> float:
-    """Operands are contracted two by two; labels that only one operand has are summed first, as TensorFlow's kernel does.
+    """Contract operands two by two; labels of only one operand are summed first, as in TensorFlow's kernel.
 
-    With more than two operands, in the best order (`numpy.einsum_path`, optimal, as opt_einsum finds it).
+    More than two operands are contracted in the best order (`numpy.einsum_path`, optimal).
     """
     shapes = [dims(v) for v in node.inputs]
     operands, result, sizes = read_equation(text_attribute(node, "equation"), shapes)
@@ -61,7 +59,9 @@ def einsum(node: Node) -> float:
 
 
 def read_equation(equation: str, shapes: Sequence[tuple[int, ...]]) -> tuple[list[Labels], Labels, dict[str, int]]:
-    """Labels of the operands and of the result, and the size of each label; an ellipsis becomes labels `0`, `1`, ... from the right.
+    """Return the labels of the operands and of the result, and the size of each label.
+
+    An ellipsis becomes labels `0`, `1`, ... from the right.
 
     >>> read_equation("...ij,jk->...ik", [(5, 2, 3), (3, 4)])
     ([('0', 'i', 'j'), ('j', 'k')], ('0', 'i', 'k'), {'0': 5, 'i': 2, 'j': 3, 'k': 4})
@@ -91,7 +91,7 @@ def read_equation(equation: str, shapes: Sequence[tuple[int, ...]]) -> tuple[lis
 
 
 def _path(operands: Sequence[Labels], result: Labels, sizes: dict[str, int]) -> list[tuple[int, ...]]:
-    """Which operands are contracted together, in turn; positions as in `numpy.einsum_path`."""
+    """Return the operands that are contracted together, in turn; positions as in `numpy.einsum_path`."""
     if len(operands) < 3:
         return [tuple(range(len(operands)))]
     letters = dict(zip(sizes, ascii_letters, strict=False))
@@ -105,7 +105,7 @@ def _path(operands: Sequence[Labels], result: Labels, sizes: dict[str, int]) -> 
 
 
 def _contract(operands: Sequence[Labels], kept: set[str], sizes: dict[str, int], factor: float) -> tuple[Labels, float]:
-    """What one contraction gives, and its FLOPs."""
+    """Return the labels and the FLOPs of one contraction."""
     flops = 0.0
     reduced: list[Labels] = []
     for k, labels in enumerate(operands):
@@ -123,7 +123,6 @@ def _contract(operands: Sequence[Labels], kept: set[str], sizes: dict[str, int],
 
 
 def _nonzeros(node: Node) -> float:
-    """Of a sparse input and a dense one: the length of the values."""
     return float(dims_of(node, 1, 1)[0])
 
 

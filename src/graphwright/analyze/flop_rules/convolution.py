@@ -1,9 +1,8 @@
 """Convolutions of all kinds, their gradients, pooling, and resampling of images.
 
-A window at the border counts in full, padded zeros included: the convention of the field, and of the TensorFlow profiler.
-Filters are [..., input channels of a group, output channels] whatever the layout of the images, so that a count needs only the
-filter and the smaller of the two images. Dilation changes which elements a window meets, not how many; a stride shows in the size of the
-output.
+A window at the border counts in full, padded zeros included, as in the TensorFlow profiler. Filters are [..., input channels of a group,
+output channels] in any layout of the images, so a count needs only the filter and the smaller image. Dilation changes the elements of a
+window, not their number; a stride shows in the size of the output.
 """
 
 import math
@@ -27,7 +26,6 @@ from graphwright.ir.graph import Node
 
 
 def convolution(node: Node) -> float:
-    """2 * outputs * window * input channels of a group."""
     return multiply_add(node) * output_size(node) * math.prod(dims_of(node, 1, 3)[:-1])
 
 
@@ -47,12 +45,11 @@ def depthwise(node: Node) -> float:
 
 
 def _dilation_gradient(node: Node) -> float:
-    """The largest is sought again, then one addition for each gradient."""
+    """Count the search for the largest element, then one addition per gradient."""
     return size_of(node, 2) * (2.0 * math.prod(dims_of(node, 1, 3)[:2]) + 1)
 
 
 def window_size(node: Node) -> int:
-    """Elements of a pooling window."""
     window = numbers_attribute(node, "ksize")
     if not window and len(node.inputs) > 1:  # the V2 ops have it as an input, whose numbers are not known here
         return max(1, round(size_of(node) / max(output_size(node), 1)))
@@ -65,7 +62,7 @@ _KERNEL_RADIUS = {"lanczos1": 1.0, "lanczos3": 3.0, "lanczos5": 5.0, "gaussian":
 
 
 def _scale_and_translate(node: Node) -> float:
-    """First along the columns, then along the rows: 2 per tap. Where it makes an image smaller, antialiasing widens the kernel."""
+    """Count 2 per tap, along the columns, then along the rows. Antialiasing widens the kernel when the image shrinks."""
     is_gradient = node.op_type.endswith("Grad")  # its inputs: the gradient, then the image
     _, height, width, channels = ranked(node, 1 if is_gradient else 0, 4)
     batch, new_height, new_width = (ranked(node, 0, 4) if is_gradient else output_dims(node, 0, 4))[:3]
@@ -81,14 +78,14 @@ def _scale_and_translate(node: Node) -> float:
 
 
 def _project(node: Node) -> float:
-    """Two coordinates for each place (11), and for each channel 9 where it interpolates."""
+    """Count 11 per place for two coordinates, and 9 per channel for interpolation."""
     shape = output_dims(node, 0, 4)
     places = math.prod(shape[:3])
     return 11.0 * places + (9.0 * math.prod(shape) if text_attribute(node, "interpolation") == "BILINEAR" else 0.0)
 
 
 def _padded(node: Node) -> float:
-    """A convolution behind a padding: the filter stands behind sizes and paddings, and is the only other input of rank four."""
+    """Count a convolution behind a padding, whose filter stands behind sizes and paddings."""
     index = 3 if node.op_type == "FusedResizeAndPadConv2D" else 2
     return 2.0 * output_size(node) * math.prod(dims_of(node, index, 3)[:-1])
 

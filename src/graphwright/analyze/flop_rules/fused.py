@@ -16,7 +16,7 @@ _FUSED_COST: Mapping[str, float] = {"FusedBatchNorm": 3, "GeluApproximate": 8, "
 
 
 def _with_fused(product: Rule, after: int = 0) -> Rule:
-    """The product, so many for each of its outputs, and what the attribute `fused_ops` lists."""
+    """Count the product, and per output so many and those of the attribute `fused_ops`."""
 
     def count(node: Node) -> float | None:
         first = product(node)
@@ -28,7 +28,7 @@ def _with_fused(product: Rule, after: int = 0) -> Rule:
 
 
 def _with_activation(batch_norm: Callable[[Node], float]) -> Rule:
-    """Batch norm, or its gradient, with what follows it in the same kernel."""
+    """Count batch norm, or its gradient, with the ops that follow it in the same kernel."""
 
     def count(node: Node) -> float:
         active = text_attribute(node, "activation_mode", "Identity") != "Identity"
@@ -39,7 +39,7 @@ def _with_activation(batch_norm: Callable[[Node], float]) -> Rule:
 
 
 def _composition(node: Node) -> float:
-    """One per element for each op that the attribute `op_names` lists."""
+    """Count one per element for each op in the attribute `op_names`."""
     names = node.attrs.get("op_names")
     return (len(names) if isinstance(names, tuple) else 1) * output_size(node)
 
@@ -64,7 +64,7 @@ _QUANTIZED_PRODUCTS: tuple[tuple[str, Callable[[Node], float]], ...] = (
 
 
 def quantized_rule(op_type: str) -> FlopRule | None:
-    """The rule of a quantized product, which has in its name what follows it: `QuantizedConv2DWithBiasAndRelu`."""
+    """Return the rule of a quantized product, whose name has the ops that follow it: `QuantizedConv2DWithBiasAndRelu`."""
     name = op_type.lstrip("_").removeprefix("Mkl").removeprefix("Fused")
     for prefix, product in _QUANTIZED_PRODUCTS:
         if name.startswith(prefix):
@@ -74,7 +74,7 @@ def quantized_rule(op_type: str) -> FlopRule | None:
 
 
 def base_of_mkl(op_type: str) -> tuple[str, ...]:
-    """The op types that an op of oneDNN stands for: `_MklNativeConv2D` for `Conv2D`, `_MklFusedMatMul` for `_FusedMatMul`."""
+    """Return the op types that an op of oneDNN replaces: `_MklNativeConv2D` for `Conv2D`, `_MklFusedMatMul` for `_FusedMatMul`."""
     for prefix in ("_MklNative", "_Mkl"):
         if op_type.startswith(prefix):
             name = op_type.removeprefix(prefix)

@@ -1,6 +1,6 @@
 """Factorizations, solvers and Fourier transforms. Counts of factorizations: Golub and Van Loan, *Matrix Computations*, 4th edition.
 
-Iterative algorithms (singular values, eigenvalues) have the counts that the book states for them. The lower-order terms are left out.
+Iterative algorithms (singular values, eigenvalues) have the counts of the book. Lower-order terms are left out.
 """
 
 import math
@@ -14,7 +14,7 @@ _REAL_TO_COMPLEX = 0.5  # of the work of a complex transform
 
 
 def _cubic(factor: float, values_alone: float | None = None) -> Rule:
-    """So many times n cubed for each matrix, and for eigenvalues without vectors."""
+    """Count so many times n cubed per matrix, and another factor for eigenvalues without vectors."""
 
     def count(node: Node) -> float:
         shape = dims_of(node, 0, 2)
@@ -25,7 +25,7 @@ def _cubic(factor: float, values_alone: float | None = None) -> Rule:
 
 
 def _solve(node: Node) -> float:
-    """LU factorization, then two triangular solutions for each column."""
+    """Count an LU factorization, then two triangular solutions per column."""
     shape, columns = dims_of(node, 0, 2), dims_of(node, 1, 2)[-1]
     n = shape[-1]
     return math.prod(shape[:-2]) * (2 / 3 * n**3 + 2.0 * n**2 * columns)
@@ -37,7 +37,7 @@ def _triangular_solve(node: Node) -> float:
 
 
 def _least_squares(node: Node) -> float:
-    """By normal equations where `fast`, by a complete orthogonal decomposition else."""
+    """Count normal equations if `fast`, else a complete orthogonal decomposition."""
     shape, columns = dims_of(node, 0, 2), dims_of(node, 1, 2)[-1]
     m, n = max(shape[-2:]), min(shape[-2:])
     count = math.prod(shape[:-2])
@@ -47,7 +47,7 @@ def _least_squares(node: Node) -> float:
 
 
 def _qr(node: Node) -> float:
-    """Householder's R and the same again for Q; more for a square Q."""
+    """Count Householder's R and the same again for Q; more for a square Q."""
     shape = dims_of(node, 0, 2)
     m, n = max(shape[-2:]), min(shape[-2:])
     r = 2.0 * m * n**2 - 2 / 3 * n**3
@@ -68,9 +68,9 @@ def _svd(node: Node) -> float:
 
 
 def _fourier(rank: int | None, share: float = 1.0, *, inverse_real: bool = False) -> Rule:
-    """5 n log2 n for each transform over the last axes (Cooley and Tukey with radix 2); half of it where one side is real.
+    """Count 5 n log2 n per transform over the last axes (Cooley and Tukey with radix 2); half of it if one side is real.
 
-    Without a rank the axes are an input, which counts where it is a constant.
+    Without a rank the axes are an input, which must be a constant.
     """
 
     def count(node: Node) -> float:

@@ -29,13 +29,13 @@ def batch_norm_gradient(node: Node) -> float:
 
 
 def _sparse_cross_entropy(node: Node) -> float:
-    """Softmax of the logits 5 and the gradient 1 per element; a logarithm and a difference per row."""
+    """Count 5 per element for the softmax, 1 for the gradient; a logarithm and a difference per row."""
     logits = dims_of(node, 0, 1)
     return 6.0 * size_of(node) + 2.0 * (size_of(node) // max(logits[-1], 1))
 
 
 def _gradient_size(node: Node) -> int:
-    """Elements of the gradient that an optimizer's kernel takes: what stands before the indices, else the largest input."""
+    """Return the elements of an optimizer kernel's gradient: the input before the indices, else the largest input."""
     floats = [v for v in node.inputs if is_floating(v)]
     for before, value in zip(node.inputs, node.inputs[1:], strict=False):
         if "Sparse" in node.op_type and value.dtype.name in ("int32", "int64") and value.shape != () and is_floating(before):
@@ -46,7 +46,7 @@ def _gradient_size(node: Node) -> int:
 
 
 def _per_gradient(plain: float, nesterov: float = 0.0) -> Rule:
-    """So many per element of the gradient, and more with Nesterov's momentum."""
+    """Return a rule with so many per element of the gradient, and more with Nesterov's momentum."""
     return lambda node: (plain + (nesterov if node.attrs.get("use_nesterov") is True else 0.0)) * _gradient_size(node)
 
 

@@ -13,7 +13,7 @@ _PER_UNIT = {"lstm": 14.0, "gru": 12.0, "rnn_relu": 3.0, "rnn_tanh": 3.0}
 
 
 def _lstm_step(node: Node, x: tuple[int, ...], weight: tuple[int, ...], batch: int) -> float:
-    """One step: [x, h] times the weights of four gates, and the gates."""
+    """Count one step: [x, h] times the weights of four gates, and the gates."""
     if len(weight) != 2 or len(x) < 2:
         raise UnknownSizeError
     peephole = _PEEPHOLE if node.attrs.get("use_peephole") is True else 0.0
@@ -37,13 +37,13 @@ def _lstm_block(node: Node) -> float:
 
 
 def _lstm_block_gradient(node: Node) -> float:
-    """Products with the weights for the gradients of the inputs, and of the weights: twice those of the forward pass."""
+    """Count twice the products of the forward pass, for the gradients of the inputs and of the weights."""
     x, weight = dims_of(node, 1, 3), dims_of(node, 4, 2)
     return x[0] * x[1] * (4.0 * math.prod(weight) + _lstm_gates_gradient(node) * weight[1] / 4)
 
 
 def _gru_cell(per_unit: float) -> Rule:
-    """Forward, or the gradients of x and h: those of the weights are nodes of their own."""
+    """Return the rule of a cell, or of the gradients of x and h; gradients of the weights are separate nodes."""
 
     def count(node: Node) -> float:
         batch, units = ranked(node, 1, 2)
@@ -53,7 +53,7 @@ def _gru_cell(per_unit: float) -> Rule:
 
 
 def cudnn(node: Node, of_products: float = 1.0, of_gates: float = 1.0) -> float:
-    """All layers and directions of cuDNN's recurrent network, its products and its gates counted so many times."""
+    """Count all layers and directions of cuDNN's recurrent network, its products and its gates so many times."""
     first, second, inputs = ranked(node, 0, 3)
     state = ranked(node, 1, 3)
     mode = text_attribute(node, "rnn_mode", "lstm")

@@ -1,7 +1,6 @@
-"""What a FLOP rule is, and what rules ask of a node.
+"""FLOP rules, and the questions that they ask of a node.
 
-A rule asks for sizes as if they were known. Where one is not, `UnknownSizeError` ends the rule,
-and the count of the node is unknown.
+Rules take sizes as known. An unknown one raises `UnknownSizeError`, and the count of the node is unknown.
 """
 
 import math
@@ -21,13 +20,7 @@ class UnknownSizeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FlopRule:
-    """How an op type is counted.
-
-    Attributes:
-        family: what kind of op it is.
-        formula: the count in words, for the table in the documentation.
-        count: the rule.
-    """
+    """How an op type is counted: its family, the count in words, and the rule."""
 
     family: str
     formula: str
@@ -45,23 +38,17 @@ def table(families: Mapping[str, Iterable[Entry]]) -> dict[str, FlopRule]:
 
 
 def dims(value: Value) -> tuple[int, ...]:
-    """The shape of a value.
-
-    Raises:
-        UnknownSizeError: it is not known.
-    """
     if value.shape is None or None in value.shape:
         raise UnknownSizeError
     return cast("tuple[int, ...]", value.shape)
 
 
 def dims_of(node: Node, index: int, least_rank: int = 0) -> tuple[int, ...]:
-    """The shape of an input, of at least this rank; a node without that input, or with another rank, is none that the rule knows."""
+    """Return the shape of an input with at least this rank; any other node is unknown to the rule."""
     return _dims_at(node.inputs, index, least_rank)
 
 
 def ranked(node: Node, index: int, rank: int) -> tuple[int, ...]:
-    """The shape of an input of exactly this rank."""
     found = dims_of(node, index, rank)
     if len(found) != rank:
         raise UnknownSizeError
@@ -69,12 +56,10 @@ def ranked(node: Node, index: int, rank: int) -> tuple[int, ...]:
 
 
 def size(value: Value) -> int:
-    """Number of elements."""
     return math.prod(dims(value))
 
 
 def size_of(node: Node, index: int = 0) -> int:
-    """Number of elements of an input."""
     return math.prod(dims_of(node, index))
 
 
@@ -89,12 +74,11 @@ def _dims_at(values: Sequence[Value], index: int, least_rank: int) -> tuple[int,
 
 
 def output_size(node: Node, index: int = 0) -> int:
-    """Number of elements of an output."""
     return math.prod(output_dims(node, index))
 
 
 def largest_input(node: Node) -> int:
-    """Elements of the largest input that has elements of a fixed size."""
+    """Return the elements of the largest input with elements of a fixed size."""
     sizes = [size(v) for v in node.inputs if v.dtype.itemsize is not None]
     if not sizes:
         raise UnknownSizeError
@@ -102,39 +86,34 @@ def largest_input(node: Node) -> int:
 
 
 def is_floating(value: Value) -> bool:
-    """Whether the value holds floating-point or complex numbers."""
     return value.dtype.name.startswith(("float", "bfloat", "complex"))
 
 
 def is_complex(value: Value) -> bool:
-    """Whether the value holds complex numbers."""
     return value.dtype.name.startswith("complex")
 
 
 def touches_floats(node: Node) -> bool:
-    """Whether it reads or makes floating-point numbers; arithmetic on integers and truth values is not a FLOP."""
+    """Whether it reads or makes floating-point numbers."""
     return any(is_floating(v) for v in (*node.inputs, *node.outputs))
 
 
 def text_attribute(node: Node, name: str, default: str = "") -> str:
-    """An attribute that holds text."""
     value = node.attrs.get(name)
     return value.decode() if isinstance(value, bytes) else default
 
 
 def numbers_attribute(node: Node, name: str) -> tuple[int, ...]:
-    """An attribute that holds a list of whole numbers; () without it."""
+    """Return an attribute that holds a list of whole numbers; () without it."""
     value = node.attrs.get(name)
     return tuple(v for v in value if isinstance(v, int)) if isinstance(value, tuple) else ()
 
 
 def per_output(factor: float) -> Rule:
-    """So many per element of the first output."""
     return lambda node: factor * output_size(node)
 
 
 def per_input(factor: float, index: int = 0) -> Rule:
-    """So many per element of an input."""
     return lambda node: factor * size_of(node, index)
 
 

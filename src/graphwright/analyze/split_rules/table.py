@@ -13,7 +13,7 @@ from graphwright.analyze.flop_rules.contraction import read_equation
 from graphwright.analyze.flop_rules.rule import UnknownSizeError, dims, dims_of, output_dims, text_attribute
 from graphwright.analyze.split_rules.rule import Dimensions, Labels, Rule, axes, constant, labels_of, number, whole, without
 from graphwright.ir.graph import Node, Value
-from graphwright.ir.traits.arithmetic import BATCH_NORMS, GOES_BY_ELEMENTS
+from graphwright.ir.traits.arithmetic import BATCH_NORMS, ELEMENTWISE
 from graphwright.ir.traits.rounds import is_list
 
 _MOST_DIMENSIONS = 8  # of the elements of a list
@@ -396,7 +396,7 @@ _ELEMENTS = (
 RULES: dict[str, Rule] = {
     op_type: rule
     for names, rule in (
-        (" ".join(sorted(GOES_BY_ELEMENTS)), by_elements),
+        (" ".join(sorted(ELEMENTWISE)), by_elements),
         (_ELEMENTS, by_elements),
         ("Select", select),
         ("Softmax LogSoftmax", softmax),

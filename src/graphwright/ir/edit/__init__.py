@@ -1,4 +1,4 @@
-"""The verbs that edit a graph beyond what `Graph` itself offers. Each checks everything first."""
+"""Further verbs that edit a graph. Each checks everything first."""
 
 from graphwright.ir.edit.clone import CloneResult as CloneResult
 from graphwright.ir.edit.clone import clone as clone

@@ -1,4 +1,4 @@
-"""Copies: of nodes into the same graph or another one, with the functions that they call, and of a whole graph."""
+"""Copies of nodes, within a graph or into another one with the functions that they call, and copies of whole graphs."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
@@ -28,23 +28,20 @@ def clone(
 ) -> CloneResult:
     """Copy nodes.
 
-    The copies wait for each other as the originals do. Control inputs from outside stay in the same graph; in another
-    one only those in `control_map` do. Functions that are called come along into another graph, under another name where
-    its own is taken by a different function. Devices are kept; colocation constraints follow the copies, and are
-    dropped where they name a node that another graph does not have.
+    The copies wait for each other as the originals do. In the same graph, control inputs from outside are kept; in another one, only
+    those in `control_map`. Called functions are copied along, with a suffix where a different function has their name. Devices are kept;
+    colocation constraints follow the copies, and are dropped where another graph lacks the node.
 
     Args:
-        nodes: of one graph.
         into: the graph that gets the copies; by default their own.
-        input_map: value that the originals read -> what the copies read in its place, also for values of the nodes themselves.
-        control_map: node outside that the originals wait for -> what the copies wait for.
-        scope: put before the names: `scope/name`.
-        rename: a function of the original's name, in place of `scope`. A suffix is added where a name is taken.
+        input_map: value that the originals read -> replacement for the copies, also for values of the nodes themselves.
+        control_map: node outside that the originals wait for -> its replacement.
+        scope: a prefix of the names: `scope/name`.
+        rename: a function of the original's name, instead of `scope`. A suffix is added where a name is taken.
         collections: whether the copies also enter the collections that hold their originals.
 
     Raises:
-        GraphError: an input from outside has nothing to take its place in another graph, dtypes differ, or the nodes
-            belong to several graphs; nothing is changed then.
+        GraphError: an input from outside has no replacement in another graph, dtypes differ, or the nodes belong to several graphs.
 
     >>> from graphwright.ir.text import from_text
     >>> g = from_text('''
@@ -56,20 +53,20 @@ def clone(
     >>> clone([g["a"], g["b"]], scope="copy").node_of[g["b"]]
     <Node copy/b = Neg(copy/a:0)>
     """
-    given = dict.fromkeys(nodes)
-    if not given:
+    originals = dict.fromkeys(nodes)
+    if not originals:
         return CloneResult(Graph() if into is None else into, {}, dict(input_map or {}))
-    source = graph_of(given)
+    source = graph_of(originals)
     target = source if into is None else into
     values = dict(input_map or {})
-    _check_inputs(given, values, source, target)
+    _check_inputs(originals, values, source, target)
     controls = dict(control_map or {})
     for old, new in controls.items():
         if not target.owns(new):
             raise GraphError(f"{new.name!r} does not belong to graph {target.name!r}", where=f"control_map, in place of {old.name!r}")
-        if old in given:
+        if old in originals:
             raise GraphError(f"{old.name!r} is copied itself", where="control_map")
-    order = order_of(given)
+    order = order_of(originals)
 
     prefix = f"{scope}/" if scope else ""
     names = {node: rename(node.name) if rename is not None else prefix + node.name for node in order}
@@ -81,13 +78,12 @@ def clone(
     copy_nodes(order, result, controls, lambda node: target.unique_name(names[node]))
     _follow_colocation(result, source)
     for value, variable in list(source.variables.items()):
-        if value.producer in given:
+        if value.producer in originals:
             target.variables[result.node_of[value.producer].outputs[value.index]] = variable
-    if target.shape_rule is not None:
-        asked = [node for node in order if node in source.stale or (mapped and any(v in mapped for v in node.inputs))]
-        target.refresh_shapes([result.node_of[node] for node in asked])
-        target.unasked.update((result.node_of[node], None) for node in order if node in source.unasked)
-        target.unasked_edited |= source.unasked_edited
+    if target.shapes is not None:
+        target.shapes.refresh(result.node_of[node] for node in order if any(v in mapped for v in node.inputs))
+        if source.shapes is not None:
+            target.shapes.copy_state(source.shapes, result.node_of)
     if collections:
         copy_collections(source, result)
     target.versions = _of_both(target.versions, source.versions)
@@ -95,9 +91,7 @@ def clone(
 
 
 def copy_graph(graph: Graph) -> CloneResult:
-    """A copy of a graph that shares nothing with it that an edit changes; the answer has the copy as `graph`.
-
-    Nodes, their order, inputs, outputs, signatures, collections, variables, all functions of the library, and what its file holds besides.
+    """Copy a graph with all that it holds: no edit of the copy changes the original. The result has the copy as `graph`.
 
     >>> from graphwright.ir.text import from_text, to_text
     >>> g = from_text('''
@@ -123,7 +117,6 @@ def copy_graph(graph: Graph) -> CloneResult:
 
 
 def copied_package(package: object | None, value_of: Mapping[Value, Value]) -> object | None:
-    """What a file holds besides (`Graph.package`), where it speaks of values in terms of the copies."""
     if package is None or not is_dataclass(package) or isinstance(package, type):
         return package
     changed: dict[str, Any] = {}
@@ -136,13 +129,12 @@ def copied_package(package: object | None, value_of: Mapping[Value, Value]) -> o
 
 
 def _of_both(one: tuple[int, int] | None, other: tuple[int, int] | None) -> tuple[int, int] | None:
-    """The versions of a graph with nodes of two, as `tf.import_graph_def` has it: the older producer, under which both are legal."""
     if one is None or other is None:
         return one or other
     return min(one[0], other[0]), max(one[1], other[1])
 
 
-def _check_inputs(given: Mapping[Node, object], values: Mapping[Value, Value], source: Graph, target: Graph) -> None:
+def _check_inputs(originals: Mapping[Node, object], values: Mapping[Value, Value], source: Graph, target: Graph) -> None:
     for old, new in values.items():
         if not target.owns(new.producer):
             raise GraphError(f"{new.name} does not belong to graph {target.name!r}", where=f"input_map, in place of {old.name}")
@@ -154,7 +146,7 @@ def _check_inputs(given: Mapping[Node, object], values: Mapping[Value, Value], s
             )
     if target is source:
         return
-    missing = dict.fromkeys(v.name for node in given for v in node.inputs if v.producer not in given and v not in values)
+    missing = dict.fromkeys(v.name for node in originals for v in node.inputs if v.producer not in originals and v not in values)
     if missing:
         raise GraphError(
             f"nothing in graph {target.name!r} takes the place of {', '.join(list(missing)[:3])}"
@@ -174,12 +166,8 @@ def _follow_colocation(result: CloneResult, source: Graph) -> None:
 
 
 def copy_collections(source: Graph, result: CloneResult, *, plain: bool = False) -> None:
-    """Let the copies enter the collections that hold their originals. A message comes along when all nodes that it names do.
-
-    Args:
-        source: of the originals.
-        result: where the copies are.
-        plain: whether items that name no node, and empty collections, come along too, as in the copy of a whole model.
+    """Add the copies to the collections that hold their originals; `plain` also copies items that name no node, and empty collections. A
+    message is copied when all nodes that it names are.
     """
     target = result.graph
     for name, collection in list(source.collections.items()):
@@ -191,7 +179,6 @@ def copy_collections(source: Graph, result: CloneResult, *, plain: bool = False)
 
 
 def _copied_item(item: object, result: CloneResult, plain: bool) -> object | None:
-    """What stands for an item among the copies; None where it holds something that was not copied."""
     if isinstance(item, Node):
         return result.node_of.get(item)
     if isinstance(item, Value):

@@ -1,4 +1,4 @@
-"""The one place that makes nodes after other nodes. It checks nothing: the verbs that use it have."""
+"""Makes copies of nodes without any checks, for verbs that have checked."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,14 +10,14 @@ from graphwright.ir.graph import Function, Graph, Node, Value
 
 @dataclass(frozen=True)
 class CloneResult:
-    """Where the copies are."""
+    """Maps originals to copies."""
 
     graph: Graph
     """The graph that holds them."""
     node_of: dict[Node, Node] = field(default_factory=dict[Node, Node])
     """Original -> copy."""
     value_of: dict[Value, Value] = field(default_factory=dict[Value, Value])
-    """Value of an original -> value of its copy; and each value of the input map -> what stands for it."""
+    """Value of an original -> value of its copy; and the entries of the input map."""
     functions: dict[str, str] = field(default_factory=dict[str, str])
     """Function that was copied along under another name -> its name in the other library."""
 
@@ -28,16 +28,11 @@ class CloneResult:
 
 
 def copy_nodes(nodes: Iterable[Node], result: CloneResult, controls: Mapping[Node, Node], name_of: Callable[[Node], str]) -> None:
-    """Append copies to the graph of the result, and note them there.
-
-    An input is read from `result.value_of`, from the copy of its node wherever in the order that comes, or else as it is.
-    Control inputs follow the copies and `controls`; others are kept where the graph of the result owns them.
+    """Append copies to the graph of the result, and note them in the result. Inputs follow `result.value_of`, which may map further
+    values; control inputs follow the copies and `controls`, and are kept where the graph of the result owns them.
 
     Args:
-        nodes: in the order in which the copies are to be.
-        result: what it knows already takes the place of what the originals read.
-        controls: node outside -> what the copies wait for.
-        name_of: the name of a copy, which must be free when it is asked for.
+        name_of: returns a free name for a copy.
     """
     target, node_of, value_of, functions = result.graph, result.node_of, result.value_of, result.functions
     chosen = dict.fromkeys(nodes)
@@ -87,24 +82,18 @@ def copy_nodes(nodes: Iterable[Node], result: CloneResult, controls: Mapping[Nod
 
 
 def _controls(node: Node, result: CloneResult, controls: Mapping[Node, Node]) -> list[Node]:
-    found: list[Node] = []
+    copies: list[Node] = []
     for control in node.control_inputs:
         after = result.node_of.get(control) or controls.get(control)
         if after is None and result.graph.owns(control):
             after = control
         if after is not None:
-            found.append(after)
-    return found
+            copies.append(after)
+    return copies
 
 
 def copy_whole(source: Graph, target: Graph, new_of: Mapping[str, str]) -> CloneResult:
-    """Fill an empty graph with the nodes, inputs, outputs, variables and the rule for shapes of another one.
-
-    Args:
-        source: is not changed.
-        target: may have another library.
-        new_of: function -> its name in that library.
-    """
+    """Fill an empty graph with the contents and rules of another one; `new_of` maps functions to their names in its library."""
     result = CloneResult(target, {}, {}, dict(new_of))
     copy_nodes(source, result, {}, lambda node: node.name)
     node_of, value_of = result.node_of, result.value_of
@@ -112,14 +101,11 @@ def copy_whole(source: Graph, target: Graph, new_of: Mapping[str, str]) -> Clone
     target.outputs = [value_of[v] for v in source.outputs]
     target.control_outputs = [node_of[n] for n in source.control_outputs]
     target.variables.update((value_of[v], variable) for v, variable in source.variables.items())
-    target.take_rules(source)
-    if source.shape_rule is not None:
-        target.stale = {node_of[node]: None for node in source.stale}
-        target.unasked = {node_of[node]: None for node in source.unasked}
-        target.unasked_edited = source.unasked_edited
+    target.op_rule = source.op_rule
+    if source.shapes is not None:
+        target.shapes = source.shapes.copied(target, node_of)
     return result
 
 
 def copy_body(function: Function, name: str, functions: dict[str, Function], new_of: Mapping[str, str]) -> CloneResult:
-    """A copy of the body of a function, in another library."""
     return copy_whole(function.body, Graph(name, functions=functions, versions=function.body.versions), new_of)

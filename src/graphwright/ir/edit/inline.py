@@ -1,4 +1,4 @@
-"""Put the body of a function in the place of a call, with all that a call promises about order and effects."""
+"""Replaces a call by the body of its function, with the order and effects that a call guarantees."""
 
 from collections.abc import Iterable, Sequence
 
@@ -16,27 +16,20 @@ from graphwright.ir.walk import consumers_of, fed_values, order_of, producers_of
 
 
 def inline(call: Node, *, purity: Purity | None = None, strict: bool = True) -> CloneResult:
-    """Put the body of a function in the place of a call, which is removed; the nodes are named `<call>/<node>`.
+    """Replace a call by the body of its function; the nodes are named `<call>/<node>`. Return their copies.
 
-    What a call promises still holds. What the call waited for, the nodes of the body wait for that have effects or read a
-    resource; pure ones need not. What waited for the call waits for the effects of the body, and for all that came before the call.
-    A result is there when the effects of the body are: where it does not depend on them, an `Identity` `<call>/result` waits for them.
-    Nodes without a device get that of the call. Where many nodes would wait for many, they wait for one `NoOp`.
-
-    TensorFlow lists the nodes that have effects as control outputs of a function. Functions of old list nothing; then each node
-    counts as having some that is not known to be pure.
+    The guarantees of a call still hold. Nodes of the body that have effects or read a resource wait for what the call waited for. Nodes
+    that waited for the call wait for the effects of the body, and for everything before the call. A result that does not depend on the
+    effects gets an `Identity` `<call>/result` that waits for them. Nodes without a device get the device of the call. TensorFlow lists
+    the nodes with effects as control outputs of a function; in old functions without, each node that is not known to be pure counts.
 
     Args:
         call: a `PartitionedCall`, a `StatefulPartitionedCall`, or a node whose op type is a function.
-        purity: tells which nodes have no effects; without it, only what every graph knows (`ir.traits`).
-        strict: whether the results wait for the effects, and what waited for the call for what makes the arguments. Otherwise a result is
-            there as early as the node that makes it, and what waited for the call waits for the effects alone.
-
-    Returns:
-        The copies of the nodes of the body.
+        purity: tells which nodes have no effects; by default `ir.traits` does.
+        strict: whether the results wait for the effects, and whether what waited for the call waits for the producers of its arguments.
 
     Raises:
-        GraphError: the node is not a plain call, or the function is not in the library; nothing is changed then.
+        GraphError: the node is not a plain call, or the function is not in the library.
 
     >>> from graphwright.ir.text import from_text
     >>> g = from_text('''
@@ -78,27 +71,27 @@ def inline(call: Node, *, purity: Purity | None = None, strict: bool = True) -> 
     if call.control_consumers or (graph.is_border(call) and call in graph.control_outputs):
         ordered = [result.node_of[node] for node in effects.ordered]  # which wait for what the call waited for
         ends = held if held and len(changes) == len(ordered) else ordered or before
-        made = [source for source in sources.values() if not _is_given(source)] if strict else []
-        reroute_control(joined(graph, [*ends, *made] or (sources.values() if strict else ()), f"{call.name}/done"), call)
+        producers = [source for source in sources.values() if not _is_given(source)] if strict else []
+        reroute_control(joined(graph, [*ends, *producers] or (sources.values() if strict else ()), f"{call.name}/done"), call)
     graph.replace_many_uses(new_of)
     graph.remove_node(call)
     return result
 
 
 def joined(graph: Graph, nodes: Iterable[Node], name: str) -> list[Node]:
-    """At most one node that runs after all of these: edges from each of many to each of many would be too many."""
+    """Return at most one node that runs after all of these, instead of an edge for each pair."""
     several = list(dict.fromkeys(nodes))
     return several if len(several) < 2 else [graph.add_node("NoOp", graph.unique_name(name), control_inputs=several)]
 
 
 class _Effects:
-    """What the nodes of a body do besides making values, in terms of the body.
+    """The effects of the nodes of a body.
 
     Attributes:
         inner: the nodes that are copied, in an order in which they can run.
-        waiting: those that must wait for what the call waited for; who waits for one of them waits too.
-        ordered: those that must have run when the call has: effects, and reads of what may change later.
-        changing: those of them that change something.
+        waiting: nodes that must wait for what the call waited for, without nodes that wait for another of them.
+        ordered: nodes that must have run when the call has: effects, and reads of what may change later.
+        changing: nodes of them that change something.
     """
 
     def __init__(self, call: Node, body: Graph, purity: Purity) -> None:
@@ -117,20 +110,18 @@ class _Effects:
         self.waiting = self._first({n for n in self.inner if n in self.ordered or reads_resource(n) or n in inside})
         self._results = body.outputs
 
-    def _first(self, wanted: set[Node]) -> list[Node]:
-        """Those of the nodes that wait for none of them, so that few edges do."""
+    def _first(self, members: set[Node]) -> list[Node]:
         guarded: set[Node] = set()
         first: list[Node] = []
         for node in self.inner:
             if not guarded.isdisjoint(producers_of(node)):
                 guarded.add(node)
-            elif node in wanted:
+            elif node in members:
                 guarded.add(node)
                 first.append(node)
         return first
 
     def late_results(self) -> frozenset[int]:
-        """The results that would be there before all that changes something has run."""
         if not self.changing:
             return frozenset()
         feeds: dict[Node, int] = {}  # node -> the results that depend on it, as bits
@@ -146,7 +137,7 @@ class _Effects:
 
 
 def _inside_of_tf1(nodes: Sequence[Node]) -> set[Node]:
-    """The nodes in loops and branches of TF1, with what enters them. A control edge that leaves a loop, or a dead branch, never fires."""
+    """Return the nodes in loops and branches of TF1 and their inputs: a control edge that leaves a loop or a dead branch never fires."""
     inside: set[Node] = set()
     for starts, ends in ((ENTERS, EXITS), (SWITCHES, MERGES | EXITS)):
         seeds = (node for node in nodes if node.op_type in starts)
@@ -155,15 +146,13 @@ def _inside_of_tf1(nodes: Sequence[Node]) -> set[Node]:
 
 
 def _outside(nodes: dict[Node, None], inside: set[Node]) -> dict[Node, None]:
-    """The nodes, and instead of those inside of TF1 control flow what leaves it."""
-    found = {node: None for node in nodes if node not in inside}
-    if len(found) != len(nodes):
-        found.update((after, None) for node in inside for after in consumers_of(node) if after not in inside)
-    return found
+    outside = {node: None for node in nodes if node not in inside}
+    if len(outside) != len(nodes):
+        outside.update((after, None) for node in inside for after in consumers_of(node) if after not in inside)
+    return outside
 
 
 def _is_given(node: Node) -> bool:
-    """Whether nothing happens when the node runs, and nothing before it."""
     return (node.op_type in GIVEN or opens_variable(node)) and not node.control_inputs
 
 
@@ -195,11 +184,6 @@ def _body_of(call: Node) -> Graph:
 
 
 def _check_argument(function: Function, index: int) -> None:
-    """Refuse an argument of the body that cannot be replaced by an input of the call.
-
-    Raises:
-        GraphError: its node does something else too, or a signature of the body feeds it.
-    """
     value = function.body.inputs[index]
     node = value.producer
     if node.inputs or node.control_inputs or len(node.outputs) != 1:

@@ -1,4 +1,4 @@
-"""Put nodes on edges: insert, and add what is often needed."""
+"""Adds nodes, on edges and elsewhere."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -23,19 +23,14 @@ def insert_before(
     output_types: Sequence[tuple[Any, Any]] | None = None,
     device: str | None = None,
 ) -> Node:
-    """Put a new node on the edge that ends in `node.inputs[index]`; returns it.
+    """Insert a new node on the edge that ends in `node.inputs[index]`; return it.
 
-    The new node reads what stood there, then `more_inputs`; `node` reads its first output.
+    The new node reads the old input, then `more_inputs`; `node` reads its first output.
 
     Args:
-        name: a suffix is added where it is taken; by default `<node>/<op_type>`.
-        attrs, output_types: as for `Graph.add_node`; without a rule for ops there is by default one output of the dtype and shape of the
-            input.
-        device: by default that of `node`.
-
-    Raises:
-        GraphError: there is no such input, the dtype of the first output is another one, something belongs to another graph, or the
-            node could not be written (see `Graph.add_node`); nothing is changed then.
+        name: by default `<node>/<op_type>`; a suffix is added where it is taken.
+        attrs, output_types: those of `Graph.add_node`; without a rule for ops, the default is one output like the input.
+        device: by default the device of `node`.
 
     >>> from graphwright.ir.text import from_text
     >>> g = from_text('''
@@ -49,10 +44,10 @@ def insert_before(
     graph_of([node, *(v.producer for v in more_inputs)])
     if not 0 <= index < len(node.inputs):
         raise GraphError(f"{node.name!r} has {len(node.inputs)} inputs, got index {index}", where=f"node {node.name!r}")
-    made = _add_reader(graph, node.inputs[index], node, op_type, name, more_inputs, attrs, output_types, device)
-    graph.replace_input(node, index, made.outputs[0])
-    graph.refresh_shapes([made])
-    return made
+    inserted = _add_reader(graph, node.inputs[index], node, op_type, name, more_inputs, attrs, output_types, device)
+    graph.replace_input(node, index, inserted.outputs[0])
+    graph.refresh_shapes([inserted])
+    return inserted
 
 
 def insert_after(
@@ -68,15 +63,12 @@ def insert_after(
     cannot_modify: Collection[Node] = (),
     borders: bool | None = None,
 ) -> Node:
-    """Put a new node between a value and what reads it; returns it.
+    """Insert a new node between a value and its readers; return it.
 
     Args:
-        name: a suffix is added where it is taken; by default `<producer>/<op_type>`.
-        more_inputs: read after the value. What makes them goes on reading the value itself.
-        can_modify, cannot_modify, borders: which readers are meant, as in `reroute`.
-
-    Raises:
-        GraphError: as `insert_before`.
+        name: by default `<producer>/<op_type>`; a suffix is added where it is taken.
+        more_inputs: read after the value. Their producers still read the value itself.
+        can_modify, cannot_modify, borders: choose the readers, as in `reroute`.
 
     >>> from graphwright.ir.text import from_text
     >>> g = from_text('''
@@ -89,38 +81,22 @@ def insert_after(
     (<Node negated = Neg(x:0)>, <Node a = Relu(negated:0)>, 'negated:0')
     """
     graph = graph_of([value.producer, *(v.producer for v in more_inputs)])
-    made = _add_reader(graph, value, value.producer, op_type, name, more_inputs, attrs, output_types, device)
-    also_kept = (made, *(v.producer for v in more_inputs))
-    reroute(made.outputs[0], value, can_modify=can_modify, cannot_modify=(*cannot_modify, *also_kept), borders=borders)
-    graph.refresh_shapes([made])
-    return made
+    inserted = _add_reader(graph, value, value.producer, op_type, name, more_inputs, attrs, output_types, device)
+    also_kept = (inserted, *(v.producer for v in more_inputs))
+    reroute(inserted.outputs[0], value, can_modify=can_modify, cannot_modify=(*cannot_modify, *also_kept), borders=borders)
+    graph.refresh_shapes([inserted])
+    return inserted
 
 
 def add_identity(value: Value, name: str, *, control_inputs: Sequence[Node] = ()) -> Node:
-    """Add an Identity of a value, on its device, that nothing reads yet; returns it.
-
-    Args:
-        name: a suffix is added where it is taken.
-        control_inputs: what it waits for.
-
-    Raises:
-        GraphError: something belongs to another graph; nothing is changed then.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('''
-    ... graph "g"
-    ... %x = Placeholder() : float32[2]
-    ... ''')
-    >>> add_identity(g.value("x"), "later", control_inputs=[g["x"]])
-    <Node later = Identity(x:0)>
-    """
+    """Add an Identity of a value, on its device; return it. A suffix is added to its name where it is taken."""
     node = value.producer
     graph = graph_of([node, *control_inputs])
-    made = add_op(
+    identity = add_op(
         graph, "Identity", name, [value], value.dtype, value.last_shape, T=value.dtype, control_inputs=control_inputs, device=node.device
     )
-    graph.refresh_shapes([made.producer])
-    return made.producer
+    graph.refresh_shapes([identity.producer])
+    return identity.producer
 
 
 def _add_reader(
@@ -134,7 +110,6 @@ def _add_reader(
     output_types: Sequence[tuple[Any, Any]] | None,
     device: str | None,
 ) -> Node:
-    """The new node, whose first output can stand for the value; name and device are those of the node `beside` where none are given."""
     if output_types is None and graph.op_rule is None:
         output_types = [(value.dtype, value.last_shape)]
     name = graph.unique_name(name or f"{beside.name}/{op_type}")
@@ -174,7 +149,7 @@ def add_op(
     device: str = "",
     **attrs: Any,
 ) -> Value:
-    """Add a node with one output and these attributes; a suffix is added to its name where it is taken. Returns the output.
+    """Add a node with one output and return the output; a suffix is added to its name where it is taken.
 
     >>> g = Graph()
     >>> x = add_placeholder(g, "x", "float32", (2,))
@@ -188,7 +163,7 @@ def add_op(
 
 
 def replace_argument(body: Graph, position: int, dtype: DType, shape: Shape) -> Value:
-    """Put an argument of another dtype or shape in the place of one; the old node stays for its readers, and keeps its name."""
+    """Replace an argument by one of another dtype or shape; the old node stays for its readers, and keeps its name."""
     old = body.inputs[position]
     attrs: dict[str, Attribute] = {**old.producer.attrs, "T": dtype}
     for key in ("_output_shapes", "_handle_dtypes", "_handle_shapes"):

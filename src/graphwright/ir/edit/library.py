@@ -1,4 +1,4 @@
-"""The library of functions: who calls what, adding, removing and renaming functions, taking them into another library."""
+"""The library of functions: find callers; add, remove, rename and copy functions."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
@@ -6,38 +6,23 @@ from graphwright.errors import GraphError
 from graphwright.ir.edit.copying import CloneResult, copy_body
 from graphwright.ir.function_names import attributes_with_functions, definition_with_functions, functions_of, functions_of_node
 from graphwright.ir.graph import Function, Graph, Node
-from graphwright.ir.select import free_name
+from graphwright.ir.names import free_name
 from graphwright.ir.text import to_text
 from graphwright.ir.traits.control_flow import called_functions
 from graphwright.ir.walk import reached
 
 
 def bodies(graph: Graph) -> tuple[Graph, ...]:
-    """The graph itself and the bodies of its functions."""
     return (graph, *(function.body for function in graph.functions.values()))
 
 
 def call_sites(graph: Graph, name: str) -> tuple[Node, ...]:
-    """The nodes that name a function, in the graph and in the bodies of its functions; looks at every node.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('''
-    ... graph "g"
-    ... %call = PartitionedCall() {f = @f}
-    ... function "f"
-    ... ''')
-    >>> [node.name for node in call_sites(g, "f")]
-    ['call']
-    """
+    """Return the nodes that name a function, in the graph and in all bodies; visits every node."""
     return tuple(node for body in bodies(graph) for node in body if name in functions_of_node(node, (name,)))
 
 
 def add_function(graph: Graph, function: Function) -> None:
-    """Add a function to the library; its body gets this library.
-
-    Raises:
-        GraphError: the name is taken, or the body calls what the library does not have; nothing is changed then.
-    """
+    """Add a function, with a free name and known callees, to the library; its body gets this library."""
     if function.name in graph.functions:
         raise GraphError(f"there is a function {function.name!r} already", where=f"graph {graph.name!r}", remedy="use unique_function_name")
     for node in function.body:
@@ -49,16 +34,10 @@ def add_function(graph: Graph, function: Function) -> None:
 
 
 def unique_function_name(graph: Graph, name: str) -> str:
-    """The name itself when the library has no such function, else with the first free suffix."""
     return free_name(name, graph.functions)
 
 
 def remove_function(graph: Graph, name: str) -> None:
-    """Remove a function that nothing names.
-
-    Raises:
-        GraphError: there is none, or a node names it; the message says which.
-    """
     _function(graph, name)
     callers = [node for node in call_sites(graph, name) if node.graph is not graph.functions[name].body]
     if callers:
@@ -71,11 +50,7 @@ def remove_function(graph: Graph, name: str) -> None:
 
 
 def remove_unused_functions(graph: Graph, *, called: Collection[str] = ()) -> list[str]:
-    """Remove the functions that neither the graph nor a function that it reaches names; returns their names.
-
-    Args:
-        called: functions that are called by name besides.
-    """
+    """Remove the functions that neither the graph nor those in `called` reach; return their names."""
     callers = [graph, *(graph.functions[name].body for name in called)]
     reached = {*called, *reached_functions(graph, (node for body in callers for node in body))}
     unused = [name for name in graph.functions if name not in reached]
@@ -85,21 +60,17 @@ def remove_unused_functions(graph: Graph, *, called: Collection[str] = ()) -> li
 
 
 def reached_functions(graph: Graph, nodes: Iterable[Node]) -> list[str]:
-    """The functions of the library that the nodes name, directly or through others, in the order of the library."""
+    """Return the functions of the library that the nodes name, directly or through others, in the order of the library."""
     library = graph.functions
     seeds = {name: None for node in nodes for name in functions_of_node(node, library)}
-    found = set(reached(seeds, lambda name: functions_of(library[name], library)))
-    return [name for name in library if name in found] if found else []
+    names = set(reached(seeds, lambda name: functions_of(library[name], library)))
+    return [name for name in library if name in names] if names else []
 
 
 def rename_functions(graph: Graph, new_of: Mapping[str, str]) -> None:
-    """Rename functions, all at the same time; everything that names one follows.
-
-    That is: nodes, by their op type or by an attribute, attributes of such references, strings in the definitions of functions
-    (the forward and backward pass of a function), and what the graph's file says of functions (gradients, objects that have methods).
-
-    Raises:
-        GraphError: a function does not exist, or a name is given twice or taken; nothing is changed then.
+    """Rename functions, all at the same time, with everything that names them: op types and attributes of nodes, attributes of such
+    references, definitions of functions, gradients and objects in the graph's file. Raise `GraphError` where a name is given twice or
+    taken.
     """
     for name, new in new_of.items():
         _function(graph, name)
@@ -131,9 +102,8 @@ def rename_functions(graph: Graph, new_of: Mapping[str, str]) -> None:
 
 
 def import_functions(source: Graph, target: Graph, nodes: Iterable[Node]) -> dict[str, str]:
-    """Copy what the nodes call into the library of `target`; returns the new name of each function that was copied under another one.
-
-    A function that the target has under the same name with the same text is shared.
+    """Copy the functions that nodes call into another library, unless it has the same text under that name; return the new names of
+    functions that were renamed.
     """
     if source.functions is target.functions or not source.functions:
         return {}
@@ -141,7 +111,6 @@ def import_functions(source: Graph, target: Graph, nodes: Iterable[Node]) -> dic
 
 
 def copy_functions(source: Graph, target: Graph, names: Iterable[str]) -> tuple[dict[str, str], list[CloneResult]]:
-    """Copy functions, with all that they name among `names`; returns new names, and where the nodes of each copied body went."""
     names = list(names)
     same = {name for name in names if name in target.functions and _is_same(source.functions[name], target.functions[name])}
     # What names a function that must be renamed is not the same either.
@@ -164,10 +133,9 @@ def copy_functions(source: Graph, target: Graph, names: Iterable[str]) -> tuple[
 
 
 def copy_function(function: Function, name: str, target: Graph, new_of: Mapping[str, str]) -> CloneResult:
-    """A copy of a function in the library of `target`, under a name that is free, with other names of what it calls."""
-    found = copy_body(function, name, target.functions, new_of)
-    target.functions[name] = Function(name, found.graph, definition_with_functions(function.definition, new_of))
-    return found
+    copy = copy_body(function, name, target.functions, new_of)
+    target.functions[name] = Function(name, copy.graph, definition_with_functions(function.definition, new_of))
+    return copy
 
 
 def _is_same(function: Function, other: Function) -> bool:
@@ -178,7 +146,7 @@ def _is_same(function: Function, other: Function) -> bool:
 
 def _text(function: Function) -> str:
     lone = copy_body(function, "", {}, {}).graph
-    lone.shape_rule = None
+    lone.shapes = None
     return to_text(lone)
 
 

@@ -1,4 +1,4 @@
-"""Outline: move nodes into a new function of the library, with a call in their place."""
+"""Moves nodes into a new function of the library, with a call in their place."""
 
 from collections.abc import Collection, Iterable
 
@@ -19,20 +19,19 @@ from graphwright.ir.walk import fed_values
 
 
 def outline(nodes: Iterable[Node], name: str, *, call_name: str = "", stateful: bool = True) -> Node:
-    """Move nodes into a new function of the library, and put a call in their place; returns the call.
+    """Move nodes into a new function of the library, and replace them by a call; return the call.
 
-    Arguments are the values from outside that the nodes read, and results those of theirs that are read outside, or by nobody, in the
-    order in which the nodes are given. Control edges across the boundary lead to the call. The body keeps the names of the nodes;
-    collections lose them.
+    Arguments are the values from outside that the nodes read. Results are their values that are read outside or by nobody, in the order of
+    the nodes. Control edges across the boundary lead to the call. The body keeps the names of the nodes; collections lose them.
 
     Args:
-        name: of the function; a suffix is added where it is taken.
-        call_name: of the call, `name` by default; a suffix is added where it is taken.
+        name: of the function, with a suffix where it is taken.
+        call_name: of the call, `name` by default.
         stateful: whether the call is a `StatefulPartitionedCall`, which is right for all bodies.
 
     Raises:
-        GraphError: a name cannot be one, there are no nodes or they belong to several graphs, an input of the graph or of a signature is
-            among them, or a path leaves them and comes back, so that the call would wait for itself; nothing is changed then.
+        GraphError: an input of the graph or of a signature is among the nodes, or a path leaves them and comes back, so that the call would
+            wait for itself.
         UnsupportedError: the nodes hold control flow of TF1, whose frames cannot cross a function.
 
     >>> from graphwright.ir.text import from_text
@@ -99,7 +98,7 @@ def outline(nodes: Iterable[Node], name: str, *, call_name: str = "", stateful: 
 
 
 def _acts(node: Node, purity: Purity) -> bool:
-    """Whether a node must run though no result needs it. An unknown op that makes values counts as making no more than these."""
+    """Return whether a node must run though no result needs it. An unknown op with outputs counts as having no further effects."""
     if has_known_effects(node):
         return True
     if called_functions(node) or node.op_type in node.graph.functions or reads_resource(node):

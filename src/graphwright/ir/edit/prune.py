@@ -1,4 +1,4 @@
-"""Pruning: a graph to what its outputs need, or by what nothing reads any more."""
+"""Removal of nodes that nothing needs."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -14,16 +14,12 @@ def prune(
     signatures: bool = True,
     collections: bool = True,
 ) -> int:
-    """Remove what is not needed; returns the number of nodes that are removed.
+    """Remove what is not needed; return the number of removed nodes.
 
     Args:
-        outputs: become the outputs of the graph; None keeps those that it has.
-        control_outputs: become its control outputs; None keeps those that it has.
-        signatures: whether what the signatures need is kept. Otherwise those that lose an output leave.
-        collections: whether what the collections hold is kept. Otherwise what is removed leaves them.
-
-    Raises:
-        GraphError: an output belongs to another graph; nothing is changed then.
+        outputs, control_outputs: replace those of the graph; None keeps them.
+        signatures: whether to keep what signatures need. Otherwise those that lose an output are removed.
+        collections: whether to keep what collections hold. Otherwise removed nodes are dropped from them.
 
     >>> from graphwright.ir.text import from_text
     >>> g = from_text('''
@@ -35,12 +31,12 @@ def prune(
     >>> prune(g, [g.value("a")]), [n.name for n in g]
     (1, ['x', 'a'])
     """
-    wanted = graph.outputs if outputs is None else tuple(outputs)
-    waited = graph.control_outputs if control_outputs is None else tuple(control_outputs)
-    for node in (*(value.producer for value in wanted), *waited):
+    new_outputs = graph.outputs if outputs is None else tuple(outputs)
+    new_control_outputs = graph.control_outputs if control_outputs is None else tuple(control_outputs)
+    for node in (*(value.producer for value in new_outputs), *new_control_outputs):
         graph.check_owned(node, node.name)
-    graph.outputs = wanted
-    graph.control_outputs = waited
+    graph.outputs = new_outputs
+    graph.control_outputs = new_control_outputs
     needed = needed_nodes(graph, signatures=signatures, collections=collections)
     doomed = [node for node in graph if node not in needed]
     for name, signature in list(graph.signatures.items()):
@@ -51,7 +47,7 @@ def prune(
 
 
 def remove_unread(graph: Graph, nodes: Iterable[Node], may_go: Callable[[Node], bool]) -> None:
-    """Remove those of the nodes that nothing reads or waits for, and what only they needed, as far as it may go."""
+    """Remove nodes that nothing reads or waits for, and then nodes that only they needed, as far as `may_go` allows."""
     waiting = list(nodes)
     while waiting:
         node = waiting.pop()

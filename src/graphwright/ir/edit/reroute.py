@@ -1,4 +1,4 @@
-"""Let readers read something else: reroute, swap, replace a node, control edges."""
+"""Replaces what nodes read and wait for."""
 
 from collections.abc import Collection, Iterable, Sequence
 
@@ -9,7 +9,7 @@ from graphwright.ir.subgraph import graph_of
 
 
 class _Kept:
-    """The nodes that an edit must leave alone, as something that answers `in`."""
+    """The nodes that an edit must leave alone, as a container."""
 
     def __init__(self, can_modify: Iterable[Node] | None, cannot_modify: Iterable[Node]) -> None:
         self._can = None if can_modify is None else frozenset(can_modify)
@@ -27,19 +27,15 @@ def reroute(
     cannot_modify: Collection[Node] = (),
     borders: bool | None = None,
 ) -> int:
-    """Let what reads `old` read `new`, value by value; returns how many uses changed.
+    """Make readers of `old` read `new`, value by value; return the number of changed uses.
 
     Args:
-        new: what is read from now on.
-        old: what was read; as many values as in `new`.
         can_modify: only these readers change; None means all.
         cannot_modify: these readers do not change.
-        borders: whether outputs of the graph and of its signatures change too; None means
-            that they do unless `can_modify` is given.
+        borders: whether outputs of the graph and of its signatures change too; by default they do unless `can_modify` is given.
 
     Raises:
-        GraphError: the numbers or dtypes differ, a value is rerouted twice, a reader would read
-            itself, or the values belong to several graphs; nothing is changed then.
+        GraphError: the numbers or dtypes differ, a value is rerouted twice, or a reader would read itself.
 
     >>> from graphwright.ir.text import from_text
     >>> g = from_text('''
@@ -75,20 +71,15 @@ def reroute_control(
     cannot_modify: Collection[Node] = (),
     outputs: bool = True,
 ) -> int:
-    """Let what waits for `old` wait for `new`, which may be several nodes, or none; returns how many nodes changed.
-
-    Args:
-        outputs: whether `new` takes the place of `old` among the control outputs of the graph.
-
-    Raises:
-        GraphError: the nodes belong to several graphs.
+    """Make nodes that wait for `old` wait for `new`: one node, several or none; return the number of changed nodes. With `outputs`, `new`
+    also replaces `old` among the control outputs of the graph.
     """
     if new is old:
         return 0
     after = [node for node in ((new,) if isinstance(new, Node) else dict.fromkeys(new)) if node is not old]
     graph = graph_of((old, *after))
-    kept = _Kept(can_modify, (*cannot_modify, *after))
-    readers = [node for node in old.control_consumers if node not in kept]
+    excluded = _Kept(can_modify, (*cannot_modify, *after))
+    readers = [node for node in old.control_consumers if node not in excluded]
     for reader in readers:
         graph.remove_control_input(reader, old)
         for node in after:
@@ -99,34 +90,24 @@ def reroute_control(
 
 
 def set_control_inputs(graph: Graph, node: Node, controls: Iterable[Node]) -> None:
-    """Let the node wait for exactly these nodes, in this order.
-
-    Raises:
-        GraphError: one belongs to another graph, or is the node itself; nothing is changed then.
-    """
-    wanted = dict.fromkeys(controls)
-    for control in (node, *wanted):
+    new_controls = dict.fromkeys(controls)
+    for control in (node, *new_controls):
         graph.check_owned(control, node.name)
-    if node in wanted:
+    if node in new_controls:
         raise GraphError(f"{node.name!r} cannot be its own control input", where=f"node {node.name!r}")
     for control in node.control_inputs:
         graph.remove_control_input(node, control)
-    for control in wanted:
+    for control in new_controls:
         graph.add_control_input(node, control)
 
 
 def replace_node(old: Node, new: Node, *, keep_name: bool = True) -> None:
-    """Put `new` in the place of `old`, which is removed.
+    """Replace `old` by `new`, and remove `old`; by default `new` gets its name.
 
-    Readers, control edges, borders, signatures, collections, variables and colocation constraints follow. Output k
-    of the new node stands for output k of the old one.
-
-    Args:
-        keep_name: give the new node the name of the old one.
+    Readers, control edges, borders, signatures, collections, variables and colocation constraints follow. Outputs correspond by index.
 
     Raises:
-        GraphError: an output that is needed has no counterpart or one of another dtype, `new` reads
-            `old`, or they belong to several graphs; nothing is changed then.
+        GraphError: a needed output has no counterpart or one of another dtype, or `new` reads `old`.
 
     >>> from graphwright.ir.text import from_text
     >>> g = from_text('''
@@ -150,7 +131,7 @@ def replace_node(old: Node, new: Node, *, keep_name: bool = True) -> None:
             continue
         counterpart = new.outputs[k] if k < len(new.outputs) else None
         if counterpart is None:
-            raise GraphError(f"{new.name!r} has no output that could stand for {value.name}", where=f"node {new.name!r}")
+            raise GraphError(f"{new.name!r} has no output that could replace {value.name}", where=f"node {new.name!r}")
         if counterpart.dtype != value.dtype:
             raise GraphError(
                 f"{counterpart.name} has dtype {counterpart.dtype}, {value.name} {value.dtype}", remedy="insert a Cast behind the new node"
@@ -179,11 +160,11 @@ def replace_node(old: Node, new: Node, *, keep_name: bool = True) -> None:
     if keep_name:
         graph.rename(new, name)
     for node, attribute in colocated:
-        graph.set_attr(node, ATTRIBUTE, with_names(attribute, lambda found: new.name if found == name else found))
+        graph.set_attr(node, ATTRIBUTE, with_names(attribute, lambda target: new.name if target == name else target))
 
 
 def take_name(graph: Graph, old: Node, new: Node) -> None:
-    """Let a node go on under the name of one that is not read any more."""
+    """Give a node the name, control readers and collections of a node that nothing reads any more, which is removed."""
     if graph.is_border(old) or any(v.uses for v in old.outputs):
         return
     reroute_control([new], old)

@@ -1,1 +1,1 @@
-"""Traits: what an op is like, told from its type. The one place that knows lists of op types, a file per question."""
+"""Traits: what is known of an op from its type. The one place for lists of op types, a file per question."""

@@ -1,4 +1,4 @@
-"""What is computed, where more than one part of the library asks; rules of FLOPs and of memory have tables of their own.
+"""Arithmetic that several parts of the library ask about; rules of FLOPs and of memory have tables of their own.
 
 *In place* means that a kernel may write its output into the storage of an input that nobody else holds.
 """
@@ -12,37 +12,31 @@ from typing import TYPE_CHECKING, TypeVar
 from graphwright.ir.traits.of_type import of_type
 
 if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so these are types only
-    from graphwright.ir.graph import Node
+    from graphwright.ir.node import Node
 
 _Term = TypeVar("_Term")
 ADDITIONS = frozenset({"Add", "AddV2"})
-"""The sum of two inputs."""
 SUMS_OF_MANY = frozenset({"AddN", "AccumulateNV2"})
-"""The sum of any number of inputs of one shape."""
 SUMS = ADDITIONS | SUMS_OF_MANY
-"""The sum of all inputs."""
 ADDS_BIAS = frozenset({"BiasAdd", "BiasAddV1"})
-"""What adds a number per channel."""
 SUMS_AND_DIFFERENCES = SUMS | {"Sub", "Neg"}
-"""A sum of the inputs, some of them negative."""
 SCALES = frozenset({"Mul", "RealDiv", "Div", "DivNoNan", "MulNoNan"})
 """The first input times the second, or divided by it."""
 CHOOSES_ELEMENTS = frozenset({"Select", "SelectV2", "Maximum", "Minimum"})
-"""Each element is that of one of the inputs."""
+"""Each element is taken from one of the inputs."""
 COMBINES_TWO = ADDITIONS | frozenset("Sub Mul Div RealDiv Maximum Minimum SquaredDifference".split())
 """Cheap arithmetic on two inputs, element by element."""
 COMMUTES = SUMS | frozenset(
     "Mul Maximum Minimum Equal NotEqual LogicalAnd LogicalOr BitwiseAnd BitwiseOr BitwiseXor SquaredDifference".split()
 )
-"""What gives the same result, bit for bit, when its two inputs change places. Not so where `Add` joins text: ask `commutes`."""
+"""The result is the same, bit for bit, when the two inputs change places. Not where `Add` joins text: ask `commutes`."""
 CONVOLUTIONS = frozenset({"Conv2D", "Conv3D"})
-"""Convolutions of images and volumes, of all channels or of groups of them."""
+"""Convolutions of images and volumes, also in groups of channels."""
 MATRIX_PRODUCTS = frozenset({"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"})
-"""Products of two matrices, or of batches of them."""
 TRANSPOSES = ("transpose_a", "transpose_b")
-"""The attributes of the product of two matrices that say which of them it takes transposed."""
+"""The attributes of a matrix product that transpose its inputs."""
 LINEAR_IN_ALL = SUMS_AND_DIFFERENCES | {"ConcatV2", "Pack"}
-"""Op types that make terms of their result of terms of sums in all inputs."""
+"""Ops that distribute over sums in all inputs."""
 _LINEAR_IN_FIRST = "Identity Neg RealDiv Cast Sum Mean Reshape Squeeze ExpandDims Transpose Slice StridedSlice SplitV Unpack Pad"
 _BILINEAR = frozenset({"Mul", *MATRIX_PRODUCTS})
 LINEAR_IN: dict[str, tuple[int, ...]] = {
@@ -52,25 +46,25 @@ LINEAR_IN: dict[str, tuple[int, ...]] = {
     "StridedSliceGrad": (4,),
     "UnsortedSegmentSum": (0,),
 }
-"""Op types that make terms of their result of terms of a sum in one of these inputs."""
+"""Ops that distribute over a sum in one of these inputs."""
 BATCH_NORMS = frozenset({"FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"})
-"""Batch normalization by one kernel, as it stands in graphs that are not optimized yet."""
+"""Batch normalization by one kernel, before Grappler."""
 LOSSES_WITH_GRADIENT = frozenset({"SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"})
 """Output 0 is the loss, output 1 its gradient."""
 LOOKUPS = frozenset({"Gather", "GatherV2"})
-"""Rows of the first input, at the places that the second one names."""
+"""Rows of the first input, at the indices in the second."""
 ASKS_FOR_SHAPE = frozenset({"Shape", "ShapeN", "Size", "Rank", "VariableShape"})
-"""What tells the shape of an input, or a number of it."""
+"""The shape of an input, or a number from it."""
 adds_any_number = of_type({"AddN"})
-"""Whether it is the sum of any number of inputs of one shape, or of as many lists."""
+"""Returns whether it is a sum of any number of inputs of one shape, or of lists."""
 MAKES = {"ZerosLike": 0, "OnesLike": 1}
-"""What makes a tensor of one number, and which that is."""
+"""Ops that fill a tensor with one number -> the number."""
 REPEATS = {"Fill": 1, "BroadcastTo": 0, "Tile": 0}
-"""What repeats the elements of an input, and which that is."""
+"""Ops that repeat the elements of an input -> its index."""
 NO_LARGER = frozenset("Sum Mean Max Min Prod All Any ArgMax ArgMin Slice StridedSlice Reshape BroadcastGradientArgs Shape".split())
-"""What makes no more bytes than its largest input has."""
+"""The output has no more bytes than the largest input."""
 TAKES_OUT_OF_LIST = frozenset({"TensorListGetItem", "TensorListPopBack", "OptionalGetValue"})
-"""What gives a tensor that a list, or an optional value, holds."""
+"""Reads an element of a list, or of an optional value."""
 UNARY_IN_PLACE = frozenset(
     "Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Digamma Elu Erf Erfc Erfinv Exp Expm1 Floor Inv LeakyRelu Lgamma Log Log1p "
     "LogSoftmax LogicalNot Neg Reciprocal Relu Relu6 Rint Round Rsqrt Selu Sigmoid Sign Sin Sinh Softmax Softplus Softsign Sqrt "
@@ -81,14 +75,14 @@ BINARY_IN_PLACE = frozenset(
     "LogicalOr Maximum Minimum Mod Mul MulNoNan Pow RealDiv ReciprocalGrad Relu6Grad ReluGrad RsqrtGrad SeluGrad SigmoidGrad "
     "SoftplusGrad SoftsignGrad SqrtGrad SquaredDifference Sub TanhGrad TruncateDiv Xdivy Xlogy".split()
 )
-GOES_BY_ELEMENTS = UNARY_IN_PLACE | BINARY_IN_PLACE | {"Select", "SelectV2", "AddN"}
-"""Op types that compute element by element, inputs with one element in a dimension repeated."""
+ELEMENTWISE = UNARY_IN_PLACE | BINARY_IN_PLACE | {"Select", "SelectV2", "AddN"}
+"""Elementwise ops, with broadcast inputs."""
 
 
 def in_place_pairs(node: Node) -> tuple[tuple[int, int], ...]:
-    """Pairs (input, output) that the CPU kernel may share, in the order in which it tries them.
+    """Return pairs (input, output) that the CPU kernel may share, in the order in which it tries them.
 
-    Sizes and dtypes must also agree, and nobody else may hold the input. Batch norms do not: the kernel itself holds its input once more.
+    Sizes and dtypes must also agree, and nobody else may hold the input. Batch norms have no pair: their kernel holds its input twice.
     """
     if node.op_type in UNARY_IN_PLACE:
         return ((0, 0),)
@@ -110,37 +104,34 @@ def in_place_pairs(node: Node) -> tuple[tuple[int, int], ...]:
 
 
 def commutes(node: Node) -> bool:
-    """Whether the node gives the same result, bit for bit, when its two inputs change places."""
+    """Return whether the node gives the same result, bit for bit, when its two inputs change places."""
     return node.op_type in COMMUTES and len(node.inputs) == 2 and node.inputs[0].dtype.name != "string"
 
 
 def type_of_today(node: Node) -> str:
-    """The op type, but for an `Add` of numbers that of `AddV2`, which does the same; an `Add` of text joins it."""
+    """Return `AddV2` for an `Add` of numbers, which does the same; an `Add` of text joins it. Else the op type."""
     return "AddV2" if node.op_type in ADDITIONS and node.inputs[0].dtype.name != "string" else node.op_type
 
 
 def is_batch_norm(node: Node) -> bool:
-    """Whether one kernel does the whole of a batch normalization, perhaps with what Grappler fused into it."""
+    """Return whether one kernel computes a batch normalization, perhaps with ops that Grappler fused into it."""
     return node.op_type.removeprefix("_") in BATCH_NORMS | {"FusedBatchNormEx"}
 
 
 def transposes(node: Node) -> bool:
-    """Whether it puts the axes of its first input into the order that its second one says."""
     return node.op_type == "Transpose"
 
 
 def multiplies_matrices(node: Node) -> bool:
-    """Whether it is the product of two matrices, each of which it may take transposed (`TRANSPOSES`)."""
     return node.op_type == "MatMul"
 
 
 def takes_transposed(node: Node, index: int) -> bool:
-    """Whether it is the product of two matrices, and takes that one transposed."""
     return multiplies_matrices(node) and node.attrs.get(TRANSPOSES[index]) is True
 
 
 def add_in_kernel_order(terms: Sequence[_Term], add: Callable[[_Term, _Term], _Term]) -> _Term:
-    """The sum of terms, added two by two as the kernel of `AddN` adds them (aggregate_ops.cc): eight together, two to nine at first.
+    """Return the sum of terms in the order of the kernel of `AddN` (aggregate_ops.cc): eight at a time, after two to nine at first.
 
     >>> add_in_kernel_order("abc", "({}+{})".format)
     '((a+b)+c)'

@@ -1,101 +1,80 @@
-"""Calls, branches and loops: those of TF2, which name functions, and those of TF1, made of single nodes."""
+"""Control flow: calls, branches and loops of TF2, which name functions, and those of TF1, made of single nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from graphwright.ir.attributes import FunctionReference
+from graphwright.ir.traits.functional import BRANCHES as BRANCHES
+from graphwright.ir.traits.functional import CALL_TYPES as CALL_TYPES
+from graphwright.ir.traits.functional import CALLS_LIKE as CALLS_LIKE
+from graphwright.ir.traits.functional import FUNCTION_ATTRIBUTES as FUNCTION_ATTRIBUTES
+from graphwright.ir.traits.functional import LOOPS as LOOPS
 from graphwright.ir.traits.of_type import of_type
 
 if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so these are types only
-    from graphwright.ir.graph import Function, Graph, Node, Value
+    from graphwright.ir.graph import Graph
+    from graphwright.ir.node import Function, Node, Value
 
-LOOPS = frozenset({"While", "StatelessWhile"})
-"""Loops of TF2, with functions for condition and body."""
-BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
-"""Branches of TF2, with a function each."""
-FUNCTION_ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("While", "StatelessWhile"), ("cond", "body")),
-    **dict.fromkeys(("If", "StatelessIf"), ("then_branch", "else_branch")),
-    **dict.fromkeys(("Case", "StatelessCase"), ("branches",)),
-}
-"""Control flow of TF2 -> the attributes that name its functions."""
-CALL_TYPES = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
-"""Op types that call the function named in their attribute `f`."""
 COMPILED = "_XlaMustCompile"
-"""The attribute that has XLA compile what a node calls."""
-CALLS_LIKE: Mapping[str, str] = {
-    **dict.fromkeys(("If", "Case", "While"), "StatefulPartitionedCall"),
-    **dict.fromkeys(("StatelessIf", "StatelessCase", "StatelessWhile"), "PartitionedCall"),
-}
-"""Control flow of TF2 -> the call of the function that a branch is sure to take, or of one round of a loop."""
+"""The attribute of calls that XLA compiles."""
 ENTERS, EXITS = frozenset({"Enter", "RefEnter"}), frozenset({"Exit", "RefExit"})
-"""How a value gets into the frame of a loop of TF1, and out of it."""
+"""How a value enters and leaves the frame of a TF1 loop."""
 NEXT_ITERATIONS = frozenset({"NextIteration", "RefNextIteration"})
-"""How a value gets from one round of a loop of TF1 into the next."""
+"""How a value gets into the next round of a TF1 loop."""
 MERGES = frozenset({"Merge", "RefMerge"})
-"""What hands on the one of its inputs that is not dead."""
+"""Forwards the input that is not dead."""
 SWITCHES = frozenset({"Switch", "RefSwitch", "_SwitchN"})
-"""What hands its input on at one output, and leaves the others dead; `_SwitchN` is of the executor, for a `Case`."""
+"""Forwards its input to one output, and leaves the others dead; the executor makes `_SwitchN` from a `Case`."""
 IDENTITY_OF_TF1 = {"Switch": "Identity", "_SwitchN": "Identity", "Merge": "Identity", "RefSwitch": "RefIdentity", "RefMerge": "RefIdentity"}
-"""Switches and merges -> what hands on the same value."""
+"""Switches and merges -> the op that forwards the same value."""
 RUNS_WHEN_DEAD = MERGES | {"ControlTrigger"}
-"""What runs when something that it waits for is dead."""
+"""Runs although an input is dead."""
 LOOP_CONDITIONS = frozenset({"LoopCond"})
-"""What tells the switches of a loop of TF1 whether it goes on."""
-HANDS_ON_IN_TF1 = ENTERS | EXITS | NEXT_ITERATIONS | MERGES | SWITCHES | LOOP_CONDITIONS
-"""What hands on a value in loops and branches of TF1."""
-CONTROL_FLOW_OF_TF1 = HANDS_ON_IN_TF1 | {"ControlTrigger"}
-"""Loops and branches made of single nodes, with dead tensors and frames; the executor knows no other ones."""
+FORWARDS_IN_TF1 = ENTERS | EXITS | NEXT_ITERATIONS | MERGES | SWITCHES | LOOP_CONDITIONS
+"""Forwards a value in loops and branches of TF1."""
+CONTROL_FLOW_OF_TF1 = FORWARDS_IN_TF1 | {"ControlTrigger"}
+"""Loops and branches made of single nodes, with dead tensors and frames, as the executor runs them."""
 is_loop_condition = of_type(LOOP_CONDITIONS)
-"""Whether it says if a loop of TF1 goes on."""
 is_control_flow_of_tf1 = of_type(CONTROL_FLOW_OF_TF1)
-"""Whether the node belongs to the control flow of TF1, with dead tensors and frames."""
 
 
 def is_compiled_call(node: Node) -> bool:
-    """Whether XLA compiles the function that the node calls, as one operation."""
     return node.op_type in CALL_TYPES and node.attrs.get(COMPILED) is True
 
 
 def is_control_flow(node: Node) -> bool:
-    """Whether it is a While, If or Case node, or a call that XLA compiles: one operation that runs functions."""
+    """Return whether it is a While, If or Case node, or a call that XLA compiles: one operation that runs functions."""
     return node.op_type in LOOPS or node.op_type in BRANCHES or is_compiled_call(node)
 
 
 def is_call(node: Node, graph: Graph) -> bool:
-    """Whether the node calls a function of the library and can be inlined."""
     return node.op_type in CALL_TYPES or node.op_type in graph.functions
 
 
 def callee(node: Node) -> str:
-    """The name of the function that a call calls: its attribute `f`, or the op type itself."""
+    """Return the name of the called function: the attribute `f` of a call, or the op type itself."""
     return next(iter(called_functions(node, "f")), node.op_type) if node.op_type in CALL_TYPES else node.op_type
 
 
 def result_functions(node: Node) -> tuple[str, ...]:
-    """The names of the functions of whose results the node's outputs are made: what it calls, its branches, or the body of a loop.
-
-    An op type that is not in the library names no function.
-    """
+    """Return the names of the functions that compute the outputs: the called function, the branches, or the body of a loop."""
     if not is_control_flow(node):
         return (callee(node),)
     return called_functions(node, "body") or called_functions(node)
 
 
 def is_back_edge(value: Value, reader: Node) -> bool:
-    """Whether the edge closes a loop of TF1: what `NextIteration` hands to `Merge` for the next round."""
+    """Return whether the edge closes a loop of TF1: from `NextIteration` to the `Merge` of the next round."""
     return value.producer.op_type in NEXT_ITERATIONS and reader.op_type in MERGES
 
 
 def runs_over_data(node: Node) -> bool:
-    """Whether it maps, filters or reduces a data set with functions."""
     return "Dataset" in node.op_type and bool(called_functions(node))
 
 
 def called_functions(node: Node, *attributes: str) -> tuple[str, ...]:
-    """Names of the library functions in these attributes of the node, one after another; in all of them by default."""
+    """Return the names of the functions in these attributes of the node, by default in all."""
     names: tuple[str, ...] = ()
     for attribute in map(node.attrs.get, attributes) if attributes else node.attrs.values():
         kind = type(attribute)  # of all nodes it is asked many times, and most have no functions
@@ -106,5 +85,4 @@ def called_functions(node: Node, *attributes: str) -> tuple[str, ...]:
 
 
 def function_at(node: Node, attribute: str, graph: Graph) -> Function | None:
-    """The function of the graph's library that an attribute of a node names; None where there is none."""
     return next((graph.functions[name] for name in called_functions(node, attribute) if name in graph.functions), None)

@@ -1,7 +1,6 @@
-"""What an op does besides making its outputs. An op that nobody knows counts as having effects.
+"""Effects of an op besides computing its outputs. An unknown op counts as having effects.
 
-An op is *pure* when its outputs depend on nothing but its inputs and nothing else changes: to execute it twice gives the same result,
-and nobody sees it.
+An op is *pure* when its outputs depend only on its inputs and nothing else changes: running it twice cannot be observed.
 """
 
 from __future__ import annotations
@@ -16,21 +15,21 @@ from graphwright.ir.traits.values import ARGUMENTS, VIEWS, VIEWS_OF_ALL, only_or
 from graphwright.ir.traits.variables import DRAWS_FROM_VARIABLE, READS_OF_VARIABLES, reads_resource, written_resources
 
 if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so these are types only
-    from graphwright.ir.graph import Graph, Node
+    from graphwright.ir.graph import Graph
+    from graphwright.ir.node import Node
 
 _ONLY_COMPUTES = (VIEWS | VIEWS_OF_ALL | UNARY_IN_PLACE | BINARY_IN_PLACE) - {"ReadVariableOp"} | frozenset(
     "Const MatMul BatchMatMul BatchMatMulV2 Conv2D MaxPool AvgPool Shape Size Rank Fill Pack Unpack Transpose AddN Equal NotEqual Less "
     "LessEqual Greater GreaterEqual Select SelectV2 GatherV2 ArgMax Range".split()
 )
-"""Known to be pure where nobody asks TensorFlow's registry."""
+"""Pure ops, for callers without TensorFlow's registry."""
 CHECKS = frozenset({"Assert"})
-"""Op types that stop a run, and change nothing else."""
+"""May stop a run, and change nothing else."""
 MESSAGES = frozenset({"Print", "PrintV2"})
-"""Op types that write to the terminal, and change nothing else."""
+"""Write to the terminal, and change nothing else."""
 CALLS_PYTHON = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
-"""Op types that call Python functions of this process."""
 WRITES_INTO_INPUT = frozenset({"InplaceAdd", "InplaceSub", "InplaceUpdate", "_ParallelConcatUpdate"})
-"""Op types that write into the tensor that they are given, whoever else reads it; TensorFlow's registry calls them stateless."""
+"""Write into their input, whoever else reads it; TensorFlow's registry calls them stateless."""
 _STATEFUL_OPS = (
     WRITES_INTO_INPUT
     | CALLS_PYTHON
@@ -47,46 +46,40 @@ _TAKES_FROM_STREAM = ("IteratorGetNext", "QueueDequeue", "ReaderRead")
 _COLLECTIVES = ("Collective", "NcclAllReduce", "NcclBroadcast", "NcclReduce", "CrossReplicaSum", "AllToAll")
 _NO_EXCHANGE = frozenset({"CollectiveAssignGroupV2", "CollectiveInitializeCommunicator"})
 writes_file, reads_file, moves_files = of_type({"SaveV2"}), of_type({"RestoreV2"}), of_type({"MergeV2Checkpoints"})
-"""Whether the node writes tensors into files of their own, reads them back, or gives such files another name."""
+"""Return whether the node writes checkpoints, reads them, or renames their files."""
 draws_from_system = of_type({"NonDeterministicInts"})
-"""Whether it draws numbers that no seed decides, other ones each time, in each process."""
+"""Returns whether it draws numbers that no seed determines."""
 joins_texts = of_type({"AsString", "ReduceJoin", "StringJoin", "Pack"})
-"""Whether it makes text of numbers, or one of several."""
+"""Returns whether it makes text from numbers, or one text from several."""
 makes_counter = of_type({"StatelessRandomGetKeyCounter"})
-"""Whether output 1 is a counter of a stateless generator whose lower half is 0, so that adding to it carries nothing over."""
+"""Returns whether output 1 is a counter of a stateless generator whose lower half is 0, so that adding to it carries nothing over."""
 
 
 def is_collective(node: Node) -> bool:
-    """Whether the node waits for its like on other devices: an all-reduce, a gather, a broadcast."""
     return node.op_type.startswith(_COLLECTIVES) and node.op_type not in _NO_EXCHANGE
 
 
 def takes_from_stream(node: Node) -> bool:
-    """Whether it takes data from an input pipeline, a queue or a reader."""
     return node.op_type.startswith(_TAKES_FROM_STREAM)
 
 
 def has_known_effects(node: Node) -> bool:
-    """Whether the op type is known to do more than make its outputs. An unknown op, or a call, may have effects all the same."""
+    """Return whether the op type is known to have effects. An unknown op, or a call, may have effects as well."""
     return node.op_type in _STATEFUL_OPS or bool(written_resources(node))
 
 
 def draws_by_counter(node: Node) -> bool:
-    """Whether it draws random numbers from a hidden counter of its own, which TensorFlow seeds by two attributes.
-
-    The fractional pools do, though TensorFlow's registry calls them stateless.
-    """
+    """Return whether it draws random numbers from a hidden counter of its own, which TensorFlow seeds by two attributes."""
     return "seed" in node.attrs and "seed2" in node.attrs
 
 
 class Purity:
-    """Answers whether nodes are pure. `stateful(op_type)` is the registry's answer, None for an unknown op.
-
-    A control-flow node is pure when its functions are; reading a variable counts as
-    pure, because the planner keeps reads on their side of the writes.
+    """Answers whether nodes are pure. A control-flow node is pure when its functions are. Reading a variable counts as pure, because the
+    planner keeps reads on their side of the writes.
 
     Args:
-        also: op types that count as pure all the same.
+        stateful: the registry's answer by op type; a missing op type is unknown.
+        also: op types that also count as pure.
     """
 
     def __init__(self, graph: Graph, stateful: dict[str, bool], *, also: AbstractSet[str] = frozenset()) -> None:
@@ -98,21 +91,19 @@ class Purity:
         self._unseen: AbstractSet[Node] = frozenset()
 
     def but_for(self, nodes: AbstractSet[Node]) -> Purity:
-        """The same answers, but that these nodes are pure: what they do is seen by nobody."""
+        """Return the same answers, except that these nodes count as pure: nobody observes their effects."""
         purity = self.of(self._graph)
         purity._unseen = nodes
         return purity
 
     def is_unseen(self, node: Node) -> bool:
-        """Whether what the node does is seen by nobody, whatever its op type says."""
         return node in self._unseen
 
     def of(self, graph: Graph) -> Purity:
-        """The same answers for another graph with these op types."""
         return Purity(graph, self._stateful, also=self._also)
 
     def is_pure(self, node: Node) -> bool:
-        """Whether executing the node twice cannot be told from executing it once."""
+        """Return whether running the node twice is the same as running it once."""
         if node.op_type in READS_OF_VARIABLES or node.op_type in self._also or node in self._unseen:
             return True
         names = called_functions(node)
@@ -123,7 +114,7 @@ class Purity:
         return not self._stateful.get(node.op_type, node.op_type not in _ONLY_COMPUTES)
 
     def changes_something(self, node: Node) -> bool:
-        """Whether running it is seen by others: not so for what is pure, a `NoOp`, or a call of functions none of whose effects is."""
+        """Return whether others observe that it runs: not for pure nodes, a `NoOp`, or calls of functions without effects."""
         if only_orders(node) or node.op_type in ARGUMENTS or self.is_pure(node):
             return False
         names = [name for name in (*called_functions(node), node.op_type) if name in self._graph.functions]

@@ -1,7 +1,7 @@
-"""Pairs of nodes that TensorFlow's graph pass for oneDNN makes one kernel of (`mkl_layout_pass.cc`), in float32 and bfloat16.
+"""Pairs of nodes that TensorFlow's graph pass for oneDNN merges into one kernel (`mkl_layout_pass.cc`), in float32 and bfloat16.
 
-The pass takes two nodes of a pair that have the same control inputs, the first partner that it meets, whatever else lies between them.
-Where the order of a plan leads from one of them over other nodes to the second, the kernel of both would wait for itself.
+The pass merges two nodes of a pair with the same control inputs, the first partner that it meets. Where the order of a plan leads from
+one of them over other nodes to the second, the merged kernel would wait for itself.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so these are types only
-    from graphwright.ir.graph import Node
+    from graphwright.ir.node import Node
 
 _WITH_PRODUCER = {"BiasAdd": "Conv2D", "Conv2D": "Pad", "_FusedConv2D": "Pad"}
-"""What is merged with the producer of its first input, and the type of that one."""
+"""Merged with the producer of the first input -> its type."""
 _WITH_OTHER_READER = {"BiasAddGrad": (0, "Conv2DBackpropFilter", 2), "Conv2DBackpropFilter": (2, "BiasAddGrad", 0)}
-"""What is merged with another reader of what the same node makes: the input, the type of the other one, and its input."""
+"""Merged with another reader of the same producer -> the input, the type of the other reader, and its input."""
 _FUSED_BEHIND_PAD = frozenset(b"BiasAdd Add FusedBatchNorm Relu Relu6 Elu LeakyRelu _MklSwish".split())
 
 
 def merge_partners(node: Node) -> tuple[int, list[Node]]:
-    """The input through which the pass looks for a partner of a node, and the nodes that it may take.
+    """Return the input through which the pass looks for a partner of a node, and the nodes that it may take.
 
     >>> from graphwright.ir.text import from_text
     >>> g = from_text('''
@@ -45,6 +45,6 @@ def merge_partners(node: Node) -> tuple[int, list[Node]]:
 
 
 def can_pad(node: Node) -> bool:
-    """Whether a convolution can be merged with the padding before it, so that what is padded is never in memory."""
+    """Return whether a convolution can be merged with the padding before it, so that the padded tensor is never in memory."""
     fused = node.attrs.get("fused_ops", ())
     return node.attrs.get("padding") == b"VALID" and isinstance(fused, tuple) and _FUSED_BEHIND_PAD.issuperset(fused)

@@ -1,4 +1,4 @@
-"""What stands for a value from elsewhere, and what hands a value on.
+"""Ops for values from outside, and ops that forward a value.
 
 A *view* shares the storage of its input: nothing is copied.
 """
@@ -15,87 +15,75 @@ if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so t
     from collections.abc import Callable
 
     from graphwright.ir.dtypes import Shape
-    from graphwright.ir.graph import Graph, Value
+    from graphwright.ir.graph import Graph
+    from graphwright.ir.node import Value
 
 _FEW_BYTES = 128
 PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2"})
-"""What has no value unless a caller feeds one."""
 ARGUMENTS, RESULTS = frozenset({"_Arg", "_DeviceArg"}), frozenset({"_Retval", "_DeviceRetval"})
-"""What stands for the arguments and for the results in the body of a function."""
+"""Arguments and results in the body of a function."""
 INPUTS = PLACEHOLDERS | ARGUMENTS
-"""What stands for a value from outside: a placeholder, or the argument of a function."""
 MAY_BE_FED = INPUTS | {"PlaceholderWithDefault"}
-"""What a caller may give a value: inputs, and what has a value of its own until it is fed."""
+"""Inputs, and nodes with a default value that a caller may replace."""
 CONSTANTS = frozenset({"Const"})
-"""What has its value in an attribute."""
 NEVER_FOLDED = "GuaranteeConst"
-"""An identity that counts as stateful, so TensorFlow computes nothing behind it in advance."""
+"""An identity that counts as stateful, so that TensorFlow does not fold it."""
 GIVEN = INPUTS | CONSTANTS
-"""What has its value before anything runs."""
-STANDS_FOR_SOMETHING = GIVEN | RESULTS | {"NoOp"}
-"""What computes nothing: inputs, constants, results, and points in the order."""
+"""The value is known before anything runs."""
+COMPUTES_NOTHING = GIVEN | RESULTS | {"NoOp"}
+"""Inputs, constants, results, and points in the order."""
 BARRIER = "XlaOptimizationBarrier"
-"""What hands on values when all of them are there, as far as XLA knows; no kernel of TensorFlow runs it."""
+"""Forwards values when all of them are computed, for XLA; TensorFlow has no kernel for it."""
 SEVERAL = "IdentityN"
-"""What hands on several values by a kernel of TensorFlow."""
 IDENTITIES = frozenset({"Identity", SEVERAL, BARRIER})
-"""What hands on each of its inputs, unchanged, at the output of the same number."""
+"""Forwards each input to the output of the same index."""
 STOPS_GRADIENTS = frozenset({"StopGradient", "PreventGradient"})
-"""What hands on its input and is seen by gradients alone."""
+"""Forwards its input, and affects only gradients."""
 SAME_VALUE = IDENTITIES | STOPS_GRADIENTS | {"EnsureShape"}
-"""What hands on its input unchanged."""
+"""Forwards its input unchanged."""
 RESHAPES = frozenset({"Reshape", "Squeeze", "ExpandDims"})
-"""What hands on the numbers of its input in another shape."""
 SAME_NUMBERS = SAME_VALUE | RESHAPES
-"""What hands on the numbers of its input, perhaps in another shape."""
 SAME_BUT_FOR_TYPE = SAME_NUMBERS | {"Cast"}
-"""What hands on the numbers of its input, perhaps in another shape or as another type."""
 VIEWS = SAME_NUMBERS | {"ReadVariableOp", "PlaceholderWithDefault", "Bitcast", NEVER_FOLDED}
-"""What always hands on the storage of its input."""
+"""Always forwards the storage of its input."""
 VIEWS_OF_ALL = frozenset("Sum Mean Max Min Prod Tile Cast Slice StridedSlice Pad PadV2 MirrorPad BroadcastTo ConcatV2".split())
-"""Their kernels hand on input 0 where there is nothing to do: no axis of more than one element to reduce, a slice of everything."""
+"""Forwards input 0 where there is nothing to do: no axis of more than one element to reduce, a slice of everything."""
 PART_OF, PART = "_graphwright_part_of", "_graphwright_part"
 """The attributes of a node that does a part of what another one did: the name of that one, as bytes, and which part
 (`transform.split_batch`)."""
 OPTIMIZED = "_graphwright_optimized"
-"""Marks what a function returns and does where its graph is what Grappler made of another."""
+"""Marks results and effects in a graph that Grappler made from another one."""
 RECOMPUTED_FROM = "_graphwright_recomputed_from"
-"""The attribute of a recomputed node that names the one that it repeats, as bytes."""
+"""The attribute with the name of the original of a recomputed node, as bytes."""
 EXECUTION = "_graphwright_execution"
-"""The attribute that tells a recomputed node from all others: Grappler merges nodes that are equal."""
+"""The attribute that makes a recomputed node unique: Grappler merges equal nodes."""
 OFFLOADED = "offloaded"
-"""The first part of the names of all nodes that carry copies."""
-hands_on_several = of_type({SEVERAL, BARRIER})
-"""Whether it hands on several values at once, each at the output of the same number."""
+"""The first part of the names of nodes that copy values."""
+forwards_several = of_type({SEVERAL, BARRIER})
 makes_optional = of_type({"OptionalFromValue"})
-"""Whether the node puts tensors into an `Optional`."""
+"""Returns whether the node puts tensors into an `Optional`."""
 is_constant = of_type(CONSTANTS)
-"""Whether its value stands in the graph."""
 is_identity = of_type({"Identity"})
-"""Whether it hands on one value."""
 only_orders = of_type({"NoOp"})
-"""Whether it is nothing but a point in the order, for which others wait."""
+"""Returns whether it is only a point in the order, for others to wait for."""
 
 
 def is_few_integers(value: Value) -> bool:
-    """Whether it may well be a shape, or a size in one."""
     return value.dtype.name in ("int32", "int64") and value.nbytes is not None and value.nbytes <= _FEW_BYTES
 
 
 def index_behind(value: Value) -> int:
-    """Which input is handed on as this output."""
     if value.producer.op_type == "Split":
         return 1
-    return value.index if hands_on_several(value.producer) or value.producer.op_type in LOOPS else 0
+    return value.index if forwards_several(value.producer) or value.producer.op_type in LOOPS else 0
 
 
 def input_behind(value: Value) -> Value:
-    """The input that is handed on as this output: that of the same number for what hands on several and for loops, the first one else."""
     return value.producer.inputs[index_behind(value)]
 
 
 def origin(value: Value, through: AbstractSet[str] = IDENTITIES) -> Value:
-    """What a value is before nodes of some op types hand it on, one behind another.
+    """Return the value behind a chain of nodes of some op types that forward it.
 
     >>> from graphwright.ir.graph import DTYPES, Graph
     >>> f32, f16 = (DTYPES["float32"], (2,)), (DTYPES["float16"], (2,))
@@ -112,42 +100,29 @@ def origin(value: Value, through: AbstractSet[str] = IDENTITIES) -> Value:
 
 
 def exact_shape(value: Value) -> Shape:
-    """The shape that a value has in every run; None where one may depend on data."""
+    """Return the shape that a value has in every run, or None where it is unknown or depends on data."""
     shape = value.shape
     return None if shape is None or None in shape or value in value.producer.graph.at_most else shape
 
 
 def is_open(value: Value) -> bool:
-    """Whether its size is not known, or depends on data."""
     return value.dtype.itemsize is not None and exact_shape(value) is None
 
 
 def before_reshapes(value: Value, shape_of: Callable[[Value], Shape] = exact_shape) -> Value:
-    """The value of this shape that was brought into another one and back; the value itself where there is none.
-
-    Args:
-        shape_of: the shape of a value, where more is known than its graph says.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('''graph "g"
-    ... %x = Placeholder() : float32[6]
-    ... %s = Placeholder() : int32[2]
-    ... %t = Placeholder() : int32[1]
-    ... %y = Reshape(%x:0, %s:0) {T = float32, Tshape = int32} : float32[2,3]
-    ... %z = Reshape(%y:0, %t:0) {T = float32, Tshape = int32} : float32[6]''')
-    >>> before_reshapes(g.value("z")).name, before_reshapes(g.value("y")).name
-    ('x:0', 'y:0')
+    """Return the value of this shape that was brought into another shape and back; the value itself where there is none. Callers that
+    know more shapes than the graph give `shape_of`.
     """
     if value.producer.op_type not in RESHAPES or (shape := shape_of(value)) is None:
         return value
-    found = value
+    earliest = value
     while value.producer.op_type in RESHAPES or is_identity(value.producer):
         value = value.producer.inputs[0]
-        found = value if shape_of(value) == shape else found
-    return found
+        earliest = value if shape_of(value) == shape else earliest
+    return earliest
 
 
 def returned_arguments(body: Graph) -> tuple[int | None, ...]:
-    """For each result of a function's body, the position of the argument that it is, as it was given; None for what is computed."""
+    """Return for each result of a function's body the position of the argument that it forwards; None for computed results."""
     position = {value: k for k, value in enumerate(body.inputs)}
     return tuple(position.get(origin(value)) for value in body.outputs)

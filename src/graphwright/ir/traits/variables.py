@@ -1,4 +1,4 @@
-"""How variables and tables are made, read and written, with a handle or by reference."""
+"""Ops that make, read and write variables and tables, by handle or by reference."""
 
 from __future__ import annotations
 
@@ -9,37 +9,30 @@ from graphwright.ir.traits.of_type import of_type
 from graphwright.ir.traits.values import IDENTITIES, origin
 
 if TYPE_CHECKING:  # a trait is of a node: nodes and graphs ask for traits, so these are types only
-    from graphwright.ir.graph import Node, Value
+    from graphwright.ir.node import Node, Value
 
 REFERENCE_VARIABLES = frozenset({"VariableV2", "Variable"})
 """Variables of TF1 without a handle: their output is the value itself, by reference."""
 VARIABLES = REFERENCE_VARIABLES | {"VarHandleOp"}
-"""Op types that make a variable, which lives as long as the session."""
 MAKES_BY_REFERENCE = REFERENCE_VARIABLES | {"TemporaryVariable"}
-"""What makes a buffer that others write by reference."""
+"""Makes a buffer that others write by reference."""
 READS_OF_ROWS = frozenset({"ResourceGather", "ResourceGatherNd"})
-"""What gives rows of the value of a variable with a handle."""
 READS_OF_VALUES = READS_OF_ROWS | {"ReadVariableOp"}
-"""What gives the value of a variable with a handle, or rows of it."""
+"""Reads a variable with a handle, or rows of it."""
 WHOLE_READS = IDENTITIES | {"ReadVariableOp"}
-"""What gives the whole value of a variable: with a handle, or by reference."""
+"""Reads a whole variable, by handle or by reference."""
 ASKS_ABOUT_VARIABLES = frozenset({"VarIsInitializedOp", "VariableShape"})
-"""What takes the handle of a variable and does not give its value."""
 READS_OF_VARIABLES = READS_OF_VALUES | ASKS_ABOUT_VARIABLES
-"""Op types that take a handle and change nothing, though TensorFlow's registry calls them stateful."""
+"""Takes a handle and changes nothing, though TensorFlow's registry calls it stateful."""
 LEAVES_VALUES_ALONE = ASKS_ABOUT_VARIABLES | {"IsVariableInitialized", "DestroyResourceOp", "DestroyTemporaryVariable"}
-"""What takes a variable and neither reads nor writes its value."""
 READS_OF_TABLES = frozenset({"LookupTableFindV2", "LookupTableSizeV2", "LookupTableExportV2"})
-"""What looks into a table and leaves it as it is."""
 ASSIGNS_WHOLE_VALUE = frozenset({"Assign", "AssignVariableOp"})
-"""What gives a variable another value, whatever it held."""
 SAVES = frozenset({"Save", "SaveSlices", "SaveV2"})
-"""What writes variables into a checkpoint."""
 DRAWS_FROM_VARIABLE = frozenset(
     "StatefulStandardNormal StatefulStandardNormalV2 StatefulUniform StatefulUniformInt StatefulUniformFullInt StatefulTruncatedNormal "
     "StatefulRandomBinomial RngSkip RngReadAndSkip".split()
 )
-"""What makes random numbers from a state that a variable holds, and moves that state on."""
+"""Makes random numbers from the state in a variable, which it advances."""
 _WRITES_HANDLES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "ResourceStridedSliceAssign")
 _WRITES_ROWS = ("ResourceSparseApply", "ResourceScatter", "ResourceStridedSliceAssign")
 _UPDATES_REFERENCES = ("Apply", "SparseApply")
@@ -47,32 +40,26 @@ _OPTIMIZERS = (*_UPDATES_REFERENCES, "ResourceApply", "ResourceSparseApply")
 _WRITES_REFERENCES = ("Assign", "Scatter", "StridedSliceAssign", "CountUpTo")
 _ADDS_TO_VARIABLE = ("AssignAdd", "AssignSub", "ScatterAdd", "ScatterSub", "ScatterNdAdd", "ScatterNdSub")
 opens_variable = of_type({"VarHandleOp"})
-"""Whether it gives the handle of a variable."""
 is_read = of_type({"ReadVariableOp"})
-"""Whether it gives the whole value of a variable with a handle."""
 
 
 def resource_of(value: Value) -> Value:
-    """The resource behind a resource value, through Identity and loops that hand it on."""
     return origin(value, IDENTITIES | LOOPS)
 
 
 def updated_weight(node: Node) -> Value | None:
-    """The variable that an operation of an optimizer of TF1 (`Apply*`, `ResourceApply*`) trains: its first input.
-
-    The other variables that it writes are slots. None for other operations.
-    """
+    """Return the variable that an optimizer op of TF1 (`Apply*`, `ResourceApply*`) trains: its first input. None for other ops."""
     return resource_of(node.inputs[0]) if node.op_type.startswith(_OPTIMIZERS) and node.inputs else None
 
 
 def shared_name(node: Node) -> str:
-    """The name under which a session knows the variable or table that a node makes; empty where it goes by that of the node."""
+    """Return the name under which a session knows the variable or table of a node; empty where it is the node's name."""
     shared = node.attrs.get("shared_name")
     return shared.decode("utf-8", "replace") if isinstance(shared, bytes) else ""
 
 
 def variable_key(value: Value) -> str:
-    """What tells the variable of a handle, a reference or an input apart from others.
+    """Return a key that identifies the variable of a handle, a reference or an input.
 
     >>> from graphwright.ir.graph import DTYPES, Graph
     >>> g = Graph()
@@ -89,14 +76,14 @@ def variable_key(value: Value) -> str:
 
 
 def written_resources(node: Node) -> tuple[Value, ...]:
-    """The variables with handles among the inputs that the node writes; an optimizer's kernel writes several."""
+    """Return the variables with handles among the inputs that the node writes; an optimizer's kernel writes several."""
     if not node.op_type.startswith(_WRITES_HANDLES) or not node.inputs or node.inputs[0].dtype.name != "resource":
         return ()
     return tuple(v for v in node.inputs if v.dtype.name == "resource")
 
 
 def written_references(node: Node) -> tuple[Value, ...]:
-    """The inputs that the node writes where they are variables of TF1 without a handle: all of an optimizer's, the first one else."""
+    """Return the inputs that the node writes by reference: all inputs of an optimizer's op, else the first."""
     if node.op_type.startswith(_UPDATES_REFERENCES):
         return node.inputs
     by_reference = node.op_type.startswith(_WRITES_REFERENCES) and node.op_type not in ("ScatterNd", "ScatterNdNonAliasingAdd")
@@ -104,7 +91,7 @@ def written_references(node: Node) -> tuple[Value, ...]:
 
 
 def with_handle(op_type: str) -> str:
-    """The type of the operation that does with a handle what this one does by reference, if there is one.
+    """Return the op type that does with a handle what this op does by reference; it may not exist.
 
     >>> with_handle("AssignSub"), with_handle("ApplyAdam")
     ('AssignSubVariableOp', 'ResourceApplyAdam')
@@ -113,30 +100,26 @@ def with_handle(op_type: str) -> str:
 
 
 def accesses_rows(node: Node) -> bool:
-    """Whether it reads or writes rows of variables with handles, so that TensorFlow copies them on every other access from then on."""
+    """Return whether it reads or writes rows of variables with handles: TensorFlow then copies them on every other access."""
     return node.op_type in READS_OF_ROWS or node.op_type.startswith(_WRITES_ROWS)
 
 
 def assigns(node: Node) -> bool:
-    """Whether it gives a variable another value as a whole, or adds to it as a whole."""
     return node.op_type.startswith("Assign")
 
 
 def updates_whole_value(node: Node) -> bool:
-    """Whether it computes a new value of a variable with a handle from the old one, in place."""
+    """Return whether it computes a new value of a variable with a handle from the old one, in place."""
     return bool(written_resources(node)) and node.op_type not in ASSIGNS_WHOLE_VALUE and not accesses_rows(node)
 
 
 def adds_to_variable(node: Node) -> bool:
-    """Whether it adds to a variable, or to rows of it: such writes may come in any order."""
     return node.op_type.removeprefix("Resource").startswith(_ADDS_TO_VARIABLE)
 
 
 def makes_table(node: Node) -> bool:
-    """Whether it makes a table, or a handle of one."""
     return "HashTable" in node.op_type
 
 
 def reads_resource(node: Node) -> bool:
-    """Whether an input is a handle: a variable, a table, an iterator."""
     return "resource" in [v.dtype.name for v in node.inputs]

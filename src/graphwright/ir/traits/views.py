@@ -1,11 +1,11 @@
-"""Which operations return tensors that share the storage of an input, by the kernels of TensorFlow for the CPU."""
+"""Operations whose outputs share the storage of an input, in TensorFlow's kernels for the CPU."""
 
 from __future__ import annotations
 
 import math
 
 from graphwright.ir.constants import constant_array
-from graphwright.ir.graph import Node
+from graphwright.ir.node import Node
 from graphwright.ir.traits.values import VIEWS, VIEWS_OF_ALL, input_behind
 
 _ALIGNED_BYTES = 64
@@ -13,7 +13,7 @@ _ALIGNED_BYTES = 64
 
 
 def is_view(node: Node) -> bool:
-    """Whether the outputs share the storage of the input that `input_behind` names: all of it, or rows of it."""
+    """Return whether the outputs share the storage of the input that `input_behind` names: all of it, or rows of it."""
     if node.op_type in VIEWS:
         return True
     if _shares_rows(node):
@@ -30,9 +30,8 @@ def is_view(node: Node) -> bool:
 
 
 def _shares_rows(node: Node) -> bool:
-    """Whether it takes whole rows, one after another, of a tensor whose rows are aligned (`IsDim0SliceAligned` in ops_util.h).
-
-    A vector is copied: whether its slice is aligned depends on where it begins.
+    """Return whether it takes consecutive whole rows of a tensor whose rows are aligned (`IsDim0SliceAligned` in ops_util.h). A vector is
+    copied: the alignment of its slice depends on where it begins.
     """
     if node.op_type not in ("Slice", "StridedSlice", "Split", "SplitV", "Unpack") or not node.outputs:
         return False

@@ -1,4 +1,4 @@
-"""Which loss, weight and target belongs to which output of a model."""
+"""The losses, weights and targets of all outputs of a model."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ tf: Any = importlib.import_module("tensorflow")
 
 @dataclass(frozen=True)
 class CompiledLosses:
-    """The losses of all outputs and their weights.
+    """The losses of all outputs (None for an output that is not trained) and their weights.
 
-    Attributes:
-        names: of the outputs, in the order of `tf.nest.flatten`.
-        losses: one per output; None for an output that is not trained.
-        weights: one per output.
+    The loss of an output is a sum over samples, times a *factor*: the output's weight over a *denominator*, which is summed over samples
+    (and replicas) too.
     """
 
     names: tuple[str, ...]
@@ -35,21 +33,9 @@ class CompiledLosses:
 
     @staticmethod
     def of(loss: Any, loss_weights: Any, outputs: Any, output_names: Sequence[str] | None) -> CompiledLosses:
-        """From what `compile` takes.
-
-        Args:
-            loss: a loss for all outputs, a list, or a dict by name; as in Keras.
-            loss_weights: None, a list, or a dict by name.
-            outputs: the structure of the model's outputs.
-            output_names: what Keras calls them, if it does.
-
-        Raises:
-            ArgumentError: losses that do not match the outputs, or weights that are negative.
-            UnsupportedError: a loss without residuals.
-        """
+        """Read the arguments of `compile`, for a structure of outputs and the names that Keras gives them, if any."""
         names = _names(outputs, output_names)
-        given = _by_output(loss, names, "loss", repeat=True)
-        losses = tuple(None if one is None else output_loss(one) for one in given)
+        losses = tuple(None if one is None else output_loss(one) for one in _by_output(loss, names, "loss", repeat=True))
         if not any(losses):
             raise ArgumentError("no output has a loss", argument="loss")
         weights = [1.0 if one is None else float(one) for one in _by_output(loss_weights, names, "loss_weights", repeat=True)]
@@ -58,45 +44,36 @@ class CompiledLosses:
         return CompiledLosses(names, losses, tuple(weights))
 
     def targets(self, y: Any) -> list[Any]:
-        """Targets by output; None for an output that is not trained.
-
-        Raises:
-            ArgumentError: an output that is trained has none.
-        """
-        found = _by_output(y, self.names, "y", repeat=False)
-        for name, loss, target in zip(self.names, self.losses, found, strict=True):
+        """Return the targets by output; None for an output that is not trained."""
+        targets = _by_output(y, self.names, "y", repeat=False)
+        for name, loss, target in zip(self.names, self.losses, targets, strict=True):
             if loss is not None and target is None:
                 raise ArgumentError(f"no target for output {name!r}", argument="y", remedy="give one, or leave out its loss")
-        return found
+        return targets
 
     def sample_weights(self, sample_weight: Any) -> list[Any]:
-        """Sample weights by output, None where all count the same."""
+        """Return the sample weights by output; None where all samples count the same."""
         return _by_output(sample_weight, self.names, "sample_weight", repeat=True)
 
     def denominators(self, weights: Sequence[Any], samples: int, dtype: Any) -> list[Any]:
-        """By what each output's sum over these samples is to be divided, numbers of elements aside; numbers or scalars that add up."""
-        found: list[Any] = []
+        """Return the denominator of each output for these samples; 0 for a sum, which has none."""
+        denominators: list[Any] = []
         for loss, weight in zip(self.losses, weights, strict=True):
             if loss is None or loss.reduction == "sum":
-                found.append(0.0)  # not divided
+                denominators.append(tf.zeros([], dtype))
             elif loss.reduction == "mean_with_sample_weight" and weight is not None:
-                found.append(tf.reduce_sum(tf.cast(weight, dtype)))
+                denominators.append(tf.reduce_sum(tf.cast(weight, dtype)))
             else:
-                found.append(float(samples))
-        return found
+                denominators.append(tf.constant(samples, dtype))
+        return denominators
 
     def factors(self, denominators: Sequence[Any]) -> list[Any]:
-        """What the loss of each output is multiplied with, sample weights and numbers of elements aside: numbers or scalars."""
-        found: list[Any] = []
-        for denominator, factor in zip(denominators, self.weights, strict=True):
-            if not tf.is_tensor(denominator):
-                found.append(factor / denominator if denominator else factor)
-            else:
-                found.append(factor / tf.where(denominator > 0.0, denominator, tf.ones_like(denominator)))
-        return found
+        return [
+            weight / tf.where(denominator > 0.0, denominator, tf.ones_like(denominator))
+            for weight, denominator in zip(self.weights, denominators, strict=True)
+        ]
 
     def total(self, targets: Sequence[Any], outputs: Sequence[Any], weights: Sequence[Any], factors: Sequence[Any], dtype: Any) -> Any:
-        """The loss summed over these samples: a scalar."""
         parts: list[Any] = []
         for loss, y_true, y_pred, weight, factor in zip(self.losses, targets, outputs, weights, factors, strict=True):
             if loss is None:
@@ -104,26 +81,25 @@ class CompiledLosses:
             elements = tf.cast(loss.elements(y_true, y_pred), dtype)
             if tf.is_tensor(weight):
                 elements *= _spread(weight, elements.shape)
-            parts.append(tf.reduce_sum(elements) * (factor / _divisor(weight, elements.shape, loss)))
-        return parts[0] if len(parts) == 1 else tf.add_n(parts)
+            parts.append(tf.reduce_sum(elements) * (factor / _elements_per_sample(weight, elements.shape, loss)))
+        return tf.add_n(parts)
 
     def roots(self, targets: Sequence[Any], outputs: Sequence[Any], weights: Sequence[Any], factors: Sequence[Any], dtype: Any) -> Any:
-        """The roots of all losses (samples, r)."""
+        """Return the roots of all losses (samples, r)."""
         parts: list[Any] = []
         for loss, y_true, y_pred, weight, factor in zip(self.losses, targets, outputs, weights, factors, strict=True):
             if loss is None:
                 continue
             root = tf.cast(loss.root(y_true, y_pred), dtype)
-            scale = factor / _divisor(weight, root.shape[:-1], loss)
-            root *= tf.sqrt(scale) if tf.is_tensor(scale) else math.sqrt(scale)
+            root *= tf.sqrt(factor / _elements_per_sample(weight, root.shape[:-1], loss))
             if tf.is_tensor(weight):
                 root *= tf.expand_dims(tf.sqrt(_spread(weight, root.shape[:-1])), -1)
-            parts.append(root if root.shape.rank == 2 else tf.reshape(root, [root.shape[0], math.prod(root.shape[1:])]))
-        return parts[0] if len(parts) == 1 else tf.concat(parts, axis=1)
+            parts.append(tf.reshape(root, [root.shape[0], math.prod(root.shape[1:])]))
+        return tf.concat(parts, axis=1)
 
 
 def _spread(weight: Any, shape: Any) -> Any:
-    """Sample weights (samples, ...) for elements of this shape."""
+    """Reshape sample weights (samples, ...) for elements of this shape."""
     if weight.shape.rank == shape.rank + 1 and weight.shape[-1] == 1:
         weight = tf.squeeze(weight, axis=-1)
     if weight.shape.rank > shape.rank or any(a not in (1, b) for a, b in zip(weight.shape, shape, strict=False)):
@@ -132,18 +108,16 @@ def _spread(weight: Any, shape: Any) -> Any:
             argument="sample_weight",
             remedy="give one weight per sample, or one per element of the loss",
         )
-    missing = shape.rank - weight.shape.rank
-    return tf.reshape(weight, [*weight.shape, *[1] * missing]) if missing else weight
+    return tf.reshape(weight, [*weight.shape, *[1] * (shape.rank - weight.shape.rank)])
 
 
-def _divisor(weight: Any, shape: Any, loss: OutputLoss) -> int:
-    """Elements per sample of this shape, where the loss is a mean over them."""
+def _elements_per_sample(weight: Any, shape: Any, loss: OutputLoss) -> int:
+    """Return the divisor of a mean over the elements of a sample; 1 if their weights are summed into the denominator."""
     by_weights = loss.reduction == "mean_with_sample_weight" and tf.is_tensor(weight) and weight.shape.rank > 1
-    return 1 if by_weights or loss.reduction == "sum" else math.prod(shape[1:])  # the sum of such weights counts the elements
+    return 1 if by_weights or loss.reduction == "sum" else math.prod(shape[1:])
 
 
 def _names(outputs: Any, output_names: Sequence[str] | None) -> tuple[str, ...]:
-    """Names of the outputs in the order of `tf.nest.flatten`."""
     if isinstance(outputs, Mapping):
         return tuple(sorted(cast("Mapping[str, Any]", outputs)))
     count = len(tf.nest.flatten(outputs))
@@ -153,7 +127,7 @@ def _names(outputs: Any, output_names: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _by_output(value: Any, names: Sequence[str], argument: str, *, repeat: bool) -> list[Any]:
-    """One entry per output of a list, of a dict by name, or of a single value (for each output if `repeat`)."""
+    """Return one entry per output for a list, a dict by name, or a single value (for each output if `repeat`)."""
     if isinstance(value, Mapping) and not (argument == "loss" and "class_name" in value):
         entries = cast("Mapping[str, Any]", value)
         unknown = sorted(set(entries) - set(names))

@@ -1,22 +1,21 @@
-"""Which solver, which Jacobian, which chunks: decided by sizes, and said why."""
+"""The solver, the Jacobian mode and the chunks of a batch: chosen by sizes, with reasons."""
 
 from dataclasses import dataclass
 
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.least_squares.arguments import check_chunks
 from graphwright.least_squares.jacobians import JacobianMode, cheapest_mode
-from graphwright.least_squares.linear_systems import MethodName
-from graphwright.least_squares.methods import Method, choose_method
+from graphwright.least_squares.linear_systems import Method, MethodName, choose_method
 
 JACOBIAN_BYTES = 2**22
-"""Jacobian that is in memory at a time, where the chunk size is left open; `SHARE_OF_SQUARE` of an n by n matrix if that is more."""
+"""Default size of the Jacobian in memory at a time; `SHARE_OF_SQUARE` of an n by n matrix if that is more."""
 SHARE_OF_SQUARE = 1.0 / 48.0
 KRYLOV_ITERATIONS = 50
-"""Products per step of iterative solvers, at most."""
+"""Default limit of products per step of iterative solvers."""
 _COTANGENTS = 128
-"""Rows at a time where the work of each row is that of the whole chunk."""
+"""Rows at a time where the work of each row is as large as for the whole chunk."""
 WORTH_ITERATING = 20.0
-"""How many times the work of an iterative solution a Gram matrix must take before losses other than squares are solved for by iteration."""
+"""For losses other than squares, `"cg"` is chosen if a Gram matrix takes this many times the work of an iterative solution."""
 _ON_REPLICAS = ("cholesky", "cg")
 
 
@@ -25,9 +24,8 @@ class Decisions:
     """How the steps of batches of one shape are computed.
 
     Attributes:
-        jacobian_mode: how Jacobians are found.
         chunk_size: samples (or, where samples depend on each other, residuals) whose Jacobian is in memory at a time; None for all.
-        parameters: trainable numbers.
+        parameters: number of trainable elements.
         residuals: of the batch, on one replica.
         samples: of the batch, on one replica.
     """
@@ -50,14 +48,10 @@ class Decisions:
 
 @dataclass(frozen=True)
 class Problem:
-    """The size of a batch, and what is known of the model.
+    """The sizes of a batch on one replica, and the properties of the model that matter.
 
     Attributes:
-        parameters: trainable numbers.
-        samples: on one replica.
-        residuals_per_sample: r.
         itemsize: bytes of a number in the linear solver.
-        replicas: that share the batch.
         coupled: whether samples depend on each other.
         random: whether layers draw random numbers.
         einsum: whether layers multiply by `einsum`, whose vectorized gradient writes beyond its memory (TensorFlow 2.21, oneDNN).
@@ -76,16 +70,12 @@ class Problem:
 
     @property
     def has_rows_of_samples(self) -> bool:
-        """Whether rows of the Jacobian can be found from one sample each."""
+        """Whether each row of the Jacobian can be computed from one sample."""
         return not (self.coupled or self.random or self.einsum)
 
 
 def decide(problem: Problem, method: Method, chunk_size: int | None, mode: JacobianMode) -> Decisions:
-    """What is left open, by sizes.
-
-    Raises:
-        ArgumentError: a choice that contradicts itself.
-        UnsupportedError: a method that the problem does not allow.
+    """Choose what the user left open, by sizes.
 
     >>> print(decide(Problem(10_000, 2000, 1, 4, 1, False, False), "auto", None, "auto"))
     dual: 10000 parameters, but only 2000 residuals; 2000 residuals of 2000 samples; Jacobian per sample, all at once
@@ -93,8 +83,6 @@ def decide(problem: Problem, method: Method, chunk_size: int | None, mode: Jacob
     cholesky: the Gram matrix of 10000 parameters fits into memory; 20000 residuals of 2000 samples; Jacobian per sample, 20 at a time
     >>> decide(Problem(1500, 300, 9, 4, 1, False, False, squares=False), "auto", None, "auto").reason
     'a Gram matrix takes 32 times the work of 50 products with it'
-    >>> decide(Problem(1_000_000, 512, 10, 4, 1, False, False), "auto", None, "auto").method
-    'cg'
     """
     residuals = problem.samples * problem.residuals_per_sample
     chosen, reason = (method, "as asked") if method != "auto" else _solver(problem, residuals)
@@ -111,7 +99,6 @@ def decide(problem: Problem, method: Method, chunk_size: int | None, mode: Jacob
         raise UnsupportedError(
             f"per-sample Jacobians of samples that {kind}", argument="jacobian_mode", remedy='leave it at "auto", or "reverse"'
         )
-    units = residuals if problem.coupled else problem.samples
     if problem.coupled and mode == "forward" and chunk_size is not None:
         raise ArgumentError(
             f"chunk_size={chunk_size} with forward Jacobians of samples that depend on each other",
@@ -120,12 +107,14 @@ def decide(problem: Problem, method: Method, chunk_size: int | None, mode: Jacob
             remedy='jacobian_mode="reverse", or no chunks',
         )
     chunk = chunk_size if chunk_size is not None else _chunk(problem, chosen, mode)
-    chunk = None if chunk is None or chunk >= units else chunk
-    return Decisions(chosen, reason, _mode(problem, mode, chunk), chunk, problem.parameters, residuals, problem.samples)
+    if chunk is not None and chunk >= (residuals if problem.coupled else problem.samples):
+        chunk = None
+    if mode == "auto":
+        mode = _mode(problem, chunk)
+    return Decisions(chosen, reason, mode, chunk, problem.parameters, residuals, problem.samples)
 
 
 def _solver(problem: Problem, residuals: int) -> tuple[MethodName, str]:
-    """The solver that `"auto"` takes, and why."""
     size, itemsize = problem.parameters, problem.itemsize
     if problem.replicas == 1:
         chosen, reason = choose_method(size, residuals, itemsize, chunked=False)
@@ -134,8 +123,8 @@ def _solver(problem: Problem, residuals: int) -> tuple[MethodName, str]:
     chosen, reason = choose_method(size, residuals, itemsize, chunked=True)
     if chosen == "qr" and problem.replicas > 1:
         return "cholesky", "its sums can be reduced over replicas"
-    # Multiplications: of the lower half of a Gram matrix and of its Cholesky factor, to those of an iterative solution. Each product
-    # takes a forward pass, taken to use each parameter once per sample, as dense layers do, its tangent and a backward pass of two.
+    # Multiplications of half a Gram matrix and of its Cholesky factor, over those of an iterative solution. A product takes a forward
+    # pass, its tangent and a backward pass of two; a pass is taken to use each parameter once per sample, as dense layers do.
     iterating = KRYLOV_ITERATIONS * 5.0 * problem.samples * size
     times = (residuals * size**2 / 2.0 + size**3 / 6.0) / iterating
     if chosen == "cholesky" and not problem.squares and times > WORTH_ITERATING:
@@ -144,7 +133,7 @@ def _solver(problem: Problem, residuals: int) -> tuple[MethodName, str]:
 
 
 def _chunk(problem: Problem, method: MethodName, mode: JacobianMode) -> int | None:
-    """Samples (or residuals) at a time whose Jacobian is small enough; None where all rows are needed at once, or none."""
+    """Return how many samples (or residuals) have a small enough Jacobian; None for a method that needs all rows at once, or none."""
     if method in ("dual", "cg") or (problem.coupled and mode == "forward"):
         return None
     row = problem.parameters * problem.itemsize
@@ -155,9 +144,9 @@ def _chunk(problem: Problem, method: MethodName, mode: JacobianMode) -> int | No
 
 
 def _evenly(samples: int, most: int) -> int:
-    """The largest chunk of at most `most` samples that leaves no rest, which would be traced apart and double the graph.
+    """Return the largest chunk of at most `most` samples that leaves no rest, unless it is less than half of `most`.
 
-    `most` itself where such a chunk would be less than half of it.
+    A rest is traced separately and doubles the graph.
 
     >>> _evenly(300, 212), _evenly(300, 77), _evenly(307, 77)
     (150, 75, 77)
@@ -166,9 +155,7 @@ def _evenly(samples: int, most: int) -> int:
     return even if 2 * even >= most or most >= samples else most
 
 
-def _mode(problem: Problem, mode: JacobianMode, chunk: int | None) -> JacobianMode:
-    if mode != "auto":
-        return mode
+def _mode(problem: Problem, chunk: int | None) -> JacobianMode:
     if problem.coupled and chunk is not None:
         return "reverse"
     each = problem.residuals_per_sample

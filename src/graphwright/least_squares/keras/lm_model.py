@@ -8,10 +8,10 @@ import math
 from typing import Any
 
 from graphwright.errors import ArgumentError, UnsupportedError
+from graphwright.least_squares.keras.batch_rows import sample_count
 from graphwright.least_squares.keras.compiled_steps import CompiledSteps
 from graphwright.least_squares.keras.model_function import first_samples
-from graphwright.least_squares.keras.model_rows import sample_count
-from graphwright.least_squares.keras.trainer import LevenbergMarquardt, StepResult
+from graphwright.least_squares.keras.trainer import LevenbergMarquardt
 from graphwright.source.private_keras import loss_tracker_of
 from graphwright.source.tensorflow_import import import_keras
 from graphwright.step.keras_model import as_tensors, one_replica, repair_building, repair_evaluation, steps_of, strategy_of
@@ -22,19 +22,19 @@ keras: Any = import_keras()
 
 @keras.saving.register_keras_serializable(package="graphwright")
 class LMModel(keras.Model):
-    """A Keras model trained by Levenberg-Marquardt: `compile`, then `fit`, with all that Keras has.
+    """A Keras model trained by Levenberg-Marquardt: `compile`, then `fit`, with all features of Keras.
 
     Callbacks, metrics, validation, history, `steps_per_epoch`, `tf.data`, sample and class weights, several inputs and outputs, and a
-    last batch of another size work as they do elsewhere. Each batch is one step; the larger the batch, the better the step: full
-    batches converge fastest. The inner model holds the variables: save it, or call it, as ever.
+    last batch of another size work as usual. Each batch is one step. Larger batches give better steps; full batches converge fastest. The
+    inner model holds the variables: save it, or call it, as usual.
 
-    The logs hold the loss and the metrics of the batches before their steps, as everywhere in Keras, and besides
+    As always in Keras, the logs hold the loss and the metrics of the batches before their steps. They also hold
 
     - `damping`: for the next batch, relative to squared column norms of the Jacobian;
     - `attempts`: steps tried on the last batch;
-    - `accepted`: 1 if the last batch's step was taken, else 0.
+    - `accepted`: 1 if the last batch's step was accepted, else 0.
 
-    An epoch in which no step lowers the loss of its batch ends the training; `stopped_because` says so.
+    An epoch in which no step lowers the loss of its batch ends the training; `stopped_because` states the reason.
 
     Args:
         model: the model to train; it need not be compiled.
@@ -62,12 +62,12 @@ class LMModel(keras.Model):
         keras.Model.__init__(self, **{"name": f"lm_{model.name}", **keywords})
         self.model = model
         self.trainer: LevenbergMarquardt | None = None
-        """What takes the steps: there from the first batch on."""
+        """The maker of the steps; None before the first batch."""
         self.stopped_because = ""
         """Why training ended before its last epoch; empty if it did not."""
         self._options: dict[str, Any] = {}
         self.accepted_in_epoch = 0
-        """Steps taken since the epoch began."""
+        """Steps accepted since the epoch began."""
         self._compiled_step: Any = None
         self.built = bool(model.built)
 
@@ -78,14 +78,14 @@ class LMModel(keras.Model):
 
     @property
     def decisions(self) -> tuple[Any, ...]:
-        """How steps are computed, and why so; one entry per shape of batch so far."""
+        """How steps are computed, and why; one entry per shape of batch so far."""
         return () if self.trainer is None else self.trainer.decisions
 
     def call(self, inputs: Any, training: Any = None) -> Any:
         return self.model(inputs, training=training)
 
     def build(self, input_shape: Any) -> None:  # noqa: ARG002
-        """Nothing: the inner model builds itself when it is called."""
+        """Do nothing; the inner model is built on its first call."""
         self.built = True
 
     def compute_output_shape(self, *arguments: Any, **keywords: Any) -> Any:
@@ -102,7 +102,7 @@ class LMModel(keras.Model):
         jit_compile: bool = False,
         **options: Any,
     ) -> None:
-        """Say what to minimize, and how.
+        """Set the loss, the metrics and the options of the steps.
 
         Args:
             loss: see `LevenbergMarquardt`.
@@ -110,17 +110,15 @@ class LMModel(keras.Model):
             loss_weights: as of any Keras model.
             weighted_metrics: as of any Keras model.
             steps_per_execution: batches between callbacks.
-            jit_compile: let XLA compile the step; on several replicas, what each of them sums.
-            options: those of `LevenbergMarquardt`: method, chunk_size, first_damping, attempts, ...
+            jit_compile: let XLA compile the step; on several replicas, the sums of each.
+            options: options of `LevenbergMarquardt`: method, chunk_size, first_damping, attempts, ...
 
         Raises:
             ArgumentError: an option that does not exist; there is no optimizer.
         """
-        known = set(inspect.signature(LevenbergMarquardt).parameters) - {"model", "loss"} - {"loss_weights", "jit_compile"}
+        known = set(inspect.signature(LevenbergMarquardt).parameters) - {"model", "loss", "loss_weights", "jit_compile"}
         for name in sorted(set(options) - known):
-            remedy = (
-                "leave it out: the step is that of Levenberg-Marquardt" if name == "optimizer" else f"one of {', '.join(sorted(known))}"
-            )
+            remedy = "leave it out: there is no optimizer beside the steps" if name == "optimizer" else f"one of {', '.join(sorted(known))}"
             raise ArgumentError(f"{name}={options[name]!r}", argument=name, remedy=remedy)
         if isinstance(loss, keras.optimizers.Optimizer):
             raise ArgumentError(f"the optimizer {loss.name!r}", argument="loss", remedy="the first argument is the loss")
@@ -138,13 +136,13 @@ class LMModel(keras.Model):
         self.trainer = None
         self.stopped_because = ""
         strategy = strategy_of(self)
-        if strategy is not None:  # Keras sums first batches over replicas, which need not be of one size
+        if strategy is not None:  # Keras averages first batches over replicas, which need not have one size
             repair_building(self, strategy)
             repair_evaluation(self, strategy)
 
     def fit(self, *arguments: Any, callbacks: Any = None, **keywords: Any) -> Any:
         self.stopped_because = ""
-        own = _StopWhenNothingMoves()
+        own = _StopWithoutProgress()
         if isinstance(callbacks, keras.callbacks.CallbackList):
             callbacks.append(own)
         else:
@@ -152,7 +150,7 @@ class LMModel(keras.Model):
         return keras.Model.fit(self, *arguments, callbacks=callbacks, **keywords)
 
     def make_train_function(self, force: bool = False) -> Any:
-        """What Keras calls per batch: batches are taken one by one, so that their shapes are known and each is compiled for its own."""
+        """Return the function that Keras calls per batch; it takes batches one by one and compiles for each shape."""
         if self.train_function is None or force:
             self._compiled_step = None
             self.train_function = self._train_batches
@@ -162,18 +160,18 @@ class LMModel(keras.Model):
         return steps_of(self, iterator, self._train_on)
 
     def make_trainer(self) -> LevenbergMarquardt:
-        """What takes the steps, made now if it is not there yet; the inner model must be built."""
+        """Return the maker of the steps; the inner model must be built."""
         if self.trainer is None:
             self.trainer = LevenbergMarquardt(self.model, self.loss, **self._options)
         return self.trainer
 
     @property
     def step_variables(self) -> tuple[Any, ...]:
-        """What steps leave for the next one besides the model's variables: damping, scales. The inner model must be built."""
+        """The state between steps besides the model's variables: damping, scales. The inner model must be built."""
         return self.make_trainer().step_variables
 
     def train_step(self, data: Any) -> Any:  # noqa: ARG002
-        """Closed: a step needs the whole batch at once."""
+        """Raise: a step needs the whole batch at once."""
         raise UnsupportedError(
             "train_step of an LMModel", where=f"model {self.name!r}", remedy="call fit, train_on_batch, or LevenbergMarquardt.step"
         )
@@ -190,10 +188,11 @@ class LMModel(keras.Model):
         return cls(inner, name=config["name"])
 
     def get_compile_config(self) -> None:
-        """Nothing: `compile` again after loading."""
+        """Return None: `compile` again after loading."""
 
     def _train_on(self, data: Any) -> dict[str, Any]:
-        data = tuple(None if part is None else as_tensors(part) for part in keras.utils.unpack_x_y_sample_weight(_without_optionals(data)))
+        parts = keras.utils.unpack_x_y_sample_weight(tf.nest.map_structure(_without_optional, data))
+        data = tuple(None if part is None else as_tensors(part) for part in parts)
         if not self.model.built:
             self(tf.nest.map_structure(first_samples(1), one_replica(strategy_of(self), data[0])))
         trainer = self.make_trainer()
@@ -205,30 +204,28 @@ class LMModel(keras.Model):
         return logs
 
     def _step(self, data: Any) -> dict[str, Any]:
-        """One step, and what it says: traced per shape of batch."""
-        trainer = self.trainer
-        assert trainer is not None
-        found: StepResult = trainer.traced_step(data)
+        trainer = self.make_trainer()
+        result = trainer.traced_step(data)
         strategy = strategy_of(self)
 
-        def tell(data: Any, outputs: Any) -> Any:
+        def metrics(data: Any, outputs: Any) -> Any:
             x, y, sample_weight = data
             samples = sample_count(x)
-            loss_tracker_of(self).update_state(tf.cast(found.loss, tf.float32), sample_weight=samples)
+            loss_tracker_of(self).update_state(tf.cast(result.loss, tf.float32), sample_weight=samples)
             if not samples:
                 return self.get_metrics_result()
             return self.compute_metrics(x, y, trainer.packed(outputs), sample_weight)
 
         if strategy is None:
-            logs = tell(data, found.outputs)
+            logs = metrics(data, result.outputs)
         else:
-            told = strategy.run(tell, args=(data, found.outputs))
-            logs = {name: strategy.reduce("MEAN", value, axis=None) for name, value in told.items()}
-        return {**logs, "damping": found.damping, "attempts": found.attempts, "accepted": tf.cast(found.accepted, tf.int32)}
+            per_replica = strategy.run(metrics, args=(data, result.outputs))
+            logs = {name: strategy.reduce("MEAN", value, axis=None) for name, value in per_replica.items()}
+        return {**logs, "damping": result.damping, "attempts": result.attempts, "accepted": tf.cast(result.accepted, tf.int32)}
 
 
-class _StopWhenNothingMoves(keras.callbacks.Callback):
-    """Ends training after an epoch of batches in which no step was taken."""
+class _StopWithoutProgress(keras.callbacks.Callback):
+    """Ends training after an epoch in which no step was accepted."""
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
         self.model.accepted_in_epoch = 0
@@ -243,10 +240,5 @@ class _StopWhenNothingMoves(keras.callbacks.Callback):
             self.model.stopped_because = f"no step of epoch {epoch + 1} was taken: the loss is {float(logs['loss'])}"
 
 
-def _without_optionals(data: Any) -> Any:
-    """`None` in place of what a dataset has in its place."""
-
-    def without(part: Any) -> Any:
-        return None if isinstance(part, tf.experimental.Optional) else part
-
-    return tf.nest.map_structure(without, data)
+def _without_optional(part: Any) -> Any:
+    return None if isinstance(part, tf.experimental.Optional) else part

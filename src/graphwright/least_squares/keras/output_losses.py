@@ -1,13 +1,13 @@
-"""Losses of one model output, as least squares sees them.
+"""Losses of one model output as roots for least squares.
 
-A damped Gauss-Newton step needs of a loss l(z) of the outputs z, per element of the loss, a *root*: values b and a matrix B with
+For a loss l(z) of the outputs z, a damped Gauss-Newton step needs per element a *root*: values b and a matrix B with
 
     B' b = gradient of l,        B' B = H, the Hessian of l in the outputs or a positive approximation of it.
 
-`root` gives a tensor whose value is b and whose derivative in z is B. Then J'J of the roots is the generalized Gauss-Newton matrix
+`root` returns a tensor with the value b and the derivative B in z. Then J'J of the roots is the generalized Gauss-Newton matrix
 `Jz' H Jz` (N. N. Schraudolph: Fast curvature matrix-vector products for second-order gradient descent, 2002; J. Martens: Deep learning
-via Hessian-free optimization, 2010), J'b the gradient, and everything that solves least-squares problems can be used unchanged. Whether
-a step is taken is decided by the loss itself.
+via Hessian-free optimization, 2010) and J'b the gradient. Every least-squares solver applies unchanged. The loss itself decides whether a
+step is accepted.
 
 | loss | H | b |
 |---|---|---|
@@ -16,8 +16,7 @@ a step is taken is decided by the loss itself.
 | `BinaryCrossentropy` | p (1 - p) in the logit, p = sigmoid | (p - y) / sqrt(p (1 - p)) |
 | `Huber`, `LogCosh` | as in `graphwright.least_squares.robust_losses`; tanh(f) / f | |
 
-For cross-entropies, softmax or sigmoid count as part of the loss, even where the model ends with them: that is the matching loss of
-Schraudolph, whose H is positive and as exact as any.
+For cross-entropies, softmax or sigmoid count as part of the loss even if the model ends with them (the matching loss of Schraudolph).
 """
 
 import importlib
@@ -26,7 +25,7 @@ from collections.abc import Callable
 from typing import Any
 
 from graphwright.errors import ArgumentError, UnsupportedError
-from graphwright.least_squares.keras.least_squares_losses import SquareRootLoss, alike, keras_loss
+from graphwright.least_squares.keras.losses import SquareRootLoss, aligned, keras_loss
 from graphwright.least_squares.robust_losses import RobustLoss
 from graphwright.source.private_keras import logits_of
 
@@ -37,14 +36,7 @@ _SMALLEST_PROBABILITY = 1e-7
 
 
 class OutputLoss:
-    """A loss of one output.
-
-    Args:
-        loss: Keras's, or any object with `residuals(y_true, y_pred)`.
-
-    Attributes:
-        reduction: `"sum"`, `"sum_over_batch_size"`, or `"mean_with_sample_weight"`, as in Keras.
-    """
+    """A loss of one output; `reduction` is `"sum"`, `"sum_over_batch_size"`, or `"mean_with_sample_weight"`, as in Keras."""
 
     is_square = False
     """Whether it is a mean square of residuals."""
@@ -58,107 +50,101 @@ class OutputLoss:
         self.reduction = "sum_over_batch_size" if reduction == "mean" else reduction
 
     def elements(self, y_true: Any, y_pred: Any) -> Any:
-        """The loss of each element (batch, ...), not reduced."""
+        """Return the loss of each element (batch, ...), not reduced."""
         return self._loss.call(y_true, y_pred)
 
     def root(self, y_true: Any, y_pred: Any) -> Any:
-        """The root of each element's loss (batch, ..., r); see above."""
+        """Return the root of each element's loss (batch, ..., r)."""
         raise NotImplementedError
 
 
-def output_loss(given: Any) -> OutputLoss:
-    """What Keras takes for a loss, as least squares sees it.
-
-    Args:
-        given: a name, a Keras loss, one of Keras's loss functions, or any object with `residuals(y_true, y_pred)`.
-
-    Raises:
-        ArgumentError: not a loss.
-        UnsupportedError: a loss without a known positive Hessian.
+def output_loss(loss: Any) -> OutputLoss:
+    """Return the loss of one output for a name, a Keras loss or loss function, or an object with `residuals(y_true, y_pred)`.
 
     >>> output_loss("mse").name, output_loss(keras.losses.Huber(2.0)).name
     ('mean_squared_error', 'huber_loss')
     """
-    loss = keras_loss(given)
+    loss = keras_loss(loss)
     if callable(getattr(loss, "residuals", None)):
-        return _Squares(loss, loss.residuals)
-    kinds: dict[type, Callable[[Any], OutputLoss]] = {
-        keras.losses.MeanSquaredError: lambda loss: _Squares(loss, _difference),
-        keras.losses.MeanSquaredLogarithmicError: lambda loss: _Squares(loss, _logarithmic_difference),
+        return _OwnResiduals(loss)
+    kinds: dict[type, type[OutputLoss]] = {
+        keras.losses.MeanSquaredError: _MeanSquares,
+        keras.losses.MeanSquaredLogarithmicError: _MeanLogarithmicSquares,
         keras.losses.Huber: _Huber,
         keras.losses.LogCosh: _LogCosh,
         keras.losses.CategoricalCrossentropy: _Softmax,
         keras.losses.SparseCategoricalCrossentropy: _Softmax,
         keras.losses.BinaryCrossentropy: _Sigmoid,
     }
-    make = kinds.get(loss.__class__)
-    if make is None:
+    kind = kinds.get(loss.__class__)
+    if kind is None:
         raise UnsupportedError(
             f"the loss {getattr(loss, 'name', None) or getattr(loss, '__name__', None) or loss!r}",
             argument="loss",
             cause="Levenberg-Marquardt needs residuals, or the Hessian of the loss in the outputs",
             remedy=f"use {', '.join(kind.__name__ for kind in kinds)}, or SquareRootLoss, or LeastSquaresLoss with residuals of your own",
         )
-    return make(loss)
+    return kind(loss)
 
 
-class _Squares(OutputLoss):
-    """Mean squares of residuals."""
-
+class _MeanSquares(OutputLoss):
     is_square = True
 
-    def __init__(self, loss: Any, residuals: Callable[[Any, Any], Any]) -> None:
-        super().__init__(loss)
-        self._residuals = residuals
-        self._own = residuals is not _difference and residuals is not _logarithmic_difference
-        self._per_sample = self._own and not isinstance(loss, SquareRootLoss)
+    def residuals(self, y_true: Any, y_pred: Any) -> Any:
+        y_true, y_pred = aligned(y_true, y_pred)
+        return y_pred - y_true
 
     def elements(self, y_true: Any, y_pred: Any) -> Any:
-        """Means over the last axis, or over all but the first for residuals that users define."""
-        return tf.reduce_mean(tf.square(self._residuals_of(y_true, y_pred)), axis=-1)
+        return tf.reduce_mean(tf.square(self.residuals(y_true, y_pred)), axis=-1)
 
     def root(self, y_true: Any, y_pred: Any) -> Any:
-        """The residuals themselves, in the right unit."""
-        found = self._residuals_of(y_true, y_pred)
-        return found * math.sqrt(2.0 / found.shape[-1])
+        residuals = self.residuals(y_true, y_pred)
+        return residuals * math.sqrt(2.0 / residuals.shape[-1])
 
-    def _residuals_of(self, y_true: Any, y_pred: Any) -> Any:
-        """Residuals whose mean square over the last axis is the loss of an element."""
-        if not self._own:
-            return self._residuals(*alike(y_true, y_pred))
-        found = tf.convert_to_tensor(self._residuals(y_true, y_pred))
-        return tf.reshape(found, [found.shape[0], math.prod(found.shape[1:])]) if self._per_sample else found[..., tf.newaxis]
+
+class _MeanLogarithmicSquares(_MeanSquares):
+    def residuals(self, y_true: Any, y_pred: Any) -> Any:
+        y_true, y_pred = aligned(y_true, y_pred)
+        return tf.math.log1p(tf.maximum(y_pred, _SMALLEST_PROBABILITY)) - tf.math.log1p(tf.maximum(y_true, _SMALLEST_PROBABILITY))
+
+
+class _OwnResiduals(_MeanSquares):
+    """Mean squares of residuals that the loss object returns: over all dimensions of a sample, or single roots of a loss."""
+
+    def residuals(self, y_true: Any, y_pred: Any) -> Any:
+        residuals = tf.convert_to_tensor(self._loss.residuals(y_true, y_pred))
+        if isinstance(self._loss, SquareRootLoss):
+            return residuals[..., tf.newaxis]
+        return tf.reshape(residuals, [residuals.shape[0], math.prod(residuals.shape[1:])])
 
 
 class _Huber(OutputLoss):
-    """Mean Huber losses, by the weights of the robust loss."""
-
     def __init__(self, loss: Any) -> None:
         super().__init__(loss)
-        # Keras does not tell from which residual on the loss is linear: its slope there.
+        # Keras does not publish the residual from which the loss is linear; it is the slope there.
         near, far = (float(loss.call(tf.constant([[0.0]]), tf.constant([[residual]]))[0]) for residual in (1e6, 2e6))
         self._robust = RobustLoss("huber", (far - near) / 1e6)
 
     def root(self, y_true: Any, y_pred: Any) -> Any:
-        found = _difference(*alike(y_true, y_pred))
-        row, residual = self._robust.weights(found)
-        return _linear(residual * found, lambda moved: row * moved, found) / math.sqrt(found.shape[-1])
+        y_true, y_pred = aligned(y_true, y_pred)
+        residuals = y_pred - y_true
+        row, weight = self._robust.weights(residuals)
+        return _linear(weight * residuals, lambda moved: row * moved, residuals) / math.sqrt(residuals.shape[-1])
 
 
 class _LogCosh(OutputLoss):
-    """Mean logarithms of the hyperbolic cosine; their curvature that of the secant, tanh(f) / f, which is positive everywhere."""
+    """Mean logarithms of the hyperbolic cosine, with the curvature tanh(f) / f of the secant, which is positive everywhere."""
 
     def root(self, y_true: Any, y_pred: Any) -> Any:
-        found = _difference(*alike(y_true, y_pred))
-        small = tf.abs(found) < 1e-3
-        safe = tf.where(small, tf.ones_like(found), found)
-        row = tf.sqrt(tf.where(small, tf.ones_like(found), tf.tanh(safe) / safe))
-        return _linear(row * found, lambda moved: row * moved, found) / math.sqrt(found.shape[-1])
+        y_true, y_pred = aligned(y_true, y_pred)
+        residuals = y_pred - y_true
+        small = tf.abs(residuals) < 1e-3
+        safe = tf.where(small, tf.ones_like(residuals), residuals)
+        row = tf.sqrt(tf.where(small, tf.ones_like(residuals), tf.tanh(safe) / safe))
+        return _linear(row * residuals, lambda moved: row * moved, residuals) / math.sqrt(residuals.shape[-1])
 
 
 class _Softmax(OutputLoss):
-    """Cross-entropy of classes, as a loss of the logits."""
-
     def __init__(self, loss: Any) -> None:
         super().__init__(loss)
         config = loss.get_config()
@@ -173,9 +159,9 @@ class _Softmax(OutputLoss):
             )
 
     def root(self, y_true: Any, y_pred: Any) -> Any:
-        """Of B = diag(sqrt p) (1 - 1 p') and b = (p - y) / sqrt p, what is left of them in a space of a dimension less.
+        """Reduce B = diag(sqrt p) (1 - 1 p') and b = (p - y) / sqrt p by one dimension.
 
-        Both are orthogonal to the unit vector u = sqrt p. A Householder reflection takes u to the first axis, where they are zero then.
+        Both are orthogonal to the unit vector u = sqrt p. A Householder reflection takes u to the first axis, where both become zero.
         """
         logits = _logits(y_pred, self._from_logits, tf.math.log)
         classes = logits.shape[-1]
@@ -194,20 +180,17 @@ class _Softmax(OutputLoss):
         root_first, root_others = tf.split(root, [1, classes - 1], axis=-1)
         mirror = root_others / (1.0 + root_first)
 
+        def total(values: Any) -> Any:
+            return tf.reduce_sum(values, axis=-1, keepdims=True)
+
         def reflected(across: Any) -> Any:
             first, others = tf.split(across, [1, classes - 1], axis=-1)
-            return others - mirror * (_sum(root * across) + first)
+            return others - mirror * (total(root * across) + first)
 
-        return _linear(reflected((p - truth) / root), lambda moved: reflected(root * (moved - _sum(p * moved))), logits)
-
-
-def _sum(classes: Any) -> Any:
-    return tf.reduce_sum(classes, axis=-1, keepdims=True)
+        return _linear(reflected((p - truth) / root), lambda moved: reflected(root * (moved - total(p * moved))), logits)
 
 
 class _Sigmoid(OutputLoss):
-    """Mean cross-entropy of yes or no, as a loss of the logits."""
-
     def __init__(self, loss: Any) -> None:
         super().__init__(loss)
         config = loss.get_config()
@@ -217,9 +200,8 @@ class _Sigmoid(OutputLoss):
             raise UnsupportedError(f"{loss.name} with axis={config['axis']}", argument="loss", remedy="use axis=-1")
 
     def root(self, y_true: Any, y_pred: Any) -> Any:
-        """B = sqrt(p (1 - p)), b = (p - y) / B."""
         logits = _logits(y_pred, self._from_logits, lambda p: tf.math.log(p) - tf.math.log1p(-p))
-        y_true, logits = alike(y_true, logits)
+        y_true, logits = aligned(y_true, logits)
         truth = y_true * (1.0 - self._smoothing) + 0.5 * self._smoothing
         p = tf.stop_gradient(tf.sigmoid(logits))
         root = tf.sqrt(tf.maximum(p * (1.0 - p), _SMALLEST_PROBABILITY))
@@ -227,24 +209,15 @@ class _Sigmoid(OutputLoss):
 
 
 def _linear(value: Any, matrix: Callable[[Any], Any], outputs: Any) -> Any:
-    """A tensor with this value whose derivative in the outputs is this matrix."""
+    """Return a tensor with this value and with this matrix as its derivative in the outputs."""
     return tf.stop_gradient(value) + matrix(outputs - tf.stop_gradient(outputs))
 
 
 def _logits(y_pred: Any, from_logits: bool, inverse: Callable[[Any], Any]) -> Any:
-    """What softmax or sigmoid was applied to: given, remembered by Keras, or found from the probabilities."""
+    """Return the argument of softmax or sigmoid: the prediction itself, the tensor that Keras remembers, or computed from probabilities."""
     if from_logits:
         return tf.convert_to_tensor(y_pred)
     remembered = logits_of(y_pred)
     if remembered is not None:
         return tf.cast(remembered, y_pred.dtype)
     return inverse(tf.clip_by_value(y_pred, _SMALLEST_PROBABILITY, 1.0 - _SMALLEST_PROBABILITY))
-
-
-def _difference(y_true: Any, y_pred: Any) -> Any:
-    return y_pred - y_true
-
-
-def _logarithmic_difference(y_true: Any, y_pred: Any) -> Any:
-    epsilon = _SMALLEST_PROBABILITY
-    return tf.math.log1p(tf.maximum(y_pred, epsilon)) - tf.math.log1p(tf.maximum(y_true, epsilon))

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from graphwright.errors import ArgumentError, UnsupportedError, first_line
 from graphwright.least_squares.arguments import check_choice, check_count, check_positive, is_finite
-from graphwright.least_squares.damping import SCALE_FADES_BY, first_scale
+from graphwright.least_squares.damping import SCALE_FADES_BY, eased_damping, first_scale, raised_damping
 from graphwright.least_squares.jacobians import JacobianMode
-from graphwright.least_squares.keras.attempts import Attempted, Judged, attempt_steps, judge_step
+from graphwright.least_squares.keras.batch_rows import ReplicatedRows, batch_of, local_rows, sample_count
 from graphwright.least_squares.keras.compiled_losses import CompiledLosses
 from graphwright.least_squares.keras.compiled_steps import CompiledSteps
 from graphwright.least_squares.keras.decisions import KRYLOV_ITERATIONS, Decisions, Problem, decide
 from graphwright.least_squares.keras.model_function import ModelFunction, first_samples
-from graphwright.least_squares.keras.model_rows import LocalBatch, ReplicatedBatch, batch_of, sample_count
-from graphwright.least_squares.methods import Method, linear_system
+from graphwright.least_squares.linear_systems import Linearization, LinearSystem, Method, linear_system
 from graphwright.step.keras_model import as_tensors, one_replica, strategy_of
 
 tf: Any = importlib.import_module("tensorflow")
@@ -26,19 +26,20 @@ keras: Any = importlib.import_module("keras")
 _SMALLEST_SCALE = 1e-3
 """Relative to the root mean square of column norms."""
 _ROUNDING = 8.0
-"""Steps that should lower the loss by less than this many units in its last place tell nothing about the damping."""
+"""A predicted reduction below this many units in the loss's last place says nothing about the damping."""
+_HARM = 2.0
+"""A step that raises the loss of the next batch by more than this factor is undone."""
 
 
 class StepResult(NamedTuple):
-    """What came of a step on a batch. Tensors, all scalars but for the outputs.
+    """The result of a step on a batch. Tensors, all scalars but for the outputs.
 
     Attributes:
         loss: of the batch before the step, as Keras defines it.
-        new_loss: of the batch after the step; the same as before where no step was taken.
-        accepted: whether a step was taken.
+        new_loss: of the batch after the step; equal to `loss` if no step was accepted.
         attempts: steps tried.
         damping: for the next batch, relative to squared column norms of the Jacobian.
-        gain: by how much the step lowered the loss, over what the linear model predicted; 0 where none was taken.
+        gain: actual over predicted reduction of the loss; 0 if no step was accepted.
         outputs: of the model before the step, flat, per replica.
     """
 
@@ -52,31 +53,30 @@ class StepResult(NamedTuple):
 
 
 class LevenbergMarquardt(tf.Module):
-    """Trains a Keras model by one damped Gauss-Newton step per batch (K. Levenberg 1944; D. W. Marquardt 1963).
+    """Train a Keras model by one damped Gauss-Newton step per batch (K. Levenberg 1944; D. W. Marquardt 1963).
 
-    For each batch the model is linearized, and steps are tried at growing damping until one lowers the loss of that batch; all of it in
-    one compiled function. Damping follows the gain ratio (H. B. Nielsen 1999) and is kept between batches. On its own batch every step
-    gains, so the next batch has a say: the damping is eased only if the step lowered its loss too, and a step that doubles it is taken
-    back. Steps are measured in units of the Jacobian's column norms (Marquardt's scaling). `LMModel` puts it into `fit`.
+    For each batch the model is linearized, and steps are tried at growing damping until one lowers the loss of that batch, all in one
+    compiled function. Damping follows the gain ratio (H. B. Nielsen 1999) and is kept between batches. Every step gains on its own batch,
+    so the next batch has a say: the damping is eased only if the step lowered the loss there too, and a step that doubles it is undone.
+    Steps are measured in units of the Jacobian's column norms. `LMModel` uses these steps in `fit`.
 
     Args:
-        model: a built Keras model, its variables float32 or float64. Several inputs and outputs are fine.
-        loss: as `compile` takes it: a name, a Keras loss, or a list or dict of them by output. `MeanSquaredError`,
-            `MeanSquaredLogarithmicError`, `Huber`, `LogCosh`, `CategoricalCrossentropy`, `SparseCategoricalCrossentropy`,
-            `BinaryCrossentropy`, `LeastSquaresLoss` with residuals of your own, `ReducedMeanSquaredError`, `SquareRootLoss`.
-        loss_weights: as `compile` takes it.
-        method: the linear solver; `"auto"` chooses by sizes, and `decisions` says what and why. `"qr"` for small models, `"dual"` (J J')
+        model: a built Keras model, its variables float32 or float64.
+        loss: as for `compile`: a name, a Keras loss, or a list or dict of them by output. Keras' squared errors, cross-entropies, `Huber`
+            and `LogCosh`; `LeastSquaresLoss`, `ReducedMeanSquaredError`, `SquareRootLoss`.
+        loss_weights: as for `compile`.
+        method: the linear solver; `"auto"` chooses by sizes, and `decisions` gives the reason. `"qr"` for small models, `"dual"` (J J')
             for more parameters than residuals, `"cholesky"` (Gram matrix, summed over chunks), `"cg"` (matrix-free).
         chunk_size: samples whose Jacobian is in memory at a time; None for some MiB.
-        jacobian_mode: `"per_sample"`, `"reverse"`, `"forward"`, or `"auto"` for what needs fewest passes.
+        jacobian_mode: `"per_sample"`, `"reverse"`, `"forward"`, or `"auto"` for the fewest passes.
         first_damping: relative to squared column norms.
-        smallest_damping: below which it is never eased. Larger values suit small batches, which a nearly undamped step would fit too well.
-        largest_damping: above which it is never raised.
-        attempts: steps tried per batch.
+        smallest_damping: lower limit. Larger values suit small batches, which a nearly undamped step would fit too well.
+        largest_damping: upper limit.
+        attempts: limit of steps tried per batch.
         solve_dtype: `"float64"` to sum and solve with more digits than the model has.
-        krylov_tolerance: how exactly `"cg"` solves for a step.
-        krylov_iterations: its products per step, at most.
-        jit_compile: let XLA compile the step; on several replicas, what each of them sums.
+        krylov_tolerance: relative tolerance of `"cg"` for a step.
+        krylov_iterations: limit of its products per step.
+        jit_compile: let XLA compile the step; on several replicas, the sums of each.
 
     Raises:
         ArgumentError: an argument that is out of range, or losses that do not match the outputs.
@@ -113,14 +113,17 @@ class LevenbergMarquardt(tf.Module):
         jit_compile: bool = False,
     ) -> None:
         tf.Module.__init__(self, name="levenberg_marquardt")
-        given = {"chunk_size": 1 if chunk_size is None else chunk_size, "attempts": attempts, "krylov_iterations": krylov_iterations}
-        for name, count in given.items():
+        counts = {"chunk_size": 1 if chunk_size is None else chunk_size, "attempts": attempts, "krylov_iterations": krylov_iterations}
+        for name, count in counts.items():
             check_count(name, count)
-        check_positive("krylov_tolerance", krylov_tolerance)
+        for name, number in (
+            ("krylov_tolerance", krylov_tolerance),
+            ("first_damping", first_damping),
+            ("largest_damping", largest_damping),
+        ):
+            check_positive(name, number)
         check_choice("method", method, Method)
         check_choice("jacobian_mode", jacobian_mode, JacobianMode)
-        check_positive("first_damping", first_damping)
-        check_positive("largest_damping", largest_damping)
         if not is_finite(smallest_damping) or not 0.0 <= smallest_damping <= largest_damping:
             raise ArgumentError(
                 f"smallest_damping={smallest_damping!r}",
@@ -136,14 +139,14 @@ class LevenbergMarquardt(tf.Module):
                 "the model is not built", where=f"model {model.name!r}", remedy="call it once on a batch, or model.build(shape)"
             )
         self._model = model
-        self._given_losses = (loss, loss_weights)
+        self._compile_arguments = (loss, loss_weights)
         self._method: Method = method
         self._chunk_size = None if chunk_size is None else int(chunk_size)
         self._jacobian_mode: JacobianMode = jacobian_mode
         self._first_damping = float(first_damping)
         self._limits = (float(smallest_damping), float(largest_damping))
         self._attempts = int(attempts)
-        self._krylov_tolerance, self._krylov_iterations = float(krylov_tolerance), int(krylov_iterations)
+        self._krylov: Any = {"krylov_tolerance": float(krylov_tolerance), "krylov_iterations": int(krylov_iterations)}
         self._strategy = strategy_of(model)
         self._replicas = 1 if self._strategy is None else int(self._strategy.num_replicas_in_sync)
         self._function = ModelFunction(model, solve_dtype)
@@ -163,23 +166,23 @@ class LevenbergMarquardt(tf.Module):
 
     @property
     def decisions(self) -> tuple[Decisions, ...]:
-        """How steps are computed: which solver and why, which Jacobian, which chunks; one entry per shape of batch so far."""
+        """Solver and reason, Jacobian mode and chunks of the steps; one entry per shape of batch so far."""
         return tuple(self._decided)
 
     @property
     def step_variables(self) -> tuple[Any, ...]:
-        """What a step leaves for the next one besides the model's variables; a training that is to go on later needs them."""
+        """The state of the trainer between steps. To resume a training, restore it besides the model's variables."""
         return (self.damping, self._growth, self._gain, self._before, self._scale)
 
     def reset(self) -> None:
-        """Start over with the first damping, forgetting all scales."""
+        """Start over with the first damping, and forget all scales."""
         self.damping.assign(self._first_damping)
         self._growth.assign(2.0)
         self._gain.assign(0.0)
         self._scale.assign(tf.zeros_like(self._scale))
 
     def step(self, x: Any, y: Any, sample_weight: Any = None) -> StepResult:
-        """One step on one batch; the model's variables are updated in place.
+        """Make one step on one batch, and update the model's variables in place.
 
         Args:
             x: inputs, as the model takes them, the first dimension counting samples. Under a strategy, values per replica.
@@ -188,14 +191,13 @@ class LevenbergMarquardt(tf.Module):
 
         Raises:
             ArgumentError: data that do not match the model.
-            UnsupportedError: see `prepare`.
         """
         data = tuple(None if part is None else as_tensors(part) for part in (x, y, sample_weight))
         self.prepare(data)
         return self._steps(data)
 
     def prepare(self, data: Any) -> None:
-        """Look at the model once, on a few samples of a first batch (inputs, targets, sample weights).
+        """Examine the model once, on a few samples of a first batch (inputs, targets, sample weights).
 
         Raises:
             ArgumentError: losses, targets or weights that do not match the outputs.
@@ -207,7 +209,7 @@ class LevenbergMarquardt(tf.Module):
             raise UnsupportedError(
                 "a first step while a graph is built",
                 where=f"model {self._model.name!r}",
-                cause="the model is run once on a few samples, to see what it is",
+                cause="the model is run once on a few samples to examine it",
                 remedy="call prepare((x, y, sample_weight)) outside of tf.function first",
             )
         here = one_replica(self._strategy, data)
@@ -216,15 +218,16 @@ class LevenbergMarquardt(tf.Module):
         if not sample_count(few[0]):
             raise ArgumentError("a batch without samples", argument="x")
         outputs = self._function.examine(few[0])
-        names = getattr(self._model, "output_names", None)
-        losses = CompiledLosses.of(*self._given_losses, outputs, names)
+        flat_outputs = tf.nest.flatten(outputs)
+        losses = CompiledLosses.of(*self._compile_arguments, outputs, getattr(self._model, "output_names", None))
         dtype = self._function.layout.dtype
         batch = batch_of(losses, few, dtype)
+        factors = losses.factors([tf.zeros([], dtype)] * len(losses.names))
         try:
-            roots = losses.roots(batch.targets, tf.nest.flatten(outputs), batch.weights, losses.weights, dtype)
+            roots = losses.roots(batch.targets, flat_outputs, batch.weights, factors, dtype)
         except (tf.errors.InvalidArgumentError, ValueError, TypeError) as error:
             raise ArgumentError(
-                f"targets of shape {_shapes(batch.targets)} for outputs of shape {_shapes(tf.nest.flatten(outputs))}",
+                f"targets of shape {_shapes(batch.targets)} for outputs of shape {_shapes(flat_outputs)}",
                 argument="y",
                 cause=first_line(error),
                 remedy="give targets that the loss can compare with the outputs",
@@ -234,61 +237,45 @@ class LevenbergMarquardt(tf.Module):
         self._losses = losses
 
     def packed(self, outputs: Any) -> Any:
-        """Flat outputs in the structure in which the model returns them."""
+        """Return flat outputs in the structure in which the model returns them."""
         return tf.nest.pack_sequence_as(self._structure, outputs)
 
     def compiled(self, function: Any) -> Any:
-        """A `tf.function` of what makes one step; XLA compiles it as a whole where no sums over replicas are within."""
+        """Return a `tf.function` of one step; XLA compiles it as a whole if it contains no sums over replicas."""
         return tf.function(function, autograph=False, jit_compile=self._jit_compile and self._replicas == 1)
 
     def traced_step(self, data: Any) -> StepResult:
-        """One step on a batch of static shape, for use inside a `tf.function` of your own, after `prepare`."""
+        """Make one step on a batch of static shape inside a `tf.function` of your own, after `prepare`."""
         assert self._losses is not None, "prepare first"
         function = self._function
         point, state = function.point(), function.state()
-        decided: list[Decisions] = []
-
-        def decide_here(samples: int) -> Decisions:
-            decided.append(self._decide(samples))
-            return decided[-1]
-
-        batch: Any
+        rows: Any
         if self._replicas == 1:
-            batch = LocalBatch(function, self._losses, one_replica(self._strategy, data), state, decide_here)
+            rows = local_rows(function, self._losses, one_replica(self._strategy, data), state, self._decide)
+            # In three places of the step, but once in the graph.
+            cost_of = tf.function(rows.cost, autograph=False, experimental_attributes={"_noinline": True})
         else:
-            batch = ReplicatedBatch(self._strategy, function, self._losses, data, state, decide_here, jit_compile=self._jit_compile)
-        system = linear_system(
-            decided[0].method, batch.rows, krylov_tolerance=self._krylov_tolerance, krylov_iterations=self._krylov_iterations
-        )
-        cost_of = batch.rows.cost
-        if self._replicas == 1:  # in three places, but one part of the graph
-            cost_of = tf.function(cost_of, autograph=False, experimental_attributes={"_noinline": True})
-        damping, growth, gain, before, scale_so_far = (tf.convert_to_tensor(variable) for variable in self.step_variables)
-        judged = judge_step(cost_of, before, point, gain, damping, growth)
-        point, cost = judged.point, judged.cost
+            rows = ReplicatedRows(self._strategy, function, self._losses, data, state, self._decide, jit_compile=self._jit_compile)
+            cost_of = rows.cost
+        system = linear_system(rows.method, rows, **self._krylov)
+        before = _Before(*(tf.convert_to_tensor(variable) for variable in self.step_variables))
+        point, cost, damping = _judge(cost_of, before, point)
         at = system.linearize(point)
-        outputs, state_after = batch.forward(point)
-        scale = first_scale(tf.maximum(SCALE_FADES_BY * scale_so_far, at.column_norms))  # zero so far where there is none
-        # Parameters that do not matter, such as a bias before batch normalization, must not count as free to run away.
+        outputs, state_after = rows.forward(point)
+        scale = first_scale(tf.maximum(SCALE_FADES_BY * before.scale, at.column_norms))
+        # Parameters without influence, such as a bias before batch normalization, must not move without limit.
         scale = tf.maximum(scale, _SMALLEST_SCALE * tf.sqrt(tf.reduce_mean(tf.square(at.column_norms))))
-        found = attempt_steps(
-            cost_of, system, point, cost, at, scale, judged.damping, judged.growth, attempts=self._attempts, limits=self._limits
-        )
-        function.assign(found.point, function.chosen_state(found.accepted, state, state_after))
-        damping = self._remember(point, cost, tf.where(tf.reduce_all(tf.math.is_finite(scale)), scale, scale_so_far), judged, found)
-        return StepResult(cost, found.cost, found.accepted, found.attempts, damping, found.gain, outputs)
-
-    def _remember(self, point: Any, cost: Any, scale: Any, judged: Judged, found: Attempted) -> Any:
-        """Keep for the next batch where the step came from, what it gained, and in which units; the damping for it."""
-        epsilon = float(np.finfo(self._function.layout.dtype.as_numpy_dtype).eps)
-        telling = found.accepted | (found.promised > _ROUNDING * epsilon * cost)
-        damping = tf.where(telling, found.damping, judged.damping)
+        result = _attempt(cost_of, system, point, cost, at, scale, damping, before.growth, limits=self._limits, attempts=self._attempts)
+        function.assign(result.point, function.state_after(result.accepted, state, state_after))
+        rounding = _ROUNDING * float(np.finfo(function.layout.dtype.as_numpy_dtype).eps) * cost
+        significant = result.accepted | (result.predicted > rounding)
+        damping = tf.where(significant, result.damping, damping)
         self.damping.assign(damping)
-        self._growth.assign(tf.where(telling, found.growth, judged.growth))
-        self._scale.assign(scale)
+        self._growth.assign(tf.where(significant, result.growth, before.growth))
+        self._gain.assign(result.gain)
         self._before.assign(point)
-        self._gain.assign(found.gain)
-        return damping
+        self._scale.assign(tf.where(tf.reduce_all(tf.math.is_finite(scale)), scale, before.scale))
+        return StepResult(cost, result.cost, result.accepted, result.attempts, damping, result.gain, outputs)
 
     def _decide(self, samples: int) -> Decisions:
         function = self._function
@@ -308,8 +295,100 @@ class LevenbergMarquardt(tf.Module):
         return decisions
 
 
+class _Before(NamedTuple):
+    """The values of `step_variables`: damping, growth of the next refusal, gain, start and scale of the last step."""
+
+    damping: Any
+    growth: Any
+    gain: Any
+    start: Any
+    scale: Any
+
+
+def _judge(cost_of: Callable[[Any], Any], before: _Before, point: Any) -> tuple[Any, Any, Any]:
+    """Judge the last step by a new batch; return the point (n,) to continue from, its loss, and the damping.
+
+    The damping is eased by Nielsen's rule if the step lowered the loss of this batch, and raised otherwise.
+    """
+    cost = cost_of(point)
+    moved = before.gain > 0.0
+    earlier = tf.cond(moved, lambda: cost_of(before.start), lambda: cost)
+    harmed = moved & ~(cost <= _HARM * earlier)
+    # Other samples are noise to a step: a loss there raises the damping, but losses in a row do not raise it ever faster.
+    next_damping = tf.where(cost < earlier, eased_damping(before.damping, before.gain), 2.0 * before.damping)
+    return tf.where(harmed, before.start, point), tf.where(harmed, earlier, cost), tf.where(moved, next_damping, before.damping)
+
+
+class _Attempts(NamedTuple):
+    """Steps tried so far on one batch: the end (n,), its loss, and the predicted reduction of the first step. Tensors.
+
+    `damping` is that of an accepted step, otherwise for the next one; `growth` is the factor of the next refusal.
+    """
+
+    point: Any
+    cost: Any
+    predicted: Any
+    gain: Any
+    damping: Any
+    growth: Any
+    attempts: Any
+    accepted: Any
+
+
+def _attempt(
+    cost_of: Callable[[Any], Any],
+    system: LinearSystem,
+    point: Any,
+    cost: Any,
+    at: Linearization,
+    scale: Any,
+    damping: Any,
+    growth: Any,
+    *,
+    limits: tuple[float, float],
+    attempts: int,
+) -> _Attempts:
+    smallest, largest = max(limits[0], system.smallest_damping), limits[1]
+    free = tf.ones_like(point)
+
+    def continues(state: _Attempts) -> Any:
+        return ~state.accepted & (state.attempts < attempts)
+
+    def attempt(state: _Attempts) -> tuple[_Attempts]:
+        step, _ = system.step(point, at, scale, state.damping, free)
+        predicted = -tf.reduce_sum(at.gradient * step) - system.half_square(point, at, step)
+        target = point + step
+        reached = cost_of(target)
+        accepted = (reached < cost) & (predicted > 0.0)  # false if one of them is NaN
+        raised, growth = raised_damping(state.damping, state.growth)
+        return (
+            _Attempts(
+                point=tf.where(accepted, target, point),
+                cost=tf.where(accepted, reached, cost),
+                predicted=tf.maximum(predicted, state.predicted),  # largest for the first step, whose damping is smallest
+                gain=tf.where(accepted, (cost - reached) / predicted, tf.zeros_like(cost)),
+                damping=tf.where(accepted, state.damping, tf.minimum(raised, largest)),
+                growth=tf.where(accepted, tf.constant(2.0, growth.dtype), growth),
+                attempts=state.attempts + 1,
+                accepted=accepted,
+            ),
+        )
+
+    start = _Attempts(
+        point=point,
+        cost=cost,
+        predicted=tf.zeros_like(cost),
+        gain=tf.zeros_like(cost),
+        damping=tf.clip_by_value(damping, smallest, largest),
+        growth=tf.convert_to_tensor(growth),
+        attempts=tf.constant(0),
+        accepted=tf.constant(False),
+    )
+    return tf.while_loop(continues, attempt, (start,), parallel_iterations=1)[0]
+
+
 def _shapes(tensors: Any) -> str:
-    """Those of some samples, the number of which is left out."""
+    """Return the shapes of tensors of samples, without the number of samples."""
     return ", ".join(str((None, *tensor.shape[1:])) for tensor in tensors)
 
 
@@ -325,10 +404,10 @@ def _check_samples(data: Any) -> None:
                 remedy="give arrays whose first dimension counts samples (np.asarray of a list)",
             )
         counts[name] = {shape[0] for shape in shapes}
-    for name, found in counts.items():
-        if found - counts["x"]:
+    for name, sizes in counts.items():
+        if sizes - counts["x"]:
             raise ArgumentError(
-                f"{min(found - counts['x'])} samples in {name} for {min(counts['x'])} in x",
+                f"{min(sizes - counts['x'])} samples in {name} for {min(counts['x'])} in x",
                 argument=name,
                 remedy="give as many as there are inputs",
             )

@@ -32,8 +32,8 @@ from graphwright.memory.xla.schedule import Holding, apply_for_xla
 from graphwright.plan.model import Schedule, Solution
 from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import known_solution, solve
+from graphwright.report.memory_plan import CurvePoint, MemoryPlan, PlanRecipe
 from graphwright.report.obtained import Obtained
-from graphwright.report.results import CurvePoint, MemoryPlan, PlanRecipe
 from graphwright.report.units import format_bytes
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.concrete_function import to_concrete_function

@@ -22,7 +22,7 @@ from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.storages import SMALL_BYTES
 from graphwright.ir.edit.insert import add_identity
 from graphwright.ir.graph import Graph, Node, Value
-from graphwright.ir.traits.values import GIVEN, RECOMPUTED_FROM, hands_on_several
+from graphwright.ir.traits.values import GIVEN, RECOMPUTED_FROM, forwards_several
 from graphwright.ir.traits.variables import is_read
 from graphwright.ir.traits.views import is_view
 from graphwright.ir.walk import topological_order
@@ -121,7 +121,7 @@ class _Held:
 
     def root_of(self, value: Value) -> Value:
         """Return the value that owns the storage, as far back as views in the forward part go."""
-        while value.producer in self._early and is_view(value.producer) and not hands_on_several(value.producer):
+        while value.producer in self._early and is_view(value.producer) and not forwards_several(value.producer):
             if not value.producer.inputs:
                 break
             value = value.producer.inputs[0]

@@ -63,7 +63,7 @@
     const operations = operationsOf(layer);
     const lists = element("div", "lists"), links = element("p", "links");
     for (const timeline of report.timelines) {
-      const tensors = tensorsOf(timeline, layer), title = timeline.title ? `Its largest tensors, ${timeline.title}` : "Its largest tensors";
+      const tensors = tensorsOf(timeline, layer), title = timeline.title ? `Its largest tensors: ${timeline.title}` : "Its largest tensors";
       lists.append(list(title, tensors, tensors.length));
     }
     if (report.graphs?.length || report.profile) lists.append(list(`Its operations, by ${report.timeWords ?? "measured time"}`, operations, operations.length));

@@ -1,13 +1,11 @@
-"""Fold what stands before convolutions and matrix products into their weights.
+"""Fold a chain of steps before convolutions and matrix products into their weights.
 
-`(x s + t) * w = x * (s w) + (t * w)`. The second part is a number per channel, except near a border that is padded: the zeros
-there come after the offset. So where something is padded, only what has no offset is folded (`fold_before`), or the offset
-stays where it is as `x + t / s` (`fold_factors_before`, graph_def_editor's `fold_batch_norms_up`), which may even have a ReLU
-behind it.
+`(x s + t) * w = x * (s w) + (t * w)`. The second term is a number per channel, except near a padded border, where zeros follow the
+offset. With padding, only chains without offset are folded (`fold_before`), or the offset stays as `x + t / s` (`fold_factors_before`,
+graph_def_editor's `fold_batch_norms_up`), which a ReLU may follow.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -16,23 +14,14 @@ from graphwright.ir.edit.insert import add_op
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import ADDS_BIAS, BATCH_NORMS, CONVOLUTIONS
 from graphwright.ir.traits.values import is_identity
-from graphwright.transform.constant_values import Constants, remove_unread
+from graphwright.transform.constant_values import Array, Constants, remove_unread
 from graphwright.transform.folding.behind import Notes, take_place
 from graphwright.transform.folding.linear import LINEAR, Layout, Linear, can_hold, linear_of, set_constant_input, set_weights
-from graphwright.transform.folding.steps import Step, add_bias, blocked, is_returned, step_of, then
-
-
-@dataclass(slots=True)
-class _Before:
-    """Steps before a value: what they start from, and their nodes from the last to the first."""
-
-    start: Value
-    step: Step
-    nodes: list[Node] = field(default_factory=list[Node])
+from graphwright.transform.folding.steps import Chain, Step, add_bias, blocked, empty_chain, is_returned, step_of, then
 
 
 def fold_before(graph: Graph, constants: Constants, notes: Notes) -> int:
-    """Fold the steps before linear ops where that is exact everywhere; returns how many chains. Orders nothing."""
+    """Fold the steps before linear ops where that is exact at borders too; returns how many chains. The nodes are not sorted."""
     count = 0
     for value, linears in _readers(graph, constants).items():
         if not graph.owns(value.producer):
@@ -50,7 +39,7 @@ def fold_before(graph: Graph, constants: Constants, notes: Notes) -> int:
         read = [v.producer for n in chain.nodes for v in n.inputs]
         for linear, offset in zip(linears, offsets, strict=True):
             set_weights(graph, linear, linear.with_inputs_scaled(chain.step.scale))
-            graph.replace_input(linear.node, linear.data, chain.start)
+            graph.replace_input(linear.node, linear.data, chain.end)
             if np.any(offset):
                 _add_behind(graph, linear, offset, constants)
         graph.remove_nodes(chain.nodes)
@@ -61,7 +50,7 @@ def fold_before(graph: Graph, constants: Constants, notes: Notes) -> int:
 
 
 def fold_factors_before(graph: Graph, constants: Constants, notes: Notes) -> int:
-    """Fold the factors before each linear op, also those before a ReLU; the offset stays. Returns how many. Orders nothing.
+    """Fold the factors before each linear op, also before a ReLU; the offset stays. Returns how many. The nodes are not sorted.
 
     A `Relu6` becomes a `Relu` and a `Minimum`.
     """
@@ -81,16 +70,16 @@ def fold_factors_before(graph: Graph, constants: Constants, notes: Notes) -> int
             continue
         linear, last = linears[0], chain.nodes[0]
         weights, offset = linear.with_inputs_scaled(scale), chain.step.offset / scale
-        if not can_hold(weights, linear.node.inputs[1]) or not can_hold(offset, chain.start):
+        if not can_hold(weights, linear.node.inputs[1]) or not can_hold(offset, chain.end):
             notes.refuse(last, f"the new weights of {linear.node.name!r} would not fit in {linear.node.inputs[1].dtype}")
             continue
         set_weights(graph, linear, weights)
         name, read = last.name, [v.producer for n in chain.nodes for v in n.inputs]
-        made = add_bias(graph, chain.start, offset, linear.layout, last) if np.any(offset) else chain.start
-        take_place(graph, last, made)
+        shifted = add_bias(graph, chain.end, offset, linear.layout, last) if np.any(offset) else chain.end
+        take_place(graph, last, shifted)
         graph.remove_nodes(chain.nodes)
-        if made is not chain.start:
-            graph.rename(made.producer, name)
+        if shifted is not chain.end:
+            graph.rename(shifted.producer, name)
         remove_unread(graph, read)
         if relu is not None and relu.op_type == "Relu6":
             _cut_above(graph, relu, 6.0 / scale, linear.layout)
@@ -100,40 +89,37 @@ def fold_factors_before(graph: Graph, constants: Constants, notes: Notes) -> int
 
 
 def _readers(graph: Graph, constants: Constants) -> dict[Value, list[Linear]]:
-    """The linear ops with constant weights, by what they read."""
-    found: dict[Value, list[Linear]] = {}
+    readers: dict[Value, list[Linear]] = {}
     for node in graph.nodes:
         linear = linear_of(node, constants) if node.op_type in LINEAR else ""
         if not isinstance(linear, str):
-            found.setdefault(node.inputs[linear.data], []).append(linear)
-    return found
+            readers.setdefault(node.inputs[linear.data], []).append(linear)
+    return readers
 
 
 def _chain_before(
     graph: Graph, value: Value, linears: Sequence[Linear], constants: Constants, notes: Notes, *, readers: int
-) -> _Before | None:
-    """The longest chain of steps before a value that begins by scaling."""
+) -> Chain | None:
+    """Return the longest chain of steps before a value that begins by scaling."""
     layout = linears[0].layout
     count = _channel_count(value, linears, constants)
-    if count is None or any(linear.layout != layout for linear in linears):
+    if count is None or any(linear.layout != layout or linear.node.attrs.get("transpose_a") for linear in linears):
         return None
-    if any(linear.node.attrs.get("transpose_a") for linear in linears):
-        return None
-    best: _Before | None = None
-    chain = _Before(value, Step(np.ones(count), np.zeros(count), scales=False))
+    best: Chain | None = None
+    chain = empty_chain(value, layout, count)
     while True:
-        node = chain.start.producer
-        reason = blocked(graph, chain.start, readers=1 if chain.nodes else readers)
+        node = chain.end.producer
+        reason = blocked(graph, chain.end, readers=1 if chain.nodes else readers)
         if not reason and node.control_inputs:
             reason = f"{node.name!r} waits for {node.control_inputs[0].name!r}"
         if reason:
             notes.refuse(node, reason)
             return best
-        if is_identity(node):
-            chain = _Before(node.inputs[0], chain.step, [*chain.nodes, node])
-            continue
         if not node.inputs:
             return best
+        if is_identity(node):
+            chain = Chain(node.inputs[0], layout, chain.step, (*chain.nodes, node))
+            continue
         known = [constants(value) is not None for value in node.inputs[:2]]
         index = 1 if len(node.inputs) == 2 and known == [True, False] else 0
         source = node.inputs[index]
@@ -145,13 +131,13 @@ def _chain_before(
         if isinstance(step, str):
             notes.refuse(node, step)
             return best
-        chain = _Before(source, then(step, chain.step), [*chain.nodes, node])
+        chain = Chain(source, layout, then(step, chain.step), (*chain.nodes, node))
         if step.scales:
             best = chain
 
 
 def _channel_count(value: Value, linears: Sequence[Linear], constants: Constants) -> int | None:
-    """How many channels they read; a grouped convolution has weights for a part of them."""
+    """Return how many channels linear ops read; a grouped convolution has weights for a part of them."""
     axis = linears[0].layout.axis
     shape = value.shape
     count = shape[axis] if shape is not None and axis < len(shape) else None
@@ -168,7 +154,7 @@ def _channel_count(value: Value, linears: Sequence[Linear], constants: Constants
     return count
 
 
-def _inexact(chain: _Before, linears: Sequence[Linear]) -> str:
+def _inexact(chain: Chain, linears: Sequence[Linear]) -> str:
     for linear in linears:
         node = linear.node
         if np.any(chain.step.offset) and linear.sees_borders():
@@ -189,8 +175,8 @@ def _padding(node: Node) -> str:
     return f"padding {padding.decode()}" if isinstance(padding, bytes) and padding != b"VALID" else "it is transposed"
 
 
-def _add_behind(graph: Graph, linear: Linear, offset: np.ndarray[tuple[int, ...], np.dtype[np.float64]], constants: Constants) -> None:
-    """Add an offset to what a linear op makes, in the bias that it has or in a new one, which takes its name."""
+def _add_behind(graph: Graph, linear: Linear, offset: Array, constants: Constants) -> None:
+    """Add an offset to the output of a linear op, in its bias or in a new one, which takes the op's name."""
     node = linear.node
     uses = linear.output.uses
     if len(uses) == 1 and not is_returned(graph, linear.output) and uses[0].node.op_type in ADDS_BIAS and uses[0].index == 0:
@@ -199,20 +185,19 @@ def _add_behind(graph: Graph, linear: Linear, offset: np.ndarray[tuple[int, ...]
         if old is not None and can_hold(old + offset, bias.inputs[1]):
             set_constant_input(graph, bias, 1, old + offset)
             return
-    made = add_bias(graph, linear.output, offset, linear.layout, node)
-    graph.replace_uses(linear.output, made, keep=(made.producer,))
-    graph.replace_in_collections(node, made.producer)
+    biased = add_bias(graph, linear.output, offset, linear.layout, node)
+    graph.replace_uses(linear.output, biased, keep=(biased.producer,))
+    graph.replace_in_collections(node, biased.producer)
     name = node.name
     graph.rename(node, graph.unique_name(f"{name}/linear"))
-    graph.rename(made.producer, name)
+    graph.rename(biased.producer, name)
 
 
-def _cut_above(graph: Graph, relu: Node, limits: np.ndarray[tuple[int, ...], np.dtype[np.float64]], layout: Layout) -> None:
-    """Let a `Relu6` be a `Relu`, and a `Minimum` with other limits."""
+def _cut_above(graph: Graph, relu: Node, limits: Array, layout: Layout) -> None:
     value = relu.outputs[0]
     shape = [1] * layout.rank
     shape[layout.axis] = -1
     limit = add_constant(graph, f"{relu.name}/min/const", limits.reshape(shape), dtype=value.dtype, device=relu.device)
-    made = add_op(graph, "Minimum", f"{relu.name}/min", [value, limit], value.dtype, value.shape, device=relu.device, T=value.dtype)
-    graph.replace_uses(value, made, keep=(made.producer,))
+    limited = add_op(graph, "Minimum", f"{relu.name}/min", [value, limit], value.dtype, value.shape, device=relu.device, T=value.dtype)
+    graph.replace_uses(value, limited, keep=(limited.producer,))
     graph.set_op_type(relu, "Relu")

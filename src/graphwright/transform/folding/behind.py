@@ -1,7 +1,7 @@
-"""Fold what stands behind a convolution or matrix product into its weights: `(x * w) s + t = x * (w s) + t`.
+"""Fold a chain of steps behind a convolution or matrix product into its weights: `(x * w) s + t = x * (w s) + t`.
 
-What is folded is a chain of steps per channel. What is left of it is one `BiasAdd` under the name of its last node; where
-there is no offset, the linear op itself takes that name, and its places in signatures and collections.
+The chain becomes one `BiasAdd` with the name of its last node. Without an offset, the linear op takes that name, and its places in
+signatures and collections.
 """
 
 from collections.abc import Callable
@@ -14,41 +14,31 @@ from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import ADDS_BIAS
 from graphwright.ir.traits.values import is_identity
 from graphwright.transform.constant_values import Array, Constants, remove_unread
-from graphwright.transform.folding.linear import LINEAR, Layout, Linear, can_hold, linear_of, set_constant_input, set_weights
-from graphwright.transform.folding.steps import Step, add_bias, blocked, layout_behind, step_of, then
+from graphwright.transform.folding.linear import LINEAR, Linear, can_hold, linear_of, set_constant_input, set_weights
+from graphwright.transform.folding.steps import Chain, add_bias, blocked, empty_chain, layout_behind, step_of, then
+
+Where = Callable[[Node], bool]
 
 
 @dataclass(slots=True)
 class Notes:
-    """What was folded, and why what was looked at was left."""
+    """What was folded, and why other nodes were not."""
 
     folded: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
-    """Name of the last node of a chain -> the linear op, and whether it stood `behind` or `before`."""
+    """Name of the last node of a chain -> the linear op, and whether the chain was `behind` or `before` it."""
     refused: dict[Node, list[str]] = field(default_factory=dict[Node, list[str]])
 
     def refuse(self, node: Node, reason: str) -> None:
-        """Note why a node was left."""
         reasons = self.refused.setdefault(node, [])
         if reason not in reasons:
             reasons.append(reason)
 
 
-@dataclass(slots=True)
-class _Chain:
-    """Steps behind a value, with the nodes that make them."""
-
-    value: Value
-    layout: Layout
-    step: Step
-    nodes: list[Node] = field(default_factory=list[Node])
-    moved: set[Node] = field(default_factory=set[Node])
-
-
-def fold_behind(graph: Graph, constants: Constants, notes: Notes, *, where: Callable[[Node], bool] | None = None) -> int:
-    """Fold the chains behind linear ops, and behind concatenations of their outputs; returns how many. Orders nothing.
+def fold_behind(graph: Graph, constants: Constants, notes: Notes, *, where: Where | None = None) -> int:
+    """Fold the chains behind linear ops, and behind concatenations of their outputs; returns how many. The nodes are not sorted.
 
     Args:
-        where: which chains are folded, said of the nodes that scale; by default all.
+        where: which nodes that scale may be folded; by default all.
     """
     count = 0
     for node in graph.nodes:
@@ -59,7 +49,7 @@ def fold_behind(graph: Graph, constants: Constants, notes: Notes, *, where: Call
             for reader in node.outputs[0].consumers:
                 notes.refuse(reader, linear)
             continue
-        chain = _chain_behind(graph, linear.output, linear.layout, linear.channels_out, constants, notes, where)
+        chain = _chain_behind(graph, empty_chain(linear.output, linear.layout, linear.channels_out), constants, notes, where)
         if chain is None:
             continue
         weights = linear.with_outputs_scaled(chain.step.scale)
@@ -76,47 +66,38 @@ def fold_behind(graph: Graph, constants: Constants, notes: Notes, *, where: Call
     return count
 
 
-def _chain_behind(
-    graph: Graph,
-    value: Value,
-    layout: Layout,
-    channels: int,
-    constants: Constants,
-    notes: Notes,
-    where: Callable[[Node], bool] | None,
-) -> _Chain | None:
-    """The longest chain behind a value that scales it, or None."""
-    best: _Chain | None = None
-    chain = _Chain(value, layout, Step(np.ones(channels), np.zeros(channels), scales=False))
+def _chain_behind(graph: Graph, chain: Chain, constants: Constants, notes: Notes, where: Where | None) -> Chain | None:
+    """Extend an empty chain behind a value; returns the longest one that scales the value, or None."""
+    best: Chain | None = None
     while True:
-        reason = blocked(graph, chain.value)
+        reason = blocked(graph, chain.end)
         if reason:
-            for reader in chain.value.consumers:
+            for reader in chain.end.consumers:
                 notes.refuse(reader, reason)
             return best
-        use = chain.value.uses[0]
+        use, channels = chain.end.uses[0], len(chain.step.scale)
         node = use.node
         if node.control_inputs:
             notes.refuse(node, f"{node.name!r} waits for {node.control_inputs[0].name!r}")
             return best
-        layout_next = layout_behind(node, chain.layout, channels, constants) if use.index == 0 else None
-        if layout_next is not None:
-            moved = chain.moved if is_identity(node) else {*chain.moved, node}
-            chain = _Chain(node.outputs[0], layout_next, chain.step, [*chain.nodes, node], moved)
+        nodes, layout = (*chain.nodes, node), layout_behind(node, chain.layout, channels, constants) if use.index == 0 else None
+        if layout is not None:
+            moved = chain.moved if is_identity(node) else chain.moved | {node}
+            chain = Chain(node.outputs[0], layout, chain.step, nodes, moved)
             continue
         step = step_of(node, use.index, chain.layout, channels, constants)
-        if isinstance(step, Step) and step.scales and where is not None and not where(node):
-            return best
         if isinstance(step, str):
             notes.refuse(node, step)
             return best
-        chain = _Chain(node.outputs[0], chain.layout, then(chain.step, step), [*chain.nodes, node], chain.moved)
+        if step.scales and where is not None and not where(node):
+            return best
+        chain = Chain(node.outputs[0], chain.layout, then(chain.step, step), nodes, chain.moved)
         if chain.step.scales and np.isfinite(chain.step.scale).all() and np.isfinite(chain.step.offset).all():
             best = chain
 
 
-def _put_bias(graph: Graph, output: Value, chain: _Chain) -> str:
-    """Replace a chain by its offset; returns the name of the node that makes `output`, as it is now."""
+def _put_bias(graph: Graph, output: Value, chain: Chain) -> str:
+    """Replace a chain by its offset; returns the new name of the node that makes `output`."""
     last = chain.nodes[-1]
     name, read = last.name, [v.producer for n in chain.nodes for v in n.inputs]
     current = output
@@ -125,18 +106,18 @@ def _put_bias(graph: Graph, output: Value, chain: _Chain) -> str:
             graph.replace_input(node, 0, current)
             current = node.outputs[0]
     offset = chain.step.offset
-    made = add_bias(graph, current, offset, chain.layout, last) if np.any(offset) else current
-    if made is not current:
-        made.shape = last.outputs[0].last_shape
-    take_place(graph, last, made)
+    biased = add_bias(graph, current, offset, chain.layout, last) if np.any(offset) else current
+    if biased is not current:
+        biased.shape = last.outputs[0].last_shape
+    take_place(graph, last, biased)
     graph.remove_nodes(node for node in chain.nodes if node not in chain.moved)
-    graph.rename(made.producer, name)
+    graph.rename(biased.producer, name)
     remove_unread(graph, read)
     return output.producer.name
 
 
 def take_place(graph: Graph, old: Node, new: Value) -> None:
-    """Let a value have the readers of the first output of a node, and its producer the node's collections and who waits for it."""
+    """Give a value the readers of a node's first output, and its producer the node's collections and control edges."""
     graph.replace_uses(old.outputs[0], new, keep=(new.producer,))
     graph.replace_in_collections(old, new.producer)
     reroute_control(new.producer, old)
@@ -147,15 +128,13 @@ def take_place(graph: Graph, old: Node, new: Value) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Branch:
-    """A linear op whose output is concatenated, perhaps with a bias between."""
-
     linear: Linear
     bias: Node | None
     offset: Array | None
 
 
-def _fold_concatenated(graph: Graph, concat: Node, constants: Constants, notes: Notes, where: Callable[[Node], bool] | None) -> int:
-    """Fold the chain behind a concatenation into all of its branches; the offset stays behind it."""
+def _fold_concatenated(graph: Graph, concat: Node, constants: Constants, notes: Notes, where: Where | None) -> int:
+    """Fold the chain behind a concatenation into all its branches; the offset stays behind it."""
     axis = constants(concat.inputs[-1])
     branches = [_branch(graph, value, constants) for value in concat.inputs[:-1]]
     wrong = next((b for b in branches if isinstance(b, str)), None)
@@ -170,7 +149,7 @@ def _fold_concatenated(graph: Graph, concat: Node, constants: Constants, notes: 
     if any(b.linear.layout != layout for b in known) or (not along_channels and len(set(counts)) != 1):
         return 0
     channels = sum(counts) if along_channels else counts[0]
-    chain = _chain_behind(graph, concat.outputs[0], layout, channels, constants, notes, where)
+    chain = _chain_behind(graph, empty_chain(concat.outputs[0], layout, channels), constants, notes, where)
     if chain is None:
         return 0
     scale = chain.step.scale

@@ -17,7 +17,7 @@ _DTYPES = ("bfloat16", "float16", "float32", "float64")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the channels of a tensor are."""
+    """The axis of the channels of a tensor, and its rank."""
 
     axis: int
     rank: int
@@ -33,41 +33,36 @@ class Linear:
 
     @property
     def data(self) -> int:
-        """The index of the input that is not a parameter."""
         return 2 if self.node.op_type in _TRANSPOSED else 0
 
     @property
     def output(self) -> Value:
-        """What it makes."""
         return self.node.outputs[0]
 
     @property
     def _is_by_channel(self) -> bool:
-        """Whether each channel of the input has outputs of its own."""
         return self.node.op_type == "DepthwiseConv2dNative"
 
     def _in_order(self, weights: Array) -> Array:
-        """Weights with the axes of inputs and outputs last, from or to the order in which the op has them."""
+        """Convert weights from or to the order of axes in which inputs and outputs come last."""
         swapped = self.node.op_type in _TRANSPOSED or self.node.attrs.get("transpose_b") is True
         return weights.swapaxes(-1, -2) if swapped else weights
 
     @property
     def channels_out(self) -> int:
-        """How many channels it makes."""
         inputs, outputs = self._in_order(self.weights).shape[-2:]
         return inputs * outputs if self._is_by_channel else outputs
 
     def channels_in(self) -> int:
-        """How many channels it reads."""
         return self._in_order(self.weights).shape[-2]
 
     def with_outputs_scaled(self, scale: Array) -> Array:
-        """The weights with which each channel comes out times a factor."""
+        """Return weights that multiply each output channel by a factor."""
         factors = scale.reshape(self.weights.shape[-2:]) if self._is_by_channel else scale
         return self._in_order(self._in_order(self.weights).astype(np.float64) * factors)
 
     def with_inputs_scaled(self, scale: Array) -> Array:
-        """The weights that do to `x` what the weights do to `x * scale`."""
+        """Return weights that do to `x` what the present ones do to `x * scale`."""
         # Channel k of the input belongs to group k // inputs, and so do outputs in a row.
         inputs, outputs = self._in_order(self.weights).shape[-2:]
         groups = len(scale) // inputs
@@ -75,13 +70,13 @@ class Linear:
         return self._in_order(self._in_order(self.weights).astype(np.float64) * factors)
 
     def answer_to(self, constant: Array) -> Array:
-        """What comes out, per channel, where the same number stands everywhere in each channel of the input and nothing is padded."""
+        """Return the output per channel for an input that is constant in each channel, without padding."""
         answered = self._in_order(self.with_inputs_scaled(constant))
-        kept = 2 if self._is_by_channel else 1
-        return answered.sum(axis=tuple(range(answered.ndim - kept))).reshape(-1)
+        channel_axes = 2 if self._is_by_channel else 1
+        return answered.sum(axis=tuple(range(answered.ndim - channel_axes))).reshape(-1)
 
     def sees_borders(self) -> bool:
-        """Whether an output may depend on less than the whole window, since there are zeros around the input."""
+        """Whether padding may hide a part of the window."""
         if self.node.op_type in _TRANSPOSED:
             return True
         padding = self.node.attrs.get("padding")
@@ -92,7 +87,7 @@ class Linear:
 
 
 def linear_of(node: Node, constants: Constants) -> Linear | str:
-    """The linear op that a node is, or why it is none whose weights can change."""
+    """Return the linear op that a node is, or why its weights cannot change."""
     if node.op_type not in LINEAR or len(node.inputs) != (3 if node.op_type in _TRANSPOSED else 2):
         return f"{node.name!r} is a {node.op_type}, no convolution or matrix product"
     weights = constants(node.inputs[1])
@@ -107,26 +102,25 @@ def linear_of(node: Node, constants: Constants) -> Linear | str:
     rank = LINEAR[node.op_type]
     linear = Linear(node, weights, Layout(1 if layout.startswith(b"NC") else rank - 1, rank))
     shape = node.outputs[0].shape
-    made = shape[linear.layout.axis] if shape is not None and len(shape) == rank else None
-    if made not in (None, linear.channels_out):  # a transposed convolution in groups
-        return f"{node.name!r} makes {made} channels, its weights say {linear.channels_out}"
+    channels = shape[linear.layout.axis] if shape is not None and len(shape) == rank else None
+    if channels not in (None, linear.channels_out):  # a transposed convolution in groups
+        return f"{node.name!r} makes {channels} channels, its weights say {linear.channels_out}"
     return linear
 
 
 def can_hold(array: Array, value: Value) -> bool:
-    """Whether numbers in double precision stay finite in the type of a value."""
+    """Whether numbers in double precision are finite in the dtype of a value."""
     name = "float32" if value.dtype.name == "bfloat16" else value.dtype.name
     with np.errstate(over="ignore"):
         return bool(np.isfinite(array.astype(name)).all())
 
 
 def set_weights(graph: Graph, linear: Linear, weights: Array) -> None:
-    """Give a linear op other weights."""
     set_constant_input(graph, linear.node, 1, weights)
 
 
 def set_constant_input(graph: Graph, node: Node, index: int, array: Array) -> None:
-    """Let a node read another constant, which takes the name of the old one where nothing else reads that."""
+    """Let a node read a new constant, which takes the name of the old one if nothing else reads that."""
     old = node.inputs[index]
     name = old.producer.name
     new = add_constant(graph, f"{name}/folded", array, dtype=old.dtype, device=old.producer.device)

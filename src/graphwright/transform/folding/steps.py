@@ -1,4 +1,4 @@
-"""What a node does to each channel of a tensor: a factor and an offset, or nothing at all."""
+"""Factor and offset of nodes that scale or shift the channels of a tensor."""
 
 from dataclasses import dataclass, replace
 
@@ -24,8 +24,30 @@ class Step:
     scales: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Steps before or after a linear op.
+
+    Attributes:
+        end: the value at the far end of the chain.
+        step: all steps as one.
+        nodes: the nodes of the chain, from the linear op on.
+        moved: nodes among them that only move numbers, and stay.
+    """
+
+    end: Value
+    layout: Layout
+    step: Step
+    nodes: tuple[Node, ...] = ()
+    moved: frozenset[Node] = frozenset()
+
+
+def empty_chain(value: Value, layout: Layout, channels: int) -> Chain:
+    return Chain(value, layout, Step(np.ones(channels), np.zeros(channels), scales=False))
+
+
 def step_of(node: Node, index: int, layout: Layout, channels: int, constants: Constants) -> Step | str:
-    """What a node does to the channels of its input `index`, or why that cannot be said."""
+    """Return what a node does to the channels of its input `index`, or why that is not known."""
     if node.op_type in NORMS:
         step = _normalization(node, index, layout, channels, constants)
     elif node.op_type in _ARITHMETIC:
@@ -97,7 +119,7 @@ def _arithmetic(node: Node, index: int, layout: Layout, channels: int, constants
 
 
 def _per_channel(array: Array, layout: Layout, channels: int) -> Array | None:
-    """One number per channel, where the array is broadcast like that and not otherwise."""
+    """Return one number per channel; None if the array is broadcast in another way."""
     if array.ndim > layout.rank:
         return None
     shape = [1] * (layout.rank - array.ndim) + list(array.shape)
@@ -107,7 +129,7 @@ def _per_channel(array: Array, layout: Layout, channels: int) -> Array | None:
 
 
 def layout_behind(node: Node, layout: Layout, channels: int, constants: Constants) -> Layout | None:
-    """Where the channels are behind a node that only moves numbers along other axes; None for any other node."""
+    """Return where the channels are after a node that only moves numbers along other axes; None for other nodes."""
     shape = node.outputs[0].shape if node.outputs else None
     match node.op_type:
         case "Identity":
@@ -132,7 +154,7 @@ def layout_behind(node: Node, layout: Layout, channels: int, constants: Constant
 
 
 def blocked(graph: Graph, value: Value, *, readers: int = 1) -> str:
-    """Why a value may not change what it holds, for more than its only readers see it; empty when it may."""
+    """Return who else sees a value, so that it must not change; empty if nobody does."""
     node = value.producer
     if graph.is_border(node):
         return f"{value.name} is returned, or fed"
@@ -144,12 +166,11 @@ def blocked(graph: Graph, value: Value, *, readers: int = 1) -> str:
 
 
 def is_returned(graph: Graph, value: Value) -> bool:
-    """Whether the graph or a signature returns a value."""
     return value in graph.outputs or any(value in s.outputs.values() for s in graph.signatures.values())
 
 
 def add_bias(graph: Graph, value: Value, offset: Array, layout: Layout, like: Node) -> Value:
-    """Add an offset per channel to a value; names and device come from another node."""
+    """Add an offset per channel to a value, with the name and device of another node."""
     bias = add_constant(graph, f"{like.name}/offset", offset, dtype=value.dtype, device=like.device)
     layout_name = b"NCHW" if layout.axis == 1 and layout.rank > 2 else b"NHWC"
     inputs, name = [value, bias], f"{like.name}/bias"
@@ -157,6 +178,5 @@ def add_bias(graph: Graph, value: Value, offset: Array, layout: Layout, like: No
 
 
 def then(first: Step, second: Step) -> Step:
-    """Both steps, one after the other."""
     offset = first.offset * second.scale + second.offset
     return replace(first, scale=first.scale * second.scale, offset=offset, scales=first.scales or second.scales)
