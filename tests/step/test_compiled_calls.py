@@ -151,20 +151,3 @@ def test_convolutions_in_groups_keep_their_bits() -> None:
     fast = gw.optimize_memory(step, 0.8, inputs=(image,), **_OPTIONS)
     assert fast.plan.peak_bytes <= 0.8 * fast.plan.original_peak_bytes
     assert gw.verify(step, fast, (image,)).bitwise
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("kernel_shape", [(5, 5, 1, 48), (3, 3, 4, 48)])
-def test_what_eigen_takes_for_convolutions_in_groups_is_counted(kernel_shape: tuple[int, ...]) -> None:
-    kernel = tf.random.stateless_normal(kernel_shape, (1, 1))
-
-    @tf.function(jit_compile=True)
-    def convolve(x: Any) -> Any:
-        return tf.nn.conv2d(x, kernel, 1, "SAME")
-
-    @tf.function
-    def step(x: Any) -> Any:
-        return tf.reduce_sum(convolve(x + 1.0))
-
-    image = tf.random.stateless_normal((64, 24, 24, 48), (2, 2))
-    assert gw.measure(step, (image,), time=False).peak_bytes <= 1.03 * gw.predict_peak(step, inputs=(image,)).peak_bytes

@@ -12,10 +12,6 @@ def envelope(values: Sequence[int], limit: int, keep: Sequence[int] = ()) -> lis
     The global maximum and minimum and both ends are included, so a peak of one step in a hundred thousand is drawn. With at most `limit`
     values all positions are returned.
 
-    Args:
-        limit: about how many positions to return, at least 4.
-        keep: further positions to return, such as a marked step.
-
     >>> envelope([0, 1, 9, 1, 0, 0, 0, 5], 4)
     [0, 2, 4, 7]
     >>> envelope([3, 1, 2], 4)

@@ -79,12 +79,7 @@ _REBUILT = re.compile(r"(__graphwright_\d+)+$")  # what `source/rebuild.py` puts
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """A node that runs once.
-
-    Attributes:
-        number: of op type, attributes and inputs.
-        orders: the writes around it, per place that it touches.
-    """
+    """A node that runs once."""
 
     number: int
     condition: Condition
@@ -143,9 +138,6 @@ class Numbering:
 
         Raises `UnsupportedError` if it holds a loop of TF1, variables without handles, or operations that write into a tensor, `GraphError`
         if nodes wait for each other.
-
-        Args:
-            purity: tells which of its nodes, and of those of its functions, have effects.
 
         >>> from graphwright.ir.graph import DTYPES
         >>> f32 = [(DTYPES["float32"], (2,))]
@@ -247,12 +239,7 @@ class _Reader:
 
 
 class _Body:
-    """A graph or function body while it is read.
-
-    Args:
-        original: what it may do parts of.
-        arguments: the numbers of its inputs; by default their own.
-    """
+    """A graph or function body while it is read."""
 
     def __init__(
         self, reader: _Reader, body: Graph, function: str, same: Same, original: Known | None, arguments: Sequence[Number] | None = None

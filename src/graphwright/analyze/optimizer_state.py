@@ -31,12 +31,6 @@ def find_optimizer_state(
 ) -> frozenset[str]:
     """Return the keys of the variables that belong to the optimizer.
 
-    Args:
-        graph: without function calls.
-        accesses: of its variables.
-        trainable: keys of the trained variables.
-        backward: the nodes that depend on the gradient of the loss.
-
     >>> find_optimizer_state(Graph(), [], set(), set())
     frozenset()
     """

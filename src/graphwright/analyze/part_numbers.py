@@ -59,13 +59,7 @@ class _Term:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The original graph, or the body of one of its functions.
-
-    Attributes:
-        nodes: by name, those that copies may be parts of.
-        versions: per loop that may read variables, the earlier writes.
-        shapes: by number, if known.
-    """
+    """The original graph, or the body of one of its functions."""
 
     body: Graph
     nodes: Mapping[str, Node]
@@ -121,10 +115,6 @@ and the numbers of the results of the copy's. None where that has effects, or on
 @dataclass
 class PartNumbers:
     """Numbers the copies in a rewritten graph.
-
-    Args:
-        number: returns the number of a key.
-        defaults: default attributes of an op type.
 
     Attributes:
         sums: the values that are added up part by part.

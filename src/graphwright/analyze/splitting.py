@@ -49,14 +49,7 @@ LARGE, QUITE_LARGE = 2, 8
 
 @dataclass(frozen=True, slots=True)
 class Splitting:
-    """What can be split.
-
-    Attributes:
-        batch: number of examples.
-        arguments: the graph inputs that are split along their first axis.
-        nodes: how nodes run in parts.
-        phases: the phase of each node.
-    """
+    """What can be split."""
 
     batch: int
     arguments: tuple[Value, ...]
@@ -88,10 +81,6 @@ def find_batch(arguments: Sequence[Value]) -> tuple[int, tuple[Value, ...]]:
 
 def find_splitting(graph: Graph, purity: Purity, arguments: Sequence[Value]) -> Splitting | None:
     """Return what of a flat graph can run in parts of the batch; None if nothing can, or if TF1 switches decide what runs.
-
-    Args:
-        purity: tells which nodes have effects; they run once, whole.
-        arguments: the graph inputs among which the batch is searched.
 
     >>> from graphwright.ir.graph import DTYPES
     >>> f32 = DTYPES["float32"]

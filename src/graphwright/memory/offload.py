@@ -38,12 +38,7 @@ _HOST = CopyEngine(1e10, 1e10, 2e-5, "assumed for PCIe, not measured")
 
 @dataclass(frozen=True)
 class Offload:
-    """The place of copies.
-
-    Attributes:
-        to: absolute path of a folder, or a device such as "CPU:1".
-        engine: the speed of copies.
-    """
+    """The place of copies."""
 
     to: str
     engine: CopyEngine
@@ -92,9 +87,6 @@ def offload_to(place: str | Path | None, engine: CopyEngine | None) -> Offload:
     """Return the place of copies, with their speed; the speed of a disk is measured if it is not given.
 
     Raises `ArgumentError` if the folder does not exist or is not writable.
-
-    Args:
-        place: a folder, or a device; None for the system's temporary folder.
     """
     if place is not None and _DEVICE.fullmatch(str(place)):
         if str(place) not in {device.name.removeprefix("/device:") for device in import_tensorflow().config.list_logical_devices()}:

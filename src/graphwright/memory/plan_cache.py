@@ -36,9 +36,6 @@ def fingerprint(graph: Graph, budget: int | float | str, time_limit_s: float, de
 
     Names count, since plans find tasks by them. A share counts as a share: the simulated peak that it is taken of differs a little each
     time.
-
-    Args:
-        device: the device that is planned, if there are several.
     """
     digest = hashlib.sha256(f"{_FORMAT} {device}".encode())
     for node in graph.nodes:
@@ -154,6 +151,8 @@ class KeptFigures:
         }
 
     def least_time(self, costs: CostGraph, budget_bytes: int) -> float:
+        if self._path is None:
+            return least_time(costs, budget_bytes)
         digest = hashlib.sha256(repr((costs.tasks, costs.buffers, costs.order, costs.resident_bytes, budget_bytes)).encode()).hexdigest()[
             :32
         ]

@@ -124,12 +124,7 @@ def infeasible(
     in_parts: Candidate | None = None,
     line: Callable[[str], str] = lambda _: "",
 ) -> InfeasibleError:
-    """Return the error for a budget that no plan keeps.
-
-    Args:
-        in_parts: what splitting would reach, if it was not allowed.
-        line: see `Roles`.
-    """
+    """Return the error for a budget that no plan keeps."""
     layers = find_layers(tasks.graph).with_lines(line, (node.name for node in tasks.graph.nodes))
     bound = solution.lower_bound
     least, reason = stated_bound(tasks, bound, layers, original_bytes)

@@ -73,10 +73,6 @@ class Search:
 
         It comes from a saved plan, an earlier plan, the plan cache, or the solvers. Raises `ArgumentError` if the saved plan is for another
         step.
-
-        Args:
-            how: how the given step was rewritten; "" for the given step.
-            options: see `_solve`.
         """
         if how in self.refused:
             return Obtained(replace(_in_its_own_order(part.tasks.costs, None).found, status="infeasible"), "refused")

@@ -74,10 +74,6 @@ def read_allow(allow: object) -> frozenset[Verb]:
 def refuse_verbs(allow: Collection[Verb], unused: Collection[Verb], what: str, *, where: str = "", cause: str, remedy: str) -> None:
     """Raise `UnsupportedError` for a verb that is named explicitly where it cannot apply; the default and "all" may contain such verbs.
 
-    Args:
-        unused: the verbs that cannot apply.
-        what: the kind of step, in words.
-
     >>> refuse_verbs(read_allow("all"), ("split",), "loops", cause="", remedy="")
     >>> refuse_verbs(("recompute", "split"), ("split",), "loops", cause="", remedy="")
     Traceback (most recent call last):

@@ -22,12 +22,7 @@ _REMEDY = 'give bytes (an int), a share of the unmodified peak (a float between 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A budget: bytes, or a share of the unmodified peak, resident bytes included.
-
-    Attributes:
-        given: the user's value.
-        amount: bytes, or the share.
-    """
+    """A budget: bytes, or a share of the unmodified peak, resident bytes included."""
 
     given: Any
     amount: Fraction

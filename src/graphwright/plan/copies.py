@@ -18,12 +18,7 @@ from graphwright.plan.simulate import simulate_unchecked
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """The cost of a copy of one buffer.
-
-    Attributes:
-        write_s, read_s: times in the graph's unit.
-        workspace_bytes: allocated while it is written.
-    """
+    """The cost of a copy of one buffer."""
 
     write_s: float
     read_s: float

@@ -41,11 +41,7 @@ def write_json(path: Path, data: Mapping[str, object], *, indent: int | None = N
 
 
 class Record:
-    """An object in a file, whose fields are read by name and type; every error names file and field.
-
-    Args:
-        place: path of the object in the file, for messages.
-    """
+    """An object in a file, whose fields are read by name and type; every error names file and field."""
 
     def __init__(self, path: Path, data: Any, place: str = "") -> None:
         self.path, self._place = path, place

@@ -90,13 +90,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The simulation of a schedule.
-
-    Attributes:
-        step_bytes: bytes of each step, resident bytes included.
-        peak_step: first position with the largest bytes.
-        time: sum of the task times of all steps.
-    """
+    """The simulation of a schedule."""
 
     step_bytes: tuple[int, ...]
     peak_step: int

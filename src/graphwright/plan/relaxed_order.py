@@ -24,9 +24,6 @@ def relax(graph: CostGraph, schedule: Schedule, budget_bytes: int) -> tuple[Wait
 
     A step that overwrites a variable also waits for its earlier readers, and a repeat waits for what its first execution waited for.
 
-    Args:
-        budget_bytes: at least the peak of the schedule.
-
     >>> from graphwright.plan.model import Buffer, Task
     >>> tasks = (Task("a", 1, (), (0,)), Task("b", 1, (), (1,)), Task("c", 1, (), (2,)))
     >>> graph = CostGraph(tasks, (Buffer("x", 4, 0), Buffer("y", 4, 1), Buffer("z", 4, 2, kept=True)), (0, 1, 2))

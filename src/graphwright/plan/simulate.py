@@ -20,13 +20,7 @@ class ScheduleError(ArgumentError):
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """The life of one version of a buffer.
-
-    Attributes:
-        start: step that makes it, -1 if it is present from the start.
-        end: last step at which it is live (the last step of the schedule for a kept one).
-        reads: steps that read it, in order.
-    """
+    """The life of one version of a buffer, from step `start` (-1: from the start) to step `end`; `reads` are the steps that read it."""
 
     buffer: int
     start: int

@@ -72,10 +72,6 @@ def minimum_within(
 
     Raises `ArgumentError` if running each task once takes longer, or the time limit is not positive, `GraphError` if parts of the graph do
     not fit together.
-
-    Args:
-        max_time: in the graph's unit of time.
-        time_limit_s, longest_s: see `solve`.
     """
     _check_arguments(1, time_limit_s)
     deadline = now() + time_limit_s
@@ -147,11 +143,7 @@ def curve(
 
 
 def known_solution(graph: CostGraph, schedule: Schedule, budget_bytes: int | None, *, status: Status = "feasible") -> Solution | None:
-    """Judge a schedule from elsewhere; return None if it breaks a rule or the budget.
-
-    Args:
-        budget_bytes: None for the peak of the schedule.
-    """
+    """Judge a schedule from elsewhere; return None if it breaks a rule or the budget."""
     try:
         trace = simulate(graph, schedule)
     except GraphwrightError:

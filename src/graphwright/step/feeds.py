@@ -130,11 +130,7 @@ def declared_shape(path: str, feed: Feed) -> Shape:
 
 
 def open_input(what: str, name: str, shape: Shape, *, where: str, cause: str, by_inputs: bool = False) -> UnknownShapeError:
-    """Return the error for an input with an open dimension.
-
-    Args:
-        by_inputs: whether only a tensor binds it, no shape.
-    """
+    """Return the error for an input with an open dimension."""
     only_batch = bool(shape) and None not in shape[1:]
     remedy = f"{'give batch=..., or ' if only_batch else ''}bind it: feeds={{{name!r}: (...)}}, or give example inputs"
     if by_inputs:

@@ -27,12 +27,7 @@ def output_names(outputs: Iterable[Any] | Any) -> list[str]:
 
 
 def fetch(graph: Graph, outputs: Iterable[Any] | Any, *, whole: bool = False) -> tuple[list[Value], list[Node]]:
-    """Return the fetched values, and the fetched nodes without values. Raises `ArgumentError` if one is not in the graph.
-
-    Args:
-        outputs: names, tensors or operations.
-        whole: whether a node name means all of its values, and not only the first.
-    """
+    """Return the fetched values, and the fetched nodes without values. Raises `ArgumentError` if one is not in the graph."""
     values: list[Value] = []
     nodes: list[Node] = []
     for name in output_names(outputs):

@@ -205,12 +205,7 @@ def _argument(model: Any) -> str:
 
 
 def _named(name: str, structure: Any, before_keys: str = "", of: Callable[[str, Any], Any] | None = None) -> Any:
-    """Return the specs with names: the key in a mapping, else the argument's name.
-
-    Args:
-        before_keys: prefix of each key.
-        of: makes the result from name and spec; by default the spec with that name.
-    """
+    """Return the specs with names: the key in a mapping, else the argument's name."""
     tf = import_tensorflow()
     if isinstance(structure, tf.TensorSpec):
         return of(name, structure) if of is not None else tf.TensorSpec(structure.shape, structure.dtype, name)

@@ -104,11 +104,7 @@ def keras_step(model: Any, mode: Literal["train", "infer"]) -> Any:
 
 
 def train_with(model: Any, make_step: Callable[[], Callable[[Any], Any]]) -> None:
-    """Let `fit` and `train_on_batch` of a compiled model run another step, under its strategy too.
-
-    Args:
-        make_step: makes a function of `data`, now, and again after each `compile`.
-    """
+    """Let `fit` and `train_on_batch` of a compiled model run another step, under its strategy too."""
     strategy = strategy_of(model)
 
     def make_function() -> Callable[[Any], Any]:

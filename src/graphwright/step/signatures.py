@@ -14,11 +14,7 @@ from graphwright.source.tensorflow_import import import_tensorflow
 
 
 def signature_of(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, tensor_types: tuple[type, ...] = ()) -> Any:
-    """Return the key of a call: structure, shapes and dtypes of tensors, values of other arguments, and the replica.
-
-    Args:
-        tensor_types: types that count as tensors; by default everything with shape and dtype, variables included.
-    """
+    """Return the key of a call: structure, shapes and dtypes of tensors, values of other arguments, and the replica."""
     tf = import_tensorflow()
 
     variables: dict[int, int] = {}

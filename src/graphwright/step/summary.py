@@ -206,12 +206,7 @@ def live_buffer(value: Value, role: Role, nbytes: int, roles: Roles) -> LiveBuff
 def make_layers(
     tasks: TaskMap, roles: Roles, timeline: Timeline, flops: FlopsOf | None, schedule: Schedule | None = None, loops: Collection[str] = ()
 ) -> tuple[LayerCost, ...]:
-    """Return one row per layer, largest residuals first; without FLOPs if `flops` is None.
-
-    Args:
-        schedule: of a plan, for the verbs of each layer.
-        loops: names of the loops that run in segments.
-    """
+    """Return one row per layer, largest residuals first; without FLOPs if `flops` is None."""
     repeated = _repeated(schedule) if schedule is not None else set[int]()
     copied = {t for t, task in enumerate(tasks.costs.tasks) if task.again is not None}
     served = {

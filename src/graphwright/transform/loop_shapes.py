@@ -85,11 +85,7 @@ def bind_loop_shapes(graph: Graph, relaxed: AbstractSet[Dimension] = frozenset()
 
 
 def bind_stacked_shapes(shapes: Mapping[Value, Shape]) -> int:
-    """Write the shapes of tensors made of lists of fixed length; return how many.
-
-    Args:
-        shapes: see `analyze.loops.stacked_shapes`.
-    """
+    """Write the shapes of tensors made of lists of fixed length; return how many."""
     changed = 0
     for value, shape in shapes.items():
         node, count = value.producer, _length(value.producer.inputs[0])

@@ -74,11 +74,6 @@ class Proof:
 class Original:
     """The meaning of a graph before it is rewritten. Make it first, since a rewrite changes the graph in place.
 
-    Args:
-        purity: tells which nodes of the graph and its functions have effects.
-        defaults: default attributes of an op type.
-        parts: whether the rewritten graph may run in parts of the batch (`transform.split_batch`).
-
     >>> from graphwright.ir.graph import DTYPES
     >>> f32 = [(DTYPES["float32"], (2,))]
     >>> g = Graph()

@@ -61,12 +61,7 @@ class GraphRule:
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """One replacement.
-
-    Attributes:
-        node: name of the node that made the first replaced result.
-        function: the function whose body holds it; "" for the graph.
-    """
+    """One replacement."""
 
     rule: str
     node: str
@@ -75,12 +70,7 @@ class Application:
 
 @dataclass(frozen=True, slots=True)
 class LeftMatch:
-    """A match that was left.
-
-    Attributes:
-        node: name of the node that makes its first result.
-        function: the function whose body holds it; "" for the graph.
-    """
+    """A match that was left."""
 
     rule: str
     node: str

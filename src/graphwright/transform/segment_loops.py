@@ -54,11 +54,7 @@ class Segments:
 
 
 def segment_loops(graph: Graph, segments: Mapping[LoopPair, Segments]) -> None:
-    """Rewrite pairs of loops in place; their nodes keep their names.
-
-    Args:
-        segments: per pair (`analyze.loop_pairs.find_pairs`), how it runs.
-    """
+    """Rewrite pairs of loops in place; their nodes keep their names."""
     for pair, asked in segments.items():
         _Nested(graph, pair, asked).rewrite()
     remove_unused_functions(graph)

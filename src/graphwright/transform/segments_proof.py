@@ -33,12 +33,7 @@ from graphwright.transform.proof import Original
 
 
 def segments_difference(graph: Graph, purity: Purity, segmented: Graph, loops: Collection[str]) -> str:
-    """Return the difference between a graph and one with loops in segments; "" if there is none.
-
-    Args:
-        purity: of the original.
-        loops: names of the loops that run in segments; their gradient loops are found.
-    """
+    """Return the difference between a graph and one with loops in segments; "" if there is none."""
     pairs = [pair for pair in find_pairs(graph, purity)[0] if pair.forward.name in loops]
     if len(pairs) != len(loops):
         return "a loop in segments is none that can run in segments"

@@ -21,12 +21,7 @@ _HOW_ORDER = (
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Compiles a step, and reports its memory.
-
-    Attributes:
-        device: the GPU; None for this process's first device.
-        holdings: ways to make XLA keep a plan, the likely better one first.
-    """
+    """Compiles a step, and reports its memory."""
 
     device: DeviceModel | None
     holdings: tuple[Holding, ...]
@@ -39,12 +34,7 @@ class Judge:
         return xla_memory(function, shapes, self.device)
 
     def how(self, memory: XlaMemory, holding: Holding, *, parts: bool = False, recomputed: bool = True) -> dict[str, str]:
-        """Describe the origin of the figures.
-
-        Args:
-            parts: whether the step is split.
-            recomputed: whether anything is recomputed.
-        """
+        """Describe the origin of the figures."""
         held = ["what is computed again"] * recomputed + ["what is kept"] * holding.residuals
         held += ["each part of the batch until the one before it is done"] * parts
         order = _HOW_ORDER.format("optimization barriers" if holding.barriers else "gates", ", and ".join(held))

@@ -56,11 +56,7 @@ class _Turn:
     behind: list[Node] = field(default_factory=list[Node])
 
     def results(self, unasked: set[Node]) -> list[Node]:
-        """Return the results of the turn that other nodes can wait for, added to those of earlier turns.
-
-        Args:
-            unasked: nodes that need not be waited for.
-        """
+        """Return the results of the turn that other nodes can wait for, added to those of earlier turns."""
         own = set(self.nodes)
         nodes = [*self.nodes, *(node for node in self.behind if any(value.producer in own for value in node.inputs))]
         read = {value.producer for node in nodes for value in node.inputs} | unasked

@@ -57,12 +57,7 @@ _MOST_SEARCHED = 2  # steps in parts that are planned where nothing keeps the bu
 
 @dataclass(frozen=True)
 class _Compiled:
-    """A schedule as XLA compiled it.
-
-    Attributes:
-        overhead: extra time relative to the unmodified step, as a share.
-        search: the search that found it.
-    """
+    """A schedule as XLA compiled it."""
 
     solution: Solution
     memory: XlaMemory

@@ -23,12 +23,6 @@ _YARDSTICK = 2.0  # how much farther than the original's own rounding the rewrit
 def verify_compiled(original: Any, rewritten: Any, inputs: Any, *, other_sums: bool = False) -> tuple[str, str]:
     """Run both steps, with TensorFlow's kernels and as XLA compiles them, and restore the variables.
 
-    Args:
-        original: a `ConcreteFunction`, marked for XLA or not.
-        rewritten: the function to verify.
-        inputs: the arguments of one call, as `verify` takes them.
-        other_sums: whether sums may have another order, as in a split step.
-
     Returns:
         What was proved, in words; and the first difference, "" if there is none.
     """

@@ -30,12 +30,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The end of a search.
-
-    Attributes:
-        steps: a schedule within the budget, or None.
-        exhausted: whether it is proved that there is none.
-    """
+    """The end of a search."""
 
     steps: list[int] | None
     exhausted: bool = False
@@ -110,11 +105,7 @@ class BackwardSearch:
         self.key_change_at = reads.scaled(self.keys).row_sums()
 
     def run(self, budget: int, width: int = WIDTH, *, time_cap: float = float("inf"), deadline: float = float("inf")) -> Found:
-        """Search with at most `width` states at a time, until the problem's work limit or the deadline.
-
-        Args:
-            time_cap: only schedules that take less time.
-        """
+        """Search with at most `width` states at a time, until the problem's work limit or the deadline."""
         problem = self.problem
         count = problem.task_count
         needed = np.zeros((self.rows, 1), dtype=np.int64)

@@ -44,12 +44,7 @@ Booleans = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which steps before the peak run again.
-
-    Attributes:
-        waiting: bytes live at the peak.
-        time: of the steps that run again.
-    """
+    """Which steps before the peak run again."""
 
     again: Booleans
     waiting: int
@@ -112,11 +107,7 @@ def minimum_cuts(problem: Problem, steps: Sequence[int], budget: int, deadline: 
 def source_side(
     capacities: NDArray[np.int32], rows: NDArray[np.int64], columns: NDArray[np.int64], ends: tuple[int, int]
 ) -> tuple[int, Booleans]:
-    """Return the capacity of a minimum cut of a network, and per node whether it is on the source's side.
-
-    Args:
-        ends: the source, and the sink, which is the last node.
-    """
+    """Return the capacity of a minimum cut of a network, and per node whether it is on the source's side."""
     source, sink = ends
     graphs: Any = csgraph  # SciPy has no complete types
     network: Any = sparse.csr_matrix((capacities, (rows, columns)), shape=(sink + 1, sink + 1))

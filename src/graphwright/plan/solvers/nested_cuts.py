@@ -25,11 +25,7 @@ FREE = 1e-4  # share of the whole time below which one is as cheap as another
 
 
 class NestedCuts:
-    """One sequence of nested cuts.
-
-    Attributes:
-        draft: the schedule so far; it may still exceed the budget.
-    """
+    """One sequence of nested cuts."""
 
     def __init__(self, problem: Problem, cuts: Sequence[list[int]], budget: int) -> None:
         self.draft = Draft(problem, problem.graph.order, budget)
@@ -51,11 +47,7 @@ class NestedCuts:
 
 
 def nested_cuts(problem: Problem, firsts: Iterable[Sequence[list[int]]], budget: int, deadline: float) -> list[list[int]]:
-    """Return schedules of several such sequences, nearest to the budget first; the cheapest so far is continued.
-
-    Args:
-        firsts: for each order, the cuts of the first level.
-    """
+    """Return schedules of several such sequences, nearest to the budget first; the cheapest so far is continued."""
     ways = [NestedCuts(problem, cuts, budget) for cuts in firsts]
     while not problem.stop(deadline):
         cheapest = min(ways, key=lambda way: way.draft.time if not way.is_at_its_end else math.inf, default=None)

@@ -24,7 +24,7 @@ LARGE = 30_000
 """Tasks above which a plan by minimum cuts is not improved: all that takes more than near-linear time is left out."""
 WORK = 200_000
 """Units of work for one solver, some 2 s: a third of the default time limit."""
-FIRST = 0.8
+FIRST = 0.85
 """Share of the time limit for the first plans. The rest improves the best of them, which pays less the longer it takes."""
 FOREVER = float("inf")
 
@@ -218,7 +218,7 @@ class Portfolio:
             return self._descent
         problem = self.problem
         order = self.orders[0]
-        found: list[tuple[int, float, list[int], str]] = []
+        points: list[tuple[int, float, list[int], str]] = []
         starts: list[tuple[list[int], str]] = [(order, "intervals, step by step")]
         for place, level in enumerate(segment_levels(problem, order, 0, FOREVER)):
             lowest = min(level[:4], key=lambda steps: max(simulate_unchecked(problem.graph, steps)))
@@ -227,11 +227,11 @@ class Portfolio:
             self.say(0.6 + 0.3 * place / len(starts), "looking for the smallest peak")
             with self.problem.limited(self.descent_work // len(starts)):
                 plans = descend(Draft(problem, steps, 0), self.low, max_time=FOREVER, until=FOREVER, improving_until=FOREVER, seed=place)
-                found.extend((plan.peak, plan.time, plan.steps(), how) for plan in plans)
-        found.extend((plan.peak, plan.time, plan.steps(), "search from the end") for plan in self._halve(min(found)[0]))
-        found.sort(key=lambda entry: (entry[0], entry[1]))
-        self._descent = found
-        return found
+                points.extend((plan.peak, plan.time, plan.steps(), how) for plan in plans)
+        points.extend((plan.peak, plan.time, plan.steps(), "search from the end") for plan in self._halve(min(points)[0]))
+        points.sort(key=lambda entry: (entry[0], entry[1]))
+        self._descent = points
+        return points
 
     def _halve(self, peak: int) -> Iterator[Draft]:
         """Yield plans with smaller peaks by the backward search, halving the distance to the bound."""
