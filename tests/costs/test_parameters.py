@@ -413,7 +413,7 @@ def test_no_shapes_are_inferred_for_what_says_its_own(frozen, monkeypatch):
     def refuse(*_):
         raise AssertionError("shapes were inferred")
 
-    monkeypatch.setattr("graphwright.ir.outputs.settle", refuse)
+    monkeypatch.setattr("graphwright.ir.shapes._settle", refuse)
     assert gw.count_parameters(read, outputs=["y"]).total == 32
 
 
