@@ -220,6 +220,11 @@ _DECISIONS: Sequence[Column[BufferDecision]] = (
 )
 
 
+def _fits_as_it_is(plan: MemoryPlan) -> bool:
+    """Whether the unmodified step keeps the budget too; a plan in the traced order may only hold that order."""
+    return plan.status == "unchanged" and plan.original_peak_bytes <= plan.budget_bytes
+
+
 def _first_screen(plan: MemoryPlan) -> list[Block]:
     if plan.status == "infeasible" or not plan.original_peak_bytes:
         return []
@@ -231,7 +236,7 @@ def _first_screen(plan: MemoryPlan) -> list[Block]:
         if decision in totals
     ]
     acts += [plan.rewritten] if plan.rewritten else []
-    text = "; ".join(acts) or ("nothing is changed" if plan.status == "unchanged" else "changes the order of operations only")
+    text = "; ".join(acts) or ("nothing is changed" if _fits_as_it_is(plan) else "changes the order of operations only")
     least = f" Recomputing costs at least {format_percent(plan.least_overhead)} at this budget." if plan.least_overhead > 0 else ""
     proof = "the same operations on the same values" if "equal by structure" in plan.verification else plan.verification.partition(":")[0]
     proof += ", but for the order of sums" if "but for the order of sums" in plan.verification else ""
@@ -319,7 +324,7 @@ def _verdict(plan: MemoryPlan) -> str:
     if plan.measured_after is not None and over:
         budget, measured = format_bytes_apart(plan.budget_bytes, plan.measured_after.peak_bytes)
         return f"Over budget when measured: {plan.name} was planned at {format_bytes(plan.peak_bytes)} and took {measured} of {budget}."
-    if plan.status == "unchanged":
+    if _fits_as_it_is(plan):
         return f"Fits as it is: {plan.name} needs {peak} of {budget}{of_example_sizes(plan.how)}, and nothing is changed."
     price = "no extra time" if plan.overhead <= 0 else f"{format_percent(plan.overhead)} more time"
     sizes = of_example_sizes(plan.how)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from graphwright.plan.model import Buffer, CostGraph, Task
 from graphwright.plan.simulate import simulate_unchecked
-from graphwright.plan.solvers.backward import BackwardSearch
+from graphwright.plan.solvers.backward import WIDTH, BackwardSearch
 from graphwright.plan.solvers.descent import descend
 from graphwright.plan.solvers.draft import Draft
 from graphwright.plan.solvers.eviction import run_under_cap
@@ -22,6 +22,8 @@ MANY = 6_000
 """Tasks above which fewer orders are tried, and no eviction: they pay for every buffer that they move."""
 LARGE = 30_000
 """Tasks above which a plan by minimum cuts is not improved: all that takes more than near-linear time is left out."""
+PROOF, WIDEST = (8_000, 100_000), (1_600, 1_000_000)
+"""States and units of work of the backward search if nothing else fits, up to 400 tasks: a proof that nothing does, at last a way."""
 WORK = 200_000
 """Units of work for one solver, some 2 s: a third of the default time limit."""
 FIRST = 0.85
@@ -91,7 +93,7 @@ class Portfolio:
         if best is None and budget <= self.impossible:
             return None, False
         if best is None:
-            best = self._from_descent(budget, deadline)
+            best = self._from_descent(budget, deadline) or self._searched_widely(budget, *WIDEST)
         if best is None:
             return None, False
         if problem.task_count > LARGE:
@@ -149,7 +151,7 @@ class Portfolio:
                     best = self._take(best, steps, budget, how, self._until(best, budget, until))
                 if best is None and not searched:  # the search from the end is what gets through where the others do not
                     searched = True
-                    best = self._searched(None, budget, FOREVER)
+                    best = self._searched(None, budget, FOREVER) or self._searched_widely(budget, *PROOF)
                     if budget <= self.impossible:
                         return None
                 work = self._work(best, budget)
@@ -185,14 +187,21 @@ class Portfolio:
         with self.problem.limited(WORK):
             return self._take(best, steps, budget, "search from the end", until)
 
-    def _search(self, budget: int, work: int, time_cap: float = FOREVER, until: float = FOREVER) -> list[int] | None:
+    def _searched_widely(self, budget: int, width: int, work: int) -> Draft | None:
+        steps = self._search(budget, work, width=width) if self.problem.task_count <= 2 * SEARCHED // 3 else None
+        if steps is None:
+            return None
+        with self.problem.limited(WORK):
+            return self._take(None, steps, budget, "search from the end", FOREVER)
+
+    def _search(self, budget: int, work: int, time_cap: float = FOREVER, until: float = FOREVER, *, width: int = WIDTH) -> list[int] | None:
         if self.problem.task_count > SEARCHED or budget <= self.impossible or self.problem.stop(until):
             return None
         if self._backward is None:
             self._backward = BackwardSearch(self.problem)
         self.say(0.5, "searching from the end")
         with self.problem.limited(work):
-            result = self._backward.run(budget, time_cap=time_cap, deadline=until)
+            result = self._backward.run(budget, width, time_cap=time_cap, deadline=until)
         if result.exhausted:
             self.impossible = max(self.impossible, budget)
         return result.steps
