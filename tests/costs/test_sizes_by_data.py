@@ -164,10 +164,10 @@ def test_a_plan_keeps_the_sizes_of_the_example_and_computes_the_same_of_other_da
     forward, data, other, _, _ = CASES[name]
     made = Step(forward)
     peak = gw.predict_peak(made.step, inputs=data).peak_bytes
-    planned = gw.optimize_memory(made.step, 0.85, inputs=data, cache_dir=None, time_limit_s=0.5)
+    planned = gw.optimize_memory(made.step, 0.9, inputs=data, cache_dir=None, time_limit_s=0.5)
     plan = planned.plan
     assert plan.verification.startswith("equal")
-    assert plan.peak_bytes <= 0.86 * peak
+    assert plan.peak_bytes <= 0.91 * peak
     assert "as in the example inputs" in plan.how["sizes"]
     assert "with the sizes of the example inputs" in plan.verdict
     plain = tf.function(made.step.python_function)

@@ -169,6 +169,7 @@ def size_near_budget(
     >>> size_near_budget(lambda size: 40 + 5 * size, 512, 139, base_bytes=40)
     19
     """
+    aim_bytes = (1 + enough) / 2 * budget_bytes  # a peak between both ends of what is near enough
     fitting, too_large = 0, _NO_LIMIT
     earlier: tuple[int, int] | None = None
     for _ in range(tries):
@@ -185,7 +186,7 @@ def size_near_budget(
             power = math.log(added_bytes / earlier[1]) / math.log(size / earlier[0])
             if power <= 0:
                 break
-        room = max(budget_bytes - base_bytes, 0) / added_bytes
+        room = max(aim_bytes - base_bytes, 0) / added_bytes
         nearer = size * room ** (1 / max(power, _LEAST_POWER))
         earlier = size, added_bytes
         size = min(max(round(min(nearer, _NO_LIMIT)), fitting, 1), too_large - 1)

@@ -173,7 +173,7 @@ def optimize_memory(
     def make(step: Any) -> OptimizedStep:
         return OptimizedStep(step, request, by_running=verify == "run", on_failure=on_failure)
 
-    shapes: dict[str, Any] = {"feeds": feeds, "batch": batch, "device": device}
+    shapes: dict[str, Any] = {"feeds": feeds, "batch": batch, "device": request.device}
     step = made_by(step)
     with shown(progress, title="planning"):
         if outputs is not None or is_graph(step):
