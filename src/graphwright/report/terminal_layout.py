@@ -16,7 +16,7 @@ _GAP = "  "  # between columns
 _LABEL_WIDTH = 24
 _LEAST_TEXT_WIDTH = 12
 _LEAST_NAME_WIDTH = 8
-_NAME_WIDTH = 24  # cells that names may take before columns are left out for them
+_NAME_WIDTH = 20  # cells that names may take before columns are left out for them
 
 
 def wrapped(text: str, width: int) -> list[str]:
