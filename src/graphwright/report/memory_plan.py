@@ -320,8 +320,7 @@ def _verdict(plan: MemoryPlan) -> str:
         else:
             text += " by any plan that was found"
         return text + f"; the smallest budget known to work is {peak}."
-    over = plan.measured_after is not None and plan.measured_after.peak_bytes > plan.budget_bytes
-    if plan.measured_after is not None and over:
+    if plan.measured_after is not None and plan.measured_after.peak_bytes > plan.budget_bytes:
         budget, measured = format_bytes_apart(plan.budget_bytes, plan.measured_after.peak_bytes)
         return f"Over budget when measured: {plan.name} was planned at {format_bytes(plan.peak_bytes)} and took {measured} of {budget}."
     if _fits_as_it_is(plan):
