@@ -83,7 +83,7 @@ class Inspection(OnPage, Printed):
     resident_bytes: int
     lower_bound_bytes: int
     lower_bound_reason: str  # for example "op decoder/conv9/Conv2D alone needs 83 %"
-    how: Mapping[str, str]  # figure -> how it was obtained
+    how: Mapping[str, str]
     measured: Measurement | None = None
     executor: PeakPrediction | None = None
     optimizer_flops: float = 0.0
@@ -97,7 +97,7 @@ class Inspection(OnPage, Printed):
     output_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]], repr=False)
     table: LayerTable | None = field(default=None, repr=False, compare=False)
     advice: Advice | None = field(default=None, repr=False, compare=False)
-    layer_origins: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]], repr=False)  # its class, and its line
+    layer_origins: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]], repr=False)
 
     def __getstate__(self) -> dict[str, object]:
         # Nodes lead to nodes without end: pickling a graph would go as deep as it is long.
