@@ -11,10 +11,8 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
-from graphwright.report.memory_plan import MemoryPlan
 from graphwright.report.page import page_of
-from graphwright.report.timeline import ROLES, BufferLifetime, LiveBuffer, Timeline
-from tests.report.samples import sample_inspection, sample_plan
+from tests.report.samples import EMPTY, named_plan, sample_inspection, sample_plan
 
 EVIL = "</script><script>window.pwned = true</script><img src=x onerror='window.pwned = true'>\"&amp;\u2028"
 _VOID = {"wbr", "meta", "input", "br", "img", "link", "hr", "col"}
@@ -67,31 +65,6 @@ def data_of(page: str) -> dict[str, Any]:
     return json.loads(data[2] if data[1] == "application/json" else gzip.decompress(base64.b64decode(data[2])))
 
 
-EMPTY = Timeline((), dict.fromkeys(ROLES, ()), (), (), (), 0, 0, ())
-
-
-def evil_plan() -> MemoryPlan:
-    base = sample_plan()
-
-    def renamed(timeline: Timeline) -> Timeline:
-        buffer = LiveBuffer(EVIL, EVIL, EVIL, "residuals", timeline.peak_bytes)
-        lifetimes = (BufferLifetime(buffer, 0, len(timeline.labels) - 1),)
-        return replace(timeline, labels=(EVIL,) * len(timeline.labels), live_at_peak=(buffer,), lifetimes=lifetimes)
-
-    return replace(
-        base,
-        name=EVIL,
-        layers=tuple(replace(layer, layer=EVIL) for layer in base.layers),
-        decisions=tuple(replace(row, name=EVIL, layer=EVIL, op_type=EVIL) for row in base.decisions),
-        how={EVIL: EVIL},
-        feeds={EVIL: (1, 2)},
-        lower_bound_reason=EVIL,
-        verification=EVIL,
-        timeline_before=renamed(base.timeline_before),
-        timeline_after=renamed(base.timeline_after),
-    )
-
-
 PAGES: dict[str, Callable[[], str]] = {
     "inspection": lambda: page(sample_inspection()),
     "inspection, measured": lambda: page(sample_inspection(measured=True)),
@@ -100,5 +73,5 @@ PAGES: dict[str, Callable[[], str]] = {
     "plan, not measured, no curve": lambda: page(sample_plan(measured=False, curve=False)),
     "plan, infeasible": lambda: page(sample_plan(budget_share=0.3)),
     "plan, unchanged": lambda: page(replace(sample_plan(), status="unchanged", budget_bytes=2**40)),
-    "plan, evil names": lambda: page(evil_plan()),
+    "plan, evil names": lambda: page(named_plan(EVIL)),
 }

@@ -23,6 +23,7 @@ from graphwright.report.memory_plan import BufferDecision, CurvePoint, MemoryPla
 from graphwright.report.parameter_table import ParameterCount
 from graphwright.report.timeline import ROLES, BufferLifetime, LiveBuffer, Role, Timeline
 
+EMPTY = Timeline((), dict.fromkeys(ROLES, ()), (), (), (), 0, 0, ())
 FLOAT_BYTES = 4
 ADAM_OPS = ("Mul", "Sub", "Mul_1", "AddV2", "Square", "Mul_2", "AddV2_1", "Sqrt", "AddV2_2", "RealDiv", "AssignSubVariableOp")
 
@@ -324,6 +325,30 @@ def sample_plan(
         verification="loss and 139 variables equal bit for bit over one step" if measured else "",
         feeds={"x": (batch, 572, 572, 1), "y": (batch, 388, 388, 2)},
     )  # fmt: skip
+
+
+def named_timeline(timeline: Timeline, name: str) -> Timeline:
+    """The timeline with this name for all operations and a few live buffers, the largest of which lives all the time."""
+    live = tuple(replace(buffer, name=name, layer=name, op_type=name) for buffer in timeline.live_at_peak[:8])
+    lifetimes = (BufferLifetime(live[0], 0, len(timeline.labels) - 1),)
+    return replace(timeline, labels=(name,) * len(timeline.labels), live_at_peak=live, lifetimes=lifetimes)
+
+
+def named_plan(name: str) -> MemoryPlan:
+    """The sample plan with this name for everything."""
+    base = sample_plan()
+    return replace(
+        base,
+        name=name,
+        layers=tuple(replace(layer, layer=name) for layer in base.layers),
+        decisions=tuple(replace(row, name=name, layer=name, op_type=name) for row in base.decisions),
+        how={name: name},
+        feeds={name: (1, 2)},
+        lower_bound_reason=f"op {name} alone needs 83 %",
+        verification=f"{name} equal",
+        timeline_before=named_timeline(base.timeline_before, name),
+        timeline_after=named_timeline(base.timeline_after, name),
+    )
 
 
 def long_timeline(steps: int) -> Timeline:

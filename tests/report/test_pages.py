@@ -26,9 +26,9 @@ from graphwright.report.page import ROW_LIMIT, page_of
 from graphwright.report.profile_report import RUN_LIMIT, profile_sheet
 from graphwright.report.roofline import make_roofline
 from graphwright.report.units import format_bytes, format_percent
-from tests.report.page_parser import EVIL, PAGES, Page, data_of, evil_plan, page
+from tests.report.page_parser import EVIL, PAGES, Page, data_of, page
 from tests.report.profiles import MIB, small_profile
-from tests.report.samples import full_inspection, long_timeline, sample_advice, sample_inspection, sample_plan
+from tests.report.samples import full_inspection, long_timeline, named_plan, sample_advice, sample_inspection, sample_plan
 
 
 @pytest.mark.parametrize("case", PAGES)
@@ -57,7 +57,7 @@ def test_a_page_is_well_formed_and_refers_to_nothing(case: str) -> None:
 
 
 def test_names_are_text_wherever_they_are_shown() -> None:
-    text = page(evil_plan())
+    text = page(named_plan(EVIL))
     parsed = Page(text)
     assert "window.pwned" in parsed.visible
     assert not any("window.pwned" in script for script in parsed.all("script") if not script.startswith("{"))
@@ -351,7 +351,7 @@ def test_tiny_steps_without_a_backward_pass_have_every_page(name: str, tmp_path:
     results += [gw.predict_peak(step, inputs=inputs), gw.advise(step, "1KiB", inputs=inputs)]
     if name in ("one", "a weight", "three"):
         results.append(gw.optimize_memory(step, "1KiB", inputs=inputs, cache_dir=None).plan)
-    results.append(inspection_page_of(name, step, tmp_path))
+    results.append(saved_inspection(step, tmp_path))
     for result in results:
         assert str(result)
         if hasattr(result, "write_html"):
@@ -359,7 +359,7 @@ def test_tiny_steps_without_a_backward_pass_have_every_page(name: str, tmp_path:
     gw.draw(step.get_concrete_function(*inputs), tmp_path / "graph.html")
 
 
-def inspection_page_of(name: str, step: Any, folder: Path) -> Any:
+def saved_inspection(step: Any, folder: Path) -> Any:
     """The inspection of the same step, saved as a model."""
     module = tf.Module()
     module.weight = _WEIGHT

@@ -19,17 +19,24 @@ from graphwright.plain import Result
 from graphwright.report.cost_rows import OpTypeCost
 from graphwright.report.flop_count import FlopCount, FlopRow, UnknownOps
 from graphwright.report.inspection import Inspection, multiply_adds
-from graphwright.report.memory_plan import MemoryPlan
 from graphwright.report.profile_report import profile_sheet
 from graphwright.report.shape_report import ShapeReport
 from graphwright.report.sheet import Column, Printed, Table
 from graphwright.report.sweep import SweepPoint, SweepResult
-from graphwright.report.timeline import ROLE_WORDS, ROLES, LiveBuffer, Timeline, live_groups, phase_spans, timeline_summary
+from graphwright.report.timeline import ROLE_WORDS, LiveBuffer, Timeline, live_groups, phase_spans, timeline_summary
 from graphwright.report.units import format_bytes, format_count, format_percent
 from tests.report.profiles import small_profile
-from tests.report.samples import full_inspection, long_timeline, sample_advice, sample_inspection, sample_plan
+from tests.report.samples import (
+    EMPTY,
+    full_inspection,
+    long_timeline,
+    named_plan,
+    named_timeline,
+    sample_advice,
+    sample_inspection,
+    sample_plan,
+)
 
-EMPTY = Timeline((), dict.fromkeys(ROLES, ()), (), (), (), 0, 0, ())
 LONG_NAME = "functional/" + "a_very_long_block_name/" * 12 + "conv2d_transpose_17"
 EVIL = "[bold red]name[/] \x1b[31m :smile: \r\n next"
 INSPECTION = sample_inspection()
@@ -37,25 +44,11 @@ PLAN = sample_plan()
 LINE = Formula((Fraction(3), Fraction(2_000_000)))
 
 
-def _renamed(timeline: Timeline, name: str) -> Timeline:
-    live = tuple(replace(buffer, name=name, layer=name, op_type=name) for buffer in timeline.live_at_peak)
-    return replace(timeline, labels=(name,) * len(timeline.labels), live_at_peak=live)
-
-
 def _inspection(name: str) -> Inspection:
     layers = tuple(replace(layer, layer=name) for layer in INSPECTION.layers)
     return replace(
-        INSPECTION, name=name, layers=layers, timeline=_renamed(INSPECTION.timeline, name), lower_bound_reason=f"op {name} alone",
+        INSPECTION, name=name, layers=layers, timeline=named_timeline(INSPECTION.timeline, name), lower_bound_reason=f"op {name} alone",
         how={name: name}, feeds={name: (1, 2)}, unknown_flop_ops=(name, name),
-    )  # fmt: skip
-
-
-def _plan(name: str) -> MemoryPlan:
-    decisions = tuple(replace(row, name=name, layer=name, op_type=name) for row in PLAN.decisions)
-    return replace(
-        PLAN, name=name, layers=tuple(replace(layer, layer=name) for layer in PLAN.layers), decisions=decisions, how={name: name},
-        timeline_before=_renamed(PLAN.timeline_before, name), timeline_after=_renamed(PLAN.timeline_after, name),
-        lower_bound_reason=f"op {name} alone needs 83 %", verification=f"{name} equal",
     )  # fmt: skip
 
 
@@ -90,8 +83,8 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "plan": sample_plan,
     "plan, not measured": lambda: sample_plan(measured=False),
     "plan, infeasible": lambda: sample_plan(budget_share=0.3),
-    "plan, long names": lambda: _plan(LONG_NAME),
-    "plan, evil names": lambda: _plan(EVIL),
+    "plan, long names": lambda: named_plan(LONG_NAME),
+    "plan, evil names": lambda: named_plan(EVIL),
     "plan, unchanged": lambda: replace(PLAN, status="unchanged", decisions=(), budget_bytes=2**33),
     "plan, huge": lambda: replace(PLAN, budget_bytes=2**59, original_peak_bytes=2**60 - 1, recomputed_count=10**9),
     "advice": sample_advice,

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from graphwright.errors import GraphError
 from graphwright.ir.attributes import ShapeAttribute
-from graphwright.ir.constants import tensor_attribute
+from graphwright.ir.constants import add_constant
 from graphwright.ir.graph import DTYPES, Graph, Node, Value
 from graphwright.ir.signature import Signature
 from graphwright.ir.verify import verify
@@ -54,12 +54,6 @@ def served(path: Path, **feeds: Any) -> dict[str, Any]:
     return {k: v.tolist() for k, v in ours.items()}
 
 
-def constant(graph: Graph, name: str, array: Any) -> Value:
-    array = np.asarray(array)
-    attrs = {"value": tensor_attribute(array), "dtype": DTYPES[str(array.dtype)]}
-    return graph.add_node("Const", graph.unique_name(name), attrs=attrs, output_types=[(str(array.dtype), array.shape)]).outputs[0]
-
-
 def unary(graph: Graph, op_type: str, value: Value, **attrs: Any) -> Node:
     return graph.add_node(
         op_type, graph.unique_name(op_type), inputs=[value], attrs={"T": value.dtype, **attrs}, output_types=[(value.dtype, value.shape)]
@@ -88,7 +82,7 @@ def test_an_input_of_another_dtype_and_shape(model, tmp_path):
     numbers = graph.add_node(
         "StringToNumber", "numbers", inputs=[text], attrs={"out_type": FLOAT}, output_types=[(FLOAT, (None,))]
     ).outputs[0]
-    shape = constant(graph, "shape", np.array([-1, 2], np.int32))
+    shape = add_constant(graph, "shape", np.array([-1, 2], np.int32))
     pairs = graph.add_node(
         "Reshape", "pairs", inputs=[numbers, shape], attrs={"T": FLOAT, "Tshape": DTYPES["int32"]}, output_types=[(FLOAT, None)]
     ).outputs[0]
@@ -145,7 +139,7 @@ def test_a_captured_variable_made_a_constant(model, tmp_path):
     for function in graph.functions.values():
         body = function.body
         for read in [n for n in body if n.op_type == "ReadVariableOp"]:
-            body.replace_uses(read.outputs[0], constant(body, "frozen", np.array([[2.0, 0.0], [0.0, 2.0]], np.float32)))
+            body.replace_uses(read.outputs[0], add_constant(body, "frozen", np.array([[2.0, 0.0], [0.0, 2.0]], np.float32)))
             for after in read.control_consumers:
                 body.remove_control_input(after, read)
             body.control_outputs = [n for n in body.control_outputs if n is not read]
@@ -197,7 +191,7 @@ def test_what_no_object_stands_for(model, tmp_path):
 def test_a_large_constant_is_captured(model, tmp_path):
     graph = load(model)
     signature = graph.signatures["serving_default"]
-    weights = constant(graph, "weights", np.full((2, 500), 0.5, np.float32))
+    weights = add_constant(graph, "weights", np.full((2, 500), 0.5, np.float32))
     signature.outputs["y"] = graph.add_node(
         "MatMul", "wide", inputs=[signature.outputs["y"], weights], attrs={"T": FLOAT}, output_types=[(FLOAT, None)]
     ).outputs[0]

@@ -59,6 +59,8 @@ from graphwright.errors import ArgumentError, printable
 from graphwright.report.cost_rows import LayerColumn, LayerTable
 from graphwright.report.progress import hide, lines_of_progress, note, shown, tell
 from graphwright.report.safe_console import SafeConsole
+from graphwright.report.sheet import Paragraph, Sheet
+from graphwright.report.units import format_bytes, format_percent, format_time
 from graphwright.source.tensorflow_import import start_quietly
 
 app = typer.Typer(
@@ -340,9 +342,6 @@ def plan(
     if as_json:
         echo_json(solution_to_json(solution))
     else:
-        from graphwright.report.sheet import Paragraph, Sheet
-        from graphwright.report.units import format_bytes, format_percent, format_time
-
         bound = solution.lower_bound
         peak, allowed, whole = map(format_bytes, (solution.peak_bytes, solution.budget_bytes, unmodified.peak_bytes))
         least = least_time(costs, solution.budget_bytes) / sum(task.time for task in costs.tasks) - 1 if solution.overhead > 0 else 0.0
@@ -382,8 +381,6 @@ def verify(
     if as_json:
         echo_json(verification.to_json())
     else:
-        from graphwright.report.sheet import Sheet
-
         verdict = str(verification).partition("; ")[0]
         echo(Sheet(f"{changed}, held against {original}: {verdict}.").text())
     if not verification:

@@ -124,7 +124,7 @@ def _figures(
         "nodes": len(graph),
     }
     assert figures.keys() == FIGURES.keys()
-    rows = {"" if row.layer == "(no scope)" else row.layer: row for row in make_layers(tasks, roles, shown, None)}
+    rows = {row.layer: row for row in make_layers(tasks, roles, shown, None)}
     run = (roles.layers.of(node.name) for task in tasks.costs.order for node in tasks.nodes[task])
     order = dict.fromkeys([*run, *(roles.layers.of(node.name) for node in graph.nodes), *rows])
     layers = _with_variables([_layer(layer, rows[layer], counted) for layer in order if layer in rows])

@@ -16,6 +16,7 @@ from graphwright.ir.edit.library import bodies
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph
 from graphwright.report.flop_count import FlopCount, FlopRow, UnknownOps
+from graphwright.report.units import counted
 from graphwright.run.measure_loops import measure_trip_counts
 from graphwright.source.attributes import constant_array
 from graphwright.step.summary import count_executed
@@ -123,7 +124,7 @@ def _how(execution: Execution, counts: Tally, graph: Graph) -> dict[str, str]:
 
 
 def _words(trip: TripCount, per_round: float | None) -> str:
-    times = f"{trip.count:,} iteration{'' if trip.count == 1 else 's'}"
+    times = counted(trip.count, "iteration")
     each = "" if per_round is None else f": {per_round:,.0f} FLOPs per iteration"
     return {
         "exact": times,

@@ -51,8 +51,7 @@ def infer_shapes(
 
     Returns:
         A `ShapeReport`, which prints itself. First dimensions are taken as one batch size, other free dimensions as independent; if that
-        does
-        not fit, as equal per axis of inputs whose names begin with the same word, such as `encoder`; and if that does not fit, per axis.
+        does not fit, as equal per axis of inputs whose names begin with the same word, such as `encoder`; or else per axis.
 
     Raises:
         ArgumentError: the feeds do not fit, or the target cannot be read.
@@ -94,7 +93,8 @@ class _Bound:
             self.graph_def = to_graph_def(graph)
             self.name = graph.name or "graph"
             self.outputs = _outputs_of(graph, outputs)
-            self.shapes: dict[str, Shape] = _placeholders(graph, self.outputs) | _given(feeds, _placeholders(graph, self.outputs))
+            known = _placeholders(graph, self.outputs)
+            self.shapes: dict[str, Shape] = known | _given(feeds, known)
         else:
             self.target = read_target(target)
             self.feeds = feeds

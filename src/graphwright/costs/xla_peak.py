@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from graphwright.analyze.device_models import DeviceModel
@@ -62,10 +63,7 @@ def _live(traced: TracedStep, memory: XlaMemory, layers: Layers, variables: Sequ
     function = traced.function
     live = [LiveBuffer(buffer.name, buffer.opcode, layers.of(buffer.name), "temporaries", buffer.nbytes) for buffer in memory.live]
     for name, shape, tensor in zip(traced.names, traced.shapes, function.inputs, strict=False):
-        size = int(tensor.dtype.size or 0)
-        for d in shape:
-            size *= d
-        live.append(LiveBuffer(name, "Placeholder", "", "inputs", size))
+        live.append(LiveBuffer(name, "Placeholder", "", "inputs", math.prod(shape) * int(tensor.dtype.size or 0)))
     for variable, name in zip(function.graph.variables, variables, strict=True):
         size = int(variable.shape.num_elements() or 0) * int(variable.dtype.size or 0)
         live.append(LiveBuffer(name, "VarHandleOp", layers.of(name), "weights", size))

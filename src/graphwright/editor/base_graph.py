@@ -319,7 +319,7 @@ class BaseGraph:
     def _sweep(self, candidates: Iterable[ir.Node]) -> None:
         """Delete removed nodes that are no longer read."""
         for node in list(candidates):
-            if not any(value.uses for value in node.outputs):
+            if not any(value.use_count for value in node.outputs):
                 del self._removed[node]
                 self._ir.remove_node(node)
                 self._lowered_count -= 1

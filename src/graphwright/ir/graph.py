@@ -418,8 +418,7 @@ class Graph:
     # Uses of values
 
     def replace_uses(self, old: Value, new: Value, *, keep: Container[Node] = ()) -> int:
-        """Make every reader of `old` except `keep`, including outputs of the graph and of signatures, read `new`; return the number of
-        changes.
+        """Make readers of `old` except `keep` read `new`, also outputs of the graph and of signatures; return the number of changes.
 
         A node that computes `new` from `old` belongs into `keep`: it would read itself, which raises `GraphError`.
         """
@@ -469,8 +468,7 @@ class Graph:
             raise GraphError(f"{node.name!r} cannot be its own control input", where=f"node {node.name!r}")
         self._links[node].control_inputs[control] = None
         self._links[control].control_consumers[node] = None
-        if self.touched is not None:
-            self.touched[node] = None
+        self._touch(node)
 
     def remove_control_input(self, node: Node, control: Node) -> None:
         """Remove a control edge."""
@@ -479,8 +477,7 @@ class Graph:
             raise GraphError(f"{control.name!r} is not a control input of {node.name!r}", where=f"node {node.name!r}")
         del self._links[node].control_inputs[control]
         del self._links[control].control_consumers[node]
-        if self.touched is not None:
-            self.touched[node] = None
+        self._touch(node)
 
     # Outputs of nodes
 
@@ -549,8 +546,7 @@ class Graph:
         value.dtype = dtype
         if dtype.name != "resource":
             self.variables.pop(value, None)
-        if self.touched is not None:
-            self.touched[value.producer] = None
+        self._touch(value.producer)
 
     # Shapes
 
@@ -796,6 +792,9 @@ class Graph:
     def _edited(self, node: Node) -> None:
         if self.shapes is not None:
             self.shapes.edited(node)
+        self._touch(node)
+
+    def _touch(self, node: Node) -> None:
         if self.touched is not None:
             self.touched[node] = None
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from graphwright.errors import GraphError
 from graphwright.ir.node import Node, Value
+from graphwright.ir.signature import node_of
 from graphwright.ir.traits.arithmetic import ASKS_FOR_SHAPE
 from graphwright.ir.traits.control_flow import LOOPS, MERGES, called_functions, is_back_edge
 from graphwright.ir.traits.values import is_constant
@@ -35,7 +36,7 @@ def paths_among(pairs: Iterable[tuple[Node, Node]]) -> set[tuple[Node, Node]]:
     joined = {(first, node) for first, node in asked if first in producers_of(node)}
     asked -= joined
     bits = {first: 1 << k for k, first in enumerate({first for first, _ in asked})}
-    needed: dict[Node, int] = {}  # per node, the bits of those that it needs
+    needed: dict[Node, int] = {}  # per node, the bits of the nodes that it needs
     for node in order_of(backward_reachable(node for _, node in asked)):
         needed[node] = 0
         for other in producers_of(node):
@@ -125,7 +126,7 @@ def needed_nodes(graph: Graph, *, inputs: bool = True, signatures: bool = True, 
     for signature in graph.signatures.values() if signatures else ():
         seeds += [value.producer for value in (*signature.inputs.values(), *signature.outputs.values())]
     for collection in graph.collections.values() if collections else ():
-        seeds += [held if isinstance(held, Node) else held.producer for held in collection.references()]
+        seeds += [node_of(held) for held in collection.references()]
     return backward_reachable(seeds)
 
 
@@ -140,7 +141,7 @@ def topological_order(graph: Graph) -> list[Node]:
 
 
 def in_order(items: Iterable[Item], needs: Callable[[Item], Iterable[Item]]) -> list[Item]:
-    """Return the items, each after those of them that it needs, as near as possible to the given order. Items in or behind a cycle are
+    """Return the items, each after the items that it needs, as near as possible to the given order. Items in or behind a cycle are
     left out.
 
     >>> in_order("abc", {"a": "c", "b": "", "c": "b"}.__getitem__), in_order("abc", {"a": "", "b": "c", "c": "b"}.__getitem__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from typing import Any, Literal, get_args
@@ -243,12 +243,10 @@ def layer_rows(layers: Sequence[LayerCost], output_shapes: Mapping[str, tuple[in
             sums.setdefault(path[:end], LayerCost("/".join(parts[: end - (path != parts)]), 0, 0, 0.0, 0.0, 0, 0))
             if layer in costs:
                 sums[path[:end]] = _sum(sums[path[:end]], costs[layer])
-    rank = {path: k for k, path in enumerate(sums)}
-    paths = sorted(sums, key=lambda path: [rank[path[:end]] for end in range(1, len(path) + 1)])
     last = {group.get(layer, layer): layer for layer in order}  # whose output a block has
     rows = [
         LayerRow(p, output_shapes.get(sums[p].layer, output_shapes.get(last.get(p[0], ""))) if p[0] != NO_LAYER else None, sums[p])
-        for p in paths
+        for p in in_tree_order(sums)
     ]
     rows = _folded(rows)
     if depth is None:
@@ -257,6 +255,12 @@ def layer_rows(layers: Sequence[LayerCost], output_shapes: Mapping[str, tuple[in
             return _largest([row for row in rows if row.depth == 1])
         depth = max((level for level, count in enumerate(counts, 1) if count <= _FEW), default=1)
     return [row for row in rows if row.depth <= depth]
+
+
+def in_tree_order(paths: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Put paths, each given after its parent, right behind their parents; siblings keep their order."""
+    rank = {path: k for k, path in enumerate(paths)}
+    return sorted(rank, key=lambda path: [rank[path[:end]] for end in range(1, len(path) + 1)])
 
 
 def _largest(rows: Sequence[LayerRow]) -> list[LayerRow]:

@@ -37,7 +37,7 @@ from graphwright.report.profile_report import op_run_blocks
 from graphwright.report.roofline import Roofline, make_roofline, roofline_data
 from graphwright.report.sheet import Block, Drawing, Fact, Facts, Paragraph, Printed, Sheet, Tab, ranking
 from graphwright.report.timeline import MemoryCharts, Timeline, live_group_table, live_groups, live_table, peak_note, role_flow
-from graphwright.report.units import feeds_text, format_bytes, format_count, format_flops, format_time
+from graphwright.report.units import feeds_text, format_bytes, format_count, format_flops, format_short, format_time
 
 _MEASURED = (
     "op runs of one recorded step, kernel times without the executor's waiting, added up: threads work side by side. Operations that "
@@ -83,7 +83,7 @@ class Inspection(OnPage, Printed):
     resident_bytes: int
     lower_bound_bytes: int
     lower_bound_reason: str  # for example "op decoder/conv9/Conv2D alone needs 83 %"
-    how: Mapping[str, str]  # figure -> how it was obtained
+    how: Mapping[str, str]
     measured: Measurement | None = None
     executor: PeakPrediction | None = None
     optimizer_flops: float = 0.0
@@ -97,7 +97,7 @@ class Inspection(OnPage, Printed):
     output_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]], repr=False)
     table: LayerTable | None = field(default=None, repr=False, compare=False)
     advice: Advice | None = field(default=None, repr=False, compare=False)
-    layer_origins: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]], repr=False)  # its class, and its line
+    layer_origins: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]], repr=False)
 
     def __getstate__(self) -> dict[str, object]:
         # Nodes lead to nodes without end: pickling a graph would go as deep as it is long.
@@ -209,7 +209,7 @@ def _first_screen(inspection: Inspection) -> list[Block]:
     work = f"{format_count(count)} parameters{f' ({format_count(trainable)} trainable)' * (trainable != count)}. "
     work += f"{format_flops(_flops(inspection))} per step"
     if products := multiply_adds(inspection):
-        work += f"; forward pass {_short_count(products)} multiply-adds{_per_example(inspection, products)}"
+        work += f"; forward pass {format_short(products)} multiply-adds{_per_example(inspection, products)}"
     blocks.append(Paragraph(f"{work}."))
     if inspection.unknown_flop_ops:
         blocks.append(Paragraph(f"FLOPs {_unknown_flops(inspection)}."))
@@ -295,7 +295,7 @@ def _facts(inspection: Inspection) -> list[Fact]:
         Fact("parameters", format_count(sum(layer.parameter_count for layer in inspection.layers)), trained),
         Fact("optimizer state", format_count(parameters.optimizer_state), format_bytes(parameters.optimizer_state_bytes)),
         Fact("FLOPs", format_flops(_flops(inspection)), f"{parts}; {_unknown_flops(inspection)}"),
-        *([Fact("multiply-adds", _short_count(products), f"forward pass{_per_example(inspection, products)}")] if products else []),
+        *([Fact("multiply-adds", format_short(products), f"forward pass{_per_example(inspection, products)}")] if products else []),
         Fact("nodes", format_count(inspection.node_count), "; ".join(nodes)),
     ]
 
@@ -333,15 +333,7 @@ def _flops(inspection: Inspection) -> float:
 
 def _per_example(inspection: Inspection, products: float) -> str:
     examples = {shape[0] if shape else 0 for shape in inspection.feeds.values()}
-    return f", {_short_count(products / examples.pop())} per example" if len(examples) == 1 and examples != {0} else ""
-
-
-def _short_count(count: float) -> str:
-    """
-    >>> _short_count(57_300_000.0), _short_count(812.0)
-    ('57.3 M', '812')
-    """
-    return format_flops(count).removesuffix("FLOP").rstrip()
+    return f", {format_short(products / examples.pop())} per example" if len(examples) == 1 and examples != {0} else ""
 
 
 def _unknown_flops(inspection: Inspection) -> str:

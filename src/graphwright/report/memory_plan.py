@@ -33,14 +33,14 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class BufferDecision:
-    """The decision about one residual. `recompute_flops` are those of the node, 0 when it is saved."""
+    """The decision about one residual. `recompute_flops` are the FLOPs of the node, 0 when it is saved."""
 
     name: str
     op_type: str
     layer: str
     nbytes: int
     decision: Decision
-    recompute_flops: float  # of the node itself, 0 when saved
+    recompute_flops: float
     source: str = ""  # as of a `LiveBuffer`
 
 
@@ -101,10 +101,10 @@ class PlanRecipe:
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """One point of the memory/overhead curve; `overhead` is a share of the unmodified time."""
+    """One point of the memory/overhead curve; `overhead` is extra time as a share of the unmodified time, 0.1 for 10 %."""
 
     peak_bytes: int
-    overhead: float  # extra time as a share of the unmodified time, 0.1 for 10 %
+    overhead: float
 
 
 @dataclass(frozen=True)
@@ -147,13 +147,13 @@ class MemoryPlan(OnPage, Printed):
     planning_time_s: float
     timeline_before: Timeline
     timeline_after: Timeline
-    decisions: tuple[BufferDecision, ...]  # residuals, largest first
+    decisions: tuple[BufferDecision, ...]
     layers: tuple[LayerCost, ...]
     how: Mapping[str, str]
     curve: tuple[CurvePoint, ...] = ()
     measured_before: Measurement | None = None
     measured_after: Measurement | None = None
-    verification: str = ""  # what was proved, in words; "" when not verified yet
+    verification: str = ""
     feeds: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     device_peaks: Mapping[str, int] = field(default_factory=dict[str, int])
     executor: PeakPrediction | None = None
@@ -320,8 +320,7 @@ def _verdict(plan: MemoryPlan) -> str:
         else:
             text += " by any plan that was found"
         return text + f"; the smallest budget known to work is {peak}."
-    over = plan.measured_after is not None and plan.measured_after.peak_bytes > plan.budget_bytes
-    if plan.measured_after is not None and over:
+    if plan.measured_after is not None and plan.measured_after.peak_bytes > plan.budget_bytes:
         budget, measured = format_bytes_apart(plan.budget_bytes, plan.measured_after.peak_bytes)
         return f"Over budget when measured: {plan.name} was planned at {format_bytes(plan.peak_bytes)} and took {measured} of {budget}."
     if _fits_as_it_is(plan):

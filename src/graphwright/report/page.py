@@ -15,7 +15,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import jinja2
 from markupsafe import Markup
 
 from graphwright.errors import printable
@@ -91,8 +90,10 @@ def _finalized(value: Any) -> Any:
 
 
 @cache
-def environment() -> jinja2.Environment:
+def environment() -> Any:
     """Return the templates, with filters that format figures. They escape what they show."""
+    import jinja2  # only pages need it, and every command imports this module
+
     templates: Any = jinja2.Environment(
         loader=jinja2.FunctionLoader(source),
         autoescape=True,

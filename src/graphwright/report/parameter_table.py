@@ -11,6 +11,7 @@ from graphwright.analyze.lookup_tables import LookupTable
 from graphwright.analyze.parameters import KINDS, Parameter, ParameterKind, ParameterSums, group_by_scope, sum_parameters
 from graphwright.analyze.update_checks import Finding
 from graphwright.plain import fields_json
+from graphwright.report.cost_rows import in_tree_order
 from graphwright.report.sheet import NO_LAYER, Block, Column, Fact, Facts, Paragraph, Printed, Sheet, Tab, Table, nothing_of_zero, pairs
 from graphwright.report.units import NOT_KNOWN, format_bytes, format_count, printable
 
@@ -265,9 +266,7 @@ def _scopes(table: ParameterTable) -> list[tuple[str, ParameterSums]]:
         parts = tuple(parameter.scope.split("/")[: table.depth]) if parameter.scope else (NO_LAYER,)
         for end in range(1, len(parts) + 1):
             groups.setdefault(parts[:end], []).append(parameter)
-    rank = {path: k for k, path in enumerate(groups)}
-    paths = sorted(groups, key=lambda path: [rank[path[:end]] for end in range(1, len(path) + 1)])
-    return [("  " * (len(path) - 1) + path[-1], sum_parameters(groups[path])) for path in paths]
+    return [("  " * (len(path) - 1) + path[-1], sum_parameters(groups[path])) for path in in_tree_order(groups)]
 
 
 def _described(collection: CollectionSummary) -> str:

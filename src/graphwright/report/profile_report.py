@@ -31,7 +31,7 @@ from graphwright.report.sheet import (
     ranking,
 )
 from graphwright.report.timeline import MemoryCharts
-from graphwright.report.units import counted, format_bytes, format_count, format_flops, format_percent, format_time, printable
+from graphwright.report.units import counted, format_bytes, format_count, format_flops, format_percent, format_short, format_time, printable
 
 RUN_LIMIT = 20_000
 """The chart leaves out the shortest of more op runs, and the page says so."""
@@ -45,8 +45,9 @@ _TREE_ROWS = 200
 
 def profile_sheet(profile: StepProfile, feeds: Mapping[str, tuple[int, ...]], how: Mapping[str, str]) -> Sheet:
     layers, op_types = by_layer(profile), by_op_type(profile)
-    facts = _facts(profile)
-    first: list[Block] = [Flow([f"{name} {format_percent(share)}" for name, share in _shares(profile)], part="first")]
+    total = whole(profile)
+    facts = _facts(profile, total)
+    first: list[Block] = [Flow([f"{name} {format_percent(share)}" for name, share in _shares(total)], part="first")]
     named = [fact for fact in facts if fact.label == "FLOPs" or fact.label.startswith("peak")]
     first += [Paragraph(f"{fact.label[:1].upper()}{fact.label[1:]}: {fact.value}, {fact.note}", part="first") for fact in named]
     first.append(ranking("Layers", [(row.name or NO_LAYER, row.time_s) for row in layers.values()], format_time))
@@ -81,20 +82,18 @@ def profile_verdict(profile: StepProfile) -> str:
     return f"{printable(profile.name)}: {time}{most}.{caution}"
 
 
-def _shares(profile: StepProfile) -> list[tuple[str, float]]:
-    total = whole(profile)
+def _shares(total: ProfileRow) -> list[tuple[str, float]]:
     parts = ("forward", total.forward_time_s), ("backward", total.backward_time_s), ("optimizer", total.optimizer_time_s)
     return [(name, part / total.time_s) for name, part in parts if part and total.time_s]
 
 
-def _facts(profile: StepProfile) -> list[Fact]:
-    total = whole(profile)
+def _facts(profile: StepProfile, total: ProfileRow) -> list[Fact]:
     plain_time = f"; {format_time(profile.plain_time_s)} without the recording" if math.isfinite(profile.plain_time_s) else ""
     from_to = "as recorded, from the first operation's start to the last one's end"
     facts = [Fact("step", format_time(profile.step_time_s), f"{from_to}{plain_time}")]
     threads = len({(run.device, run.thread) for run in profile.runs})
     runs = f"{counted(total.occurrences, 'run')} on {counted(threads, 'lane')}"
-    shares = ", ".join(f"{name} {format_percent(share)}" for name, share in _shares(profile))
+    shares = ", ".join(f"{name} {format_percent(share)}" for name, share in _shares(total))
     facts.append(Fact("operations", format_time(total.time_s), f"{runs}; {shares}"))
     if total.flops:
         time_s = profile.plain_time_s if plain_time else profile.step_time_s
@@ -120,15 +119,13 @@ def _columns(heading: str) -> list[Column[ProfileRow]]:
         Column("optimizer", lambda r: r.optimizer_time_s, nothing_of_zero(format_time)),
     ]
     last = [*directions, *others] if heading == "layer" else [*others, *directions]
-    return [Column(heading, lambda r: r.name or NO_LAYER, kind="name"), time, share, *last]
+    return [Column(heading, lambda r: r.name, kind="layer" if heading == "layer" else "name"), time, share, *last]
 
 
 def _table(heading: str, rows: Mapping[str, ProfileRow], hint: str = "") -> Table[ProfileRow]:
-    first: Column[ProfileRow] = Column(heading, lambda row: row.name, kind="layer" if heading == "layer" else "name")
     caption = f"{format_count(len(rows))} {heading}s, the most time first; times of operations side by side add up; shares are of that sum"
     identity = f"table-{heading.replace(' ', '-')}s"
-    columns = [first, *_columns(heading)[1:]]
-    return Table(list(rows.values()), columns, identity, caption, lambda row: row.name, title=f"Per {heading}", hint=hint)
+    return Table(list(rows.values()), _columns(heading), identity, caption, lambda row: row.name, title=f"Per {heading}", hint=hint)
 
 
 _TREE_HEADINGS: Mapping[TreeColumn, str] = {
@@ -146,16 +143,12 @@ _TREE_HEADINGS: Mapping[TreeColumn, str] = {
 }
 
 
-def _format_flops_short(flops: float) -> str:
-    return format_flops(flops).removesuffix("FLOP").strip()
-
-
 _TREE_FORMS = {
     "time": format_time,
     "bytes": format_bytes,
     "share": format_percent,
-    "flops": nothing_of_zero(_format_flops_short),
-    "s": nothing_of_zero(_format_flops_short),  # of "flops_per_s"
+    "flops": nothing_of_zero(format_short),
+    "s": nothing_of_zero(format_short),  # of "flops_per_s"
     "intensity": nothing_of_zero(format_ratio),
     "parameters": nothing_of_zero(format_count),
 }

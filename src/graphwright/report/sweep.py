@@ -117,11 +117,9 @@ class SweepResult(OnPage, Printed):
         return {name: chr(ord("A") + k) for k, name in enumerate(self.all)}
 
     def _sheet(self) -> Sheet:
-        letters = self._letters
+        letters, table = self._letters, self.table()
         longest = max((point.peak_bytes for point in self.points), default=0) or 1
-        bars = (
-            [Column[_Row]("", lambda row: _bar(row[1][self.name or "this"].peak_bytes / longest), kind="text")] if not self.others else []
-        )
+        bars = Column[_Row]("", lambda row: _bar(row[1][self.name or "this"].peak_bytes / longest), kind="text")
         hint = "Resident bytes are used before the step begins; no plan goes below the lower bound."
         if self.others:
             hint += " The time that plans cost is not in this chart, and the peak of a plan is that of its own order, which is kept."
@@ -134,8 +132,8 @@ class SweepResult(OnPage, Printed):
                 hint=hint,
                 title="Peak against batch size",
             ),
-            replace(self.table(), on="page", title=""),
-            replace(self.table(), columns=[*self.table().columns, *bars], on="text"),
+            replace(table, on="page", title=""),
+            replace(table, columns=table.columns if self.others else [*table.columns, bars], on="text"),
         ]
         if self.others:
             fits = {n: f"; largest batch that fits: {s.largest_batch or 'none'}" if s.budget_bytes else "" for n, s in self.all.items()}

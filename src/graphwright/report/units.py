@@ -66,6 +66,15 @@ def format_flops(flops: float) -> str:
     return _scaled(flops, 1000.0, _FLOP_UNITS, 3)
 
 
+def format_short(count: float) -> str:
+    """Write a count in decimal units without a name.
+
+    >>> format_short(57_300_000.0), format_short(812.0)
+    ('57.3 M', '812')
+    """
+    return format_flops(count).removesuffix("FLOP").rstrip()
+
+
 def format_percent(share: float) -> str:
     """Write a share of one as a percentage; small shares keep a significant digit.
 

@@ -18,6 +18,7 @@ from typing import Any, cast
 import numpy as np
 
 from graphwright.errors import ArgumentError, GraphError, UnsupportedError
+from graphwright.gradient.arguments import listed
 from graphwright.report.units import counted, format_bytes
 from graphwright.reuse.feature_store import Arrays, FeatureFolder, FeatureStore, digest
 from graphwright.reuse.frozen_prefix import FrozenPrefix, find_prefix
@@ -176,7 +177,7 @@ class FrozenCache:
         if isinstance(callbacks, keras.callbacks.CallbackList):
             callbacks.append(watch)
             return callbacks
-        return [*([] if callbacks is None else _listed(callbacks)), watch]
+        return [*([] if callbacks is None else listed(callbacks)), watch]
 
     # The frozen layers
 
@@ -324,7 +325,7 @@ class FrozenCache:
         def features_of(*arrays: Any) -> Any:
             return self._features(arrays)
 
-        features = _listed(tf.numpy_function(features_of, samples, [tf.as_dtype(spec.dtype) for spec in specs]))
+        features = listed(tf.numpy_function(features_of, samples, [tf.as_dtype(spec.dtype) for spec in specs]))
         for feature, spec in zip(features, specs, strict=True):
             feature.set_shape([samples[0].shape[0], *spec.shape[1:]])
         return (self._packed(features, inputs), *element[1:])
@@ -341,7 +342,7 @@ class _TrainedLayers:
 
     def __call__(self, x: Any, training: bool = False) -> Any:
         tree: Any = importlib.import_module("keras").tree
-        inputs = _listed(x)
+        inputs = listed(x)
         count = len(self._parts.features)
         outputs = self._parts.finish(inputs[:count], inputs[count:], training=training)
         structure = output_structure(self._model)
@@ -364,15 +365,11 @@ def _without_names(settings: Any) -> Any:
     if isinstance(settings, dict):
         items = cast("dict[str, Any]", settings).items()
         return {key: _without_names(item) for key, item in items if key not in {"name", "shared_object_id"}}
-    return [_without_names(item) for item in _listed(settings)] if isinstance(settings, (list, tuple)) else settings
-
-
-def _listed(value: Any) -> list[Any]:
-    return list(cast("Sequence[Any]", value)) if isinstance(value, (list, tuple)) else [value]
+    return [_without_names(item) for item in listed(settings)] if isinstance(settings, (list, tuple)) else settings
 
 
 def _with_x(convert: Callable[[Any], Any], batch: Any) -> Any:
-    x, *others = _listed(batch)
+    x, *others = listed(batch)
     return (convert(x), *others)
 
 

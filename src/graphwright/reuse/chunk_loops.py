@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from graphwright.errors import ArgumentError
 from graphwright.reuse.encoders import Encoder
+from graphwright.source.tensorflow_import import import_keras
 
 tf: Any = importlib.import_module("tensorflow")
 
@@ -136,6 +137,11 @@ def rows(tensor: Any, first: Any, count: Any) -> Any:
     part = tf.slice(tensor, [first] + [0] * len(sizes), [count, *sizes])
     part.set_shape([count if isinstance(count, int) else None, *shape[1:]])
     return part
+
+
+def plain_variable(variable: Any) -> Any:
+    """Return the `tf.Variable` of a Keras variable; anything else as it is."""
+    return variable.value if isinstance(variable, import_keras().Variable) else variable
 
 
 def joined(array: Any, count: int | None) -> Any:

@@ -31,7 +31,7 @@ from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.control_flow import called_functions
-from graphwright.ir.traits.effects import CHECKS, MESSAGES, Purity
+from graphwright.ir.traits.effects import CHECKS, MESSAGES, Purity, draws_by_counter
 from graphwright.ir.traits.values import ARGUMENTS, PLACEHOLDERS, only_orders
 from graphwright.ir.traits.variables import DRAWS_FROM_VARIABLE, READS_OF_TABLES
 from graphwright.ir.walk import backward_reachable, topological_order
@@ -138,7 +138,7 @@ def _random_states(graph: Graph, variables: Mapping[str, Any], where: str) -> tu
     for node in (node for body in bodies(graph) for node in body.nodes):
         if only_orders(node) or node.op_type in _HARMLESS or node in known or called_functions(node) or purity.is_pure(node):
             continue
-        counts_calls = "seed2" in node.attrs
+        counts_calls = draws_by_counter(node)
         raise UnsupportedError(
             f"the encoder holds a {node.op_type}, which does not give the same a second time",
             where=f"{where}, node {node.name!r}",
@@ -177,7 +177,7 @@ def _check_independence(graph: Graph, purity: Purity, argument_count: int, where
         return
     culprit = _mixing_node(graph, nodes, phases, inputs)
     raise UnsupportedError(
-        "it cannot be shown that the representation of a sample depends on that sample alone",
+        "it cannot be shown that the representation of a sample depends on that sample only",
         where=where + (f", node {culprit.name!r} ({culprit.op_type})" if culprit is not None else ""),
         cause="normalization over the batch, or an operation that mixes samples or is not known to keep them apart; or sizes are open",
         remedy="leave out what mixes samples; give inputs of known shapes; where you know better, assume_independent=True",

@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from graphwright.errors import ArgumentError, UnsupportedError
-from graphwright.reuse.chunk_loops import ChunkedEncoder, rows, samples_of
+from graphwright.reuse.chunk_loops import ChunkedEncoder, plain_variable, rows, samples_of
 from graphwright.reuse.encoders import Encoder, examine
 from graphwright.source.private_tensorflow import call_flat, not_recorded
 from graphwright.source.tensorflow_import import import_keras, left_alone
@@ -166,7 +166,7 @@ class GradientCache:
         gathered = replicas.gather(own)
         leaves = [leaf for leaf in tf.nest.flatten(gathered) if leaf.dtype.is_floating or leaf.dtype.is_complex]
         with tf.GradientTape() as tape:
-            tape.watch([*leaves, *map(_plain, self._requested or ())])
+            tape.watch([*leaves, *map(plain_variable, self._requested or ())])
             loss = self._loss_of(gathered, replicas.gather(others), training)
             total = loss if extra is None else loss + tf.cast(extra(), loss.dtype)
             total = total if scale_loss is None else scale_loss(total)
@@ -174,7 +174,7 @@ class GradientCache:
         after = [(state, state.read_value()) for state in states.values()]  # an encoder and the loss may share one
         in_loss = [*tape.watched_variables()]
         variables = self._requested or _distinct([*self._layer_variables(), *(v for t in towers for v in t.encoder.trainable), *in_loss])
-        plain = [_plain(variable) for variable in variables]
+        plain = [plain_variable(variable) for variable in variables]
         gradients = tape.gradient(total, [*leaves, *plain])
         cotangents = {id(leaf): cotangent for leaf, cotangent in zip(leaves, gradients, strict=False)}
         if all(cotangent is None for cotangent in cotangents.values()):
@@ -329,14 +329,10 @@ def _sum_dtype(variable: Any) -> Any:
     return tf.float32 if variable.dtype in (tf.float16, tf.bfloat16) else variable.dtype
 
 
-def _plain(variable: Any) -> Any:
-    return variable.value if isinstance(variable, import_keras().Variable) else variable
-
-
 def _distinct(variables: Sequence[Any]) -> list[Any]:
     by_handle: dict[int, Any] = {}
     for variable in variables:
-        by_handle.setdefault(id(_plain(variable).handle), variable)
+        by_handle.setdefault(id(plain_variable(variable).handle), variable)
     return list(by_handle.values())
 
 

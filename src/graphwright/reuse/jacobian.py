@@ -22,9 +22,9 @@ from graphwright.least_squares.jacobians import Linear
 from graphwright.plain import Result
 from graphwright.plan.budget import Budget
 from graphwright.report.units import format_bytes
-from graphwright.reuse.chunk_loops import joined, loop
+from graphwright.reuse.chunk_loops import joined, loop, plain_variable
 from graphwright.source.private_tensorflow import is_watched, not_recorded
-from graphwright.source.tensorflow_import import import_keras, left_alone
+from graphwright.source.tensorflow_import import left_alone
 
 tf: Any = importlib.import_module("tensorflow")
 
@@ -133,7 +133,7 @@ class _Problem:
         self._of_variables = sources is not None
         name = "sources" if self._of_variables else "inputs"
         structure = sources if self._of_variables else self._inputs
-        self.leaves = [_plain(leaf) for leaf in tf.nest.flatten(structure)]
+        self.leaves = [plain_variable(leaf) for leaf in tf.nest.flatten(structure)]
         self._structure = structure if self._of_variables or isinstance(inputs, tuple) else structure[0]
         if not self.leaves:
             raise ArgumentError("there is nothing to take the Jacobian with respect to", argument=name, remedy="give at least one")
@@ -347,10 +347,6 @@ def _dense(argument: str, value: Any) -> Any:
         return tf.convert_to_tensor(value)
     except (TypeError, ValueError) as error:
         raise ArgumentError(f"a {type(value).__name__} is no dense tensor", argument=argument, remedy="give and return tensors") from error
-
-
-def _plain(leaf: Any) -> Any:
-    return leaf.value if isinstance(leaf, import_keras().Variable) else leaf
 
 
 def _spec(tensor: Any) -> Any:

@@ -73,7 +73,7 @@ def pure_function(function: Any, given: Sequence[str], *, where: str) -> PureFun
                 remedy="compute what depends on it outside, and give the result as an argument",
             )
         shape, dtype = variable
-        tensor = add_placeholder(graph, f"value_{len(handles)}", dtype.name, shape.as_list() if shape.rank is not None else None)
+        tensor = add_placeholder(graph, f"value_{len(handles)}", dtype, shape)
         read_as_tensor(graph, value, tensor)
         handles.append(external)
         inputs.append(tensor)

@@ -212,7 +212,7 @@ def _names_to_keep(graph: Graph) -> dict[Graph, set[str]]:
     names = {graph.functions[name].body: kept for name, kept in by_function.items() if name in graph.functions}
     names[graph] = set(by_function.get("", ()))
     if not graph.control_outputs:
-        names[graph] |= {n.name for n in graph if not n.control_consumers and not any(value.uses for value in n.outputs)}
+        names[graph] |= {n.name for n in graph if not n.control_consumers and not any(value.use_count for value in n.outputs)}
     return {body: {name for name in kept if name in body} for body, kept in names.items()}
 
 

@@ -48,9 +48,8 @@ def executed_graph(step: TracedStep, *, like: Graph, grappler: bool = True, shap
     """Return the graph that a step executes, its nodes in TensorFlow's own order. The step does not run.
 
     TensorFlow's passes walk tables of pointers, so the order differs a little between preparations. The inputs are `_Arg` nodes, ops
-    renamed by
-    oneDNN's pass have their usual types (`_MklNativeConv2D` is `Conv2D`), and loops and branches have the form of TF1 (`Enter`, `Merge`,
-    `Switch`).
+    renamed by oneDNN's pass have their usual types (`_MklNativeConv2D` is `Conv2D`), and loops and branches have the form of TF1 (`Enter`,
+    `Merge`, `Switch`).
 
     Args:
         step: with arguments of the right shapes; their values do not matter.

@@ -10,7 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -112,11 +112,8 @@ def _kept_graphs(request: Mapping[str, Any]) -> Generator[None]:
 
 
 def _runner(step: StoredStep, options: Mapping[str, Any]) -> Callable[[], None]:
-    def entered() -> AbstractContextManager[None]:
-        return grappler_enabled() if options["grappler"] else grappler_disabled(executor=options["executor"])
-
     def run() -> None:
-        with entered():
+        with grappler_enabled() if options["grappler"] else grappler_disabled(executor=options["executor"]):
             outputs = step.concrete(*step.arguments)
         del outputs
 

@@ -87,7 +87,7 @@ def write_function(function: Function, definition: Any) -> None:
             continue
         if node.op_type not in ARGUMENTS:
             write_node(node, definition.node_def.add(), edges.name_of)
-        elif node.control_consumers or any(value.uses for value in node.outputs):
+        elif node.control_consumers or any(value.use_count for value in node.outputs):
             raise GraphError(
                 f"argument {node.name!r} is read and is not in body.inputs",
                 where=f"function {function.name!r}",

@@ -99,7 +99,7 @@ def _inferred(graph: Graph, arguments: Sequence[Argument], *, bounded: Known | N
             # A name of its own: "a/b/resource" would claim the scope "a/b", and an imported node "a/b" would be renamed.
             tensor = _stand_in(argument, tf.as_dtype(value.dtype.number), f"graphwright_input_{k}")
             stand_ins.append((tensor, argument))
-            if value.uses:  # TensorFlow refuses to map what nothing reads
+            if value.use_count:  # TensorFlow refuses to map what nothing reads
                 input_map[value.name] = tensor
             if value.producer.control_consumers:
                 input_map[f"^{value.producer.name}"] = tensor

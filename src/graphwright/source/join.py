@@ -83,7 +83,7 @@ def prepare_join(graph: Graph, other: Graph, *, scope: str, signatures: Mapping[
         if ours.has_objects:
             check_no_session_state(other, other.nodes)
         return _finish_graph_alone(graph, ours.package, rest, other)
-    if ours.package.keep_function is not None:
+    if ours.package.is_live:
         raise UnsupportedError(
             "the graph comes from a live function, whose variables have no files",
             where=f"graph {graph.name!r}",

@@ -9,6 +9,7 @@ from graphwright.ir.edit.insert import add_op
 from graphwright.ir.edit.library import bodies, call_sites
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.signature import Collection, NamedRefs, node_of
+from graphwright.ir.traits.effects import reads_file, writes_file
 from graphwright.ir.traits.values import is_constant
 from graphwright.ir.walk import backward_reachable, topological_order
 from graphwright.source.attributes import constant_array, tensor_to_attribute
@@ -29,10 +30,10 @@ def rename_saved_keys(graph: Graph, key_of: Callable[[str], str], *, rename_obje
     """Rename the keys in ops that save and restore, also in functions; with `rename_objects`, also the key of a saved object graph."""
     for body in bodies(graph):
         for node in body:
-            if node.op_type not in ("SaveV2", "RestoreV2"):
+            if not (writes_file(node) or reads_file(node)):
                 continue
             names = _texts(node.inputs[1])
-            stays = () if rename_objects and node.op_type == "SaveV2" else (OBJECT_GRAPH,)
+            stays = () if rename_objects and writes_file(node) else (OBJECT_GRAPH,)
             if names is not None:
                 _set_texts(body, node, 1, [name if name in stays else key_of(name) for name in names])
 
@@ -56,7 +57,7 @@ def set_saved_objects(graph: Graph, serialized: bytes) -> None:
 
 
 def _savers(graph: Graph) -> Iterable[tuple[Graph, Node]]:
-    return ((body, node) for body in bodies(graph) for node in body if node.op_type == "SaveV2")
+    return ((body, node) for body in bodies(graph) for node in body if writes_file(node))
 
 
 def _texts(value: Value) -> list[str] | None:

@@ -143,8 +143,8 @@ def _from_graph_def(graph_def: Any, name: str) -> Graph:
 
 def _load_keras_model(model: Any) -> Graph:
     def export(folder: Path) -> None:
-        if getattr(model, "inputs", None) is None and model.built and called_specs(model) is not None:
-            call_with_specs(model, called_specs(model))  # one from a file was not called in this process, and is not exported then
+        if getattr(model, "inputs", None) is None and model.built and (specs := called_specs(model)) is not None:
+            call_with_specs(model, specs)  # one from a file was not called in this process, and is not exported then
         model.export(folder, format="tf_saved_model", verbose=False)
 
     code = None if model.built else ErrorCode.OPEN_INPUT

@@ -231,12 +231,11 @@ def given_name(operation: Any) -> str:
 
 def variable_behind(handle: Any) -> tuple[Any, Any] | None:
     """Return shape (`tf.TensorShape`) and dtype of the variable behind a handle; None for other tensors."""
-    if handle.dtype != tf.resource:
+    behind = private.type_behind(handle) if handle.dtype == tf.resource else None
+    if behind is None:
         return None
-    data = private.handle_data_of(handle)
-    if data is None or not data.is_set or len(data.shape_and_type) != 1:
-        return None
-    return tf.TensorShape(data.shape_and_type[0].shape), tf.dtypes.as_dtype(data.shape_and_type[0].dtype)
+    dtype, shape = behind
+    return tf.TensorShape(shape), tf.dtypes.as_dtype(dtype.number)
 
 
 def value_of_variable(handle: Any) -> Any:

@@ -81,7 +81,7 @@ def check_has_values(function: Any, name: str) -> None:
 def _ends(graph: Graph) -> list[Value]:
     trains = next((node for node in graph if updated_weight(node) is not None), None)
     if trains is not None:
-        ends = [node.name for node in graph if node.control_inputs and not node.control_consumers and not any(v.uses for v in node.outputs)]
+        ends = [n.name for n in graph if n.control_inputs and not n.control_consumers and not any(v.use_count for v in n.outputs)]
         raise ArgumentError(
             "the graph trains, and nothing says what is fetched from it",
             argument="outputs",
@@ -98,7 +98,7 @@ def _is_input(node: Node, fed: Container[str]) -> bool:
 
 
 def _unread(graph: Graph) -> list[Value]:
-    ends = [n for n in graph if not any(v.uses for v in n.outputs) and n.op_type not in COMPUTES_NOTHING]
+    ends = [n for n in graph if not any(v.use_count for v in n.outputs) and n.op_type not in COMPUTES_NOTHING]
     return [value for node in ends if not node.control_consumers for value in node.outputs]
 
 

@@ -51,7 +51,7 @@ def remove_unread(graph: Graph, nodes: Iterable[Node], may_go: Callable[[Node], 
     waiting = list(nodes)
     while waiting:
         node = waiting.pop()
-        if not graph.owns(node) or graph.is_border(node) or node.control_consumers or any(v.uses for v in node.outputs):
+        if not graph.owns(node) or graph.is_border(node) or node.control_consumers or any(v.use_count for v in node.outputs):
             continue
         if may_go(node):
             waiting += [*(v.producer for v in node.inputs), *node.control_inputs]

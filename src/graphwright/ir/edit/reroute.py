@@ -165,7 +165,7 @@ def replace_node(old: Node, new: Node, *, keep_name: bool = True) -> None:
 
 def take_name(graph: Graph, old: Node, new: Node) -> None:
     """Give a node the name, control readers and collections of a node that nothing reads any more, which is removed."""
-    if graph.is_border(old) or any(v.uses for v in old.outputs):
+    if graph.is_border(old) or any(v.use_count for v in old.outputs):
         return
     reroute_control([new], old)
     graph.replace_in_collections(old, new)
