@@ -75,7 +75,7 @@ def simulate_executor(
     >>> state.order, state.peak_bytes >= 2048
     (('x', 'b', 'a'), True)
     """
-    numbered = numbered or number_nodes(graph)
+    numbered, time_of = numbered or number_nodes(graph), cache(time_of)
 
     def run(branch: int, earlier_runs: Counter[int]) -> _Frames:
         memory = Memory(graph, workspace_of, constant, resident_bytes, computed_once=computed_once, branch=branch)
@@ -147,7 +147,7 @@ class _Frames:
         self.runs = earlier_runs
         self.numbered = numbered
         self.memory = memory
-        self.time_of = cache(time_of)
+        self.time_of = time_of
         self.edges = numbered.edges
         self.running: dict[Token, _Running] = {}
         self.types = [node.op_type for node in numbered.nodes]

@@ -143,14 +143,12 @@ class Memory:
         workspace_of: Callable[[Node], int],
         constant: Constant,
         resident_bytes: int,
-        allocated: Callable[[int], int] = allocated_bytes,
         computed_once: Container[Node] = (),
         branch: int = 0,
     ) -> None:
         self.branch = branch
         self.open_branches = 0
         self.computed_once = computed_once
-        self.allocated = allocated
         self.workspace_of = workspace_of
         self.constant = constant
         self.resident_bytes = resident_bytes
@@ -211,7 +209,7 @@ class Memory:
         buffer.refs -= 1
         if buffer.refs:
             return
-        self.live -= buffer.nbytes if buffer.born < 0 else self.allocated(buffer.nbytes)
+        self.live -= buffer.nbytes if buffer.born < 0 else allocated_bytes(buffer.nbytes)
         if buffer.born < 0 and buffer.nbytes and buffer.value is not None:
             self.freed.append(Holding(buffer.value, buffer.nbytes, -1, self.clock))
         buffer.died, buffer.last_reader = self.clock, reader
@@ -223,7 +221,7 @@ class Memory:
 
     def _new(self, value: Value | None, nbytes: int) -> Buffer:
         buffer = Buffer(value, nbytes, self.clock)
-        self.live += self.allocated(nbytes)
+        self.live += allocated_bytes(nbytes)
         if nbytes:
             self.made.append(buffer)
         return buffer
@@ -377,9 +375,9 @@ class Memory:
             assert changed.items is not None
             changed.items.append(None if inputs[1] is None else self._held(inputs[1]))
             if len(changed.items) * PLACE_BYTES > changed.nbytes:
-                self.live -= self.allocated(changed.nbytes)
+                self.live -= allocated_bytes(changed.nbytes)
                 changed.nbytes = 2 * changed.nbytes or PLACE_BYTES
-                self.live += self.allocated(changed.nbytes)
+                self.live += allocated_bytes(changed.nbytes)
             return [changed]
         if op == "TensorListPopBack":
             changed = self._writable(first)

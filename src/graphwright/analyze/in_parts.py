@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from graphwright.analyze.flop_rules.rule import UnknownSizeError, dims
+from graphwright.analyze.flop_rules.rule import UnknownSizeError, dims, output_size
 from graphwright.analyze.split_rules.rule import Dimensions
 from graphwright.analyze.split_rules.table import RULES
 from graphwright.ir.constants import Array, constant_array
@@ -128,12 +128,8 @@ def _along(node: Node, known: Dimensions, label: object, batch: int) -> InParts 
         array = constant_array(origin(node.inputs[k]).producer)
         if array is None or (array[element] != -1 and array[element] % batch):
             return None
-    if known.drawn:
-        elements = 1
-        for size in dims(node.outputs[0]):
-            elements *= size
-        if elements // batch % known.drawn or not makes_counter(origin(node.inputs[2]).producer):
-            return None
+    if known.drawn and (output_size(node) // batch % known.drawn or not makes_counter(origin(node.inputs[2]).producer)):
+        return None
     if output is not None:
         kinds = tuple(UNREAD if known.alone and k else output for k in range(len(node.outputs)))
         return InParts(inputs, kinds, node.op_type, sizes, drawn=known.drawn)

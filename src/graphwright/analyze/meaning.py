@@ -8,21 +8,18 @@ Terms
 -----
 effect
     A node that is not pure: it writes a place (`effect_order.py`), prints, or draws by a hidden counter. It runs exactly once and is
-        identified by
-    its name; what it does is compared.
+    identified by its name; its operation, attributes and inputs are compared.
 racing read
     A read that may come before or after a write of the same place. It is kept like an effect.
 condition
     On which sides of which TF1 switches a node runs. It does not run after a dead input, control inputs included.
 
-Known equalities: identities forward their input, and so do reshapes that lead back to a shape and private files (`private_files.py`). n (n
-    + 1) is
-even, which is the condition of gates that XLA does not see through (`source/opaque_gate.py`); a choice by a true condition is its first
-branch; a sum of many terms is the sums of two in which its kernel adds them.
+Known equalities: identities forward their input, and so do reshapes that lead back to a shape and private files (`private_files.py`).
+n (n + 1) is even, which is the condition of gates that XLA does not see through (`source/opaque_gate.py`); a choice by a true condition is
+its first branch; a sum of many terms is the sums of two in which its kernel adds them.
 
 Gaps: loops of TF1, variables without handles, and operations that write into a tensor are refused. Devices, and attributes that begin with
-    "_", are
-not compared.
+"_", are not compared.
 """
 
 import hashlib
@@ -32,7 +29,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from graphwright.analyze.effect_order import EffectOrder, Order, Place, Same
-from graphwright.analyze.part_numbers import Known, PartNumbers
+from graphwright.analyze.part_numbers import Known, Number, PartNumbers
 from graphwright.analyze.private_files import PrivateFiles, private_files
 from graphwright.analyze.variable_access import run_nodes
 from graphwright.errors import UnsupportedError
@@ -67,8 +64,6 @@ from graphwright.ir.traits.variables import reads_resource
 from graphwright.ir.walk import backward_reachable, order_of
 from graphwright.ir.wire import fields_of
 
-Number = tuple[int, int]
-"""Of a value: the number of what makes it, and which of its outputs it is."""
 Condition = frozenset[tuple[Number, int]]
 """Predicates, and which output of their switches."""
 Defaults = Callable[[str], Mapping[str, Attribute]]

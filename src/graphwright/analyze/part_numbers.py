@@ -8,8 +8,7 @@ original's outputs, or terms of them, and
 - terms of examples a to b and of b to c add up to the term of a to c; the term of all examples is the value. Only here roundings differ;
 - a linear operation makes terms of terms;
 - a loop runs in parts by induction: if each value of the copy is a slice, a term, or the same before an iteration, it is so after it, by
-the
-  numbers of the two bodies, and the condition is the same.
+  the numbers of the two bodies, and the condition is the same.
 
 The rules (`split_rules/`) are facts about kernels, which tests check against the kernels.
 """

@@ -153,9 +153,8 @@ class KeptFigures:
     def least_time(self, costs: CostGraph, budget_bytes: int) -> float:
         if self._path is None:
             return least_time(costs, budget_bytes)
-        digest = hashlib.sha256(repr((costs.tasks, costs.buffers, costs.order, costs.resident_bytes, budget_bytes)).encode()).hexdigest()[
-            :32
-        ]
+        question = repr((costs.tasks, costs.buffers, costs.order, costs.resident_bytes, budget_bytes))
+        digest = hashlib.sha256(question.encode()).hexdigest()[:32]
         if digest not in self._least:
             self._least[digest] = least_time(costs, budget_bytes)
         return self._least[digest]

@@ -38,13 +38,7 @@ _CHEAP = 0.03  # extra time as a share, up to which no loops are run in segments
 _QUICKLY_SPLIT = 6_000  # nodes of a step that is split only to say what that would reach
 _PARTS_TO_SAY = 4  # and twice as many, where these are not surely enough
 _TO_SAY = 0.25  # of the time allowed: to plan what is only said
-_SHARES = (
-    0.0,
-    0.3,
-    0.5,
-    0.7,
-    0.9,
-)  # of the smallest peak without copies: what copies are made for, up to the first that they have time for
+_SHARES = (0.0, 0.3, 0.5, 0.7, 0.9)  # of the smallest peak without copies: what copies are made for, up to the first they have time for
 _FOREVER = float("inf")
 MapTasks = Callable[[FlatStep], TaskMap]
 
@@ -75,7 +69,7 @@ class Search:
         step.
         """
         if how in self.refused:
-            return Obtained(replace(_in_its_own_order(part.tasks.costs, None).found, status="infeasible"), "refused")
+            return Obtained(replace(in_its_own_order(part.tasks.costs).found, status="infeasible"), "refused")
         saved = None if self.request.saved is None else self.request.saved.recipe
         if saved is None or (self.refused and plan_key(graph, how, part.device) not in saved.schedules):
             obtained = self._solve(part, graph, how=how, **options)
@@ -97,7 +91,7 @@ class Search:
     def _followed(self, saved: PlanRecipe, graph: Graph, part: Part, how: str) -> Obtained[Solution]:
         costs, key = part.tasks.costs, plan_key(graph, how, part.device)
         if key not in saved.schedules and how:  # a step made by a verb that the search did not come to
-            return Obtained(replace(_in_its_own_order(costs, None).found, status="infeasible"), "not in the saved plan")
+            return Obtained(replace(in_its_own_order(costs).found, status="infeasible"), "not in the saved plan")
         if key not in saved.schedules:
             raise other_step(part.tasks.graph.name)
         steps = saved.schedules[key]
@@ -187,10 +181,8 @@ class Search:
         if self._price(best[1].found) <= summed.slower or summed is given or summed.how in self.refused:
             return best
         traced = summed if traced is given else summed_candidate(traced, map_allowed)
-        return self._least(best, self._from(summed, traced, argument_count, map_allowed, allow))
-
-    def _least(self, *found: tuple[Candidate, Obtained[Solution]]) -> tuple[Candidate, Obtained[Solution]]:
-        return min(found, key=lambda each: (self._price(each[1].found), each[1].found.peak_bytes))
+        both = best, self._from(summed, traced, argument_count, map_allowed, allow)
+        return min(both, key=lambda each: (self._price(each[1].found), each[1].found.peak_bytes))
 
     def _from(
         self, start: Candidate, traced: Candidate, argument_count: int, map_allowed: MapTasks, allow: Collection[Verb]
@@ -273,9 +265,7 @@ class Search:
     def _put_together(
         self, step: Candidate, copies: Copies, schedule: Schedule, budgets: Iterable[int]
     ) -> tuple[CostGraph, Schedule, Trace] | None:
-        """Return the copies for the first budget; for the smallest peak, for the first budget whose copies take no more than the time
-        allowed.
-        """
+        """Return the copies for the first budget; for the smallest peak, for the first one whose copies take the time allowed at most."""
         once = sum(task.time for task in step.tasks.costs.tasks)
         for nbytes in budgets:
             copied, joined = together(step.tasks.costs, copies, schedule, nbytes)
@@ -296,9 +286,8 @@ class Search:
         """Return the cheapest of the best plan so far and the plans of rewritten steps.
 
         All candidates are first judged in their own order, without a search, up to the first that keeps the budget. Those before it that
-        can
-        still win are then planned: each task once takes less time than the best plan, and the lower bound is within the budget. If nothing
-        keeps the budget, the plan with the smallest peak is returned. Without a budget the last, fastest candidates are planned.
+        can still win are then planned: each task once takes less time than the best plan, and the lower bound is within the budget. If
+        nothing keeps the budget, the plan with the smallest peak is returned. Without a budget the last, fastest candidates are planned.
 
         Args:
             solves_left: how many steps may be planned in the remaining time, for these and later candidates.
@@ -317,7 +306,7 @@ class Search:
                 break
             fits = budget is not None and candidate.peak_bytes + room_bytes(costs, len(graph), budget) <= budget
             if fits or budget is None or (not keeps and candidate.peak_bytes < best[1].found.peak_bytes):
-                best = self._cheaper(candidate, _in_its_own_order(costs, budget), best)
+                best = self._cheaper(candidate, in_its_own_order(costs, budget), best)
             if fits:
                 break
             if len(worth) < _MOST_SOLVES and _may_fit(candidate, budget):
@@ -387,7 +376,7 @@ def _of_step(candidate: Candidate, found: Obtained[Solution]) -> Obtained[Soluti
     return Obtained(solution, f"{verb}{candidate.how}; {found.how}")
 
 
-def _in_its_own_order(costs: CostGraph, budget_bytes: int | None) -> Obtained[Solution]:
+def in_its_own_order(costs: CostGraph, budget_bytes: int | None = None) -> Obtained[Solution]:
     solution = known_solution(costs, Schedule(costs.order), None)
     assert solution is not None  # the order of a graph is one of its schedules
     if budget_bytes is not None:

@@ -66,8 +66,8 @@ class Record:
     def items(self, name: str) -> list[Any]:
         return self._list(self.value(name), name)
 
-    def integer(self, name: str, *, high: int = LARGEST) -> int:
-        return self._integer(self.value(name), name, high)
+    def integer(self, name: str) -> int:
+        return self._integer(self.value(name), name, LARGEST)
 
     def number(self, name: str) -> float:
         """Return a number from 0 to below `LARGEST`, so that sums stay finite."""

@@ -47,11 +47,7 @@ def least_time(graph: CostGraph, budget_bytes: int) -> float:
         if nbytes > budget_bytes and nbytes == max(order_bytes[max(place - 1, 0) : place + 2])
     ]
     tops.sort(key=lambda top: (-top[0], top[1]))
-    after, _ = problem.precedence()
-    before: list[list[int]] = [[] for _ in after]
-    for task, following in enumerate(after):
-        for later in following:
-            before[later].append(task)
+    after, before = problem.precedence()
     moments = [graph.order[place] for _, place in tops[: max(2, min(MOMENTS, WORK // max(problem.task_count, 1)))]]
     return problem.base_time + max(_extra(problem, task, before, after, budget_bytes) for task in moments)
 

@@ -11,12 +11,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 
 from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.executor import simulate_executor
-from graphwright.analyze.executor_memory import PeakState
 from graphwright.analyze.executor_order import number_nodes
 from graphwright.analyze.frames import has_frames
 from graphwright.analyze.runtime_constants import runtime_constants
@@ -150,10 +149,20 @@ def executor_peak(
         roles: of the flat graph, if they are known.
     """
     graph = graph or executed_graph(preparable(traced), like=like, shapes={})
-    state = _simulate(graph, tasks, threads, as_listed=as_listed)
+    simulate = partial(
+        simulate_executor,
+        graph,
+        time_of=cache(_time_of),
+        workspace_of=cache(_workspace_bytes),
+        constant=constant_array,
+        resident_bytes=tasks.costs.resident_bytes,
+        numbered=number_nodes(graph, as_listed=as_listed),
+        computed_once=runtime_constants(graph, Purity(graph, stateful_op_types(graph))),
+    )
+    state = simulate(threads=threads)
     high_bytes, how_range = state.peak_bytes, _HOW_RANGE
     if threads > 1 and has_frames(graph.nodes):
-        high_bytes = max(high_bytes, _simulate(graph, tasks, 1, as_listed=as_listed).peak_bytes)
+        high_bytes = max(high_bytes, simulate(threads=1).peak_bytes)
         how_range += _HOW_LOOPS
     timeline = executor_timeline(state, tasks, roles or find_roles(tasks))
     how = {"peak": HOW_EXECUTOR, "range": how_range}
@@ -196,19 +205,6 @@ def inter_op_threads(threads: int | None = None) -> int:
     if threads is not None:
         return threads
     return int(import_tensorflow().config.threading.get_inter_op_parallelism_threads()) or os.cpu_count() or 1
-
-
-def _simulate(graph: Graph, tasks: TaskMap, threads: int, *, as_listed: bool) -> PeakState:
-    return simulate_executor(
-        graph,
-        time_of=_time_of,
-        workspace_of=cache(_workspace_bytes),
-        constant=constant_array,
-        resident_bytes=tasks.costs.resident_bytes,
-        threads=threads,
-        numbered=number_nodes(graph, as_listed=as_listed),
-        computed_once=runtime_constants(graph, Purity(graph, stateful_op_types(graph))),
-    )
 
 
 def _workspace_bytes(node: Node) -> int:

@@ -73,8 +73,8 @@ def _dims_at(values: Sequence[Value], index: int, least_rank: int) -> tuple[int,
     return dims(values[index])
 
 
-def output_size(node: Node, index: int = 0) -> int:
-    return math.prod(output_dims(node, index))
+def output_size(node: Node) -> int:
+    return math.prod(output_dims(node))
 
 
 def largest_input(node: Node) -> int:

@@ -24,7 +24,7 @@ from graphwright.memory.plan_cache import PlanCache, fingerprint, other_step, pl
 from graphwright.memory.plan_step import Planned, prove_function
 from graphwright.memory.planning import HOW_TIME, Progress, make_memory_plan, map_tasks, reach, without_recomputation
 from graphwright.memory.request import Request, budget_for_xla
-from graphwright.memory.search import reach_of_parts, reused_schedule
+from graphwright.memory.search import in_its_own_order, reach_of_parts, reused_schedule
 from graphwright.memory.verbs import Candidate, split_candidates
 from graphwright.memory.xla.judge import Judge, judge_for
 from graphwright.memory.xla.max_pools import rewrite_max_pool_gradients
@@ -113,10 +113,7 @@ class _Search:
         return plan_key(self.step.flat.graph, f"xla {self.step.how}".strip(), self.device)
 
     def own(self, budget_bytes: int) -> _Compiled:
-        costs = self.tasks.costs
-        solution = known_solution(costs, Schedule(costs.order), None)
-        assert solution is not None  # the order of a graph is one of its schedules
-        return self._held(solution, budget_bytes)
+        return self._held(in_its_own_order(self.tasks.costs).found, budget_bytes)
 
     def at(self, share: float, budget_bytes: int) -> _Compiled:
         """Compile a schedule for this share of the model's peak above the resident bytes, or the smallest schedule."""
@@ -236,9 +233,9 @@ def plan_xla_step(target: TracedStep, request: Request, *, earlier: Planned | No
     given = Candidate(flat, map_allowed(flat))
     judge = judge_for(target.device)
     original = judge.memory(target.function, target.shapes)
-    search = _Search(target, given, given, original, time_limit_s / _ROUNDS, progress)
-    candidates = _in_parts(given, map_allowed) if "split" in allow else iter(())
     limit_s = time_limit_s / _ROUNDS
+    search = _Search(target, given, given, original, limit_s, progress)
+    candidates = _in_parts(given, map_allowed) if "split" in allow else iter(())
     parts = (_Search(target, step, given, original, limit_s, progress, largest=largest) for step, largest in candidates)
     steps = _Steps(search, parts)
     budget_bytes = budget.of(original.peak_bytes) if saved is None else saved.budget_bytes
@@ -248,10 +245,8 @@ def plan_xla_step(target: TracedStep, request: Request, *, earlier: Planned | No
     how = {**judge.how(original, judge.holdings[0]), "overhead": _how_time(judge), **flat.how}
     recipe = PlanRecipe(budget.plain, 0.0, tuple(sorted(allow)), time_limit_s, {}, device=judge.name)
     if original.peak_bytes <= budget_bytes:
-        same = known_solution(costs, Schedule(costs.order), search.model_bytes)
-        assert same is not None
         how["plan"] = "the step keeps the budget as it is"
-        unchanged = _Compiled(same, original, target.function, judge.holdings[0], 0.0, search)
+        unchanged = _Compiled(in_its_own_order(costs).found, original, target.function, judge.holdings[0], 0.0, search)
         plan = _memory_plan(unchanged, [], original, budget_bytes, how, started)
         return Planned(
             target.function,
@@ -424,7 +419,7 @@ def _search(
             share = min(share * wanted / temporary, (share + high) / 2)
         else:
             high = min(high, share)
-            if found.solution.status == "infeasible" or temporary <= 0:
+            if found.solution.status == "infeasible":
                 break  # the model knows no smaller one
             share = max(_ROOM * share * wanted / temporary, share / 2)
             share = share if share > low else (low + high) / 2

@@ -86,8 +86,8 @@ class Problem:
         finally:
             self.work_limit = before
 
-    def precedence(self) -> tuple[list[list[int]], list[int]]:
-        """Return the successors of every task by all rules on first runs, and the number of predecessors."""
+    def precedence(self) -> tuple[list[list[int]], list[list[int]]]:
+        """Return the successors and the predecessors of every task by all rules on first runs."""
         successors: list[set[int]] = [set() for _ in range(self.task_count)]
         for index in range(self.task_count):
             for number in self.inputs[index]:
@@ -98,10 +98,8 @@ class Problem:
             for killer in self.killers[index]:
                 if killer != index:
                     successors[index].add(killer)
-        counts = [0] * self.task_count
-        ordered: list[list[int]] = []
-        for following in successors:
-            ordered.append(sorted(following))
-            for index in following:
-                counts[index] += 1
-        return ordered, counts
+        predecessors: list[list[int]] = [[] for _ in successors]
+        for index, following in enumerate(successors):
+            for later in following:
+                predecessors[later].append(index)
+        return [sorted(following) for following in successors], predecessors

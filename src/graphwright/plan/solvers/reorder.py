@@ -21,11 +21,7 @@ def reorder(problem: Problem, *, rounds: int = 2) -> list[list[int]]:
 
     Bytes are weighted by time, so that an update that runs early, while much is live, does not count for more than one that waits.
     """
-    successors, _ = problem.precedence()
-    predecessors: list[list[int]] = [[] for _ in successors]
-    for index, following in enumerate(successors):
-        for other in following:
-            predecessors[other].append(index)
+    successors, predecessors = problem.precedence()
     orders = [list(problem.graph.order)]
     frontier = [orders[0]]
     for _ in range(rounds):
