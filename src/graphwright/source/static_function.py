@@ -251,6 +251,7 @@ def _write_by_handle(graph: Graph, graph_def: Any, outputs: Container[Value]) ->
         dtype = new.attr["T"]
         if reads:
             _become(new, "ReadVariableOp", dtype)
+            _read_after_waits(node, new, graph_def, written)
             continue
         handles[node.outputs[0]] = new.input[0]
         if node.outputs[0] in outputs or any(not takes_reference(use.node.op_type) for use in node.outputs[0].uses):
@@ -266,6 +267,20 @@ def _write_by_handle(graph: Graph, graph_def: Any, outputs: Container[Value]) ->
                 where=f"node {node.name!r}",
                 remedy="build the graph with resource variables: tf.compat.v1.enable_resource_variables()",
             )
+
+
+def _read_after_waits(node: Node, read: Any, graph_def: Any, written: Mapping[str, Any]) -> None:
+    """Give each reader with control inputs a read of its own behind them: a read by reference shares the variable's memory, so such a
+    reader sees the writes that it waits for."""
+    for use in node.outputs[0].uses:
+        reader = written.get(use.node.name)
+        if reader is None or not use.node.control_inputs:
+            continue
+        late = graph_def.node.add()
+        late.CopyFrom(read)
+        late.name = f"{node.name}/graphwright_read_{use.node.name.replace('/', '_')}_{use.index}"
+        late.input.extend(f"^{before.name}" for before in use.node.control_inputs)
+        reader.input[use.index] = late.name
 
 
 def _become(node: Any, op_type: str, dtype: Any) -> bool:
