@@ -24,7 +24,6 @@ from graphwright import train
 from graphwright.reversible.engine import BackwardRun, ForwardRun, InverseRun, Streams, no_inverse
 from graphwright.reversible.residual import ResidualFunction
 from graphwright.reversible.stream_layer import StreamLayer
-from graphwright.source.private_keras import track_parts
 
 # The table of the paper: units of each stage; widths of one stream (or of the plain network) outside of bottlenecks; options.
 REVNETS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
@@ -57,8 +56,26 @@ class OptionsLayer(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="examples")
-class Preactivation(OptionsLayer):
-    """The residual function of a preactivation unit: normalization, ReLU and convolution, in this order, two or three times.
+class Remember(keras.layers.Layer):
+    """Marks a tensor that a `ReversibleSequence` may store, see `graphwright.train.remember`."""
+
+    def call(self, x: Any) -> Any:
+        return train.remember(x)
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        return input_shape
+
+
+def preactivation(
+    filters: int,
+    *,
+    inside: int | None = None,
+    bottleneck: bool = False,
+    strides: int = 1,
+    activate_first: bool = True,
+    dtype: Any = None,
+) -> Any:
+    """Return the residual function of a preactivation unit: normalization, ReLU and convolution, in this order, two or three times.
 
     Args:
         filters: channels of the result.
@@ -66,91 +83,43 @@ class Preactivation(OptionsLayer):
         bottleneck: use three convolutions instead of two.
         strides: of the first 3x3 convolution.
         activate_first: whether it begins with normalization and ReLU.
+        dtype: dtype policy of the layers.
     """
-
-    def __init__(
-        self,
-        filters: int,
-        *,
-        inside: int | None = None,
-        bottleneck: bool = False,
-        strides: int = 1,
-        activate_first: bool = True,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.options = {
-            "filters": filters,
-            "inside": inside,
-            "bottleneck": bottleneck,
-            "strides": strides,
-            "activate_first": activate_first,
-        }
-        middle = inside or (filters // BOTTLENECK_FACTOR if bottleneck else filters)
-        plan = [(middle, 3, strides), (filters, 3, 1)]
-        if bottleneck:
-            plan = [(middle, 1, 1), (middle, 3, strides), (filters, 1, 1)]
-        self.norms = [normalization(self.dtype_policy) for _ in plan[0 if activate_first else 1 :]]
-        self.convolutions = [convolution(*sizes, self.dtype_policy) for sizes in plan]
-
-    def build(self, input_shape: Any) -> None:
-        shape, norms = tuple(input_shape), iter(self.norms)
-        for index, conv in enumerate(self.convolutions):
-            if index or self.options["activate_first"]:
-                next(norms).build(shape)
-            conv.build(shape)
-            shape = conv.compute_output_shape(shape)
-        track_parts(self)
-        self.built = True
-
-    def call(self, x: Any, training: Any = None) -> Any:
-        norms = iter(self.norms)
-        for index, conv in enumerate(self.convolutions):
-            if index:
-                x = train.remember(x)  # with the unit's input, this avoids running any convolution again
-            if index or self.options["activate_first"]:
-                x = tf.nn.relu(next(norms)(x, training=training))
-            x = conv(x)
-        return x
-
-    def compute_output_shape(self, input_shape: Any) -> Any:
-        shape = tuple(input_shape)
-        for conv in self.convolutions:
-            shape = conv.compute_output_shape(shape)
-        return shape
+    middle = inside or (filters // BOTTLENECK_FACTOR if bottleneck else filters)
+    plan = [(middle, 3, strides), (filters, 3, 1)]
+    if bottleneck:
+        plan = [(middle, 1, 1), (middle, 3, strides), (filters, 1, 1)]
+    layers: list[Any] = []
+    for index, sizes in enumerate(plan):
+        if index:
+            layers.append(Remember(dtype=dtype))  # with the unit's input, this avoids running any convolution again
+        if index or activate_first:
+            layers += [normalization(dtype), keras.layers.ReLU(dtype=dtype)]
+        layers.append(convolution(*sizes, dtype))
+    return keras.Sequential(layers)
 
 
 @keras.saving.register_keras_serializable(package="examples")
-class Shortcut(keras.layers.Layer):
-    """The shortcut of a unit that changes the shape: average pooling and channels of zeros, or in bottlenecks a 1x1 convolution.
+class PaddedShortcut(OptionsLayer):
+    """Average pooling, and channels of zeros. `strides` is the factor by which images get smaller."""
 
-    `strides` is the factor by which images get smaller.
-    """
-
-    def __init__(self, filters: int, *, strides: int = 1, bottleneck: bool = False, **kwargs: Any) -> None:
+    def __init__(self, filters: int, *, strides: int = 1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.filters, self.strides = filters, strides
-        self.projection = convolution(filters, 1, strides, self.dtype_policy) if bottleneck else None
-
-    def build(self, input_shape: Any) -> None:
-        if self.projection is not None:
-            self.projection.build(input_shape)
-        self.built = True
+        self.options = {"filters": filters, "strides": strides}
 
     def call(self, x: Any) -> Any:
-        if self.projection is not None:
-            return self.projection(x)
-        if self.strides > 1:
-            x = tf.nn.avg_pool2d(x, self.strides, self.strides, "SAME")
-        return tf.pad(x, [[0, 0], [0, 0], [0, 0], [0, self.filters - x.shape[-1]]])
+        strides = self.options["strides"]
+        if strides > 1:
+            x = tf.nn.avg_pool2d(x, strides, strides, "SAME")
+        return tf.pad(x, [[0, 0], [0, 0], [0, 0], [0, self.options["filters"] - x.shape[-1]]])
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        batch, height, width, _ = input_shape
-        return (batch, *(side and -(-side // self.strides) for side in (height, width)), self.filters)
+        return _smaller(input_shape, self.options["strides"], self.options["filters"])
 
-    def get_config(self) -> dict[str, Any]:
-        own = {"filters": self.filters, "strides": self.strides, "bottleneck": self.projection is not None}
-        return super().get_config() | own
+
+def shortcut(filters: int, *, strides: int, bottleneck: bool, dtype: Any = None) -> Any:
+    """Return the shortcut of a unit that changes the shape."""
+    return convolution(filters, 1, strides, dtype) if bottleneck else PaddedShortcut(filters, strides=strides, dtype=dtype)
 
 
 @keras.saving.register_keras_serializable(package="examples")
@@ -179,15 +148,19 @@ class Stem(OptionsLayer):
         return tuple(tf.split(x, 2, -1)) if isinstance(images, list | tuple) else x
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        batch, height, width, _ = _first(input_shape)
-        shrinks = 4 if self.options["large_images"] else 1
-        sides = tuple(side and -(-side // shrinks) for side in (height, width))
-        filters = self.options["filters"]
-        return ((batch, *sides, filters // 2),) * 2 if isinstance(input_shape[0], list | tuple) else (batch, *sides, filters)
+        shrinks, filters = 4 if self.options["large_images"] else 1, self.options["filters"]
+        if isinstance(input_shape[0], list | tuple):
+            return (_smaller(input_shape[0], shrinks, filters // 2),) * 2
+        return _smaller(input_shape, shrinks, filters)
 
 
 def _first(shape: Any) -> tuple[int | None, ...]:
     return tuple(shape[0] if isinstance(shape[0], list | tuple) else shape)
+
+
+def _smaller(shape: Any, factor: int, channels: int) -> tuple[int | None, ...]:
+    batch, height, width, _ = shape
+    return (batch, *(side and -(-side // factor) for side in (height, width)), channels)
 
 
 def convolution(filters: int, size: int, strides: int, dtype: Any) -> Any:
@@ -204,7 +177,7 @@ class StageUnit(StreamLayer):
     """`y1 = s1(x1) + f(x2)`, `y2 = s2(x2) + g(y1)`, with shortcuts `s1` and `s2` that change the shape.
 
     A sequence stores its inputs. The backward pass knows `y1` from the next unit, so it can begin with g and needs no result of f:
-    neither last convolution runs again. Arguments as of `Preactivation`; images get smaller by `strides`.
+    neither last convolution runs again. Arguments as of `preactivation`; images get smaller by `strides`.
 
     Source: the official code of Gomez et al. 2017, `_residual` and `_bottleneck_residual`.
     """
@@ -215,9 +188,9 @@ class StageUnit(StreamLayer):
         super().__init__(**kwargs)
         self._options = {"filters": filters, "strides": strides, "bottleneck": bottleneck, "activate_first": activate_first}
         policy = self.dtype_policy
-        self.f = Preactivation(filters, strides=strides, bottleneck=bottleneck, activate_first=activate_first, dtype=policy)
-        self.g = Preactivation(filters, bottleneck=bottleneck, dtype=policy)
-        self.shortcuts = [Shortcut(filters, strides=strides, bottleneck=bottleneck, dtype=policy) for _ in range(2)]
+        self.f = preactivation(filters, strides=strides, bottleneck=bottleneck, activate_first=activate_first, dtype=policy)
+        self.g = preactivation(filters, bottleneck=bottleneck, dtype=policy)
+        self.shortcuts = [shortcut(filters, strides=strides, bottleneck=bottleneck, dtype=policy) for _ in range(2)]
         self._residuals = [ResidualFunction(layer, f"layer {self.name!r}") for layer in (*self.shortcuts, self.f, self.g)]
 
     @property
@@ -232,7 +205,7 @@ class StageUnit(StreamLayer):
         return y1, y2
 
     def output_stream_shapes(self, shapes: tuple[Any, Any]) -> tuple[Any, Any]:
-        y1, y2 = (shortcut.compute_output_shape(tuple(shape)) for shortcut, shape in zip(self.shortcuts, shapes, strict=True))
+        y1, y2 = (layer.compute_output_shape(tuple(shape)) for layer, shape in zip(self.shortcuts, shapes, strict=True))
         return y1, y2
 
     def stream_forward(self, x: Streams, run: ForwardRun) -> Streams:
@@ -356,8 +329,8 @@ def revnet(
                 strides = 2 if stage else 1
                 trunk.append(StageUnit(width, strides=strides, bottleneck=bottleneck, activate_first=activate_first))
                 continue
-            f = Preactivation(width, bottleneck=bottleneck, activate_first=activate_first)
-            trunk.append(gw.ReversibleBlock(f, Preactivation(width, bottleneck=bottleneck)))
+            f = preactivation(width, bottleneck=bottleneck, activate_first=activate_first)
+            trunk.append(gw.ReversibleBlock(f, preactivation(width, bottleneck=bottleneck)))
     remembering = kept_blocks
     if kept_blocks is None:
         sizes = [width / 4**stage for stage, width in enumerate(widths)]
@@ -380,8 +353,12 @@ def check_stages(units: Sequence[int], widths: Sequence[int], *, bottleneck: boo
 
 def logits_head(x: Any, classes: int) -> Any:
     """Add normalization, ReLU, pooling and a dense layer."""
+    return logits(keras.layers.GlobalAveragePooling2D()(keras.layers.ReLU()(normalization(None)(x))), classes)
+
+
+def logits(x: Any, classes: int) -> Any:
+    """Add a dense layer, in float32 under mixed policies too."""
     policy = keras.config.dtype_policy()
-    x = keras.layers.GlobalAveragePooling2D()(keras.layers.ReLU()(normalization(policy)(x)))
     return keras.layers.Dense(classes, dtype="float32" if policy.variable_dtype == "float32" else policy)(x)
 
 
@@ -411,9 +388,9 @@ def resnet(
     for stage, (count, width) in enumerate(zip(units, widths, strict=True)):
         for unit in range(count):
             strides = 2 if stage and not unit else 1
-            residual = Preactivation(width, bottleneck=bottleneck, strides=strides, activate_first=bool(stage or unit))(x)
+            residual = preactivation(width, bottleneck=bottleneck, strides=strides, activate_first=bool(stage or unit))(x)
             changes = strides > 1 or x.shape[-1] != width
-            x = keras.layers.Add()([Shortcut(width, strides=strides, bottleneck=bottleneck)(x) if changes else x, residual])
+            x = keras.layers.Add()([shortcut(width, strides=strides, bottleneck=bottleneck)(x) if changes else x, residual])
     return keras.Model(images, logits_head(x, classes), name=name)
 
 
@@ -438,8 +415,8 @@ def irevnet(
         inside = width // BOTTLENECK_FACTOR if bottleneck else width
         trunk += [train.InvertibleDownsampling()] if stage else []
         for unit in range(count):
-            f = Preactivation(channels, inside=inside, bottleneck=bottleneck, activate_first=bool(stage or unit))
-            trunk.append(gw.ReversibleBlock(f, Preactivation(channels, inside=inside, bottleneck=bottleneck)))
+            f = preactivation(channels, inside=inside, bottleneck=bottleneck, activate_first=bool(stage or unit))
+            trunk.append(gw.ReversibleBlock(f, preactivation(channels, inside=inside, bottleneck=bottleneck)))
     x = gw.ReversibleSequence(trunk, kept_blocks=kept_blocks, name="trunk")(Stem(2 * widths[0])(images))
     return keras.Model(images, logits_head(x, classes), name=name)
 
@@ -585,9 +562,7 @@ def reversible_transformer(
     ]
     y1, y2 = gw.ReversibleSequence(blocks, kept_blocks=kept_blocks, name="trunk")((x, x))
     x = keras.layers.LayerNormalization(epsilon=1e-6)(keras.layers.Concatenate()([y1, y2]))
-    policy = keras.config.dtype_policy()
-    logits = keras.layers.Dense(vocabulary, dtype="float32" if policy.variable_dtype == "float32" else policy)(x)
-    return keras.Model(ids, logits, name=name)
+    return keras.Model(ids, logits(x, vocabulary), name=name)
 
 
 def gradients(model: Any, inputs: Any, *, reconstructs: bool) -> list[Any]:

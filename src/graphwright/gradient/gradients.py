@@ -172,7 +172,7 @@ def take(ys: Any, xs: Any, grad_ys: Any, options: Mapping[str, Any], shapes: Map
     before = len(live.get_operations())
     result: list[Any] = function(ys, xs, grad_ys, **options)
     added = {operation.name for operation in live.get_operations()[before:]}
-    tensors = [tensor for gradient in result if gradient is not None for tensor in flat([gradient])]
+    tensors = flat(result)
     if not any(tensor.op.name in added for tensor in tensors):
         return PlainGradients(live, result, 0.0, None)
     sources = [x for x in listed(xs) if tf.is_tensor(x) and hasattr(x, "op")]
@@ -190,7 +190,6 @@ def follow(taken: PlainGradients, schedule: Schedule, xs: Any) -> list[Any]:
     extra = (planned.time - plain.time) / joint.forward_time if joint.forward_time else 0.0
     again, time_s = len(schedule.steps) - len(costs.tasks), clock.perf_counter() - taken.started
     live.add_to_collection(PLANS, GradientPlan(planned.peak_bytes, plain.peak_bytes, extra, again, joint.assumed, time_s))
-    tensors = [tensor for gradient in taken.gradients if gradient is not None for tensor in flat([gradient])]
     graph = joint.graph
     outputs = {value.name: k for k, value in enumerate(graph.outputs)}
     compiled = is_traced_for_xla()
@@ -205,7 +204,7 @@ def follow(taken: PlainGradients, schedule: Schedule, xs: Any) -> list[Any]:
         opaque = _hide_constants(joint)
     originals |= {gate.name: gate.inputs[0].producer.name for gate in opaque}
     written = write_live_graph(live, graph, originals, fixed=joint.fixed, opaque=opaque)
-    new_tensors = {tensor.name: written[graph.outputs[outputs[tensor.name]]] for tensor in tensors}
+    new_tensors = {tensor.name: written[graph.outputs[outputs[tensor.name]]] for tensor in flat(taken.gradients)}
     if live.building_function:  # where updates wait for all earlier operations
         return [_replaced(gradient, new_tensors, ()) for gradient in taken.gradients]
     readers = _readers_of_variables(graph, originals, written)

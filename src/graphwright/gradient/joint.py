@@ -179,16 +179,17 @@ def _with_rules(tasks: TaskMap, fixed: AbstractSet[Node], kept: AbstractSet[Node
     last_forward, last_effect = -1, -1
     for t in costs.order:
         task, nodes = changed[t], tasks.nodes[t]
+        is_pure = all(purity.is_pure(node) for node in nodes)
         after = set(task.after)
         if last_forward >= 0:
             after.add(last_forward)
-        if not all(purity.is_pure(node) for node in nodes) and last_effect >= 0:
+        if not is_pure and last_effect >= 0:
             after.add(last_effect)
         may = task.recomputable and not any(node in kept or _reads_what_changes(node, written) for node in nodes)
         changed[t] = replace(task, after=tuple(sorted(after)), recomputable=may)
         if any(node in fixed for node in nodes):
             last_forward = t
-        if not all(purity.is_pure(node) for node in nodes):
+        if not is_pure:
             last_effect = t
     return replace(tasks, costs=replace(costs, tasks=tuple(changed)))
 

@@ -197,6 +197,5 @@ def _drop(body: Graph, nodes: list[Node]) -> None:
     for node in dict.fromkeys(nodes):
         if not body.owns(node) or any(v.uses for v in node.outputs) or body.is_border(node):
             continue
-        for consumer in node.control_consumers:
-            body.remove_control_input(consumer, node)
+        reroute_control([], node)
         body.remove_node(node)

@@ -50,11 +50,11 @@ def replace_op_type(
     places = bodies(graph) if functions else (graph,)
     matches = [(body, node) for body in places for node in body.nodes if node.op_type == old and (where is None or where(node))]
     function = graph.functions.get(new)
-    for _, node in matches if function is not None else ():
-        arguments = [v.dtype for v in function.body.inputs] if function is not None else []
-        results = [v.dtype for v in function.body.outputs] if function is not None else []
-        if [v.dtype for v in node.inputs] != arguments or [v.dtype for v in node.outputs] != results:
-            raise ArgumentError(f"function {new!r} takes or gives other tensors than {node.name!r}", where=f"node {node.name!r}")
+    if function is not None:
+        wanted = [v.dtype for v in function.body.inputs], [v.dtype for v in function.body.outputs]
+        for _, node in matches:
+            if ([v.dtype for v in node.inputs], [v.dtype for v in node.outputs]) != wanted:
+                raise ArgumentError(f"function {new!r} takes or gives other tensors than {node.name!r}", where=f"node {node.name!r}")
     dropped = tuple(drop_attrs)
     with graph.restored_on_error():
         for body, node in matches:

@@ -254,7 +254,8 @@ class _Rewriter:
         old = match.replaced
         first = old[0].producer
         self.done.append(Application(rule.name, first.name, self._function))
-        copies, new = self._copy(match, made, matched)
+        controls = list(dict.fromkeys(c for node in matched for c in node.control_inputs if c not in matched))
+        copies, new = self._copy(match, made, controls)
         for before, after in zip(old, new, strict=True):
             if after.producer in copies and says_less(after.last_shape, before.last_shape):
                 write_shape(after, filled(after.last_shape, before.last_shape))
@@ -275,7 +276,6 @@ class _Rewriter:
                 taken.setdefault(value.producer, after.producer)
         readers = [reader for value in old for reader in value.consumers]
         graph.replace_many_uses(dict(zip(old, new, strict=True)), keep=matched)
-        controls = dict.fromkeys(c for node in matched for c in node.control_inputs if c not in matched)
         for node in matched:
             if node.control_consumers or graph.is_border(node):
                 # What is waited for from inside is gone with what waits.
@@ -291,13 +291,12 @@ class _Rewriter:
                 graph.rename(after, names[node])
         self._touched.update(dict.fromkeys((*copies, *readers, *sources, *around)))
 
-    def _copy(self, match: Match, made: Graph, matched: Collection[Node]) -> tuple[dict[Node, None], list[Value]]:
+    def _copy(self, match: Match, made: Graph, controls: Sequence[Node]) -> tuple[dict[Node, None], list[Value]]:
         graph, first = self._graph, match.replaced[0].producer
         fed = {value.producer for value in made.inputs}
         inner = [node for node in order_of(backward_reachable(v.producer for v in made.outputs)) if node not in fed]
         captured = dict(zip(made.inputs, match.captured, strict=True))
         result = CloneResult(graph, {}, dict(captured), import_functions(made, graph, inner))
-        controls = list(dict.fromkeys(c for node in matched for c in node.control_inputs if c not in matched))
         copy_nodes(inner, result, {}, lambda node: graph.unique_name(f"{first.name}/{node.name}"))
         outside = set(captured.values())
         for copy in result.nodes:

@@ -3,9 +3,8 @@
 For each pair of loops (`analyze.loop_pairs` finds in the original what a segment needs) these are compared by value numbering:
 
 - The loop pushes its values at the start of each segment, and runs its own body at most `length` times while its own condition holds.
-- The gradient loop pops those values, runs the same body as often, with the lists that were empty before the loop, and then its own body
-once
-  per counted iteration.
+- The gradient loop pops those values, runs the same body as often, with the lists that were empty before the loop, and then its own
+  body once per counted iteration.
 - Unchanged values are those of the loop.
 - A loop after the segments is the loop, from where they ended; its gradient loop comes first, with as many iterations as are left.
 
