@@ -141,7 +141,7 @@ def update_object_graph(graph: Graph, meta_graph: Any, package: Package, assets:
     constants = {node.name for node in graph if is_constant(node)}
     for node in objects.nodes:  # what an edit removed, or made something else of
         if node.WhichOneof("kind") == "constant" and node.constant.operation not in constants:
-            make_plain(node)
+            make_user_object(node)
     held = {value: k for value, k in package.object_ids.items() if graph.owns(value.producer)}
     meta_graph.collection_def.pop(OBJECTS, None)
     if held:
@@ -157,7 +157,7 @@ def _forget_variables(objects: Any, held: set[int]) -> set[int]:
     for node in objects.nodes:
         remove_items(node.slot_variables, lambda slot: not gone.isdisjoint((slot.original_variable_node_id, slot.slot_variable_node_id)))
     for k in gone:
-        make_plain(objects.nodes[k])
+        make_user_object(objects.nodes[k])
     return gone
 
 
@@ -224,16 +224,12 @@ def forget_function(objects: Any, name: str) -> None:
             if node.WhichOneof("kind") == "function":
                 node.function.concrete_functions.remove(name)
             else:
-                make_plain(node)
+                make_user_object(node)
         elif node.captured_tensor.concrete_function == name:
-            make_plain(node)
+            make_user_object(node)
 
 
-def make_plain(node: Any) -> None:
-    make_user_object(node, "_generic_user_object")
-
-
-def make_user_object(node: Any, identifier: str) -> None:
+def make_user_object(node: Any, identifier: str = "_generic_user_object") -> None:
     node.Clear()
     node.user_object.identifier = identifier
     node.user_object.version.producer = node.user_object.version.min_consumer = 1
@@ -345,7 +341,7 @@ def _drop_function_if_unused(meta_graph: Any, name: str, node_id: int | None) ->
     library = meta_graph.graph_def.library.function
     if any(value.func.name == name for n in nodes_of(meta_graph.graph_def) if n.op in CALL_TYPES for value in n.attr.values()):
         return
-    make_plain(objects.nodes[node_id])
+    make_user_object(objects.nodes[node_id])
     del objects.concrete_functions[name]
     for k, function in enumerate(library):
         if function.signature.name == name:
@@ -413,7 +409,7 @@ def _take_signatures(others: Any, names: Mapping[str, str]) -> dict[str, int]:
     kept = {names[child.local_name]: child.node_id for child in others.nodes[table].children if child.local_name in names}
     for node in others.nodes:
         remove_items(node.children, lambda child: child.node_id == table)
-    make_plain(others.nodes[table])
+    make_user_object(others.nodes[table])
     return kept
 
 

@@ -13,7 +13,7 @@ from graphwright.ir.traits.variables import REFERENCE_VARIABLES, opens_variable,
 from graphwright.ir.walk import backward_reachable
 from graphwright.source.attributes import shape_to_proto
 from graphwright.source.meta_graph import items_of
-from graphwright.source.object_graph import make_plain
+from graphwright.source.object_graph import make_user_object
 from graphwright.source.private_tensorflow import message_class
 
 
@@ -25,14 +25,11 @@ def add_objects(graph: Graph, objects: Any, keys: AbstractSet[str]) -> tuple[Any
     """
     check_no_session_state(graph, backward_reachable(v.producer for s in graph.signatures.values() for v in s.outputs.values()))
     stored: Any = message_class("protobuf.trackable_object_graph", "TrackableObjectGraph")()
+    for _ in ("root", "variables"):
+        make_user_object(objects.nodes.add())
+        stored.nodes.add()
     for nodes in (objects.nodes, stored.nodes):
-        nodes.add().children.add(node_id=1, local_name="variables")
-        nodes.add()
-    for k in (0, 1):
-        children = [(c.node_id, c.local_name) for c in objects.nodes[k].children]
-        make_plain(objects.nodes[k])
-        for node_id, local_name in children:
-            objects.nodes[k].children.add(node_id=node_id, local_name=local_name)
+        nodes[0].children.add(node_id=1, local_name="variables")
     trained = {node_of(ref) for c in items_of(graph, "trainable_variables") for ref in references_of(c)}
     numbers: dict[str, int] = {}
     object_ids: dict[Value, int] = {}

@@ -192,9 +192,8 @@ class _Variables:
         key = self._keys[value]
         if key not in self._made:
             variable: StoredVariable = self._stored[key]
-            trainable = variable.trainable
-            if trainable is None:
-                trainable = self._trained is None or value.producer in self._trained
+            is_trained = self._trained is None or value.producer in self._trained
+            trainable = is_trained if variable.trainable is None else variable.trainable
             self._made[key] = private.variable_without_value(variable.name, variable.dtype, variable.shape, trainable)
         return self._made[key]
 
@@ -251,13 +250,15 @@ def _write_by_handle(graph: Graph, graph_def: Any, outputs: Container[Value]) ->
         dtype = new.attr["T"]
         if reads:
             _become(new, "ReadVariableOp", dtype)
-            _read_after_waits(node, new, graph_def, written)
+            # A read by reference shares the variable's memory: a reader sees the writes that it waits for, so it gets a read behind them.
+            for use in (use for use in node.outputs[0].uses if use.node.control_inputs and use.node.name in written):
+                late = _copied(graph_def, new, f"{node.name}/graphwright_read_by/{use.node.name}_{use.index}")
+                late.input.extend(f"^{before.name}" for before in use.node.control_inputs)
+                written[use.node.name].input[use.index] = late.name
             continue
         handles[node.outputs[0]] = new.input[0]
         if node.outputs[0] in outputs or any(not takes_reference(use.node.op_type) for use in node.outputs[0].uses):
-            write = graph_def.node.add()
-            write.CopyFrom(new)
-            write.name = f"{node.name}/graphwright_write"
+            write = _copied(graph_def, new, f"{node.name}/graphwright_write")
             new.input[:] = [new.input[0], f"^{write.name}"]
             _become(new, "ReadVariableOp", dtype)
             new = write
@@ -269,18 +270,11 @@ def _write_by_handle(graph: Graph, graph_def: Any, outputs: Container[Value]) ->
             )
 
 
-def _read_after_waits(node: Node, read: Any, graph_def: Any, written: Mapping[str, Any]) -> None:
-    """Give each reader with control inputs a read of its own behind them: a read by reference shares the variable's memory, so such a
-    reader sees the writes that it waits for."""
-    for use in node.outputs[0].uses:
-        reader = written.get(use.node.name)
-        if reader is None or not use.node.control_inputs:
-            continue
-        late = graph_def.node.add()
-        late.CopyFrom(read)
-        late.name = f"{node.name}/graphwright_read_{use.node.name.replace('/', '_')}_{use.index}"
-        late.input.extend(f"^{before.name}" for before in use.node.control_inputs)
-        reader.input[use.index] = late.name
+def _copied(graph_def: Any, node: Any, name: str) -> Any:
+    copy = graph_def.node.add()
+    copy.CopyFrom(node)
+    copy.name = name
+    return copy
 
 
 def _become(node: Any, op_type: str, dtype: Any) -> bool:

@@ -49,7 +49,7 @@ def variable_values(graph: Any) -> dict[str, np.ndarray[Any, Any]]:
         return {}
     with readable(package.folder) as reader:
         keys = set(reader.get_variable_to_shape_map())
-        by_object = _object_keys(package, package.folder)
+        by_object = _object_keys(package, stored_objects(package.folder))
         values: dict[str, np.ndarray[Any, Any]] = {}
         for node in graph.nodes:
             if node.op_type not in VARIABLES:
@@ -71,17 +71,16 @@ def variable_values(graph: Any) -> dict[str, np.ndarray[Any, Any]]:
 def drop_values(package: Package, gone: AbstractSet[int], target: Path) -> None:
     if package.folder is None or not has_checkpoint(package.folder):
         return
-    by_object = _object_keys(package, package.folder)
-    dropped = {by_object[k] for k in gone & by_object.keys()} - {key for k, key in by_object.items() if k not in gone}
     stored = stored_objects(package.folder)
+    by_object = _object_keys(package, stored)
+    dropped = {by_object[k] for k in gone & by_object.keys()} - {key for k, key in by_object.items() if k not in gone}
     for node in stored.nodes:
         remove_items(node.attributes, lambda entry: entry.checkpoint_key in dropped)
     join_checkpoints([(package.folder, lambda key: "" if key in dropped else key)], stored.SerializeToString(deterministic=True), target)
 
 
-def _object_keys(package: Package, folder: Path) -> dict[int, str]:
+def _object_keys(package: Package, stored: Any) -> dict[int, str]:
     """Return the keys of the checkpoint by object: both object graphs are walked from their roots along equal names."""
-    stored = stored_objects(folder)
     objects = package.parsed().meta_graphs[package.meta_graph].object_graph_def.nodes
     pairs = [(0, 0)] if len(objects) and len(stored.nodes) else []
     same: dict[int, int] = {}

@@ -180,19 +180,16 @@ class Portfolio:
         """Return the time beyond which a plan is not worth repairing; recomputations can still be taken back afterward."""
         return FOREVER if best is None else best.time + 2 * (best.time - self.problem.base_time)
 
-    def _searched(self, best: Draft | None, budget: int, until: float) -> Draft | None:
-        steps = self._search(budget, WORK, self._time_cap(best), until)
+    def _searched(self, best: Draft | None, budget: int, until: float, work: int = WORK, width: int = WIDTH) -> Draft | None:
+        steps = self._search(budget, work, self._time_cap(best), until, width=width)
         if steps is None:
             return best
         with self.problem.limited(WORK):
             return self._take(best, steps, budget, "search from the end", until)
 
     def _searched_widely(self, budget: int, width: int, work: int) -> Draft | None:
-        steps = self._search(budget, work, width=width) if self.problem.task_count <= 2 * SEARCHED // 3 else None
-        if steps is None:
-            return None
-        with self.problem.limited(WORK):
-            return self._take(None, steps, budget, "search from the end", FOREVER)
+        small = self.problem.task_count <= 2 * SEARCHED // 3
+        return self._searched(None, budget, FOREVER, work, width) if small else None
 
     def _search(self, budget: int, work: int, time_cap: float = FOREVER, until: float = FOREVER, *, width: int = WIDTH) -> list[int] | None:
         if self.problem.task_count > SEARCHED or budget <= self.impossible or self.problem.stop(until):
