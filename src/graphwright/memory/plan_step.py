@@ -47,7 +47,7 @@ from graphwright.source.tensorflow_import import import_tensorflow
 from graphwright.source.tracebacks import innermost_line
 from graphwright.step.executor_peak import ask_tensorflow, inter_op_threads, plain_peak, prepared, why_refused
 from graphwright.step.flatten import FlatStep, flat_step, stateful_op_types
-from graphwright.step.grappler_step import HOW_ADDED, grappler_step
+from graphwright.step.grappler_step import HOW_ADDED, HOW_PARTS, grappler_step
 from graphwright.step.summary import Roles, find_roles, flops_rule
 from graphwright.transform.proof import Original, Proof
 from graphwright.transform.segments_proof import segments_difference
@@ -150,7 +150,7 @@ def plan_step(
 
     given = Candidate(flat, map_allowed(flat))
     roles = find_roles(given.tasks, innermost_line(target.function))
-    as_traced = given if flat is traced or "split" not in allow else priced_beside(given, traced, map_allowed(traced))
+    as_traced = given if flat is traced or "split" not in allow else priced_beside(given, traced, map_allowed(traced), for_grappler=True)
     placement = find_placement(flat.graph, flat.located(target.arguments))
     if placement is not None:
         pin(placement, (node for nodes in given.tasks.nodes for node in nodes))
@@ -185,6 +185,8 @@ def plan_step(
         chosen, (solution, how["plan"]) = search.one_device(given, as_traced, argument_count, map_allowed, allow)
         if chosen.root.flat is not flat:
             how["graph"] = _TRACED + "the rules of its verb are those of the operations that were traced"
+        if any(step.split for step in _rewrites(chosen)):
+            how["graph"] = HOW_PARTS
         solutions, parts = [solution], parts if chosen is given else split(chosen.tasks, None)
     else:
         solutions, how["plan"] = search.devices(parts, originals, flat.graph)
@@ -349,9 +351,10 @@ def _follow(
     leaders = tuple(costs.tasks[t].name for t in schedule.steps) if chosen.offload is None else ()
     rewrites = _rewrites(chosen)
     # Parts that come last are proved of the whole function, which takes one look at it instead of two.
-    start = chosen.before.flat if chosen.parts > 1 and chosen.before is not None else chosen.flat
-    original = Original(start.graph, start.purity, default_attributes, parts=chosen.parts > 1) if prove else None
-    before = [_proved(one) for one in rewrites if prove and not (one is chosen and one.parts > 1)]
+    comes_last = chosen.parts > 1 and chosen.split is None
+    start = chosen.before.flat if comes_last and chosen.before is not None else chosen.flat
+    original = Original(start.graph, start.purity, default_attributes, parts=comes_last) if prove else None
+    before = [_proved(one) for one in rewrites if prove and not (one is chosen and comes_last)]
     difference = next((one.difference for one in before if one.difference), "")
     followed = replace(solutions[0], schedule=schedule)
     waits = overlap_within(costs, len(chosen.flat.graph), followed) if overlap else None
@@ -363,7 +366,7 @@ def _follow(
             raise
         return Planned(None, plan, leaders, Proof(f"it cannot be built: {in_words(error)}"))
     if proof is not None and proof.equal:
-        optimized = any(OPTIMIZED in node.attrs for node in flat.graph.nodes)
+        optimized = any(OPTIMIZED in node.attrs for node in start.graph.nodes)
         sums = proof.parts + sum(one.parts for one in before)
         proof = replace(proof, loops=len(chosen.loops), parts=sums, uncompiled=flat.uncompiled, optimized=optimized)
     equal_bits = not (flat.uncompiled or any(one.parts > 1 for one in rewrites))
@@ -376,7 +379,7 @@ def _rewrites(chosen: Candidate | None) -> list[Candidate]:
 
 def _proved(made: Candidate) -> Proof:
     assert made.before is not None
-    before, after = made.before.flat, made.flat
+    before, after = made.before.flat, made.split or made.flat
     if made.parts > 1 or not made.loops:
         return Original(before.graph, before.purity, default_attributes, parts=made.parts > 1).compare(after.graph, after.purity)
     return Proof(segments_difference(before.graph, before.purity, after.graph, made.loops))

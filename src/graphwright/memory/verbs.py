@@ -15,7 +15,7 @@ split
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, cast
 
 from graphwright.analyze.cost import TaskMap
@@ -26,11 +26,13 @@ from graphwright.ir.edit.clone import copy_graph
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.graph import Graph
 from graphwright.ir.traits.effects import Purity
+from graphwright.ir.traits.values import PART_OF
 from graphwright.memory.offload import Offload
 from graphwright.plan.bound import lower_bound
 from graphwright.plan.model import CostGraph, Schedule
 from graphwright.plan.simulate import simulate
 from graphwright.step.flatten import FlatStep, find_loop_costs, stateful_op_types
+from graphwright.step.grappler_step import grappler_parts
 from graphwright.transform.cancel_reshapes import cancel_reshapes
 from graphwright.transform.running_sums import add_up_in_turn, large_sums
 from graphwright.transform.split_batch import split_batch
@@ -103,6 +105,8 @@ class Candidate:
         parts: number of parts of the batch.
         loops: names of the loops that run in segments.
         offload: where copied tasks have their copies; None without copies.
+        for_grappler: whether Grappler rewrites the steps that split this one.
+        split: of a step in parts that Grappler has rewritten, the step before that.
         how: how the given step was rewritten; "" for the given step.
         slower: extra time of its tasks, each run once, relative to the given step.
         before: the step that it was made of; None for the given and the traced step.
@@ -120,6 +124,8 @@ class Candidate:
     bound_bytes: int = 0
     before: Candidate | None = None
     offload: Offload | None = None
+    for_grappler: bool = False
+    split: FlatStep | None = None
 
     @property
     def root(self) -> Candidate:
@@ -163,7 +169,7 @@ def split_candidates(
         copy = copy_graph(graph)
         rewritten = split_batch(copy.graph, purity.of(copy.graph), splitting.in_copy(copy), parts)
         what = f"what the largest values are for ({len(splitting.nodes)} operations)" if largest else f"the batch of {splitting.batch}"
-        candidate = replace(candidate_of(given, rewritten, map_tasks, f"{what} in {parts} parts, one after another"), parts=parts)
+        candidate = candidate_of(given, rewritten, map_tasks, f"{what} in {parts} parts, one after another", parts=parts)
         needs = candidate.peak_bytes, candidate.bound_bytes
         if all(now > _LEAST_GAIN * then for now, then in zip(needs, before, strict=True)):
             return
@@ -184,9 +190,10 @@ def summed_candidate(given: Candidate, map_tasks: Callable[[FlatStep], TaskMap])
     return candidate_of(given, copy, map_tasks, f"{named('sum', [words(node.name) for node in sums])} added up as the terms come")
 
 
-def priced_beside(given: Candidate, flat: FlatStep, tasks: TaskMap) -> Candidate:
+def priced_beside(given: Candidate, flat: FlatStep, tasks: TaskMap, *, for_grappler: bool = False) -> Candidate:
     """Return the step with its time relative to another graph of the same step."""
-    return Candidate(flat, tasks, slower=_time(tasks.costs) / max(_time(given.tasks.costs), 1e-30) - 1)
+    slower = _time(tasks.costs) / max(_time(given.tasks.costs), 1e-30) - 1
+    return Candidate(flat, tasks, slower=slower, for_grappler=for_grappler)
 
 
 def named(what: str, names: Sequence[str]) -> str:
@@ -200,14 +207,28 @@ def named(what: str, names: Sequence[str]) -> str:
     return f"{what}{'' if len(names) == 1 else 's'} {', '.join(names)}"
 
 
-def candidate_of(given: Candidate, graph: Graph, map_tasks: Callable[[FlatStep], TaskMap], how: str) -> Candidate:
+def candidate_of(given: Candidate, graph: Graph, map_tasks: Callable[[FlatStep], TaskMap], how: str, *, parts: int = 1) -> Candidate:
     graph.example = given.flat.graph.example
     step = FlatStep(graph, given.flat.binding, Purity(graph, stateful_op_types(graph)), find_loop_costs(graph))
-    tasks = map_tasks(step)
-    slower = (1 + given.slower) * _time(tasks.costs) / max(_time(given.tasks.costs), 1e-30) - 1
+    optimized = None
+    if parts > 1 and given.for_grappler:
+        known = {node.name for node in given.flat.graph.nodes}
+        optimized = grappler_parts(step, [node for node in graph.nodes if node.name not in known and PART_OF not in node.attrs])
+    flat = step if optimized is None else optimized
+    tasks = map_tasks(flat)
     peak_bytes, bound_bytes = _needs(tasks.costs)
-    how = f"{given.how}; {how}" if given.how else how
-    return Candidate(step, tasks, how=how, slower=slower, peak_bytes=peak_bytes, bound_bytes=bound_bytes, before=given)
+    return Candidate(
+        flat,
+        tasks,
+        parts,
+        how=f"{given.how}; {how}" if given.how else how,
+        slower=(1 + given.slower) * _time(tasks.costs) / max(_time(given.tasks.costs), 1e-30) - 1,
+        peak_bytes=peak_bytes,
+        bound_bytes=bound_bytes,
+        before=given,
+        for_grappler=given.for_grappler and parts == 1,
+        split=None if optimized is None else step,
+    )
 
 
 def _needs(costs: CostGraph) -> tuple[int, int]:

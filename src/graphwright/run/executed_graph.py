@@ -191,9 +191,14 @@ def read_optimized_graph(graphs: Sequence[bytes], *, like: Graph) -> Graph:
     graph.inputs = [graph[value.producer.name].outputs[0] for value in like.inputs]
     graph.outputs = [graph.value(text if ":" in text else f"{text}:0") for _, text in sorted(results.items())]
     graph.variables.update({graph.inputs[k]: like.variables[value] for k, value in enumerate(like.inputs) if value in like.variables})
+    sort_like(graph, like)
+    return graph
+
+
+def sort_like(graph: Graph, like: Graph) -> None:
+    """Sort the nodes as those with the same names in another graph, new ones last, each after its inputs."""
     place = {node.name: k for k, node in enumerate(like.nodes)}
     graph.sort_nodes(order_of(sorted(graph.nodes, key=lambda node: (place.get(node.name, len(place)), node.name))))
-    return graph
 
 
 def _record_of(graphs: Sequence[bytes], like: Graph) -> Any:

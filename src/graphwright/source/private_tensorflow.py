@@ -135,6 +135,11 @@ def grappler_peaks(meta_graph: Any) -> dict[str, int]:
     return {device: int(usage[0]) for device, usage in cluster.DeterminePeakMemoryUsage(item).items()}
 
 
+def optimized_by_grappler(meta_graph: Any, config: Any) -> Any:
+    """Return the `GraphDef` that Grappler makes of a `MetaGraphDef`, whose collection `train_op` names the nodes to keep."""
+    return _private("grappler.tf_optimizer").OptimizeGraph(config, meta_graph, verbose=False)
+
+
 def is_default_strategy(strategy: Any) -> bool:
     """Return whether a `tf.distribute.Strategy` is the default one, outside any scope."""
     return type(strategy).__name__ in ("_DefaultDistributionStrategy", "_DefaultDistributionStrategyV1")

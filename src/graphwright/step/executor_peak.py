@@ -42,7 +42,8 @@ from graphwright.step.flatten import stateful_op_types
 from graphwright.step.summary import Roles, find_roles
 
 Found = TypeVar("Found")
-_MOST_NODES = 20_000
+MOST_NODES = 20_000
+"""Grappler follows a chain by recursion, until the stack ends."""
 LESS, MORE = 0.05, 0.12
 """Shares of the simulated peak by which measured peaks were smaller and larger."""
 _ONEDNN = " and oneDNN's rewrites" if onednn_enabled() else ""
@@ -112,8 +113,8 @@ def ask_tensorflow(traced: TracedStep, like: Graph, question: Callable[[], Found
     Args:
         like: the flat graph of the step.
     """
-    if len(like) > _MOST_NODES or like.inlined > 1.25 * _MOST_NODES:  # Grappler goes along a chain by recursion, until the stack ends
-        return Obtained(None, f", since TensorFlow takes long to prepare a graph of more than {_MOST_NODES:,} nodes; see predict_peak")
+    if len(like) > MOST_NODES or like.inlined > 1.25 * MOST_NODES:
+        return Obtained(None, f", since TensorFlow takes long to prepare a graph of more than {MOST_NODES:,} nodes; see predict_peak")
     if meets_other_processes(traced.function):
         return Obtained(None, ", since other processes take part in the step")
     tf = import_tensorflow()

@@ -9,13 +9,14 @@ step.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from graphwright.analyze.flops import node_flops
-from graphwright.errors import UnsupportedError
+from graphwright.errors import GraphwrightError, UnsupportedError
 from graphwright.ir.dtypes import DType, Known, Shape
-from graphwright.ir.graph import Graph
+from graphwright.ir.graph import Graph, Node
+from graphwright.ir.traits.control_flow import is_control_flow
 from graphwright.ir.traits.effects import Purity, is_collective
 from graphwright.ir.traits.values import OPTIMIZED
 from graphwright.ir.traits.variables import MAKES_BY_REFERENCE
@@ -24,12 +25,19 @@ from graphwright.run.call_options import is_grappler_disabled
 from graphwright.run.executed_graph import known_shapes, read_optimized_graph, recorded_graphs
 from graphwright.run.traced_step import TracedStep
 from graphwright.step.example_inputs import preparable
+from graphwright.step.executor_peak import MOST_NODES
 from graphwright.step.flatten import FlatStep, find_loop_costs, flatten_graph, stateful_op_types
+from graphwright.step.grappler_bodies import grappler_graph
 
 HOW_OPTIMIZED = (
     "of the graph that TensorFlow runs for the step: what Grappler made of it, taken from TensorFlow's own preparation of the step, so "
     "that the same kernels compute with the same values as in the step as it is"
 )
+HOW_BODIES = (
+    "of the graph that Grappler makes of the step and of the bodies of its loops and branches, each rewritten as a function, so that the "
+    "same kernels run as in the step as it is"
+)
+HOW_PARTS = "of the graph that Grappler makes of the split step, so that operations that it fuses in the step as it is stay fused"
 HOW_ADDED = (
     f"{HOW_OPTIMIZED}, but for sums of three large gradients and more, which stay sums: Grappler's memory optimizer, which was left out, "
     "has them added to a temporary variable as they come"
@@ -47,18 +55,39 @@ def grappler_step(traced: TracedStep, flat: FlatStep, records: Sequence[bytes], 
         memory_optimizer: whether Grappler's memory optimizer took part.
 
     Raises:
-        UnsupportedError: the step runs without Grappler or not on one CPU; it has loops, branches, calls, collectives, or sizes that depend
-            on data; or the result cannot replace the step or cannot be planned.
+        UnsupportedError: the step runs without Grappler or not on one CPU; it has calls, collectives, or sizes that depend on data; or the
+            result cannot replace the step or cannot be planned.
     """
     where = f"step {traced.name!r}"
     if traced.grappler_disabled or is_grappler_disabled():
         raise UnsupportedError("the step runs without Grappler", where=where)
     if any(is_collective(node) for node in flat.graph.nodes):
         raise UnsupportedError("it takes part in collectives", where=where)
+    if any(is_control_flow(node) for node in flat.graph.nodes):
+        return Obtained(_flat(grappler_graph(flat.graph), flat), HOW_BODIES)
     graph, how = read_optimized_graph(records, like=flat.graph), HOW_OPTIMIZED if memory_optimizer else HOW_ADDED
     if MAKES_BY_REFERENCE & ({node.op_type for node in graph.nodes} - {node.op_type for node in flat.graph.nodes}):
         records = recorded_graphs(preparable(traced), like=flat.graph, memory_optimizer=False)
         graph, how = read_optimized_graph(records, like=flat.graph), HOW_ADDED
+    return Obtained(_flat(graph, flat), how)
+
+
+def grappler_parts(flat: FlatStep, keep: Iterable[Node]) -> FlatStep | None:
+    """Return a rewritten step as Grappler leaves it; None if Grappler refuses it, or the result cannot be planned.
+
+    Args:
+        keep: nodes that stay as they are.
+    """
+    if len(flat.graph) > MOST_NODES:
+        return None
+    try:
+        return _flat(grappler_graph(flat.graph, keep), flat)
+    except GraphwrightError:
+        return None
+
+
+def _flat(graph: Graph, flat: FlatStep) -> FlatStep:
+    """Return the flat step of what Grappler made of one."""
     purity = Purity(graph, stateful_op_types(graph))
     graph.control_outputs = [node for node in graph.nodes if not purity.is_pure(node)]
     graph, purity = flatten_graph(graph, infer=True)
@@ -67,7 +96,7 @@ def grappler_step(traced: TracedStep, flat: FlatStep, records: Sequence[bytes], 
     _check(graph, purity, flat)
     for node in (*graph.control_outputs, *(value.producer for value in graph.outputs)):
         graph.set_attr(node, OPTIMIZED, True)
-    return Obtained(FlatStep(graph, flat.binding, purity, loops), how)
+    return FlatStep(graph, flat.binding, purity, loops)
 
 
 def _check(graph: Graph, purity: Purity, flat: FlatStep) -> None:

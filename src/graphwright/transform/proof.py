@@ -48,7 +48,7 @@ class Proof:
             return "equal: it is the original itself"
         words = f"equal by structure: {self.nodes:,} operations make the same outputs, and {self.effects:,} effects, once each and in order"
         if self.optimized:
-            words += ", as in the graph that TensorFlow runs for the step (after Grappler, whose own rewrites are not proved)"
+            words += ", as in Grappler's graph of the step (Grappler's own rewrites are not proved)"
         if self.sums:
             words += f"; {self.sums:,} sums of three and more terms (AddN) may add them in another order, which structure cannot see"
         if self.loops:
