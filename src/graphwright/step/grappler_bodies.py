@@ -10,6 +10,7 @@ from typing import Any
 
 from graphwright.errors import UnsupportedError, first_line
 from graphwright.ir.graph import Graph, Node
+from graphwright.ir.traits.control_flow import FUNCTION_ATTRIBUTES, called_functions
 from graphwright.run.executed_graph import sort_like
 from graphwright.source.concrete_function import drop_shape_attributes
 from graphwright.source.graph_def import from_graph_def, nodes_of, to_graph_def
@@ -18,6 +19,7 @@ from graphwright.source.tensorflow_import import import_tensorflow
 
 _CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
 _RESULT = "graphwright_result"
+_IN_BRANCH = "_tfg_inlined_"  # what Grappler adds to the names of nodes in branches
 
 
 def grappler_graph(graph: Graph, keep: Iterable[Node] = ()) -> Graph:
@@ -50,15 +52,32 @@ def grappler_graph(graph: Graph, keep: Iterable[Node] = ()) -> Graph:
     new.inputs = [new[value.producer.name].outputs[0] for value in graph.inputs]
     new.outputs = [new[f"{_RESULT}{k}"].inputs[0] for k in range(len(graph.outputs))]
     new.control_outputs = [new[node.name] for node in graph.control_outputs]
-    for value, old in zip(new.inputs, graph.inputs, strict=True):
-        value.shape = old.shape
-        if old in graph.variables:
-            new.variables[value] = graph.variables[old]
+    new.variables.update((v, graph.variables[old]) for v, old in zip(new.inputs, graph.inputs, strict=True) if old in graph.variables)
     new.example = dict(graph.example)
-    sort_like(new, graph)
-    for name, function in new.functions.items():
-        sort_like(function.body, graph.functions[name].body)
+    _follow(new, graph)
     return new
+
+
+def _follow(new: Graph, old: Graph) -> None:
+    """Give the nodes of a rewritten graph, and of the functions that it names, the order and the shapes of nodes of the same names."""
+    for node in new.nodes:
+        name = node.name.partition(_IN_BRANCH)[0]
+        if name != node.name and name not in new:
+            new.rename(node, name)
+    sort_like(new, old)
+    for node in new.nodes:
+        if node.name not in old:
+            continue
+        before = old[node.name]
+        for value, shaped in zip(node.outputs, before.outputs, strict=False):
+            if value.dtype == shaped.dtype:
+                value.shape = shaped.shape
+                if shaped in old.at_most:
+                    new.at_most[value] = old.at_most[shaped]
+        for attribute in FUNCTION_ATTRIBUTES.get(node.op_type, ()):
+            for name, known in zip(called_functions(node, attribute), called_functions(before, attribute), strict=False):
+                if name in new.functions and known in old.functions:
+                    _follow(new.functions[name].body, old.functions[known].body)
 
 
 def _config() -> Any:
