@@ -73,7 +73,7 @@ def test_where_the_executors_peak_is_not_known_the_traced_one_counts_and_the_pla
     def refuse(*_: Any, **__: Any) -> Any:
         raise tf.errors.InternalError(None, None, "no graph today")
 
-    monkeypatch.setattr(*((executor_peak, "_MOST_NODES", 3) if case == "too many nodes" else (executor_peak, "recorded_graphs", refuse)))
+    monkeypatch.setattr(*((executor_peak, "MOST_NODES", 3) if case == "too many nodes" else (executor_peak, "recorded_graphs", refuse)))
     plan = gw.optimize_memory(_fan, "100%", inputs=(X,), cache_dir=None, verify=False, time_limit_s=0.5).plan
     assert plan.executor is None
     assert plan.original_peak_bytes == plan.timeline_before.peak_bytes == plan.budget_bytes

@@ -242,6 +242,17 @@ def test_grappler_estimates_a_peak():
     assert max(private.grappler_peaks(meta_graph).values()) >= 4096
 
 
+def test_grappler_rewrites_a_graph():
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder(tf.float32, [4])
+        y = tf.identity(tf.pow(x, 2.0), "y")
+        meta_graph = tf.compat.v1.train.export_meta_graph(graph=graph)
+    meta_graph.collection_def["train_op"].node_list.value.append(y.op.name)
+    config = tf.compat.v1.ConfigProto()
+    config.graph_options.rewrite_options.min_graph_nodes = -1
+    assert [node.op for node in private.optimized_by_grappler(meta_graph, config).node if node.op in ("Pow", "Square")] == ["Square"]
+
+
 def test_eager_execution_where_graphs_are_built():
     with tf.Graph().as_default():
         assert not tf.executing_eagerly()

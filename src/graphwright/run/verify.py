@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphwright.errors import ArgumentError, UnsupportedError
+from graphwright.ir.traits.control_flow import FUNCTION_ATTRIBUTES
 from graphwright.ir.traits.values import OPTIMIZED, RECOMPUTED_FROM
 from graphwright.ir.traits.variables import READS_OF_TABLES
 from graphwright.plain import Result
@@ -165,6 +166,9 @@ def verify(
                 exact = False
             elif any(node.op == "AddN" and node.attr["N"].i > 2 for node in nodes_of(left.function.graph.as_graph_def())):
                 how.append("it holds sums of three and more terms (AddN), which add them in the order that free buffers allow")
+                exact = False
+            elif done and any(node.op in FUNCTION_ATTRIBUTES for node in nodes_of(left.function.graph.as_graph_def())):
+                how.append("it holds loops or branches, in which Grappler may group products of several factors in another way")
                 exact = False
             if not exact:
                 difference = compare(right, bitwise=False)
