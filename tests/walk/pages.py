@@ -1,8 +1,8 @@
 """The documentation as a path that is walked: a page's shell blocks are run in order, what they print is compared with what is shown.
 
 A `console` block holds commands, each behind `$ `, and their output; a `bash` or `sh` block holds commands that must succeed. Python blocks
-of a walked page, and the files `docs/given/NAME.txt` of its comments `<!-- given NAME -->`, run too, in one process; `tests/test_snippets.py`
-compares their output.
+of a walked page, and the files `docs/given/NAME.txt` of its comments `<!-- given NAME -->`, run too, in one process;
+`tests/test_snippets.py` compares their output.
 
 What varies is matched by these patterns, and no others:
 - `[...]`, or a bracket that begins with three dots, stands for anything, also across lines;
