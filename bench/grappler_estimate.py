@@ -1,4 +1,4 @@
-"""What TensorFlow's own estimator says of a step's peak memory, to be printed beside ours.
+"""The peak memory of a step by TensorFlow's own estimator, for comparison.
 
 Grappler's `DeterminePeakMemoryUsage` simulates a schedule of its own over the graph, on a device it assumes; a dimension that
 is not known counts as 1.
