@@ -45,9 +45,9 @@ def reference_step_bytes(graph: CostGraph, steps: Sequence[int]) -> list[int]:
     return found
 
 
-def reference_is_valid(graph: CostGraph, steps: Sequence[int]) -> bool:
-    """Whether a schedule is allowed; every rule by a scan of the prefix."""
-    if set(steps) != set(range(len(graph.tasks))):
+def reference_is_valid(graph: CostGraph, steps: Sequence[int], *, partial: bool = False) -> bool:
+    """Whether a schedule, or a part from its start, is allowed; every rule by a scan of the prefix."""
+    if not partial and set(steps) != set(range(len(graph.tasks))):
         return False
     for k, index in enumerate(steps):
         task = graph.tasks[index]
