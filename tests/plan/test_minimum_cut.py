@@ -14,7 +14,6 @@ from bench import training_graphs as nets
 from graphwright.plan.model import Buffer, CostGraph, Schedule, Task
 from graphwright.plan.simulate import simulate
 from graphwright.plan.solve import solve
-from graphwright.plan.solvers.draft import Draft
 from graphwright.plan.solvers.minimum_cut import Network, minimum_cuts
 from graphwright.plan.solvers.portfolio import LARGE, canonical
 from graphwright.plan.solvers.problem import Problem
@@ -123,15 +122,3 @@ def test_a_schedule_that_makes_all_again_for_each_reader_is_given_up() -> None:
     made = minimum_cuts(Problem(graph), graph.order, half(graph, 0.1), FOREVER)
     assert made
     assert max(map(len, made)) <= 3 * len(tasks)
-
-
-def test_a_draft_looks_at_each_buffer_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However often a task runs that works in place: with a look per run, a schedule of n runs of one task takes n n steps to read."""
-    graph = chain(4)
-    steps = [0, 1, 2, 3, 4, *[0, 1, 2, 5] * 20, 6, 7]
-    looked: list[int] = []
-    look = Draft._intervals  # pyright: ignore[reportPrivateUsage]
-    monkeypatch.setattr(Draft, "_intervals", lambda draft, number, *rest: (looked.append(number), look(draft, number, *rest))[1])
-    Draft(Problem(graph), steps, 0)
-    assert looked
-    assert len(looked) == len(set(looked))

@@ -21,11 +21,6 @@ def lower_bound(graph: CostGraph) -> LowerBound:
     """Return the bytes that every schedule needs at some step, resident bytes included.
 
     In-place pairs are credited wherever they could apply.
-
-    >>> from graphwright.plan.model import Buffer, Task
-    >>> graph = CostGraph((Task("a", 1, (), (0,)), Task("b", 2, (0,), (1,))), (Buffer("x", 4, 0), Buffer("y", 2, 1)), (0, 1))
-    >>> lower_bound(graph).nbytes
-    6
     """
     tasks, buffers = graph.tasks, graph.buffers
     always = graph.resident_bytes + sum(buffer.nbytes for buffer in buffers if buffer.kept and buffer.producer is None)

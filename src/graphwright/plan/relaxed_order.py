@@ -23,12 +23,6 @@ def relax(graph: CostGraph, schedule: Schedule, budget_bytes: int) -> tuple[Wait
     """Return per step the groups of steps that must finish before it starts, besides producers of its inputs, to keep the budget.
 
     A step that overwrites a variable also waits for its earlier readers, and a repeat waits for what its first execution waited for.
-
-    >>> from graphwright.plan.model import Buffer, Task
-    >>> tasks = (Task("a", 1, (), (0,)), Task("b", 1, (), (1,)), Task("c", 1, (), (2,)))
-    >>> graph = CostGraph(tasks, (Buffer("x", 4, 0), Buffer("y", 4, 1), Buffer("z", 4, 2, kept=True)), (0, 1, 2))
-    >>> relax(graph, Schedule((0, 1, 2)), 8), relax(graph, Schedule((0, 1, 2)), 4)
-    (((), (), ((0,),)), ((), ((0,),), ((1,),)))
     """
     buffers = graph.buffers
     ending: dict[int, list[Version]] = {}
@@ -55,8 +49,6 @@ def relax(graph: CostGraph, schedule: Schedule, budget_bytes: int) -> tuple[Wait
 
 
 class _Free:
-    """The free bytes, those free for longest first."""
-
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
         self._queue: deque[tuple[int, tuple[int, ...]]] = deque([(nbytes, ())])
@@ -67,7 +59,6 @@ class _Free:
             self._queue.append((nbytes, held_by))
 
     def take(self, nbytes: int) -> Iterator[tuple[int, ...]]:
-        """Yield the last holders of the bytes taken."""
         self.nbytes -= nbytes
         while nbytes > 0:
             there, held_by = self._queue.popleft()

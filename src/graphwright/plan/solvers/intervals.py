@@ -15,7 +15,6 @@ from collections.abc import Iterable
 import numpy as np
 
 from graphwright.plan.solvers.draft import Draft, Edit
-from graphwright.plan.solvers.problem import Problem
 
 CHAIN_LIMIT = 3000
 EAGERNESS = 0.9  # how close to the best score known a candidate must come to be taken
@@ -241,31 +240,7 @@ def build_chain(draft: Draft, task: int, at: int, *, eager: bool, time_limit: fl
                 prolonged.add(number)
                 continue
             stack.append((source, False))
-    return _topological(problem, chain), bool(prolonged)
-
-
-def _topological(problem: Problem, chain: list[int]) -> list[int]:
-    inside = set(chain)
-    if len(inside) < 2:
-        return chain
-    placed: set[int] = set()
-    ordered: list[int] = []
-    for root in chain:
-        stack: list[tuple[int, bool]] = [(root, False)]
-        while stack:
-            current, expanded = stack.pop()
-            if expanded:
-                ordered.append(current)
-                continue
-            if current in placed:
-                continue
-            placed.add(current)
-            stack.append((current, True))
-            for number in problem.inputs[current]:
-                source = problem.producer[number]
-                if source in inside and source not in placed:
-                    stack.append((source, False))
-    return ordered
+    return chain, bool(prolonged)
 
 
 def _live_until(draft: Draft, number: int, at: int) -> int:

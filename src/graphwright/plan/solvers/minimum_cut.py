@@ -190,7 +190,6 @@ class Network:
         return Choice(again, self.always + int(self.nbytes[self.saved(again, certain)].sum()), float(self.time[again].sum()))
 
     def saved(self, again: Booleans, certain: Booleans) -> Booleans:
-        """Return the versions that wait, given the steps that run again."""
         needed = self.residual.copy()
         needed[self.reads[again[self.reads[:, 0]], 1]] = True
         made_before = (self.made >= 0) & (self.made < self.peak)

@@ -112,7 +112,6 @@ class Portfolio:
         return self.original(best.steps()), best.time <= problem.base_time
 
     def _try_all(self, deadline: float) -> None:
-        """Try each solver once on each order."""
         problem, started = self.problem, now()
         orders = self.orders[: 3 if problem.task_count <= LARGE else 1]
         work, searched = WORK, False
@@ -158,7 +157,6 @@ class Portfolio:
         yield order, "intervals"
 
     def _take(self, steps: Sequence[int], how: str, until: float) -> None:
-        """Repair and fill a schedule, and make it the best if it is."""
         plan, best = Draft(self.problem, steps, self._budget), self._best
         cap = self._time_cap()
         if plan.time > cap or not reduce_overflow(plan, until, time_cap=cap):
@@ -201,7 +199,6 @@ class Portfolio:
         return result.steps
 
     def _take_from_descent(self, deadline: float) -> None:
-        """Take the cheapest plan within the budget among those of the descent."""
         fitting = [point for point in self.descent() if point.peak <= self._budget] if self._budget > self.impossible else []
         if fitting:
             point = min(fitting, key=lambda point: (point.time, point.peak))
@@ -248,7 +245,6 @@ class Portfolio:
             peak = plan.peak
 
     def smallest(self) -> list[int]:
-        """Return the schedule with the smallest peak found."""
         point = self.descent()[0]
         self.how = point.how
         return self.original(point.steps)

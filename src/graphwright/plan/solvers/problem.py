@@ -87,7 +87,6 @@ class Problem:
             self.work_limit = before
 
     def precedence(self) -> tuple[list[list[int]], list[list[int]]]:
-        """Return the successors and the predecessors of every task by all rules on first runs."""
         successors: list[set[int]] = [set() for _ in range(self.task_count)]
         for index in range(self.task_count):
             for number in self.inputs[index]:

@@ -204,7 +204,6 @@ class Lives:
         return crossing, [0, *itertools.accumulate(inside)], spans
 
     def save(self, size: float, *, graded: bool) -> tuple[set[int], list[int]]:
-        """Return cuts, and the versions that cross them."""
         crossing, prefix, spans = self._crossings
         cut, before = _graded(crossing, prefix, size) if graded else _equal(crossing, prefix, size)
         cuts: list[int] = []
