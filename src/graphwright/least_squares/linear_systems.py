@@ -112,7 +112,6 @@ class QrSystem(LinearSystem):
         return step, _by_triangle(upper)
 
     def step_with(self, curvature: Curvature, at: Linearization, scale: Any, damping: Any, free: Any) -> tuple[Any, Solve]:
-        """Return the step and a solver, by the whole Hessian if its second-order part is trusted."""
 
         def curved() -> tuple[Any, Any]:
             gram = tf.matmul(at.factor[1], at.factor[1], transpose_a=True)
@@ -146,7 +145,6 @@ class QrSystem(LinearSystem):
 
 
 def _by_triangle(upper: Any) -> Solve:
-    """Return the solver of U'U a = b."""
 
     def solve(vector: Any) -> Any:
         half = tf.linalg.triangular_solve(upper, tf.expand_dims(vector, 1), lower=False, adjoint=True)
@@ -251,14 +249,7 @@ class CgSystem(LinearSystem):
 
 
 def gram_matrix(rows: Rows, x: Any) -> tuple[Blocks, Any, Any]:
-    """Return the lower half of J'J in blocks of rows, J'f (n,) and f'f, with one chunk of the Jacobian at a time.
-
-    >>> from graphwright.least_squares.parameters import flatten_parameters
-    >>> layout, x = flatten_parameters(tf.constant([2.0, 1.0], tf.float64))
-    >>> rows = Rows(lambda p, t: p[0] * t + p[1], layout, data=(tf.constant([0.0, 1.0, 2.0], tf.float64),), chunk_size=2)
-    >>> gram_matrix(rows, x)[0][0].numpy().tolist()
-    [[5.0, 3.0], [3.0, 3.0]]
-    """
+    """Return the lower half of J'J in blocks of rows, J'f (n,) and f'f, with one chunk of the Jacobian at a time."""
     size = rows.layout.size
 
     def add(so_far: tuple[Blocks, Any, Any], residuals: Any, matrix: Any) -> tuple[Blocks, Any, Any]:
@@ -273,20 +264,13 @@ def gram_matrix(rows: Rows, x: Any) -> tuple[Blocks, Any, Any]:
 
 
 def linear_system(method: MethodName, rows: Any, *, krylov_tolerance: float, krylov_iterations: int) -> LinearSystem:
-    """Return the system of that name for these rows; the last two arguments are for `"cg"`."""
     if method == "cg":
         return CgSystem(rows, tolerance=krylov_tolerance, max_iterations=int(krylov_iterations))
     return {"qr": QrSystem, "cholesky": CholeskySystem, "dual": DualSystem}[method](rows)
 
 
 def choose_method(parameters: int, residuals: int, itemsize: int, *, chunked: bool) -> tuple[MethodName, str]:
-    """Choose the linear solver for a problem of this size, and the reason.
-
-    >>> choose_method(4, 100, 8, chunked=False)
-    ('qr', '4 parameters: small enough for the most exact solver')
-    >>> choose_method(100_000, 50, 8, chunked=False)[0], choose_method(5000, 60_000, 8, chunked=True)[0]
-    ('dual', 'cholesky')
-    """
+    """Choose the linear solver for a problem of this size, and the reason."""
     jacobian_fits = parameters * residuals * itemsize <= DENSE_BYTES
     if parameters <= QR_PARAMETERS and (chunked or jacobian_fits):
         return "qr", f"{parameters} parameters: small enough for the most exact solver"

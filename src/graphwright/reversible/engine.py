@@ -52,8 +52,6 @@ class Part(Protocol):
 
 @dataclass(frozen=True)
 class _Record:
-    """The data with which the backward pass repeats one call of the forward pass."""
-
     states: dict[int, Any]
     loss_count: int
     remembered: list[Any]
@@ -108,7 +106,6 @@ class BackwardRun:
         self.gradients: dict[int, Any] = {}
 
     def __call__(self, function: ResidualFunction, x: Any) -> tuple[Any, Pullback]:
-        """Return the function's result and its pullback."""
         record = self._records.pop()
         cut = len(self._loss_gradients) - record.loss_count
         loss_gradients, self._loss_gradients = self._loss_gradients[cut:], self._loss_gradients[:cut]

@@ -36,7 +36,6 @@ class ResidualFunction:
 
     @property
     def trainable(self) -> list[Any]:
-        """The layer's trainable variables."""
         return list(self.function.trainable_variables) if self.is_layer else []
 
     @property

@@ -202,7 +202,6 @@ class TrainingCheckpoints:
         self._known = steps
 
     def _load(self, step: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the arrays and the notes of a step; reading all arrays verifies their checksums."""
         path = self._path(step)
         try:
             with path.open("rb") as stream, zipfile.ZipFile(stream):  # NumPy would accept other formats too
@@ -222,7 +221,6 @@ class TrainingCheckpoints:
             ) from error
 
     def _pairs(self, name: str, variable: Any, arrays: Mapping[str, Any], step: int) -> list[tuple[Any, Any]]:
-        """Return each replica of a variable with its stored value."""
         replicas = self._replicas(variable)
         values = [arrays.get(f"{name}@{k}") for k in range(len(replicas))]
         fit = all(value is not None and _fits(value, replica) for replica, value in zip(replicas, values, strict=True))
@@ -249,7 +247,6 @@ class TrainingCheckpoints:
         return self.directory / f"step-{step:012d}.process-{self._process}-of-{self._processes}.npz"
 
     def _steps(self) -> list[int]:
-        """Return the steps that this process has on disk."""
         names = [match for path in self.directory.glob("step-*.npz") if (match := _NAME.fullmatch(path.name))]
         foreign = {int(match[3]) for match in names} - {self._processes}
         if foreign:
@@ -296,7 +293,6 @@ def _fits(array: Any, replica: Any) -> bool:
 
 
 def _place(strategy: Any) -> tuple[int, int]:
-    """Return the number of this process, and the number of processes."""
     if not spans_workers(strategy):
         return 0, 1
     resolver = strategy.cluster_resolver

@@ -208,12 +208,10 @@ class ResumeTraining(keras.callbacks.Callback):
 
 
 def _exists_before_training(name: str) -> bool:
-    """Return whether a variable exists before the first batch; those of metrics do not, see `_skip_batches`."""
     return not name.startswith("metrics/")
 
 
 def _as_json(logs: Mapping[str, Any] | None) -> Logs:
-    """Return the logs as plain values; a metric may have a number per class."""
     return {str(key): np.asarray(value).tolist() for key, value in (logs or {}).items()}
 
 

@@ -9,7 +9,6 @@
 | `patch_convolutions` | convolutions whose kernel gradients vectorize over samples |
 | `batch_rows` | residuals and Jacobian of a batch, on one device or on the replicas of a strategy |
 | `decisions` | solver, Jacobian mode and chunks, with reasons |
-| `compiled_steps` | compiled functions of batches, without the graphs that Python would keep |
 | `trainer` | `LevenbergMarquardt`: one batch, one step |
 | `lm_model` | `LMModel`: `fit` with all features of Keras |
 """
