@@ -33,6 +33,8 @@ QR_PARAMETERS = 200
 """Most parameters for which `"auto"` chooses QR."""
 DENSE_BYTES = 2**30
 """Largest matrix of a method that `"auto"` chooses."""
+PROBES = 16
+"""Random vectors from which `"cg"` estimates column norms."""
 
 
 class Linearization(NamedTuple):
@@ -50,7 +52,6 @@ class Linearization(NamedTuple):
 class LinearSystem:
     """One way to linearize and to solve for damped steps."""
 
-    name: MethodName
     smallest_damping: float
     """Below it, rounding would dominate the step."""
 
@@ -83,8 +84,6 @@ class QrSystem(LinearSystem):
     The reduction is the sequential TSQR of J. Demmel, L. Grigori, M. Hoemmen, J. Langou (2012), damping by extra rows that of J. J. Moré:
     The Levenberg-Marquardt algorithm (1978).
     """
-
-    name: MethodName = "qr"
 
     def __init__(self, rows: Rows) -> None:
         super().__init__(rows, 10.0 * rows.layout.size)
@@ -156,8 +155,6 @@ def _by_triangle(upper: Any) -> Solve:
 class CholeskySystem(LinearSystem):
     """Normal equations: the lower half of the Jacobian's Gram matrix, summed over chunks, and its Cholesky factor."""
 
-    name: MethodName = "cholesky"
-
     def __init__(self, rows: Rows) -> None:
         super().__init__(rows, 10.0 * rows.layout.size)
 
@@ -181,8 +178,6 @@ class CholeskySystem(LinearSystem):
 
 class DualSystem(LinearSystem):
     """The m by m system of J J', for more parameters than residuals: h = -S^-2 J' (J S^-2 J' + damping)^-1 f."""
-
-    name: MethodName = "dual"
 
     def __init__(self, rows: Rows) -> None:
         super().__init__(rows, 10.0 * rows.count)
@@ -211,21 +206,19 @@ class DualSystem(LinearSystem):
 class CgSystem(LinearSystem):
     """Conjugate gradients on the damped normal equations, by products with the Gram matrix; column norms from random probes."""
 
-    name: MethodName = "cg"
-
-    def __init__(self, rows: Rows, *, tolerance: float, max_iterations: int, probes: int = 16) -> None:
+    def __init__(self, rows: Rows, *, tolerance: float, max_iterations: int) -> None:
         super().__init__(rows, 10.0)
-        self._tolerance, self._max_iterations, self._probes = tolerance, max_iterations, probes
+        self._tolerance, self._max_iterations = tolerance, max_iterations
 
     def linearize(self, x: Any) -> Linearization:
         def is_left(probe: Any, _: Any) -> Any:
-            return probe < self._probes
+            return probe < PROBES
 
         def add(probe: Any, squares: Any) -> tuple[Any, Any]:
             return probe + 1, squares + tf.square(self._rows.random_column_products(x, (7, probe)))
 
         squares = tf.while_loop(is_left, add, (tf.constant(0), tf.zeros_like(x)), parallel_iterations=1)[1]
-        norms = tf.sqrt(squares / self._probes)
+        norms = tf.sqrt(squares / PROBES)
         # Probes may miss most of a column: norms count as at least a thousandth of their root mean square, unless they are zero.
         shortest = 1e-3 * tf.sqrt(tf.reduce_mean(tf.square(norms)))
         norms = tf.where(norms > 0.0, tf.maximum(norms, shortest), norms)

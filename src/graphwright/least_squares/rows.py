@@ -161,7 +161,6 @@ class Rows:
         return self.fold(x, add, tf.zeros_like(x))
 
     def gram_product(self, x: Any, vector: Any) -> Any:
-        """Return the Gram matrix of the weighted Jacobian times a vector (n,), without forming either."""
         return self._over_linear(x, lambda total, chunk: total + chunk.transposed(chunk.along(vector)), tf.zeros_like(x))
 
     def squared_norm_along(self, x: Any, vector: Any) -> Any:
@@ -264,7 +263,6 @@ class Rows:
         return tf.concat([tf.reshape(part, [rows, -1]) for part in parts], axis=1)
 
     def _count_of(self, data: Sequence[Any]) -> int:
-        """Return the number of residuals of these samples, by tracing the function."""
         specs = [tf.TensorSpec(shape, self.layout.dtype) for shape in self.layout.shapes]
         shape_only = tf.function(self._evaluate, autograph=False)
         data_specs = tf.nest.map_structure(spec_of, tuple(data))

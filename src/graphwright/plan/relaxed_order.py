@@ -69,7 +69,6 @@ class _Free:
 
 
 def _dependencies(graph: CostGraph, schedule: Schedule) -> list[Waits]:
-    """Return per step the steps that must precede it, besides producers of its inputs."""
     begun: dict[int, int] = {}
     uses: dict[int, list[int]] = {}
     killed: dict[int, list[int]] = {}

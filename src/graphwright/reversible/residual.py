@@ -44,15 +44,9 @@ class ResidualFunction:
         return list(self.function.non_trainable_variables) if self.is_layer else []
 
     def __call__(self, x: Any, values: Values, states: Values, training: Any, mask: Any) -> tuple[Any, dict[int, Any], list[Any]]:
-        """Call the function without side effects.
+        """Call the function without side effects, with the values of trainable variables and the states of others; read missing states.
 
-        Args:
-            x: the stream.
-            values: of the trainable variables.
-            states: of other variables; those that are missing are read.
-
-        Returns:
-            The result; the states of `states` and of assigned variables after the call; the losses added by `add_loss`.
+        Return the result; the states of `states` and of assigned variables after the call; the losses added by `add_loss`.
         """
         keywords = {"training": training, "mask": mask}
         named = {name: keywords[name] for name in self._takes}

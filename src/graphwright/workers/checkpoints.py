@@ -234,7 +234,6 @@ class TrainingCheckpoints:
         return list(zip(replicas, values, strict=True))
 
     def _remove_unfinished(self) -> None:
-        """Remove files that this process was writing when it was killed."""
         for path in self.directory.glob(f".step-*.process-{self._process}-of-{self._processes}.npz.*.tmp"):
             path.unlink(missing_ok=True)
 

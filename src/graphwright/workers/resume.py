@@ -30,23 +30,14 @@ Logs = dict[str, Any]
 
 @dataclass
 class _Progress:
-    """The notes of a checkpoint: where a training is.
-
-    Attributes:
-        epoch: its number.
-        batches: of the epoch that are trained.
-        logs: of each complete epoch.
-        epochs: the numbers of these.
-        last_logs: of the last batch.
-        accepted: steps that an `LMModel` accepted in the epoch.
-    """
+    """The notes of a checkpoint: where a training is."""
 
     epoch: int = 0
-    batches: int = 0
-    logs: list[Logs] = field(default_factory=list[Logs])
-    epochs: list[int] = field(default_factory=list[int])
-    last_logs: Logs = field(default_factory=dict[str, Any])
-    accepted: int = 0
+    batches: int = 0  # of the epoch that are trained
+    logs: list[Logs] = field(default_factory=list[Logs])  # of each complete epoch
+    epochs: list[int] = field(default_factory=list[int])  # the numbers of these
+    last_logs: Logs = field(default_factory=dict[str, Any])  # of the last batch
+    accepted: int = 0  # steps that an `LMModel` accepted in the epoch
 
 
 class ResumeTraining(keras.callbacks.Callback):

@@ -124,7 +124,6 @@ def _solver(problem: Problem, residuals: int) -> tuple[MethodName, str]:
 
 
 def _chunk(problem: Problem, method: MethodName, mode: JacobianMode) -> int | None:
-    """Return how many samples (or residuals) have a small enough Jacobian; None for a method that needs all rows at once, or none."""
     if method in ("dual", "cg") or (problem.coupled and mode == "forward"):
         return None
     row = problem.parameters * problem.itemsize
@@ -138,9 +137,6 @@ def _evenly(samples: int, most: int) -> int:
     """Return the largest chunk of at most `most` samples that leaves no rest, unless it is less than half of `most`.
 
     A rest is traced separately and doubles the graph.
-
-    >>> _evenly(300, 212), _evenly(300, 77), _evenly(307, 77)
-    (150, 75, 77)
     """
     even = next(size for size in range(min(most, samples), 0, -1) if samples % size == 0)
     return even if 2 * even >= most or most >= samples else most

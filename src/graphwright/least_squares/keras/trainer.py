@@ -301,8 +301,6 @@ class LevenbergMarquardt(tf.Module):
 
 
 class _Before(NamedTuple):
-    """The values of `step_variables`: damping, growth of the next refusal, gain, start and scale of the last step."""
-
     damping: Any
     growth: Any
     gain: Any

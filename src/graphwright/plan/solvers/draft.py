@@ -29,29 +29,17 @@ Bytes = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A priced edit.
-
-    Attributes:
-        chain: tasks to run before the step at position `at`.
-        removed: runs to remove.
-        time: change of the schedule's time.
-        gain: overflow removed, in bytes summed over steps; negative if the overflow grows.
-        low: first step of the window of steps whose bytes change.
-        window: new bytes of the steps in the window; of removed steps a large negative number.
-        inner: bytes of the chain's steps.
-        new_credits: new in-place credits by position.
-        inner_credits: those of the chain's steps.
-    """
+    """A priced edit. `chain` runs before the step at position `at`; runs in `removed` go."""
 
     chain: tuple[int, ...]
     at: int
     removed: tuple[int, ...]
-    time: float
-    gain: int
-    low: int
-    window: Bytes
-    inner: Bytes
-    new_credits: tuple[tuple[int, int], ...]
+    time: float  # change of the schedule's time
+    gain: int  # overflow byte-steps removed (negative: added)
+    low: int  # first step of the window of steps whose bytes change
+    window: Bytes  # new bytes in the window, of steps that stay
+    inner: Bytes  # bytes of the chain's steps
+    new_credits: tuple[tuple[int, int], ...]  # (position, new in-place credit)
     inner_credits: tuple[int, ...]
 
 

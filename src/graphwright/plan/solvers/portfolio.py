@@ -166,12 +166,10 @@ class Portfolio:
             self._best, self.how = plan, how
 
     def _until(self, deadline: float) -> float:
-        """Return the deadline if there is an answer; otherwise no deadline."""
         answered = self._best is not None or (self._descent is not None and self._descent[0].peak <= self._budget)
         return deadline if answered else FOREVER
 
     def _work(self) -> int:
-        """Return the work to spend on one more solver; less if all before it failed."""
         if self._best is not None:
             return WORK
         return WORK // 2 if self.descent()[0].peak <= self._budget else WORK // 5
@@ -231,7 +229,6 @@ class Portfolio:
         return points
 
     def _halve(self, peak: int) -> Iterator[Point]:
-        """Yield plans with smaller peaks by the backward search, halving the distance to the bound."""
         low = self.low
         enough = (peak - low) // 50
         while peak - low > enough:
