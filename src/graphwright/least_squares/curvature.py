@@ -2,13 +2,12 @@
 
 **Approximated.** Where residuals stay large, J'J is far from the Hessian, and damped steps crawl. The loop therefore keeps a symmetric
 matrix C that satisfies the secant equation of the last step h, `C h = (change of the gradient) - J'J h`, with the least change: J. E.
-Dennis, D. M. Gay, R. E. Welsch: An adaptive nonlinear least-squares algorithm (1981), section 3, with their sizing. (They take the
-gradient's change with fixed residuals, which would cost another pass here.) As there, a step uses C if C predicted the last reduction
-better than J'J did; at first, twice as well, so that small residuals keep the accuracy of QR.
+Dennis, D. M. Gay, R. E. Welsch: An adaptive nonlinear least-squares algorithm (1981), section 3, with their sizing. A step uses C if C
+predicted the last reduction better than J'J did; at first, twice as well, so that small residuals keep the accuracy of QR.
 
 **Measured.** Where no step lowers the cost any more, the Hessian is computed once, by central differences of the gradient, to find how far
-the minimum is (`newton_offset`). The gradient is not enough: rounding of the cost hides a gradient of the square root of that rounding
-(J. E. Dennis, R. B. Schnabel: Numerical methods for unconstrained optimization and nonlinear equations, 1983, sections 5.4 and 7.2).
+the minimum is (`newton_offset`); rounding of the cost hides a gradient of the square root of that rounding (J. E. Dennis, R. B. Schnabel:
+Numerical methods for unconstrained optimization and nonlinear equations, 1983, sections 5.4 and 7.2).
 """
 
 import importlib

@@ -2,8 +2,7 @@
 
 TensorFlow computes and stores symmetric matrices whole, and its Cholesky kernel makes two copies beside the result. Here block i holds
 rows `a` to `b` up to column `b`, where its diagonal block ends: about half of the matrix, for half of the work of a sum of products. The
-Cholesky factor is computed block by block (left-looking; G. H. Golub, C. F. Van Loan: Matrix Computations, section 4.2.9), with temporaries
-of the size of a block of rows. A matrix of up to `SMALLEST_BLOCK` rows is one block.
+Cholesky factor is computed block by block (left-looking; G. H. Golub, C. F. Van Loan: Matrix Computations, section 4.2.9).
 """
 
 import importlib

@@ -1,15 +1,13 @@
 """Which steps of a schedule may overlap within its memory.
 
 A chain, in which each step waits for the one before it, keeps the peak of the schedule, but prevents every overlap of kernels. It is enough
-that a step waits for those who leave it the bytes that it needs.
+that a step waits for the steps that leave it the bytes that it needs.
 
-So the free bytes of the budget are passed along the schedule. A step takes as many as its outputs and workspace need, and waits for their
-last holders: the step whose workspace they were, or the producer and all readers of a version of a buffer. No two steps hold the same byte
-at the same time, whatever the executor's order, so no order exceeds the budget. In the order of the schedule no more bytes are held than
-its peak, so there are always enough; if an output has to overwrite an input for that, the step waits for all other readers of the input.
-Each step waits for earlier ones only, so there is no deadlock.
-
-The bytes that have been free for longest are taken first: their holders have most likely finished.
+So the free bytes of the budget are passed along the schedule, those that have been free for longest first. A step takes as many as its
+outputs and workspace need, and waits for their last holders: the step whose workspace they were, or the producer and all readers of a
+version of a buffer. No two steps hold the same byte at the same time, so no order of the executor exceeds the budget. In the order of the
+schedule there are always enough; if an output has to overwrite an input for that, the step waits for all other readers of the input. Each
+step waits for earlier ones only, so there is no deadlock.
 """
 
 from collections import deque

@@ -1,11 +1,8 @@
 """Residual functions of reversible blocks, called without side effects and with equal results each time.
 
-A *residual function* is a Keras layer (or model), or another callable of one tensor.
-
-- A Keras layer is called inside a `keras.StatelessScope`: the values of its variables are arguments, and its assignments (moving
-  statistics, states of random generators) are results. The second call gets the values of the first, so a dropout mask is the same.
-  Its assignments are dropped, so each is made once.
-- Another callable is called directly. If it assigns to variables or draws random numbers, it is refused.
+A Keras layer (or model) is called inside a `keras.StatelessScope`: the values of its variables are arguments, and its assignments (moving
+statistics, states of random generators) are results. The second call gets the values of the first, so a dropout mask is the same. Another
+callable of one tensor is called directly; if it assigns to variables or draws random numbers, it is refused.
 """
 
 import importlib

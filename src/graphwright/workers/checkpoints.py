@@ -1,8 +1,7 @@
 """`TrainingCheckpoints`: all variables of a training, replica by replica, in files that are complete or absent.
 
-TensorFlow's own checkpoints store the first replica's value of a mirrored variable. Keras' moving averages and the sums of metrics differ
-between replicas, so a training that continues from such a checkpoint takes another course. Here each process writes the values of its own
-replicas. A restart continues from the newest step that all processes have undamaged.
+TensorFlow's own checkpoints store the first replica's value of a mirrored variable, but Keras' moving averages and the sums of metrics
+differ between replicas. Here each process writes the values of its own replicas.
 """
 
 from __future__ import annotations

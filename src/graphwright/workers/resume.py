@@ -1,9 +1,7 @@
 """`ResumeTraining`: `fit` continues where a killed process stopped, within an epoch too.
 
 Keras' `BackupAndRestore`, saving within an epoch, restarts that epoch with weights that the epoch has already changed. It stores one value
-of a variable that differs per replica, processes that share a folder write the same file, and a process that is killed while it writes
-leaves an unfinished file. `ResumeTraining` skips the batches that were trained, restores everything, including metrics and history, and
-its files are complete or absent.
+of a variable that differs per replica, and processes that share a folder write the same file.
 """
 
 from __future__ import annotations

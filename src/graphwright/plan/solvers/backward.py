@@ -2,11 +2,10 @@
 
 The state is the set of buffers that later steps need. Placing a task in front of those steps removes its outputs from the set and adds its
 inputs; at that step the set before, the inputs, the outputs and the workspace are live together. A task may be placed again, which is a
-recomputation. Each placement replaces a buffer by buffers made earlier, so a search ends at the set that needs no task.
+recomputation. A search ends at the set that needs no task.
 
 Every schedule without a useless run is such a path, so a search that was never pruned and failed *proves* that no schedule fits. Otherwise
-the best states of equal length are kept: a beam (Lowerre 1976, "The HARPY speech recognition system"), under several prices of bytes and of
-wasted time at once. All beam states are priced together with sparse matrix products.
+the best states of equal length are kept: a beam (Lowerre 1976, "The HARPY speech recognition system"), under several prices at once.
 """
 
 from __future__ import annotations
