@@ -457,7 +457,7 @@ def _curve(costs: CostGraph, solution: Solution, original_bytes: int, points: in
     """Return peak and overhead for budgets between the unmodified peak and the plan, by falling peak."""
     step = (original_bytes - solution.peak_bytes) / (points + 1)
     budgets = [round(original_bytes - step * k) for k in range(1, points + 1)] if points else []
-    solutions = curve(costs, budgets=budgets, time_limit_s=time_limit_s) if step >= 1 and budgets else ()
+    solutions = curve(costs, budgets, time_limit_s=time_limit_s) if step >= 1 and budgets else ()
     between = [CurvePoint(s.peak_bytes, s.overhead) for s in solutions if s.status != "infeasible" and s.overhead <= solution.overhead]
     ends = [CurvePoint(original_bytes, 0.0), CurvePoint(solution.peak_bytes, solution.overhead)]
     merged = {p.peak_bytes: p for p in [*between, *ends]}
