@@ -1,13 +1,14 @@
 """Conversion of arguments to graphs: a path, a model, a function, whatever `graphwright.load` reads."""
 
 import inspect
+import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypedDict, TypeVar
 
 from graphwright.errors import ArgumentError
-from graphwright.ir.graph import Graph, public_words
+from graphwright.ir.graph import Graph
 from graphwright.ir.traits.variables import VARIABLES
 
 Words = ParamSpec("Words")
@@ -17,6 +18,11 @@ _ON_ALL = (
     "    what is there); what was given stays. A `Graph` is changed itself, and written too where `out` is given."
 )
 _ON_NEW = "The new graph is written too where `out` is given, as `write` does (`overwrite`: over what is there)."
+
+
+def public_words() -> Any:
+    """Return the package, whose words load and write files."""
+    return sys.modules["graphwright"]
 
 
 def as_graph(source: Any) -> Graph:

@@ -24,7 +24,6 @@ def clone(
     control_map: Mapping[Node, Node] | None = None,
     scope: str = "",
     rename: Callable[[str], str] | None = None,
-    collections: bool = False,
 ) -> CloneResult:
     """Copy nodes.
 
@@ -38,7 +37,6 @@ def clone(
         control_map: node outside that the originals wait for -> its replacement.
         scope: a prefix of the names: `scope/name`.
         rename: a function of the original's name, instead of `scope`. A suffix is added where a name is taken.
-        collections: whether the copies also enter the collections that hold their originals.
 
     Raises:
         GraphError: an input from outside has no replacement in another graph, dtypes differ, or the nodes belong to several graphs.
@@ -84,8 +82,6 @@ def clone(
         target.shapes.refresh(result.node_of[node] for node in order if any(v in mapped for v in node.inputs))
         if source.shapes is not None:
             target.shapes.copy_state(source.shapes, result.node_of)
-    if collections:
-        copy_collections(source, result)
     target.versions = _of_both(target.versions, source.versions)
     return result
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 
 from graphwright.errors import GraphError
-from graphwright.ir.colocation import ATTRIBUTE, with_names
+from graphwright.ir.colocation import ATTRIBUTE
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.subgraph import graph_of
 
@@ -67,7 +67,6 @@ def reroute_control(
     new: Node | Iterable[Node],
     old: Node,
     *,
-    can_modify: Collection[Node] | None = None,
     cannot_modify: Collection[Node] = (),
     outputs: bool = True,
 ) -> int:
@@ -78,7 +77,7 @@ def reroute_control(
         return 0
     after = [node for node in ((new,) if isinstance(new, Node) else dict.fromkeys(new)) if node is not old]
     graph = graph_of((old, *after))
-    excluded = _Kept(can_modify, (*cannot_modify, *after))
+    excluded = {*cannot_modify, *after}
     readers = [node for node in old.control_consumers if node not in excluded]
     for reader in readers:
         graph.remove_control_input(reader, old)
@@ -101,8 +100,8 @@ def set_control_inputs(graph: Graph, node: Node, controls: Iterable[Node]) -> No
         graph.add_control_input(node, control)
 
 
-def replace_node(old: Node, new: Node, *, keep_name: bool = True) -> None:
-    """Replace `old` by `new`, and remove `old`; by default `new` gets its name.
+def replace_node(old: Node, new: Node) -> None:
+    """Replace `old` by `new`, which gets its name, and remove `old`.
 
     Readers, control edges, borders, signatures, collections, variables and colocation constraints follow. Outputs correspond by index.
 
@@ -157,10 +156,9 @@ def replace_node(old: Node, new: Node, *, keep_name: bool = True) -> None:
     name = old.name
     colocated = [(node, node.attrs[ATTRIBUTE]) for node in graph.colocated_with(old) if node is not old]
     graph.remove_node(old)
-    if keep_name:
-        graph.rename(new, name)
+    graph.rename(new, name)
     for node, attribute in colocated:
-        graph.set_attr(node, ATTRIBUTE, with_names(attribute, lambda target: new.name if target == name else target))
+        graph.set_attr(node, ATTRIBUTE, attribute)
 
 
 def take_name(graph: Graph, old: Node, new: Node) -> None:
