@@ -264,36 +264,6 @@ def test_loops_and_branches_are_copied():
 # util, match
 
 
-def test_util():
-    g0, g1 = tf.Graph(), tf.Graph()
-    with g0.as_default():
-        a0, b0 = tf.constant(1), tf.constant(2)
-        x0 = tf.constant(3)
-        with tf.control_dependencies([x0.op]):
-            c0 = tf.add(a0, b0)
-    with g1.as_default():
-        a1 = tf.constant(1)
-    assert ge.util.check_graphs(a0, b0) is None
-    assert ge.util.get_unique_graph([a0, b0]) is g0
-    assert ge.util.get_unique_graph([a0.op, b0], check_types=(tf.Operation, tf.Tensor)) is g0
-    with pytest.raises(TypeError):
-        ge.util.get_unique_graph([a0.op, b0], check_types=tf.Tensor)
-    for refused in (lambda: ge.util.check_graphs(a0, b0, a1), lambda: ge.util.get_unique_graph([a0, a1])):
-        with pytest.raises(ValueError, match=r"graph|Graph"):
-            refused()
-    assert ge.util.make_list_of_op(g0) == g0.get_operations()
-    assert ge.util.make_list_of_op((a0.op, b0.op)) == [a0.op, b0.op]
-    assert ge.util.make_list_of_t(g0) == [a0, b0, x0, c0]
-    assert ge.util.make_list_of_t((a0, a0.op, b0), ignore_ops=True) == [a0, b0]
-    assert (ge.util.get_generating_ops([a0, b0]), ge.util.get_consuming_ops([a0, b0])) == ([a0.op, b0.op], [c0.op])
-    assert ge.util.get_consuming_ops([c0]) == []
-    waiting = ge.util.ControlOutputs(g0).get_all()
-    assert {op: list(after) for op, after in waiting.items()} == {x0.op: [c0.op]}
-    assert not ge.util.is_iterable(a0)
-    assert ge.util.transform_tree({"x": [a0, b0]}, lambda tensor: tensor.op) == {"x": [a0.op, b0.op]}
-    assert ge.util.find_corresponding(a0, g1) is a1
-
-
 # What is live stays live
 
 
@@ -308,15 +278,6 @@ def test_edits_and_building_take_turns(s):
         last = tf.add(more, late, name="last")
     np.testing.assert_array_equal(value(s.graph, last), [1170.0, 1170.0])
     assert value(ge.Graph(s.graph).to_tf_graph(), "last:0").tolist() == [1170.0, 1170.0]
-
-
-def test_functions_come_along():
-    with tf.Graph().as_default() as graph:
-        x = tf.placeholder(tf.float32, [2], name="x")
-        y = tf.function(lambda v: v * 3.0 + 1.0)(x)
-    other = tf.Graph()
-    _, info = ge.copy(graph, other)
-    np.testing.assert_array_equal(value(other, info.transformed(y), {info.transformed(x): [1.0, 2.0]}), [4.0, 7.0])
 
 
 def test_a_graph_that_is_traced():

@@ -96,13 +96,6 @@ def test_an_edit_without_effect_on_shapes_asks_for_one_node():
     assert rule.asked == ["a"]
 
 
-def test_an_assigned_shape_is_followed_by_its_readers():
-    graph, _ = graph_with_rule(CHAIN)
-    graph.value("x").shape = (None,)
-    assert graph.value("x").shape == (None,)
-    assert graph.value("d").shape == (None,)
-
-
 def test_what_reads_small_integers_is_asked_though_their_shape_stays():
     graph, rule = graph_with_rule("""
         graph "g"
@@ -130,13 +123,6 @@ def test_all_shapes_at_once():
     graph.refresh_shapes()
     assert graph.value("d").shape == (6,)
     assert rule.asked.count("b") == 1
-
-
-def test_without_a_rule_shapes_stay():
-    graph = from_text(CHAIN)
-    graph.replace_input(graph["a"], 0, graph.value("y"))
-    assert graph.value("a").shape == (3,)
-    assert graph.shapes is None
 
 
 def test_a_rule_that_raises_names_the_node_and_leaves_the_shapes():

@@ -66,11 +66,14 @@ def _written(job: Callable[..., Any], said: str, *, is_new: bool) -> Callable[..
                 cause="what was given stays as it is",
                 remedy=f"give out=PATH; or change and keep a graph: graph = graphwright.load(...), {job.__name__}(graph, ...)",
             )
-        if not is_new:
+        if is_new:
+            graph = result = job(*bound.args, **bound.kwargs)
+        else:
             graph = bound.arguments[first] = as_graph(graph)
-        result = job(*bound.args, **bound.kwargs)
+            with graph.restored_on_error():
+                result = job(*bound.args, **bound.kwargs)
         if out is not None:
-            words.write(result if is_new else graph, out, overwrite=overwrite)
+            words.write(graph, out, overwrite=overwrite)
         return result
 
     summary, gap, rest = (job.__doc__ or "").partition("\n\n")
@@ -84,7 +87,7 @@ def _written(job: Callable[..., Any], said: str, *, is_new: bool) -> Callable[..
 def edits_in_place(job: Callable[Concatenate[Graph, Words], Result]) -> Callable[Concatenate[Any, Words], Result]:
     """Wrap a job so that it takes whatever `graphwright.load` reads: the graph is loaded, changed, and written at `out`.
 
-    The job declares `**written: Unpack[Written]`, and is called without them.
+    A graph is as before if the job raises an error. The job declares `**written: Unpack[Written]`, and is called without them.
 
     >>> edits_in_place(lambda graph: 0)("model.pb")
     Traceback (most recent call last):

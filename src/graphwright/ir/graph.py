@@ -398,10 +398,8 @@ class Graph:
 
     def set_inputs(self, node: Node, values: Sequence[Value]) -> None:
         """Make the node read exactly these values, however many it read before; the caller updates the attributes."""
-        values = tuple(values)
         self.check_owned(node, node.name)
-        for value in values:
-            self.check_owned(value.producer, node.name)
+        values = self._owned_values(values, node.name)
         links = self._links[node]
         for k, value in enumerate(links.inputs):
             del self._uses_of(value)[node, k]
@@ -581,9 +579,7 @@ class Graph:
 
     @inputs.setter
     def inputs(self, values: Iterable[Value]) -> None:
-        values = tuple(values)
-        for value in values:
-            self.check_owned(value.producer, "graph.inputs")
+        values = self._owned_values(values, "graph.inputs")
         twice = next((v for v, count in Counter(values).items() if count > 1), None)
         if twice is not None:
             raise GraphError(f"{twice.name} is an input twice", where="graph.inputs", remedy="give every argument its own placeholder")
@@ -597,9 +593,7 @@ class Graph:
 
     @outputs.setter
     def outputs(self, values: Iterable[Value]) -> None:
-        values = tuple(values)
-        for value in values:
-            self.check_owned(value.producer, "graph.outputs")
+        values = self._owned_values(values, "graph.outputs")
         self._outputs = values
         self._count_borders()
         if self.shapes is not None:
@@ -732,6 +726,12 @@ class Graph:
             raise
 
     # Helpers
+
+    def _owned_values(self, values: Iterable[Value], where: str) -> tuple[Value, ...]:
+        values = tuple(values)
+        for value in values:
+            self.check_owned(value.producer, where)
+        return values
 
     def _unlink_all(self, doomed: Mapping[Node, object]) -> None:
         self._holdings.drop(doomed)

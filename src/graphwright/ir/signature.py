@@ -1,13 +1,4 @@
-"""Signatures and collections of a graph. They hold values and nodes, never names, so renames need no update.
-
->>> from graphwright.ir.graph import DTYPES, Graph
->>> g = Graph()
->>> x = g.add_node("Placeholder", "x", output_types=[(DTYPES["float32"], (2,))])
->>> g.signatures["serve"] = Signature(inputs={"image": x.outputs[0]}, outputs={"same": x.outputs[0]})
->>> g.rename(x, "pixels")
->>> g.signatures["serve"].inputs["image"].name
-'pixels:0'
-"""
+"""Signatures and collections of a graph. They hold values and nodes, never names, so renames need no update."""
 
 from __future__ import annotations
 

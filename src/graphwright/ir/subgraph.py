@@ -25,19 +25,7 @@ class Boundary:
 
 
 def boundary(nodes: Iterable[Node], *, borders: bool = True) -> Boundary:
-    """Compute the boundary, in linear time; `borders` tells whether outputs of the graph and of its signatures count as read outside.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('''
-    ... graph "g"
-    ... %x = Placeholder() : float32[2]
-    ... %a = Relu(%x:0) : float32[2]
-    ... %b = Neg(%a:0) : float32[2]
-    ... ''')
-    >>> found = boundary([g["a"], g["b"]])
-    >>> [v.name for v in found.inputs], [v.name for v in found.outputs], [v.name for v in found.inside]
-    (['x:0'], ['b:0'], ['a:0'])
-    """
+    """Compute the boundary, in linear time; `borders` tells whether outputs of the graph and of its signatures count as read outside."""
     members = dict.fromkeys(nodes)
     reads = dict.fromkeys(value for node in members for value in node.inputs)
     fetched: frozenset[Value] | None = None  # known when the first node asks

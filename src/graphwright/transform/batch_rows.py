@@ -26,13 +26,8 @@ from graphwright.transform.constant_values import Constants
 def map_rows(graph: Graph, rows: Mapping[Value, tuple[Value, int]], count: int, shapes: Mapping[Value, Shape]) -> list[tuple[Node, int]]:
     """Replace equal operations on all examples, whose results are joined in order, by a function mapped over the batch.
 
-    Args:
-        rows: example -> its batch, and its number in the batch.
-        count: the number of examples in a batch.
-        shapes: the shapes of all values.
-
-    Returns:
-        The nodes that map functions, each with the number of batches that it reads.
+    `rows` maps each example to its batch and its number in it. Return the nodes that map functions, each with the number of batches that it
+    reads.
     """
     constants, sources = Constants(), {value.producer for value in rows}
     of = {value: frozenset([k]) for value, (_, k) in rows.items()}

@@ -45,9 +45,6 @@ def convert_weights(
         where: which constants to convert.
         functions: whether to change bodies of functions too.
 
-    Raises:
-        ArgumentError: the dtype is none of these.
-
     >>> g = Graph()
     >>> w = add_constant(g, "w", np.ones((8, 8), np.float32))
     >>> g.outputs = g.add_node("Neg", "y", inputs=[w], output_types=[(w.dtype, w.shape)]).outputs
@@ -56,10 +53,9 @@ def convert_weights(
     """
     if dtype not in _SMALL:
         raise ArgumentError(f"weights cannot be stored as {dtype!r}", argument="dtype", remedy=f"one of {', '.join(_SMALL)}")
-    with graph.restored_on_error():
-        if values := values_beside(graph):
-            freeze_variables(graph, values)
-        return sum(_convert(body, dtype, smallest, where) for body in (bodies(graph) if functions else (graph,)))
+    if values := values_beside(graph):
+        freeze_variables(graph, values)
+    return sum(_convert(body, dtype, smallest, where) for body in (bodies(graph) if functions else (graph,)))
 
 
 def _convert(graph: Graph, dtype: str, smallest: int, where: Callable[[Node], bool] | None) -> int:

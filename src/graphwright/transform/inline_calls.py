@@ -29,20 +29,6 @@ def inline_calls(graph: Graph, purity: Purity | None = None, *, strict: bool = T
     Raises:
         GraphError: a called function is not in the library.
         UnsupportedError: a function calls itself, or the functions are nested too deep (`graphwright.ir.nesting`).
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('''
-    ... graph "main"
-    ... %x = Placeholder() : float32[2]
-    ... %call = PartitionedCall(%x:0) {f = @f} : float32[2]
-    ... function "f"
-    ... inputs %a:0
-    ... outputs %r:0
-    ... %a = _Arg() : float32[2]
-    ... %r = Relu(%a:0) : float32[2]
-    ... ''')
-    >>> [node.name for node in inline_functions(g)], inline_calls(g), [node.name for node in g]
-    (['x', 'call/r'], 1, ['x', 'call/r'])
     """
     check_nesting(graph)
     purity = purity or Purity(graph, {})

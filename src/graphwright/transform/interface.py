@@ -15,14 +15,7 @@ from graphwright.ir.walk import fed_values, fetched_values, topological_order
 
 
 def input_values(graph: Graph) -> tuple[Value, ...]:
-    """Return the inputs of the graph and of its signatures; where it states none, its placeholders.
-
-    >>> from graphwright.ir.graph import DTYPES
-    >>> g = Graph()
-    >>> _ = g.add_node("Placeholder", "x", output_types=[(DTYPES["float32"], (2,))])
-    >>> input_values(g)
-    (<Value x:0 float32[2]>,)
-    """
+    """Return the inputs of the graph and of its signatures; where it states none, its placeholders."""
     return fed_values(graph) or tuple(v for node in graph.nodes if node.op_type in MAY_BE_FED for v in node.outputs)
 
 
@@ -43,10 +36,7 @@ def output_values(graph: Graph) -> tuple[Value, ...]:
 
 
 def find_end(graph: Graph, name: str, *, is_input: bool, signature: str | None = None) -> Value:
-    """Return the input or output with this name.
-
-    Args:
-        signature: the signature whose keys are meant; all by default.
+    """Return the input or output with this name, of one signature or of all.
 
     Raises:
         ArgumentError: the name is unknown, or several signatures have different values for it.
@@ -140,12 +130,7 @@ def put_in_order(graph: Graph) -> None:
 
 
 def described(value: Value) -> str:
-    """Return a value as messages show it.
-
-    >>> from graphwright.ir.graph import DTYPES
-    >>> described(Graph().add_node("Placeholder", "x", output_types=[(DTYPES["float32"], (None, 4))]).outputs[0])
-    'x:0 float32[?,4]'
-    """
+    """Return a value as messages show it."""
     return f"{value.name} {value.dtype}{format_shape(value.shape)}"
 
 

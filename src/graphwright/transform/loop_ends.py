@@ -23,15 +23,6 @@ def wait_for_loop_ends(graph: Graph) -> int:
     """Put a row of `NoOp`s between each loop and its readers, also inside functions; return how many loops changed.
 
     Call it when the order is fixed.
-
-    >>> from graphwright.ir.graph import DTYPES
-    >>> f32 = (DTYPES["float32"], (2,))
-    >>> g = Graph()
-    >>> x = g.add_node("Placeholder", "x", output_types=[f32])
-    >>> loop = g.add_node("While", "loop", inputs=x.outputs, output_types=[f32])
-    >>> after = g.add_node("Exp", "after", inputs=loop.outputs, output_types=[f32])
-    >>> wait_for_loop_ends(g), after.inputs[0].producer.name, after.inputs[0].producer.control_inputs[0].op_type
-    (1, 'loop/over', 'NoOp')
     """
     rows = _Rows(graph)
     rows.insert(graph)

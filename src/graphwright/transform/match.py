@@ -126,22 +126,6 @@ class Pattern:
 
     Raises:
         GraphError: it has no output, returns an input or a constant, calls functions, or is not connected.
-
-    >>> from graphwright.ir.text import from_text
-    >>> shape = "{T = float32} : float32[*]"
-    >>> pattern = Pattern(from_text(f'''graph "p"
-    ... inputs %x:0, %y:0
-    ... outputs %sum:0
-    ... %x = Placeholder() {{dtype = float32}} : float32[*]
-    ... %y = Placeholder() {{dtype = float32}} : float32[*]
-    ... %minus = Neg(%y:0) {shape}
-    ... %sum = AddV2(%x:0, %minus:0) {shape}'''))
-    >>> g = from_text(f'''graph "g"
-    ... %a = Placeholder() {{dtype = float32}} : float32[2]
-    ... %b = Neg(%a:0) {shape}
-    ... %c = AddV2(%b:0, %a:0) {shape}''')
-    >>> [{name: captured.value.name for name, captured in match.items()} for match in pattern.matches_at(g["c"])]
-    [{'x': 'a:0', 'y': 'a:0'}]
     """
 
     def __init__(self, graph: Graph, names: tuple[str, ...] = (), defaults: Defaults = lambda _: {}) -> None:

@@ -112,18 +112,17 @@ def _grafted(graph: Graph, model: Any, side: Side, signature: str | None, scope:
     attachment = Attachment(graph, graft, place)
     fed = {value.producer for value in fed_values(graph)}
     read = {placeholder: meanings[0][name] for name, (placeholder, _) in pairs.items()} if side == "output" else {}
-    with graph.restored_on_error():
-        copies = [attachment.attach(read, left_out={placeholder.producer for placeholder in read})]
-        for old_of in meanings[1:]:
-            moved = {meanings[0][name]: old_of[name] for name in pairs} if side == "output" else {}
-            copies.append(_copied_again(graft, copies[0], pairs, moved, unique_scope(graph, scope)))
-        ends: list[dict[str, Value]] = []
-        for old_of, copy in zip(meanings, copies, strict=True):
-            if side == "input":
-                ends.append(_connect_before(graph, pairs, old_of, copy, place))
-            else:
-                ends.append(_connect_after(graph, pairs, old_of, copy, fed))
-        put_in_order(graph)
+    copies = [attachment.attach(read, left_out={placeholder.producer for placeholder in read})]
+    for old_of in meanings[1:]:
+        moved = {meanings[0][name]: old_of[name] for name in pairs} if side == "output" else {}
+        copies.append(_copied_again(graft, copies[0], pairs, moved, unique_scope(graph, scope)))
+    ends: list[dict[str, Value]] = []
+    for old_of, copy in zip(meanings, copies, strict=True):
+        if side == "input":
+            ends.append(_connect_before(graph, pairs, old_of, copy, place))
+        else:
+            ends.append(_connect_after(graph, pairs, old_of, copy, fed))
+    put_in_order(graph)
     return ends[0]
 
 

@@ -77,12 +77,11 @@ def remove_debug_ops(
         reads_resource = purity is None and any(v.dtype.name == "resource" for v in node.inputs)
         return node.op_type in _CANNOT_ACT or (not reads_resource and known.is_pure(node))
 
-    with graph.restored_on_error():
-        while count := sum(_clean(body, kinds, is_pure, identities=identities) for body in places):
-            removed += count
-            if not functions:
-                break  # otherwise an If may be empty now
-        return removed
+    while count := sum(_clean(body, kinds, is_pure, identities=identities) for body in places):
+        removed += count
+        if not functions:
+            break  # otherwise an If may be empty now
+    return removed
 
 
 def _clean(graph: Graph, kinds: frozenset[str], is_pure: IsPure, *, identities: bool) -> int:

@@ -99,20 +99,6 @@ def rewrite_graph(
         functions: whether bodies of functions are rewritten too.
         check: is called before each replacement.
         kept: nodes that must not be inner nodes of a match.
-
-    >>> from graphwright.ir.text import from_text
-    >>> text = '''graph "g"
-    ... inputs %x:0
-    ... outputs %b:0
-    ... %x = Placeholder() {dtype = float32} : float32[2]
-    ... %a = Neg(%x:0) {T = float32} : float32[2]
-    ... %b = Neg(%a:0) {T = float32} : float32[2]'''
-    >>> same = from_text('graph "r"\\ninputs %x:0\\noutputs %x:0\\n%x = Placeholder() {dtype = float32} : float32[2]')
-    >>> g = from_text(text)
-    >>> rewrite_graph(g, [GraphRule("negated twice", [Pattern(from_text(text))], lambda match: same)], Purity(g, {}))
-    ([Application(rule='negated twice', node='b', function='')], [])
-    >>> g.nodes
-    (<Node x = Placeholder()>, <Node b = Identity(x:0)>)
     """
     rules = list(rules)
     done: list[Application] = []

@@ -49,21 +49,6 @@ def split_batch(graph: Graph, purity: Purity, splitting: Splitting, parts: int) 
     Copies are called `<name>/part<k>`. Their attributes are `_graphwright_part_of`, the name of the original, and `_graphwright_part`:
     first example, end, size of the batch, and the kinds of the outputs (`analyze.in_parts.InParts.outputs`). Raises `ArgumentError` if
     fewer than two parts, or more than the batch has examples.
-
-    >>> from graphwright.analyze.splitting import find_splitting
-    >>> from graphwright.ir.constants import add_constant
-    >>> from graphwright.ir.graph import DTYPES
-    >>> f32 = DTYPES["float32"]
-    >>> g = Graph()
-    >>> x = g.add_node("Placeholder", "x", output_types=[(f32, (8,))]).outputs[0]
-    >>> g.inputs = [x]
-    >>> square = add_op(g, "Square", "square", [x], f32, (8,), T=f32)
-    >>> zero = add_constant(g, "zero", np.array([0], np.int32))
-    >>> g.outputs = [add_op(g, "Sum", "sum", [square, zero], f32, (), T=f32, keep_dims=False)]
-    >>> purity = Purity(g, {"Sum": False})
-    >>> found = split_batch(g, purity, find_splitting(g, purity, g.inputs), 2)
-    >>> [node.name for node in found if node.op_type in ("Square", "Sum", "AddV2")]
-    ['square/part0', 'sum/part0', 'square/part1', 'sum/part1', 'sum/added1']
     """
     if not 2 <= parts <= splitting.batch:
         raise ArgumentError(
@@ -79,10 +64,8 @@ def split_batch(graph: Graph, purity: Purity, splitting: Splitting, parts: int) 
 class _Rewriter:
     """Rewrites a graph for all parts, or the body of a loop for one.
 
-    Args:
-        borders: where the parts begin, and where the last one ends.
-        given: of a body, the arguments that are split, with their axes.
-        results: of a body, the kinds of its results.
+    `borders` are where the parts begin, and where the last one ends. For a body, `given` maps the arguments that are split to their
+    axes, and `results` are the kinds of its results.
     """
 
     graph: Graph

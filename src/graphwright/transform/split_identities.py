@@ -17,15 +17,6 @@ def split_identities(graph: Graph, *, gradients: bool = True) -> int:
 
     Args:
         gradients: whether nodes with a custom gradient are removed too, for graphs that hold their gradients.
-
-    >>> from graphwright.ir.graph import DTYPES
-    >>> f32 = (DTYPES["float32"], (2,))
-    >>> g = Graph()
-    >>> a, b = (g.add_node("Placeholder", n, output_types=[f32]).outputs[0] for n in "ab")
-    >>> both = g.add_node("IdentityN", "both", inputs=[a, b], output_types=[f32, f32])
-    >>> g.outputs = [g.add_node("Relu", "c", inputs=[both.outputs[1]], output_types=[f32]).outputs[0]]
-    >>> split_identities(g), g["c"].inputs[0].name
-    (1, 'b:0')
     """
     fixed = {*graph.control_outputs, *(v.producer for v in graph.inputs)}
     identities = [n for n in graph.nodes if forwards_several(n) and not (n.control_inputs or n.control_consumers or n in fixed)]

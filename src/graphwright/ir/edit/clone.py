@@ -40,16 +40,6 @@ def clone(
 
     Raises:
         GraphError: an input from outside has no replacement in another graph, dtypes differ, or the nodes belong to several graphs.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('''
-    ... graph "g"
-    ... %x = Placeholder() : float32[2]
-    ... %a = Relu(%x:0) : float32[2]
-    ... %b = Neg(%a:0) : float32[2]
-    ... ''')
-    >>> clone([g["a"], g["b"]], scope="copy").node_of[g["b"]]
-    <Node copy/b = Neg(copy/a:0)>
     """
     originals = dict.fromkeys(nodes)
     if not originals:
@@ -87,19 +77,7 @@ def clone(
 
 
 def copy_graph(graph: Graph) -> CloneResult:
-    """Copy a graph with all that it holds: no edit of the copy changes the original. The result has the copy as `graph`.
-
-    >>> from graphwright.ir.text import from_text, to_text
-    >>> g = from_text('''
-    ... graph "g"
-    ... outputs %a:0
-    ... %x = Placeholder() : float32[2]
-    ... %a = Relu(%x:0) : float32[2]
-    ... ''')
-    >>> found = copy_graph(g)
-    >>> to_text(found.graph) == to_text(g), found.node_of[g["a"]] is found.graph["a"]
-    (True, True)
-    """
+    """Copy a graph with all that it holds: no edit of the copy changes the original. The result has the copy as `graph`."""
     copy = Graph(graph.name, versions=graph.versions)
     inside = copy_functions(graph, copy, graph.functions)[1]
     result = copy_whole(graph, copy, {})

@@ -27,15 +27,6 @@ def insert_before(
     Args:
         name: by default `<node>/<op_type>`; a suffix is added where it is taken.
         attrs: as for `Graph.add_node`.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('''
-    ... graph "g"
-    ... %x = Placeholder() : float32[2]
-    ... %a = Relu(%x:0) : float32[2]
-    ... ''')
-    >>> insert_before(g, g["a"], 0, "Neg"), g["a"]
-    (<Node a/Neg = Neg(x:0)>, <Node a = Relu(a/Neg:0)>)
     """
     graph_of([node, *(v.producer for v in more_inputs)])
     if not 0 <= index < len(node.inputs):
@@ -52,16 +43,6 @@ def insert_after(
     """Insert a new node between a value and its readers, borders included; return it. The arguments are those of `insert_before`.
 
     Producers of `more_inputs` still read the value itself.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('''
-    ... graph "g"
-    ... outputs %x:0
-    ... %x = Placeholder() : float32[2]
-    ... %a = Relu(%x:0) : float32[2]
-    ... ''')
-    >>> insert_after(g.value("x"), "Neg", "negated"), g["a"], g.outputs[0].name
-    (<Node negated = Neg(x:0)>, <Node a = Relu(negated:0)>, 'negated:0')
     """
     others = [v.producer for v in more_inputs]
     graph = graph_of([value.producer, *others])
@@ -114,13 +95,7 @@ def add_op(
     device: str = "",
     **attrs: Any,
 ) -> Value:
-    """Add a node with one output and return the output; a suffix is added to its name where it is taken.
-
-    >>> g = Graph()
-    >>> x = add_placeholder(g, "x", "float32", (2,))
-    >>> add_op(g, "Relu", "x", [x], x.dtype, x.shape, T=x.dtype)
-    <Value x_1:0 float32[2]>
-    """
+    """Add a node with one output and return the output; a suffix is added to its name where it is taken."""
     types = [(output_dtype, output_shape)]
     name = graph.unique_name(name)
     node = graph.add_node(op_type, name, inputs=inputs, control_inputs=control_inputs, attrs=attrs, output_types=types, device=device)

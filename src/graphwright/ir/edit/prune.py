@@ -19,16 +19,6 @@ def prune(
         outputs: replace those of the graph; None keeps them.
         signatures: whether to keep what signatures need. Otherwise those that lose an output are removed.
         collections: whether to keep what collections hold. Otherwise removed nodes are dropped from them.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('''
-    ... graph "g"
-    ... %x = Placeholder() : float32[2]
-    ... %a = Relu(%x:0) : float32[2]
-    ... %b = Neg(%a:0) : float32[2]
-    ... ''')
-    >>> prune(g, [g.value("a")]), [n.name for n in g]
-    (1, ['x', 'a'])
     """
     if outputs is not None:
         graph.outputs = outputs

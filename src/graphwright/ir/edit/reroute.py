@@ -36,17 +36,6 @@ def reroute(
 
     Raises:
         GraphError: the numbers or dtypes differ, a value is rerouted twice, or a reader would read itself.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('''
-    ... graph "g"
-    ... outputs %z:0
-    ... %x = Placeholder() : float32[2]
-    ... %y = Placeholder() : float32[2]
-    ... %z = Relu(%x:0) : float32[2]
-    ... ''')
-    >>> reroute(g.value("y"), g.value("x")), g["z"].inputs[0].name
-    (1, 'y:0')
     """
     afters = [new] if isinstance(new, Value) else list(new)
     befores = [old] if isinstance(old, Value) else list(old)
@@ -107,17 +96,6 @@ def replace_node(old: Node, new: Node) -> None:
 
     Raises:
         GraphError: a needed output has no counterpart or one of another dtype, or `new` reads `old`.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('''
-    ... graph "g"
-    ... outputs %a:0
-    ... %x = Placeholder() : float32[2]
-    ... %a = Relu(%x:0) : float32[2]
-    ... ''')
-    >>> replace_node(g["a"], g.add_node("Elu", "new", inputs=g["a"].inputs, output_types=[(v.dtype, v.shape) for v in g["a"].outputs]))
-    >>> g["a"]
-    <Node a = Elu(x:0)>
     """
     graph = graph_of((old, new))
     if old is new:

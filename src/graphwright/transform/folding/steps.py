@@ -26,13 +26,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Steps before or after a linear op.
+    """Steps before or after a linear op, as one `step`.
 
     Attributes:
         end: the value at the far end of the chain.
-        step: all steps as one.
-        nodes: the nodes of the chain, from the linear op on.
-        moved: nodes among them that only move numbers, and stay.
+        nodes: the nodes of the chain, from the linear op on; nodes in `moved` only move numbers, and stay.
     """
 
     end: Value
