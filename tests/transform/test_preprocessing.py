@@ -133,17 +133,17 @@ AFTER = {"placeholder": "scores", "node": "scores_postprocessed"}
     [
         (add_preprocessing, {"placeholder": "picture", "node": "picture_preprocessed"}, "there is no input 'picture'"),
         (add_preprocessing, {"node": ""}, "no node 'image_preprocessed'"),
-        (add_preprocessing, {"dtype": tf.float64}, "has dtype float64"),
-        (add_preprocessing, {"shape": [None, 4]}, "cannot have the shape"),
+        (add_preprocessing, {"dtype": tf.float64}, "dtypes differ"),
+        (add_preprocessing, {"shape": [None, 4]}, "shapes differ"),
         (add_preprocessing, {"extra": lambda x: tf.identity(x, name="other_preprocessed")}, "no placeholder 'other'"),
         (
             add_preprocessing,
             {"node": "", "extra": lambda x: tf.raw_ops.Unpack(value=x, num=2, axis=1, name="image_preprocessed")},
-            "has 2 outputs",
+            "no node 'image_preprocessed' with one output",
         ),
         (add_postprocessing, {"placeholder": "score", "node": "score_postprocessed"}, "there is no output 'score'"),
         (add_postprocessing, {"node": ""}, "no node 'scores_postprocessed'"),
-        (add_postprocessing, {"dtype": tf.int32, "shape": None}, "has dtype float32"),
+        (add_postprocessing, {"dtype": tf.int32, "shape": None}, "dtypes differ"),
     ],
 )
 def test_what_does_not_fit_is_refused_and_nothing_changes(add, options, message):

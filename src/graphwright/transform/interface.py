@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Literal
 
 from graphwright.errors import ArgumentError, GraphError
-from graphwright.ir.dtypes import Shape, format_shape
+from graphwright.ir.dtypes import Shape, agree, format_shape
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.traits.values import MAY_BE_FED, is_constant
 from graphwright.ir.walk import fed_values, fetched_values, topological_order
@@ -132,6 +132,15 @@ def put_in_order(graph: Graph) -> None:
 def described(value: Value) -> str:
     """Return a value as messages show it."""
     return f"{value.name} {value.dtype}{format_shape(value.shape)}"
+
+
+def check_fits(source: Value, reader: Value, *, where: str = "", argument: str = "", item: str = "") -> None:
+    """Raise an `ArgumentError` where a value cannot be read in the place of another one."""
+    differ = "dtypes" if source.dtype != reader.dtype else "" if agree(source.shape, reader.shape) else "shapes"
+    if differ:
+        remedy = "add a Cast to the graph that is merged or grafted" if differ == "dtypes" else ""
+        what = f"{described(reader)} cannot read {described(source)}: the {differ} differ"
+        raise ArgumentError(what, where=where, remedy=remedy, argument=argument, item=item)
 
 
 def says_less(first: Shape, second: Shape) -> bool:

@@ -8,7 +8,6 @@ from typing import Any, Literal, Unpack
 
 from graphwright.errors import ArgumentError
 from graphwright.ir.attributes import ShapeAttribute
-from graphwright.ir.dtypes import agree
 from graphwright.ir.edit.clone import CloneResult, clone
 from graphwright.ir.edit.insert import add_op
 from graphwright.ir.edit.reroute import reroute_control
@@ -18,7 +17,7 @@ from graphwright.ir.select import unique_scope
 from graphwright.ir.traits.values import INPUTS, MAY_BE_FED
 from graphwright.ir.walk import backward_reachable, fed_values, forward_reachable
 from graphwright.transform.attach import Attachment, check_values, in_files
-from graphwright.transform.interface import described, find_in_signatures, put_in_order, replace_end, says_less
+from graphwright.transform.interface import check_fits, find_in_signatures, put_in_order, replace_end, says_less
 
 Pairs = Mapping[str, tuple[Value, Value]]
 """Input or output of the model -> the placeholder of the graft, and the value that replaces the input or output."""
@@ -220,16 +219,12 @@ def _pairs_of_nodes(graft: Graph, suffix: str, side: Side, where: str) -> Pairs:
     pairs: dict[str, tuple[Value, Value]] = {}
     for node in placeholders:
         wanted = f"{node.name}_{suffix}"
-        if wanted not in graft:
+        if wanted not in graft or len(graft[wanted].outputs) != 1:
             raise ArgumentError(
-                f"there is no node {wanted!r} for the placeholder {node.name!r}",
+                f"there is no node {wanted!r} with one output for the placeholder {node.name!r}",
                 where=where,
-                remedy=f"give the node that replaces the {side} this name, for example with tf.identity(..., name={wanted!r})",
+                remedy=f"give the value that replaces the {side} this name, for example with tf.identity(..., name={wanted!r})",
             )
-        count = len(graft[wanted].outputs)
-        if count != 1:
-            what = f"the node {wanted!r} has {count} outputs, but must have one"
-            raise ArgumentError(what, where=where, remedy=f"pick one with tf.identity(..., name={wanted!r})")
         pairs[node.name] = (node.outputs[0], graft[wanted].outputs[0])
     names = {node.name for node in placeholders}
     for node in graft.nodes:
@@ -259,9 +254,4 @@ def _check(graph: Graph, pairs: Pairs, old_of: Mapping[str, Value], side: Side) 
                 cause="only a placeholder can be replaced by another",
                 remedy="cut the model there first (extract_submodel)",
             )
-        source, target, where = (replacement, old, f"{name}_preprocessed") if side == "input" else (old, placeholder, name)
-        if source.dtype != target.dtype:
-            what = f"{source.name} has dtype {source.dtype}, but {target.name} has {target.dtype}"
-            raise ArgumentError(what, where=f"{where!r}", remedy="add a Cast to the graft")
-        if not agree(source.shape, target.shape):
-            raise ArgumentError(f"{described(source)} cannot have the shape of {described(target)}", where=f"{where!r}")
+        check_fits(*((replacement, old) if side == "input" else (old, placeholder)), where=f"the {side} {name!r}")

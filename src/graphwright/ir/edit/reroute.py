@@ -140,11 +140,6 @@ def replace_node(old: Node, new: Node) -> None:
 
 
 def take_name(graph: Graph, old: Node, new: Node) -> None:
-    """Give a node the name, control readers and collections of a node that nothing reads any more, which is removed."""
-    if graph.is_border(old) or any(v.use_count for v in old.outputs):
-        return
-    reroute_control([new], old)
-    graph.replace_in_collections(old, new)
-    name = old.name
-    graph.remove_node(old)
-    graph.rename(new, name)
+    """Replace a node that nothing reads any more by another one, which gets its name; a border stays."""
+    if not (graph.is_border(old) or any(v.use_count for v in old.outputs)):
+        replace_node(old, new)
