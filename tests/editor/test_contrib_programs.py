@@ -6,7 +6,6 @@ They go through what its guide and its tests covered: edit, reroute, select, sub
 from __future__ import annotations
 
 import collections
-import copy
 import functools
 from types import SimpleNamespace
 
@@ -82,37 +81,10 @@ def test_swap_and_reroute(r):
     assert value(r.graph, [r.c0, r.c1])[1].tolist() == [3.0, 3.0]
 
 
-def test_control_inputs(s):
-    ge.add_control_inputs(s.e.op, [s.a.op, s.b.op])
-    assert names(s.e.op.control_inputs) == ["a", "foo/b"]
-    ge.remove_control_inputs(s.e.op, s.a.op)
-    assert names(s.e.op.control_inputs) == ["foo/b"]
-    with pytest.raises(ValueError, match="not a control_input"):
-        ge.reroute.remove_control_inputs(s.e.op, s.a.op)
-    with pytest.raises(TypeError):
-        ge.add_control_inputs(s.e, s.a.op)
-    assert names(s.e.op.control_inputs) == ["foo/b"]
-
-
 # select
 
 
 # subgraph
-
-
-def test_views(s):
-    view = ge.sgv(s.graph)
-    assert isinstance(view, ge.SubGraphView)
-    assert (list(view.outputs), list(view.inputs), len(view.ops)) == ([s.e, s.h], [], 8)
-    view = ge.sgv(s.f.op, s.g.op)
-    assert (list(view.outputs), list(view.inputs)) == ([s.f, s.g], [s.c, s.d, s.a])
-    assert (view.graph, view.op(1), view.find_op_by_name("foo/bar/f")) == (s.graph, s.g.op, s.f.op)
-    assert (view.input_index(s.d), view.consumers(), view.is_passthrough(s.c)) == (1, [s.h.op], False)
-    assert list(ge.sgv_scope("foo/bar", graph=s.graph).ops) == [s.e.op, s.f.op, s.g.op, s.h.op]
-    view = ge.SubGraphView([s.c.op], [s.d])
-    assert (list(view.inputs), list(view.passthroughs)) == ([s.a, s.b, s.d], [s.d])
-    assert list(copy.copy(view).inputs) == list(view.copy().inputs) == list(view.inputs)
-    assert "foo/c" in str(view)
 
 
 # transform

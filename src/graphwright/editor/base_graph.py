@@ -308,7 +308,6 @@ class BaseGraph:
         self._sweep(source for source in sources if source in self._removed)
 
     def _sweep(self, candidates: Iterable[ir.Node]) -> None:
-        """Delete removed nodes that are no longer read."""
         for node in list(candidates):
             if not any(value.use_count for value in node.outputs):
                 del self._removed[node]

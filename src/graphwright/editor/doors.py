@@ -30,8 +30,6 @@ _DOOR_ATTRIBUTE = "_graphwright_word"
 
 
 class _Call:
-    """One call of a word with live objects, and the graphs that take part."""
-
     def __init__(self) -> None:
         self._graphs: dict[int, LiveGraph] = {}
 
@@ -117,7 +115,6 @@ def _shown_class(kind: type) -> type:
 
 
 def _with_state(kind: Any, state: dict[str, Any]) -> Any:
-    """Return an object of a class that shares this state."""
     result = kind.__new__(kind)
     result.__dict__ = state
     return result

@@ -306,7 +306,6 @@ def _read(g: Any, name: str) -> ir.Graph:
 
 
 def _collections_of(g: Any) -> Mapping[str, Any]:
-    """Return the collections of a `tf.Graph`, or nothing."""
     tf = import_tensorflow()
     if not isinstance(g, tf.Graph) or not any(g.get_all_collection_keys()):
         return {}
@@ -346,7 +345,6 @@ def saved_model_to_graph(
 
 
 def _complete_tags(folder: Path, tags: Sequence[str], fallback: bool) -> Sequence[str]:
-    """Return all tags of the MetaGraph that has these tags."""
     available = [sorted(m.meta_info_def.tags) for m in parse_saved_model(folder).meta_graphs]
     if sorted(tags) in available:
         return tags

@@ -68,7 +68,6 @@ def write_saved_model(graph: Graph, path: str, tags: Iterable[str] | None, varia
 
 
 def _with_tags(package: Package, tags: Iterable[str] | None, name: str) -> Package:
-    """Return the package with one MetaGraph, the graph's, under other tags."""
     if package.is_live:
         return package
     saved_model = package.parsed()

@@ -77,7 +77,6 @@ class TmpInfo:
         return self.names_by_item.get(elem.ir, [])
 
     def new_name(self, name: str) -> str:
-        """Return the name in the destination."""
         if not name.startswith(self.scope):
             raise ValueError(f"{name} does not belong to source scope: {self.scope}.")
         return self.scope_ + name.removeprefix(self.scope)
@@ -325,7 +324,6 @@ class Transformer:
                 info.graph_.originals[copied.ir] = original_.ir
 
     def _view_of_copy(self, info: TmpInfo, view: SubGraphView) -> SubGraphView:
-        """Return a view of the copies, with inputs and outputs in the order of the original."""
         copy_view = SubGraphView(list(info.transformed_ops.values()))
         inputs = [info.transformed_ts[t] for t in view.inputs if t in info.transformed_ts]
         outputs = [info.transformed_ts[t] for t in view.outputs if t in info.transformed_ts]

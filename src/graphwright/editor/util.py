@@ -275,7 +275,6 @@ def _made(
     inputs: Sequence[Tensor] = (),
     types: Sequence[tuple[Any, Any]] | None = None,
 ) -> Node:
-    """Add a node, unless it cannot be completed. TensorFlow infers the outputs if `types` is None."""
     node = g.add_node(name, op_name, uniquify_name=uniquify_name)
     try:
         for key, value in attrs.items():

@@ -193,11 +193,8 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Facts about a graph besides its shapes, where sizes depend on data.
-
-    Attributes:
-        sizes: the output shapes of nodes by name.
-        numbers: the whole numbers in an input, by position.
+    """Facts about a graph besides its shapes, where sizes depend on data: `sizes`, the output shapes of nodes by name, and `numbers`,
+    the whole numbers in an input, by position.
     """
 
     sizes: Mapping[str, Sequence[Shape]] = field(default_factory=dict[str, Sequence[Shape]])

@@ -26,12 +26,10 @@ class _Watched:
 
 @dataclass(eq=False)
 class Signature(_Watched):
-    """A named way to call the graph.
+    """A named way to call the graph: the fed and fetched values, by the names that callers use.
 
-    Args:
-        inputs, outputs: the fed and fetched values, by the names that callers use.
-        method_name: such as `tensorflow/serving/predict`.
-        extra: the serialized fields of the `SignatureDef` that the IR does not model.
+    `method_name` is such as `tensorflow/serving/predict`; `extra` holds the serialized fields of the `SignatureDef` that the IR does not
+    model.
     """
 
     inputs: dict[str, Value]

@@ -10,10 +10,7 @@ from graphwright.ir.walk import order_of
 def cancel_reshapes(graph: Graph, *, kept: Container[Node] = ()) -> int:
     """Let readers of a value that was reshaped back to its earlier shape read the earlier value; returns how many values were replaced.
 
-    Reshapes that nothing reads any more are removed, unless they have control inputs.
-
-    Args:
-        kept: reshapes that stay, such as those that are fetched by name.
+    Reshapes that nothing reads any more are removed, unless they have control inputs or are in `kept`, such as those fetched by name.
     """
     nodes = [node for node in graph.nodes if node.op_type in RESHAPES and node not in kept]
     earlier = {value: before for node in nodes for value in node.outputs[:1] if (before := before_reshapes(value)) is not value}

@@ -39,12 +39,7 @@ _BY_NAME = (b"_noinline", b"implements", b"_XlaMustCompile", b"ward_function_nam
 def merge_equal(graph: Graph, purity: Purity, *, kept: Container[Node] = ()) -> dict[str, int]:
     """Merge nodes of a graph, but not of its functions; returns the counts of "constants", "reads of variables" and others ("merged").
 
-    Args:
-        purity: which nodes have no effects.
-        kept: nodes that stay, such as those that are fetched by name; others may be merged into them.
-
-    Raises:
-        GraphError: the graph has a cycle.
+    Nodes in `kept` stay, such as those that are fetched by name; others may be merged into them. Raises `GraphError` for a cycle.
     """
     order = order_of(graph)
     reads, functions = _Reads(graph, order, purity), _Functions(graph, purity)

@@ -65,7 +65,6 @@ class Constants:
 
 
 def _inputs_first(value: Value, known: dict[Value, Any]) -> Iterable[Value]:
-    """Yield the unknown values that a value depends on, and itself, in topological order."""
     stack = [value]
     while stack:
         top = stack[-1]

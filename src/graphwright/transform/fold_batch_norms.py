@@ -118,7 +118,7 @@ def fold_batch_norms(graph: Graph, **written: Unpack[Written]) -> BatchNormRepor
 
 
 class _NothingFoldedError(Exception):
-    """Nothing was folded, so the graph is to keep its variables and calls."""
+    pass
 
 
 def _folded(graph: Graph) -> BatchNormReport:

@@ -100,7 +100,6 @@ _READS: Mapping[str, Callable[[Node, Value], Value]] = {
 
 
 def _bound(library: dict[str, Function], name: str, positions: Mapping[int, DType], *, is_loop_body: bool) -> str:
-    """Add a copy of a function with these arguments as tensors to the library; returns its name."""
     if name not in library:
         raise GraphError(f"function {name!r} is not in the library")
     old = library[name]

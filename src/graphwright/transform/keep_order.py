@@ -77,7 +77,6 @@ def _wait(graph: Graph, nodes: Sequence[Node], waits: Sequence[Node]) -> None:
 
 
 def _hide_partners(graph: Graph, nodes: Sequence[Node]) -> None:
-    """Keep the oneDNN pass from merging a node of a step with one outside."""
     hidden: dict[Value, Node] = {}
     for node in nodes:
         index, partners = merge_partners(node)

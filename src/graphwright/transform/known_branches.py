@@ -87,7 +87,6 @@ def _constant_arguments(node: Node) -> Sequence[Scalar | None]:
 
 
 def _with_constants(function: Function, numbers: Sequence[Scalar | None]) -> Graph:
-    """Add a copy of a function that reads constants in place of arguments; returns its body."""
     body = copy_function(function, unique_function_name(function.body, f"{function.name}_decided"), function.body, {}).graph
     for argument, number in zip(body.inputs, numbers, strict=False):
         if number is not None:
@@ -103,9 +102,7 @@ def _known(value: Value) -> Scalar | None:
 def take_known_branches(graph: Graph, purity: Purity, *, kept: Container[Node] = ()) -> int:
     """Replace branches and loops that constants decide, and inline the functions that are taken; returns how many.
 
-    Args:
-        purity: which nodes have no effects, for `ir.edit.inline`.
-        kept: nodes that stay, such as those that are fetched by name.
+    Nodes in `kept` stay, such as those that are fetched by name.
     """
     taken = _take_known_switches(graph, kept)
     for node in graph.nodes:

@@ -3,10 +3,8 @@
 TensorFlow lowers a loop to Switch and Exit nodes. When its condition turns false, results leave by the Exits at once, while the body is
 traversed once more, as *dead* nodes; until then the loop holds its arguments. With two threads or more, readers may start meanwhile.
 
-A thread processes dead and cheap nodes first in, first out. So a row of `NoOp`s after the Exits, longer than the longest path through the
-body, ends after the body.
-
-Source: common_runtime/executor.cc, TensorFlow 2.21 (`ExecutorState::ScheduleReady`), lower_while_op.cc.
+A thread processes dead and cheap nodes first in, first out, so a row of `NoOp`s after the Exits that is longer than the longest path
+through the body ends after the body (executor.cc, `ExecutorState::ScheduleReady`, and lower_while_op.cc in TensorFlow 2.21).
 """
 
 from graphwright.ir.edit.insert import insert_after

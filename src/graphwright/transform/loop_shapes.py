@@ -146,7 +146,6 @@ def _keeps_shapes(loop: Node, body: Graph) -> bool:
 
 
 def _pops_one_shape(argument: Value, given: Value) -> bool:
-    """Whether a loop filled the list with one element of the popped shape per iteration."""
     forward, pushed = given.producer, pushed_value(given)
     function = function_at(forward, "body", forward.graph) if pushed is not None else None
     if pushed is None or pushed.nbytes is None or function is None:

@@ -132,7 +132,6 @@ def _pairs(first: Graph, second: Graph, connect: Mapping[str, str], signature: s
 
 
 def _ends(graph: Graph, signature: str) -> tuple[dict[str, Value], dict[str, Value]]:
-    """Return inputs and outputs by name: of the signature, of the only signature, or of the graph."""
     chosen = graph.signatures.get(signature) or (next(iter(graph.signatures.values())) if len(graph.signatures) == 1 else None)
     if chosen is not None:
         return chosen.inputs, chosen.outputs

@@ -101,8 +101,6 @@ class SpillFiles:
 
 
 class _FileTexts:
-    """Nodes that name files in a folder, write one tensor each, and read it."""
-
     def __init__(self, graph: Graph, folder: str) -> None:
         self.graph = graph
         self.folder = self.text(f"{OFFLOADED}/folder", folder)

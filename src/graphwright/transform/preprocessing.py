@@ -239,7 +239,6 @@ def _pairs_of_nodes(graft: Graph, suffix: str, side: Side, where: str) -> Pairs:
 
 
 def _check(graph: Graph, pairs: Pairs, old_of: Mapping[str, Value], side: Side) -> None:
-    """Refuse pairs that do not fit the inputs or outputs of a signature."""
     names: dict[Value, str] = {}
     for name, old in old_of.items():
         if old in names:

@@ -43,7 +43,6 @@ class GraphRule:
     """A rule on graphs.
 
     Attributes:
-        name: for reports and errors.
         patterns: alternatives to match.
         replacement: for a match, a graph with the inputs and outputs of the pattern; None leaves the match.
         typed: the pattern for these captured values with their dtypes, or None.
@@ -94,7 +93,6 @@ def rewrite_graph(
     other dtypes or shapes.
 
     Args:
-        purity: tells which nodes of the graph and its functions have effects.
         rounds: maximum number of passes over a graph.
         functions: whether bodies of functions are rewritten too.
         check: is called before each replacement.

@@ -254,7 +254,6 @@ class _Scheme:
 
 
 def _limit(test: Node, counter: Value) -> int:
-    """Return the constant limit of a counter; 0 if there is none."""
     if not is_less(test) or origin(test.inputs[0]) is not counter:
         return 0
     array = constant_array(origin(test.inputs[1]).producer)

@@ -259,7 +259,6 @@ class _Rewriter:
         return self._constant(value.producer.name, array, (*self.places.get(node, (0, 0, 0, 0))[:3], 0), value)
 
     def _counter(self, node: Node, drawn: int, part: int, counter: Value, place: _Place) -> Value:
-        """Return the counter after the parts before; one step gives several numbers."""
         elements = int(np.prod([size or 0 for size in node.outputs[0].shape or ()]))
         steps = elements * self.borders[part] // (self.splitting.batch * drawn)
         ahead = self._constant(node.name, np.array([steps, 0], np.uint64), place)

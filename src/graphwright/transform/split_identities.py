@@ -11,12 +11,9 @@ from graphwright.ir.traits.values import forwards_several
 
 
 def split_identities(graph: Graph, *, gradients: bool = True) -> int:
-    """Let the readers of every IdentityN read its inputs; return how many nodes were removed.
+    """Let the readers of every IdentityN without control edges read its inputs; return how many nodes were removed.
 
-    A node with control edges stays.
-
-    Args:
-        gradients: whether nodes with a custom gradient are removed too, for graphs that hold their gradients.
+    With `gradients`, nodes with a custom gradient are removed too, for graphs that hold their gradients.
     """
     fixed = {*graph.control_outputs, *(v.producer for v in graph.inputs)}
     identities = [n for n in graph.nodes if forwards_several(n) and not (n.control_inputs or n.control_consumers or n in fixed)]

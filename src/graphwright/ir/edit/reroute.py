@@ -9,8 +9,6 @@ from graphwright.ir.subgraph import graph_of
 
 
 class _Kept:
-    """The nodes that an edit must leave alone, as a container."""
-
     def __init__(self, can_modify: Iterable[Node] | None, cannot_modify: Iterable[Node]) -> None:
         self._can = None if can_modify is None else frozenset(can_modify)
         self._cannot = frozenset(cannot_modify)

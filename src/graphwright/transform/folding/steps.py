@@ -117,7 +117,6 @@ def _arithmetic(node: Node, index: int, layout: Layout, channels: int, constants
 
 
 def _per_channel(array: Array, layout: Layout, channels: int) -> Array | None:
-    """Return one number per channel; None if the array is broadcast in another way."""
     if array.ndim > layout.rank:
         return None
     shape = [1] * (layout.rank - array.ndim) + list(array.shape)
