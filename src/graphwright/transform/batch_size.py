@@ -11,8 +11,8 @@ from graphwright.errors import ArgumentError, GraphError
 from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.dtypes import Shape, agree, format_shape
 from graphwright.ir.edit.library import bodies
-from graphwright.ir.given import Written, edits_in_place
 from graphwright.ir.graph import Graph, Value
+from graphwright.ir.jobs import Written, edits_in_place
 from graphwright.ir.node import write_shape
 from graphwright.ir.rules import ShapeTracker
 from graphwright.ir.select import walk_forward

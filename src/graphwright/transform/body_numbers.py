@@ -29,10 +29,10 @@ class BodyNumbers:
         self._known: dict[object, int] = {}
 
     def of(
-        self, body: Graph, arguments: Sequence[Class], wanted: Sequence[Value], given: Mapping[Value, Class] | None = None
+        self, body: Graph, arguments: Sequence[Class], wanted: Sequence[Value], classes: Mapping[Value, Class] | None = None
     ) -> list[tuple[int, int]]:
-        """Return numbers of values of a function, given the classes of its arguments and of other values."""
-        known = {value: (self._of_class(item), 0) for value, item in (given or {}).items()}
+        """Return numbers of values of a function, classes the classes of its arguments and of other values."""
+        known = {value: (self._of_class(item), 0) for value, item in (classes or {}).items()}
         numbers: dict[Value, tuple[int, int]] = {
             value: (self._of_class(item), 0) for value, item in zip(body.inputs, arguments, strict=True)
         }

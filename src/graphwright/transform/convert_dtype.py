@@ -14,8 +14,8 @@ from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.edit.insert import add_op
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.edit.reroute import replace_node, set_control_inputs
-from graphwright.ir.given import Written, edits_in_place, values_beside
 from graphwright.ir.graph import Graph, Node
+from graphwright.ir.jobs import Written, edits_in_place, values_beside
 from graphwright.ir.traits.values import is_constant
 from graphwright.transform.freeze_variables import freeze_variables
 from graphwright.transform.interface import put_in_order

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Unpack
 
 from graphwright.ir.edit.library import reached_functions
-from graphwright.ir.given import Written, edits_in_place, values_beside
 from graphwright.ir.graph import Graph, Node
+from graphwright.ir.jobs import Written, edits_in_place, values_beside
 from graphwright.ir.traits.arithmetic import ADDITIONS, ADDS_BIAS
 from graphwright.ir.traits.control_flow import is_call
 from graphwright.ir.traits.values import is_identity

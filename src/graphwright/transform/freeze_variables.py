@@ -12,8 +12,8 @@ from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.constants import Array, add_constant
 from graphwright.ir.dtypes import DTYPES, DType
 from graphwright.ir.edit.reroute import reroute_control
-from graphwright.ir.given import Written, edits_in_place, values_beside
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.jobs import Written, edits_in_place, values_beside
 from graphwright.ir.traits.values import MAY_BE_FED, only_orders
 from graphwright.ir.traits.variables import READS_OF_VALUES, READS_OF_VARIABLES, SAVES, VARIABLES, is_read, shared_name, written_references
 from graphwright.ir.walk import backward_reachable, fetched_values

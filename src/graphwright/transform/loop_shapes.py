@@ -145,8 +145,8 @@ def _keeps_shapes(loop: Node, body: Graph) -> bool:
     return True
 
 
-def _pops_one_shape(argument: Value, given: Value) -> bool:
-    forward, pushed = given.producer, pushed_value(given)
+def _pops_one_shape(argument: Value, filled: Value) -> bool:
+    forward, pushed = filled.producer, pushed_value(filled)
     function = function_at(forward, "body", forward.graph) if pushed is not None else None
     if pushed is None or pushed.nbytes is None or function is None:
         return False

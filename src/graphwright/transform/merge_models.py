@@ -7,8 +7,8 @@ from typing import Any, Unpack
 
 from graphwright.errors import ArgumentError
 from graphwright.ir.edit.clone import copy_graph
-from graphwright.ir.given import Written, as_graph, makes_graph
 from graphwright.ir.graph import Graph, Value
+from graphwright.ir.jobs import Written, as_graph, makes_graph
 from graphwright.ir.names import free_name
 from graphwright.ir.select import parents, scopes, unique_scope
 from graphwright.ir.signature import Signature

@@ -11,8 +11,8 @@ from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.edit.clone import CloneResult, clone
 from graphwright.ir.edit.insert import add_op
 from graphwright.ir.edit.reroute import reroute_control
-from graphwright.ir.given import Written, as_graph, edits_in_place
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.jobs import Written, as_graph, edits_in_place
 from graphwright.ir.select import unique_scope
 from graphwright.ir.traits.values import INPUTS, MAY_BE_FED
 from graphwright.ir.walk import backward_reachable, fed_values, forward_reachable

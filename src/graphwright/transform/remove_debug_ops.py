@@ -10,8 +10,8 @@ from graphwright.ir.edit.insert import add_identity
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.edit.prune import remove_unread
 from graphwright.ir.edit.reroute import replace_node, reroute_control
-from graphwright.ir.given import Written, edits_in_place
 from graphwright.ir.graph import Graph, Node
+from graphwright.ir.jobs import Written, edits_in_place
 from graphwright.ir.traits.control_flow import CONTROL_FLOW_OF_TF1, MERGES, SWITCHES, called_functions
 from graphwright.ir.traits.effects import Purity
 from graphwright.ir.traits.values import MAY_BE_FED, is_identity, only_orders

@@ -7,8 +7,8 @@ from typing import Unpack
 
 from graphwright.errors import ArgumentError, GraphError
 from graphwright.ir.edit.insert import add_identity
-from graphwright.ir.given import Written, edits_in_place
 from graphwright.ir.graph import Graph, Value
+from graphwright.ir.jobs import Written, edits_in_place
 from graphwright.transform.interface import find_in_signatures, put_in_order, replace_end
 
 

@@ -8,8 +8,8 @@ from typing import Unpack
 from graphwright.errors import ArgumentError
 from graphwright.ir.attributes import Attribute
 from graphwright.ir.edit.library import bodies
-from graphwright.ir.given import Written, edits_in_place
 from graphwright.ir.graph import Graph, Node
+from graphwright.ir.jobs import Written, edits_in_place
 
 
 @edits_in_place

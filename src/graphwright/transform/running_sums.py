@@ -22,8 +22,8 @@ def add_up_in_turn(graph: Graph, sums: list[Node]) -> None:
     for node in sums:
 
         def add(a: Value, b: Value, node: Node = node) -> Value:
-            name, made = graph.unique_name(f"{node.name}_part"), node.outputs[0]
-            attrs, types = {**node.attrs, "N": 2}, [(made.dtype, made.shape)]
+            name, result = graph.unique_name(f"{node.name}_part"), node.outputs[0]
+            attrs, types = {**node.attrs, "N": 2}, [(result.dtype, result.shape)]
             total = graph.add_node(node.op_type, name, inputs=[a, b], attrs=attrs, output_types=types, device=node.device)
             place[total] = max(place[a.producer], place[b.producer])[0], len(place)
             return total.outputs[0]

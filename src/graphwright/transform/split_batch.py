@@ -64,7 +64,7 @@ def split_batch(graph: Graph, purity: Purity, splitting: Splitting, parts: int) 
 class _Rewriter:
     """Rewrites a graph for all parts, or the body of a loop for one.
 
-    `borders` are where the parts begin, and where the last one ends. For a body, `given` maps the arguments that are split to their
+    `borders` are where the parts begin, and where the last one ends. For a body, `split` maps the arguments that are split to their
     axes, and `results` are the kinds of its results.
     """
 
@@ -72,7 +72,7 @@ class _Rewriter:
     purity: Purity
     splitting: Splitting
     borders: Sequence[int]
-    given: Mapping[Value, int] = field(default_factory=dict[Value, int])
+    split: Mapping[Value, int] = field(default_factory=dict[Value, int])
     results: Sequence[int] | None = None
     copies: dict[Node, list[Node]] = field(default_factory=dict[Node, list[Node]])
     wholes: dict[Value, Value] = field(default_factory=dict[Value, Value])
@@ -219,7 +219,7 @@ class _Rewriter:
         how, copies = self.splitting.nodes.get(value.producer), self.copies.get(value.producer)
         if how is not None and copies is not None and axis != TERM and how.kind(value) == (SAME if axis is None else axis):
             return copies[part].outputs[value.index]
-        if axis is None or axis < 0 or self.given.get(value) == axis:
+        if axis is None or axis < 0 or self.split.get(value) == axis:
             return self._whole(value)
         key = (value, axis, part)
         if key not in self.slices:
@@ -239,9 +239,9 @@ class _Rewriter:
         ends = [self._constant(node.name, ints, place) for ints in (begin, np.array(shape, np.int32))]
         whole = self._whole(value)
         name, dtype, index = f"{node.name}/slice{part}", value.dtype, ends[0].dtype
-        found = add_op(self.graph, "Slice", name, [whole, *ends], dtype, shape, T=dtype, Index=index, device=node.device)
-        self.places[found.producer] = place
-        return found
+        piece = add_op(self.graph, "Slice", name, [whole, *ends], dtype, shape, T=dtype, Index=index, device=node.device)
+        self.places[piece.producer] = place
+        return piece
 
     def _constant(self, name: str, array: Array, place: _Place, like: Value | None = None) -> Value:
         dtype = None if like is None else like.dtype

@@ -13,8 +13,8 @@ from graphwright.ir.dtypes import agree
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.edit.prune import prune
 from graphwright.ir.edit.reroute import replace_node, reroute_control
-from graphwright.ir.given import Written, edits_in_place
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.jobs import Written, edits_in_place
 from graphwright.ir.signature import node_of, references_of
 from graphwright.ir.traits.values import MAY_BE_FED, STOPS_GRADIENTS
 from graphwright.ir.traits.variables import makes_table
