@@ -31,7 +31,7 @@ def outlined(nodes: Iterable[Node], name: str) -> Node:
     types = [(v.dtype, v.shape) for v in ends.outputs]
     call = graph.add_node("StatefulPartitionedCall", graph.unique_name(name), inputs=ends.inputs, attrs=attrs, output_types=types)
     graph.replace_many_uses(dict(zip(ends.outputs, call.outputs, strict=True)), keep=members)
-    for node in ends.control_outputs:
+    for node in members:
         reroute_control(call, node, cannot_modify=members, outputs=False)
     graph.remove_nodes(members)
     return call

@@ -112,7 +112,7 @@ def compute_boundary_ts(ops: Any) -> tuple[list[Tensor], list[Tensor], list[Tens
     nodes = make_list_of_op(ops)
     if not nodes:
         return [], [], []
-    ends, view = boundary((op.ir for op in nodes), borders=False), nodes[0].home.view_of_value
+    ends, view = boundary(op.ir for op in nodes), nodes[0].home.view_of_value
     return [*map(view, ends.inputs)], [*map(view, ends.outputs)], [*map(view, ends.inside)]
 
 

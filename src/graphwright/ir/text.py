@@ -44,6 +44,7 @@ from graphwright.ir.text_parser import NAME
 from graphwright.ir.text_parser import from_text as from_text
 
 _PLAIN = re.compile(NAME)
+_MOST_SHOWN = 12
 
 
 def to_text(graph: Graph) -> str:
@@ -101,14 +102,14 @@ def format_attribute(attribute: Attribute) -> str:
             return "[" + ", ".join(format_attribute(item) for item in attribute) + "]"
 
 
-def neighborhood(nodes: Iterable[Node], *, most: int = 12) -> str:
+def neighborhood(nodes: Iterable[Node]) -> str:
     """Return the lines of these nodes and of what they read, for messages."""
     neighbors: dict[Node, None] = {}
     for node in nodes:
         neighbors.update(dict.fromkeys((*(v.producer for v in node.inputs), *node.control_inputs)))
         neighbors[node] = None
-    lines = [format_node(node, longest=60) for node in itertools.islice(neighbors, most)]
-    return "\n".join(lines) + (f"\n... and {len(neighbors) - most} more" if len(neighbors) > most else "")
+    lines = [format_node(node, longest=60) for node in itertools.islice(neighbors, _MOST_SHOWN)]
+    return "\n".join(lines) + (f"\n... and {len(neighbors) - _MOST_SHOWN} more" if len(neighbors) > _MOST_SHOWN else "")
 
 
 def _body_lines(graph: Graph) -> list[str]:

@@ -12,17 +12,6 @@ from graphwright.ir.text import from_text, to_text
 from graphwright.ir.verify import verify
 
 
-class _Casts:
-    """A rule for ops that all make int32."""
-
-    def check_name(self, *_: object) -> None: ...
-
-    def check_op(self, *_: object) -> None: ...
-
-    def completed(self, *_: object) -> tuple[dict, list]:
-        return {}, [(DTYPES["int32"], (2,))]
-
-
 @pytest.fixture
 def graph() -> Graph:
     return from_text("""
@@ -54,10 +43,9 @@ def test_a_node_behind_a_value(graph):
 
 
 def test_an_insertion_with_another_dtype_is_refused(graph):
-    graph.op_rule = _Casts()
     before = to_text(graph)
     with pytest.raises(GraphError, match="the first output would be int32 where a:0 is float32"):
-        insert_after(graph.value("a"), "Cast")
+        insert_after(graph.value("a"), "Cast", output_types=[(DTYPES["int32"], (2,))])
     with pytest.raises(GraphError, match="has 2 inputs, got index 2"):
         insert_before(graph, graph["c"], 2, "Cast")
     assert to_text(graph) == before

@@ -19,6 +19,7 @@ def insert_before(
     *,
     more_inputs: Sequence[Value] = (),
     attrs: Mapping[str, Any] | None = None,
+    output_types: Sequence[tuple[Any, Any]] | None = None,
 ) -> Node:
     """Insert a new node on the edge that ends in `node.inputs[index]`; return it.
 
@@ -26,19 +27,25 @@ def insert_before(
 
     Args:
         name: by default `<node>/<op_type>`; a suffix is added where it is taken.
-        attrs: as for `Graph.add_node`.
+        attrs, output_types: as for `Graph.add_node`; without a rule for ops, the default is one output like the input.
     """
     graph_of([node, *(v.producer for v in more_inputs)])
     if not 0 <= index < len(node.inputs):
         raise GraphError(f"{node.name!r} has {len(node.inputs)} inputs, got index {index}", where=f"node {node.name!r}")
-    inserted = _add_reader(node.inputs[index], node, op_type, name, more_inputs, attrs or {})
+    inserted = _add_reader(node.inputs[index], node, op_type, name, more_inputs, attrs or {}, output_types)
     graph.replace_input(node, index, inserted.outputs[0])
     graph.refresh_shapes([inserted])
     return inserted
 
 
 def insert_after(
-    value: Value, op_type: str, name: str = "", *, more_inputs: Sequence[Value] = (), attrs: Mapping[str, Any] | None = None
+    value: Value,
+    op_type: str,
+    name: str = "",
+    *,
+    more_inputs: Sequence[Value] = (),
+    attrs: Mapping[str, Any] | None = None,
+    output_types: Sequence[tuple[Any, Any]] | None = None,
 ) -> Node:
     """Insert a new node between a value and its readers, borders included; return it. The arguments are those of `insert_before`.
 
@@ -46,7 +53,7 @@ def insert_after(
     """
     others = [v.producer for v in more_inputs]
     graph = graph_of([value.producer, *others])
-    inserted = _add_reader(value, value.producer, op_type, name, more_inputs, attrs or {})
+    inserted = _add_reader(value, value.producer, op_type, name, more_inputs, attrs or {}, output_types)
     graph.replace_uses(value, inserted.outputs[0], keep=(inserted, *others))
     graph.refresh_shapes([inserted])
     return inserted
@@ -63,11 +70,21 @@ def add_identity(value: Value, name: str, *, control_inputs: Sequence[Node] = ()
     return identity.producer
 
 
-def _add_reader(value: Value, beside: Node, op_type: str, name: str, more_inputs: Sequence[Value], attrs: Mapping[str, Any]) -> Node:
+def _add_reader(
+    value: Value,
+    beside: Node,
+    op_type: str,
+    name: str,
+    more_inputs: Sequence[Value],
+    attrs: Mapping[str, Any],
+    output_types: Sequence[tuple[Any, Any]] | None,
+) -> Node:
     graph, inputs = beside.graph, [value, *more_inputs]
+    if output_types is None and graph.op_rule is None:
+        output_types = [(value.dtype, value.last_shape)]
     name = graph.unique_name(name or f"{beside.name}/{op_type}")
     graph.check_new_name(name)
-    attrs, types = graph.completed(op_type, name, inputs, attrs, [(value.dtype, value.last_shape)] if graph.op_rule is None else None)
+    attrs, types = graph.completed(op_type, name, inputs, attrs, output_types)
     if not types or types[0][0] != value.dtype:
         raise GraphError(
             f"the first output would be {types[0][0] if types else 'missing'} where {value.name} is {value.dtype}",

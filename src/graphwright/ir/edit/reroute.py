@@ -8,15 +8,6 @@ from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.subgraph import graph_of
 
 
-class _Kept:
-    def __init__(self, can_modify: Iterable[Node] | None, cannot_modify: Iterable[Node]) -> None:
-        self._can = None if can_modify is None else frozenset(can_modify)
-        self._cannot = frozenset(cannot_modify)
-
-    def __contains__(self, node: object) -> bool:
-        return node in self._cannot or (self._can is not None and node not in self._can)
-
-
 def reroute(
     new: Value | Sequence[Value],
     old: Value | Sequence[Value],
@@ -47,7 +38,8 @@ def reroute(
         if new_of.setdefault(before, after) is not after:
             raise GraphError(f"{before.name} is to be rerouted to {new_of[before].name} and to {after.name}", argument="old")
     take_borders = can_modify is None if borders is None else borders
-    return graph.replace_many_uses(new_of, keep=_Kept(can_modify, cannot_modify), borders=take_borders)
+    others = set[Node]() if can_modify is None else {reader for value in befores for reader in value.consumers} - set(can_modify)
+    return graph.replace_many_uses(new_of, keep={*cannot_modify, *others}, borders=take_borders)
 
 
 def reroute_control(
