@@ -9,12 +9,12 @@ import tensorflow as tf
 import graphwright.editor as gde
 from graphwright.errors import GraphError
 from graphwright.ir.edit import add_placeholder, insert_after, insert_before
-from graphwright.ir.edit.outline import outline
 from graphwright.ir.graph import Graph
 from graphwright.ir.text import from_text, to_text
 from graphwright.source.load import load
 from graphwright.source.private_tensorflow import registered_ops
 from graphwright.source.write import write
+from tests.ir.outlined import outlined
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ REFUSED = {
 
 
 def _body(graph):
-    outline([graph["product"]], "inner")
+    outlined([graph["product"]], "inner")
     return graph.functions["inner"].body
 
 

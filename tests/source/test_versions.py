@@ -7,8 +7,8 @@ import tensorflow as tf
 import graphwright as gw
 from graphwright.errors import UnsupportedError
 from graphwright.ir.edit import clone
-from graphwright.ir.edit.outline import outline
 from graphwright.ir.text import from_text, to_text
+from tests.ir.outlined import outlined
 
 v1 = tf.compat.v1
 OLD_OP = "BatchNormWithGlobalNormalization"
@@ -103,10 +103,10 @@ def test_jobs_keep_old_graphs_running(tmp_path):
 
 def test_an_old_op_in_a_function_is_refused(tmp_path):
     graph = gw.load(old_graph_def(8))
-    outline([graph["norm"]], "norm_function")
+    outlined([graph["norm"]], "norm_function")
     with pytest.raises(UnsupportedError, match="functions run under the version"):
         gw.write(graph, tmp_path / "new.pb")
     graph = gw.load(old_graph_def(8))
-    outline([graph["y"]], "function")  # of a new op
+    outlined([graph["y"]], "function")  # of a new op
     gw.write(graph, tmp_path / "new.pb")
     np.testing.assert_allclose(run(read(tmp_path / "new.pb"), "function:0"), EXPECTED, rtol=1e-6)

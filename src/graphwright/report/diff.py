@@ -13,8 +13,8 @@ from typing import Any
 
 from graphwright.errors import printable
 from graphwright.ir.dtypes import format_shape
-from graphwright.ir.given import as_graph
 from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.jobs import as_graph
 from graphwright.ir.walk import order_of
 from graphwright.plain import Result
 from graphwright.report.attribute_text import attribute_text

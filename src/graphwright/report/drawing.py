@@ -10,8 +10,8 @@ from typing import Any
 
 from graphwright.analyze.layers import in_gradient_scope
 from graphwright.errors import ArgumentError
-from graphwright.ir.given import as_graph
 from graphwright.ir.graph import Graph
+from graphwright.ir.jobs import as_graph
 from graphwright.report.graph_data import graph_view, served_view
 from graphwright.report.page import render, source, write_page
 from graphwright.report.served_picture import served_picture

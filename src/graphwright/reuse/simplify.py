@@ -17,8 +17,8 @@ from graphwright.ir.edit.clone import copy_graph
 from graphwright.ir.edit.inline import inline
 from graphwright.ir.edit.library import bodies, reached_functions, remove_unused_functions
 from graphwright.ir.edit.prune import prune, remove_unread
-from graphwright.ir.given import Written, edits_in_place
 from graphwright.ir.graph import Graph, Node
+from graphwright.ir.jobs import Written, edits_in_place
 from graphwright.ir.nesting import check_nesting
 from graphwright.ir.signature import node_of
 from graphwright.ir.traits.arithmetic import SUMS_OF_MANY

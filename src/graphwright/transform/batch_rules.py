@@ -159,7 +159,6 @@ def _place(trace: BatchTrace, node: Node) -> None:
 
 
 def _forget(trace: BatchTrace, node: Node) -> None:
-    """Remove sizes that are only asserted."""
     shape, (before, after) = node.attrs.get("shape"), trace.length(node.inputs[0])
     if before != after:
         node.graph.set_attr(node, "num_elements", -1)
@@ -223,7 +222,6 @@ def _bounds(trace: BatchTrace, node: Node) -> Iterator[tuple[Node, int]]:
 
 
 def _meet(trace: BatchTrace, node: Node) -> None:
-    """Let all inputs of a `Merge` of TF1 have the same shape: those of branches, and those before a loop and after each round."""
     merges = [node] if node.op_type in MERGES else [n for n in node.outputs[0].consumers if n.op_type in MERGES]
     ways = [(n, k) for n in merges for k, v in enumerate(n.inputs) if not is_back_edge(v, n)]
     if node.op_type not in MERGES:

@@ -1,13 +1,14 @@
 """Conversion of arguments to graphs: a path, a model, a function, whatever `graphwright.load` reads."""
 
 import inspect
+import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypedDict, TypeVar
 
 from graphwright.errors import ArgumentError
-from graphwright.ir.graph import Graph, public_words
+from graphwright.ir.graph import Graph
 from graphwright.ir.traits.variables import VARIABLES
 
 Words = ParamSpec("Words")
@@ -17,6 +18,11 @@ _ON_ALL = (
     "    what is there); what was given stays. A `Graph` is changed itself, and written too where `out` is given."
 )
 _ON_NEW = "The new graph is written too where `out` is given, as `write` does (`overwrite`: over what is there)."
+
+
+def public_words() -> Any:
+    """Return the package, whose words load and write files."""
+    return sys.modules["graphwright"]
 
 
 def as_graph(source: Any) -> Graph:
@@ -60,11 +66,14 @@ def _written(job: Callable[..., Any], said: str, *, is_new: bool) -> Callable[..
                 cause="what was given stays as it is",
                 remedy=f"give out=PATH; or change and keep a graph: graph = graphwright.load(...), {job.__name__}(graph, ...)",
             )
-        if not is_new:
+        if is_new:
+            graph = result = job(*bound.args, **bound.kwargs)
+        else:
             graph = bound.arguments[first] = as_graph(graph)
-        result = job(*bound.args, **bound.kwargs)
+            with graph.restored_on_error():
+                result = job(*bound.args, **bound.kwargs)
         if out is not None:
-            words.write(result if is_new else graph, out, overwrite=overwrite)
+            words.write(graph, out, overwrite=overwrite)
         return result
 
     summary, gap, rest = (job.__doc__ or "").partition("\n\n")
@@ -78,7 +87,7 @@ def _written(job: Callable[..., Any], said: str, *, is_new: bool) -> Callable[..
 def edits_in_place(job: Callable[Concatenate[Graph, Words], Result]) -> Callable[Concatenate[Any, Words], Result]:
     """Wrap a job so that it takes whatever `graphwright.load` reads: the graph is loaded, changed, and written at `out`.
 
-    The job declares `**written: Unpack[Written]`, and is called without them.
+    A graph is as before if the job raises an error. The job declares `**written: Unpack[Written]`, and is called without them.
 
     >>> edits_in_place(lambda graph: 0)("model.pb")
     Traceback (most recent call last):
