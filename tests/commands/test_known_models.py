@@ -184,14 +184,6 @@ def test_a_known_model(name, place):
     assert CliRunner().invoke(app, ["draw", f"{name}.keras", f"{name}_too.html"]).exit_code == 0
 
 
-def test_a_model_is_compared_with_itself_on_twice_the_batch(place):
-    known_models = __import__("known_models")
-    found = gw.compare(*(gw.step_costs(known_models.vit(), batch=size) for size in (BATCH, 2 * BATCH)))
-    assert found.ratio("forward_flops") == pytest.approx(2, rel=1e-6)
-    told = asked("compare", "known_models:vit", "known_models:vit", f"--batch={BATCH}", f"--batch-b={2 * BATCH}")
-    assert told["figures"]["forward_flops"] == found.to_json()["figures"]["forward_flops"]
-
-
 def test_a_saved_model_that_a_package_ships(place):
     """Basic Pitch, a TF2 SavedModel of Keras 2; its paper says 16,782 parameters."""
     folder = str(distribution("basic-pitch").locate_file("basic_pitch/saved_models/icassp_2022/nmp"))

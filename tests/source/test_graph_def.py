@@ -9,7 +9,6 @@ import pytest
 import tensorflow as tf
 
 from graphwright.errors import GraphError, UnsupportedError
-from graphwright.ir.text import from_text, to_text
 from graphwright.ir.verify import verify
 from graphwright.source.attributes import from_attr_value, tensor_from_attribute, write_attr_value
 from graphwright.source.graph_def import from_graph_def, to_graph_def
@@ -84,14 +83,6 @@ def test_nothing_is_lost_on_the_way(make, shapes):
         _assert_same_function(function_def, theirs[name])
 
 
-@pytest.mark.parametrize("make", [keras_step, control_flow, odd_attributes])
-def test_the_text_form_holds_real_graphs(make):
-    graph = from_graph_def(make().graph.as_graph_def())
-    again = from_text(to_text(graph))
-    assert to_text(again) == to_text(graph)
-    assert to_graph_def(again) == to_graph_def(graph)
-
-
 def _fields(node_def: Any) -> dict[str, Any]:
     # Control inputs are a set; TensorFlow lists them in no particular order.
     data = [i for i in node_def.input if not i.startswith("^")]
@@ -118,16 +109,6 @@ def _assert_same_function(ours: Any, theirs: Any) -> None:
 
 def _function_node(node_def: Any) -> dict[str, Any]:
     return {**_fields(node_def), "inputs": [i for i in node_def.input if not i.startswith("^")]}
-
-
-def test_only_functions_that_are_reached_are_written():
-    graph = from_graph_def(control_flow().graph.as_graph_def())
-    reached = {f.signature.name for f in to_graph_def(graph).library.function}
-    assert reached
-    for node in reversed(graph.nodes):
-        graph.remove_node(node)
-    assert not to_graph_def(graph).library.function
-    assert not to_graph_def(graph, library=False).library.function
 
 
 def test_an_edited_body_is_written():
@@ -266,13 +247,6 @@ def test_loops_of_tf1_go_round(turned):
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         tf.graph_util.import_graph_def(written, name="")
         assert session.run("y:0", {"x:0": [1.0, 2.0, 3.0]}).tolist() == [32.0, 64.0, 96.0]
-
-
-def test_a_loop_that_nothing_enters_is_a_cycle():
-    merge = _graph_def(("Merge", "m", ["n"]), ("NextIteration", "n", ["m"]))
-    merge.node[0].attr["N"].i = 1
-    with pytest.raises(GraphError, match="is in a cycle"):
-        from_graph_def(merge)
 
 
 def test_templates_are_carried_through():

@@ -17,9 +17,8 @@ from graphwright.gradient.traced import Taken, Traced, TracedFunction, with_grad
 from graphwright.plan.budget import Budget
 from graphwright.reuse.pure_function import pure_function, variant_content
 from graphwright.reuse.result_slot import Counters, ResultSlot
-from graphwright.source.graph_def import to_graph_def
 from graphwright.source.private_tensorflow import is_gradient_of_loop, is_traced_for_xla, is_vectorized, is_watched
-from graphwright.source.rebuild import rebuild_concrete_function, variable_behind
+from graphwright.source.rebuild import function_of_values, variable_behind
 from graphwright.source.split_function import split_function
 from graphwright.source.tensorflow_import import left_alone
 
@@ -159,19 +158,12 @@ class Cached(TracedFunction):
     def join(self, traced: Traced) -> Callable[..., Any]:
         """Return the function that looks for a kept result and evaluates if there is none."""
         pure = pure_function(traced.concrete, traced.given, where=f"gw.cached, function {self.__name__!r}")
-        names = [value.name for value in pure.graph.inputs]
-        whole = rebuild_concrete_function(
-            to_graph_def(pure.graph),
-            inputs=names,
-            outputs=[value.name for value in pure.graph.outputs],
-            control_outputs=[node.name for node in pure.graph.control_outputs],
-            name=self.__name__,
-        )
-        split = split_function(
-            whole, inputs=names, incoming=traced.incoming, result_count=traced.result_count, early=frozenset(), name=self.__name__
-        )
+        graph = pure.graph
+        whole = function_of_values(graph, graph.inputs, graph.outputs, (), graph.control_outputs, name=self.__name__)
+        names, count = [value.name for value in graph.inputs], traced.result_count
+        split = split_function(whole, inputs=names, incoming=traced.incoming, result_count=count, early=frozenset(), name=self.__name__)
         argument_count = len(traced.given)
-        holds = [variant_content(pure.graph, pure.graph.value(t.name)) for t in split.forward.outputs[traced.result_count :]]
+        holds = [variant_content(graph, graph.value(t.name)) for t in split.forward.outputs[traced.result_count :]]
         slot = ResultSlot(split.forward, argument_count, traced.result_count, holds, self._max_bytes, self._counter())
         self._slots.add(slot)
         by_handle = {id(variable.handle): k for k, variable in enumerate(traced.variables, argument_count)}

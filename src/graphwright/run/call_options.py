@@ -28,12 +28,6 @@ def grappler_disabled(*, executor: str = "") -> AbstractContextManager[None]:
 
     Args:
         executor: TensorFlow's executor; "" for the default, "SINGLE_THREADED_EXECUTOR" to run one node at a time.
-
-    >>> import tensorflow as tf
-    >>> double = tf.function(lambda x: x + x)
-    >>> with grappler_disabled():
-    ...     float(double(tf.constant(2.0)))
-    4.0
     """
     return _call_options(grappler=False, executor=executor)
 
@@ -56,7 +50,6 @@ def is_grappler_disabled() -> bool:
 
 @contextmanager
 def _call_options(*, grappler: bool, executor: str = "", number: int = 0, memory_optimizer: bool = True) -> Generator[None]:
-    """Set Grappler and the executor among TensorFlow's options; each number has its own entry in TensorFlow's cache."""
     before = call_options()
     config = tf.compat.v1.ConfigProto.FromString(before.config_proto_serialized)
     rewrites = config.graph_options.rewrite_options

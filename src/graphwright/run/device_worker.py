@@ -48,11 +48,7 @@ def _bytes_for_bits(match: re.Match[str]) -> str:
 
 
 def dtype_name(element: str) -> str:
-    """Return NumPy's name of an MLIR type.
-
-    >>> dtype_name("i1"), dtype_name("ui8"), dtype_name("bf16"), dtype_name("f32")
-    ('bool', 'uint8', 'bfloat16', 'float32')
-    """
+    """Return NumPy's name of an MLIR type."""
     if element in _DTYPES:
         return _DTYPES[element]
     kind, bits = re.findall(r"[a-z]+|\d+", element)

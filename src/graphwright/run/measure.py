@@ -32,8 +32,6 @@ from graphwright.analyze.measurement import Measurement
 from graphwright.analyze.workspace import onednn_enabled
 from graphwright.bound_process import bound
 from graphwright.errors import ArgumentError, ErrorCode, MeasurementError
-from graphwright.ir.traits.arithmetic import CONVOLUTIONS, MATRIX_PRODUCTS
-from graphwright.ir.traits.values import VIEWS
 from graphwright.run.meter import COUNTING_ENVIRONMENT, MEMORY_ENVIRONMENT
 from graphwright.run.traced_step import TracedStep, first_batch, resolve
 from graphwright.source.rebuild import is_jit_compiled, variable_behind
@@ -97,7 +95,6 @@ def measure(
     resident = resident_bytes(step)
     if counted is not None:  # TensorFlow's runtime computes what hangs on constants alone, once, and keeps it
         resident += max(0, int(counted["kept"]) - _constants_bytes(step))
-    _check_plausible(step, growths)
     growth = round(statistics.median(growths))
     allocator = (
         f"high-water mark of the process{', oneDNN through malloc' * bool(memory['onednn'])}" if on_cpu else "TensorFlow's allocator"
@@ -167,11 +164,6 @@ def resident_bytes(step: TracedStep) -> int:
     """Return the bytes that the step holds throughout: variables, captured constants, constants in the graph, arguments.
 
     Each buffer counts once, also behind several placeholders.
-
-    >>> import tensorflow as tf
-    >>> weight = tf.Variable(tf.zeros([10, 10]))
-    >>> resident_bytes(resolve(tf.function(lambda x: x @ weight), tf.zeros([5, 10])))
-    600
     """
     total = 0
     seen = set[int]()
@@ -204,7 +196,6 @@ def _constant_bytes(node: Any) -> int:
 
 
 def check_counts(steps: int, warmup: int) -> None:
-    """Raise `ArgumentError` for a number of steps that makes no sense."""
     for name, value, least in (("steps", steps, 1), ("warmup", warmup, 0)):
         if value < least:
             raise ArgumentError(f"{name}={value} was given", argument=name, remedy=f"give {least} or more")
@@ -220,7 +211,6 @@ def step_options(step: TracedStep, *, grappler: bool, executor: str) -> dict[str
 def request_of(
     names: Sequence[str], options: Sequence[Mapping[str, Any]], steps: int, warmup: int, inter_op_threads: int | None
 ) -> dict[str, Any]:
-    """Return the contents of `request.json` for the worker, without the kind of the measurement."""
     threading = tf.config.threading
     return {
         "steps": steps,
@@ -233,7 +223,6 @@ def request_of(
 
 
 def run_worker(directory: Path, request: Mapping[str, Any], settings: Mapping[str, str], timeout_s: float | None) -> dict[str, Any]:
-    """Start the worker on a directory with steps, and return its result."""
     (directory / "request.json").write_text(json.dumps(request))
     (directory / "result.json").unlink(missing_ok=True)
     environment = os.environ | settings
@@ -280,26 +269,6 @@ def _death(returncode: int, stderr: str, kind: str) -> MeasurementError:
     )
 
 
-def _check_plausible(step: TracedStep, growths: Sequence[int]) -> None:
-    """Raise `MeasurementError` if the growth is below the outputs that are new tensors."""
-    outputs = {tensor.name: tensor for tensor in step.function.outputs}.values()
-    sizes = [(tensor.shape.num_elements() or 0) * int(tensor.dtype.size or 0) for tensor in outputs if _is_computed(tensor)]
-    least = max(sizes, default=0)
-    if least > (1 << 20) and min(growths) < least // 2:
-        raise MeasurementError(
-            f"the process grew by {min(growths)} bytes only, though the step returns a tensor of {least} bytes",
-            where=f"step {step.name!r}",
-            cause="the high-water mark of the process was not kept",
-            remedy="measure on a Linux machine of your own",
-        )
-
-
-def _is_computed(tensor: Any) -> bool:
-    while tensor.op.type in VIEWS:
-        tensor = tensor.op.inputs[tensor.value_index]
-    return tensor.op.type in MATRIX_PRODUCTS | CONVOLUTIONS | {"Exp", "Tanh", "Sigmoid", "RandomUniform"}
-
-
 def conditions(result: Mapping[str, Any], options: Mapping[str, Any]) -> str:
     parts = [
         f"{result['device']}, TensorFlow {result['tensorflow']}",
@@ -316,7 +285,6 @@ def conditions(result: Mapping[str, Any], options: Mapping[str, Any]) -> str:
 
 
 def surroundings() -> dict[str, Any]:
-    """Return the conditions of this process, for `conditions`."""
     return {
         "device": "GPU:0" if tf.config.list_logical_devices("GPU") else "CPU:0",
         "onednn": onednn_enabled(),

@@ -139,7 +139,6 @@ def _part(
     shapes: bool = False,
     effects: Sequence[str] = (),
 ) -> Any:
-    """Return a function of the needed nodes that returns values, or their shapes."""
     needed = {*needed, *(v.producer for v in graph.inputs[: binding.argument_count])}
     graph_def = to_graph_def(graph, keep=lambda node: node in needed)
     for k, value in enumerate(outputs if shapes else ()):  # so that none is held for long
@@ -168,7 +167,6 @@ def _run(graph: Graph, binding: Binding, arguments: Sequence[Any], values: Seque
 
 
 def _counters(graph: Graph, number: Number) -> dict[str, tuple[Value, int]]:
-    """Return, by loop, the output that counts its iterations, and its start."""
     counters: dict[str, tuple[Value, int]] = {}
     for node in graph.nodes:
         function = function_at(node, "body", graph) if node.op_type in LOOPS else None
@@ -185,7 +183,6 @@ def _counters(graph: Graph, number: Number) -> dict[str, tuple[Value, int]]:
 
 
 def _writes(graph: Graph, value: Value) -> bool:
-    """Return whether a value depends on a write of a variable or on an iterator, in functions too."""
     waiting: list[Node] = list(backward_reachable([value.producer]))
     seen: set[str] = set()
     while waiting:

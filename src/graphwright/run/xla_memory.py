@@ -33,12 +33,6 @@ def xla_memory(
         shapes: shapes of its flat arguments, without captures.
         device: the GPU to compile for; None for this process's first device.
         memory_bytes: see `DeviceModel.description`.
-
-    >>> import tensorflow as tf
-    >>> step = tf.function(lambda x: tf.sin(x @ x) @ x)
-    >>> memory = xla_memory(step.get_concrete_function(tf.TensorSpec((512, 512))), [(512, 512)])
-    >>> memory.argument_bytes, memory.output_bytes, memory.temporary_bytes
-    (1048576, 1048576, 1048576)
     """
     specs = [tf.TensorSpec(shape, tensor.dtype) for shape, tensor in zip(shapes, function.inputs, strict=False)]
     try:

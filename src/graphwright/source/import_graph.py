@@ -122,7 +122,6 @@ def _stand_in(argument: Argument, dtype: Any, name: str) -> Any:
 
 
 def _results(graph: Graph, bounded: Known | None, name: str, arguments: Sequence[Argument]) -> list[Outputs]:
-    """Return the results of each branch of a node, or of the body of a loop, for these arguments."""
     results: list[Outputs] = []
     node = graph[name]
     for function in called_functions(node, "body") or called_functions(node):

@@ -79,7 +79,6 @@ def is_numeric(value: Value) -> bool:
 
 
 def numeric_output(node: Node) -> Value | None:
-    """Return the value through which an opaque gate waits for the node."""
     return next((value for value in node.outputs if is_numeric(value)), None)
 
 

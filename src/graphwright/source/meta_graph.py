@@ -46,7 +46,6 @@ def _collection_messages() -> dict[str, Any]:
 
 
 def read_meta_graph(graph: Graph, meta_graph: Any) -> None:
-    """Set the signatures and collections of a graph that was read from `meta_graph.graph_def`."""
     _read_signatures(graph, meta_graph.signature_def)
     messages = _collection_messages()
     for key in sorted(meta_graph.collection_def):

@@ -56,7 +56,6 @@ def _damaged(what: str, folder: Path) -> FileFormatError:
 
 
 def note_objects(graph: Graph, objects: Any, package: Package) -> None:
-    """Note the objects of values: of arguments of functions, and of their values in the main graph."""
     bound = {name: list(function.bound_inputs) for name, function in objects.concrete_functions.items()}
     for name, ids in bound.items():
         if name in graph.functions:
@@ -151,7 +150,6 @@ def update_object_graph(graph: Graph, meta_graph: Any, package: Package, assets:
 
 
 def _forget_variables(objects: Any, held: set[int]) -> set[int]:
-    """Replace variables that no function captures any more by plain objects; return their numbers."""
     needed = held.union(*(function.bound_inputs for function in objects.concrete_functions.values()))
     gone = {k for k, node in enumerate(objects.nodes) if node.WhichOneof("kind") == "variable" and k not in needed}
     for node in objects.nodes:
@@ -259,7 +257,6 @@ def _update_function_specs(objects: Any) -> None:
 
 
 def signature_map_of(objects: Any) -> int | None:
-    """Return the number of the object that holds the signatures; loaded parts of a model have such objects of their own."""
     for child in objects.nodes[0].children:
         node = objects.nodes[child.node_id]
         if child.local_name == "signatures" and node.WhichOneof("kind") == "user_object":
@@ -274,7 +271,6 @@ def add_signature_map(objects: Any) -> int:
 
 
 def _is_wrapper(graph: Graph, key: str, name: str, saved: Any, package: Package) -> bool:
-    """Return whether the signature's part of the main graph is one call of this function, with arguments and results in place."""
     signature = graph.signatures[key]
     parts = saved.canonicalized_input_signature.tuple_value.values
     if len(parts) != 2 or sorted(parts[1].dict_value.fields) != sorted(signature.inputs):
@@ -334,7 +330,6 @@ def _object_of_constant(objects: Any, name: str) -> int:
 
 
 def _drop_function_if_unused(meta_graph: Any, name: str, node_id: int | None) -> None:
-    """Remove the old wrapper of a signature, unless something else uses it."""
     objects = meta_graph.object_graph_def
     if [k for k, node in enumerate(objects.nodes) if name in called_by(node)] != [node_id]:
         return
@@ -402,7 +397,6 @@ def attach_objects(
 
 
 def _take_signatures(others: Any, names: Mapping[str, str]) -> dict[str, int]:
-    """Remove the map of signatures; return the kept ones by their new keys."""
     table = signature_map_of(others)
     if table is None:
         return {}

@@ -76,7 +76,6 @@ class Package:
         return names.union(filter(None, (objects.nodes[k].captured_tensor.concrete_function for k in bound)))
 
     def rename_functions(self, new_of: Mapping[str, str]) -> None:
-        """Rename functions in the rest of the file; `ir.edit.rename_functions` calls this."""
         rest, saved_model = rename_in_graph_rest(self.graph_rest, new_of), rename_in_saved_model(self.saved_model, self.meta_graph, new_of)
         self.graph_rest, self.saved_model = rest, saved_model
 

@@ -8,13 +8,15 @@ TensorFlow has one global table. Registered custom gradients of nested functions
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from graphwright.errors import ArgumentError, GraphError
+from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.names import free_name
 from graphwright.ir.traits.values import PLACEHOLDERS
 from graphwright.source import private_tensorflow as private
+from graphwright.source.graph_def import to_graph_def
 from graphwright.source.tensorflow_import import import_tensorflow
 
 tf: Any = import_tensorflow()
@@ -53,17 +55,6 @@ def rebuild_concrete_function(
         name: of the function; a running number is appended.
         like: a `ConcreteFunction` whose signature (also argument names) and output structure are copied.
         noinline: whether the function stays one node when another traced function calls it, so that Grappler does not change it.
-
-    Raises:
-        GraphError: a name is not in the graph, or TensorFlow refuses the graph.
-        ArgumentError: the structured outputs do not hold as many tensors as `outputs`.
-
-    >>> import tensorflow as tf
-    >>> double = tf.function(lambda x: {"y": x + x}).get_concrete_function(tf.TensorSpec([2], tf.float32))
-    >>> again = rebuild_concrete_function(
-    ...     double.graph.as_graph_def(), inputs=[double.inputs[0].name], outputs=[double.outputs[0].name], like=double)
-    >>> again(tf.constant([1.0, 2.0]))["y"].numpy().tolist()
-    [2.0, 4.0]
     """
     if like is not None:
         structured_input_signature = like.structured_input_signature
@@ -112,6 +103,25 @@ def rebuild_concrete_function(
             keywords.append(free_name(given_name(tensor.op) or re.sub(r"\W", "_", tensor.op.name), keywords))
         private.set_keywords(concrete_function, keywords)
     return concrete_function
+
+
+def function_of_values(
+    graph: Graph,
+    inputs: Iterable[Value],
+    outputs: Iterable[Value],
+    captures: Iterable[tuple[Any, Value]] = (),
+    control_outputs: Iterable[Node] = (),
+    keep: Callable[[Node], bool] | None = None,
+    **options: Any,
+) -> Any:
+    return rebuild_concrete_function(
+        to_graph_def(graph, keep=keep),
+        inputs=[value.name for value in inputs],
+        captures=[(external, value.name) for external, value in captures],
+        outputs=[value.name for value in outputs],
+        control_outputs=[node.name for node in control_outputs],
+        **options,
+    )
 
 
 def _check_names(
@@ -213,7 +223,6 @@ def _rename_calls(nodes: Iterable[Any], fresh: Mapping[str, str]) -> None:
 
 
 def _references(values: Iterable[Any]) -> Iterator[Any]:
-    """Yield all references to functions (`NameAttrList`) in `AttrValue`s, also in the attributes of references."""
     for value in values:
         kind = value.WhichOneof("value")
         references = [value.func] if kind == "func" else list(value.list.func) if kind == "list" else []

@@ -154,7 +154,6 @@ def add_default_signature(graph: Graph) -> str:
 
 
 def _only_call(graph: Graph, signature: Signature) -> Node | None:
-    """Return the call that makes all outputs of a signature from its inputs, variables and constants."""
     makers = {origin(value).producer for value in signature.outputs.values()}
     call = next(iter(makers)) if len(makers) == 1 else None
     if call is None or call.op_type not in CALL_TYPES or callee(call) not in graph.functions:
@@ -165,8 +164,6 @@ def _only_call(graph: Graph, signature: Signature) -> Node | None:
 
 
 class _Variables:
-    """The variables of a graph, as objects of TensorFlow without values."""
-
     def __init__(self, graph: Graph, runs: bool) -> None:
         self._runs = runs
         stored, self._keys = stored_variables(graph)

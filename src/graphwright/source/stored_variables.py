@@ -33,16 +33,7 @@ class StoredVariable:
 
 
 def stored_variables(graph: Graph) -> tuple[list[StoredVariable], dict[Value, str]]:
-    """Return the variables of a graph, each once, and the key of each handle, reference or input of one.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('''
-    ... graph "g"
-    ... %v = VarHandleOp() {dtype = float32, shape = shape[8,2], shared_name = "w"} : resource[]
-    ... ''')
-    >>> [(v.name, v.shape, v.trainable) for v in stored_variables(g)[0]]
-    [('w', (8, 2), None)]
-    """
+    """Return the variables of a graph, each once, and the key of each handle, reference or input of one."""
     variables: dict[str, StoredVariable] = {}
     keys: dict[Value, str] = {}
     package = graph.package if isinstance(graph.package, Package) else None
