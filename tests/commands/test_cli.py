@@ -6,14 +6,7 @@ import typer
 from typer.testing import CliRunner
 
 from graphwright.commands.cli import app
-from graphwright.commands.inputs import (
-    EXIT_ERROR,
-    EXIT_INFEASIBLE,
-    load_target,
-    parse_batches,
-    parse_feeds,
-    parse_open_feeds,
-)
+from graphwright.commands.inputs import EXIT_ERROR, EXIT_INFEASIBLE, load_target, parse_batches, parse_feeds, parse_open_feeds
 from graphwright.commands.output import print_error
 from graphwright.errors import ArgumentError, ErrorCode
 from graphwright.report.memory_plan import load_plan

@@ -141,10 +141,7 @@ def test_every_target_and_every_command(command, name):
         (("edit", "tf1.pb", "out", "freeze"), "1 variable has no value: weight"),
         (("edit", "tf1.pb", "out", "freeze", "--checkpoint", "tf1/variables/missing"), "the checkpoint cannot be read"),
         (("profile", "export", "--batch", "4"), "--trust"),
-        (
-            ("optimize", "uncompiled.keras", "--batch", "4", "--budget", "0.5"),
-            "for its inference give tf.function(model)",
-        ),
+        (("optimize", "uncompiled.keras", "--batch", "4", "--budget", "0.5"), "for its inference give tf.function(model)"),
         (("flops", "uncompiled.keras", "--batch", "4", "--mode", "train"), "not compiled"),
         # feeds
         (("flops", "functional.keras", "--feed", "bogus=3,3"), "no input 'bogus'"),

@@ -129,29 +129,6 @@ def test_random_numbers_and_statistics_count_once(how: str) -> None:
         np.testing.assert_allclose(np.float64(one), np.float64(other), rtol=1e-10, atol=1e-11 * top)
 
 
-def test_second_derivatives() -> None:
-    w = tf.Variable(np.random.default_rng(0).normal(size=(8, 8)))
-    x = tf.constant(np.random.default_rng(1).normal(size=(4, 8)))
-
-    def block(x: Any) -> Any:
-        return tf.reduce_sum(tf.tanh(tf.tanh(x @ w) @ w))
-
-    def second(function: Any) -> Any:
-        def step(x: Any) -> Any:
-            with tf.GradientTape() as outer:
-                outer.watch(x)
-                with tf.GradientTape() as inner:
-                    inner.watch(x)
-                    y = function(x)
-                slope = tf.reduce_sum(inner.gradient(y, x) ** 2)
-            return outer.gradient(slope, [x, w])
-
-        return tf.function(step, jit_compile=True)(x)
-
-    for one, other in zip(second(block), second(gw.checkpointed(block, checkpoints="inputs")), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-10)
-
-
 def test_lookups_functions_and_integers_are_held_back_too() -> None:
     table = tf.Variable(np.random.default_rng(0).normal(size=(50, 16)))
     w = tf.Variable(np.random.default_rng(1).normal(size=(16, 16)) / 4)

@@ -64,23 +64,6 @@ def test_twenty_uses_are_one_evaluation_by_the_kernels_that_ran() -> None:
     assert not np.allclose(use(inverse), expected)
 
 
-@pytest.mark.parametrize("traced", [False, True])
-def test_gradients_of_an_exponential_are_those_of_plain_code(traced: bool) -> None:
-    w, xs = matrix(), vectors(4 if traced else 20)
-    exponential = gw.cached(lambda: tf.linalg.expm(w))
-
-    def gradient(fn: Callable[[], Any]) -> Any:
-        with tf.GradientTape() as tape:
-            loss = tf.add_n([tf.reduce_sum((fn() @ x) ** 2) for x in xs])
-        return tape.gradient(loss, w)
-
-    run = tf.function(gradient) if traced else gradient
-    for misses in (1, 2):
-        np.testing.assert_allclose(run(exponential), gradient(lambda: tf.linalg.expm(w)), rtol=1e-12, atol=1e-12)
-        assert counts(exponential)[1] == misses
-        w.assign(w * 0.5)
-
-
 def test_a_loop_in_a_function_and_a_tape_around_it() -> None:
     w = matrix()
     exponential = gw.cached(lambda: tf.linalg.expm(w))

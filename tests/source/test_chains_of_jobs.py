@@ -78,25 +78,6 @@ class TwoWays(tf.Module):
         return {"half": tf.einsum("bi,rio->bro", x, self.read()) / 2}
 
 
-class Trained(Dense):
-    """One of its signatures trains the weight, with a slot of an optimizer."""
-
-    def __init__(self):
-        super().__init__()
-        self.slot = tf.Variable(tf.zeros((4, 4)))
-
-    @tf.function(input_signature=SPEC)
-    def train(self, x):
-        loss = tf.reduce_sum((x @ self.weight) ** 2)
-        self.slot.assign_add(tf.ones((4, 4)) * loss)
-        self.weight.assign_sub(0.1 * self.slot)
-        return {"loss": loss}
-
-    @tf.function(input_signature=SPEC)
-    def halve(self, x):
-        return {"half": x @ self.weight / 2}
-
-
 def saved(module: Any, path: Path, **signatures: Any) -> Path:
     tf.saved_model.save(module, str(path), signatures=signatures or module.serve)
     return path

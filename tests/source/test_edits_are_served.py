@@ -72,31 +72,6 @@ def test_a_value_inserted_behind_the_call(model, tmp_path):
     assert (tmp_path / "again" / "saved_model.pb").read_bytes() == (tmp_path / "edited" / "saved_model.pb").read_bytes()
 
 
-def test_an_input_of_another_dtype_and_shape(model, tmp_path):
-    graph = load(model)
-    signature = graph.signatures["serving_default"]
-    old = signature.inputs["x"]
-    text = graph.add_node("Placeholder", "text", attrs={"dtype": STRING}, output_types=[(STRING, (None,))]).outputs[0]
-    numbers = graph.add_node(
-        "StringToNumber", "numbers", inputs=[text], attrs={"out_type": FLOAT}, output_types=[(FLOAT, (None,))]
-    ).outputs[0]
-    shape = add_constant(graph, "shape", np.array([-1, 2], np.int32))
-    pairs = graph.add_node(
-        "Reshape", "pairs", inputs=[numbers, shape], attrs={"T": FLOAT, "Tshape": DTYPES["int32"]}, output_types=[(FLOAT, None)]
-    ).outputs[0]
-    signature.inputs["x"] = text
-    graph.replace_uses(old, pairs)
-    name = old.producer.name
-    graph.remove_node(old.producer)
-    graph.rename(text.producer, name)
-    graph.refresh_shapes([pairs.producer])
-    assert pairs.shape == (None, 2)
-    write(graph, tmp_path / "edited")
-    assert served(tmp_path / "edited", x=np.array([b"1", b"-1"]), word=WORD) == {"y": [[-2.0, -2.0]], "number": [2.0, -1.0]}
-    spec = tf.saved_model.load(str(tmp_path / "edited")).signatures["serving_default"].structured_input_signature[1]["x"]
-    assert (spec.dtype, spec.shape.as_list()) == (tf.string, [None])
-
-
 def test_signatures_added_and_removed(model, tmp_path):
     graph = load(model)
     old = graph.signatures["serving_default"]
@@ -120,37 +95,6 @@ def test_the_body_of_a_function(model, tmp_path):
     assert served(tmp_path / "edited", x=X, word=WORD)["y"] == [[2.0, 2.0]]
     loaded = tf.saved_model.load(str(tmp_path / "edited"))
     assert loaded.call(X, WORD)["y"].numpy().tolist() == [[2.0, 2.0]]
-
-
-def test_a_captured_variable_made_a_constant(model, tmp_path):
-    """The function loses an argument, its call an input, the object graph a captured object."""
-    graph = load(model)
-    for function in graph.functions.values():
-        body = function.body
-        for read in [n for n in body if n.op_type == "ReadVariableOp"]:
-            body.replace_uses(read.outputs[0], add_constant(body, "frozen", np.array([[2.0, 0.0], [0.0, 2.0]], np.float32)))
-            for after in read.control_consumers:
-                body.remove_control_input(after, read)
-            body.control_outputs = [n for n in body.control_outputs if n is not read]
-            body.remove_node(read)
-    _drop_unread_arguments(graph)
-    write(graph, tmp_path / "edited")
-    assert served(tmp_path / "edited", x=X, word=WORD)["y"] == [[2.0, -2.0]]
-    assert tf.saved_model.load(str(tmp_path / "edited")).call(X, WORD)["y"].numpy().tolist() == [[2.0, -2.0]]
-
-
-def _drop_unread_arguments(graph: Graph) -> None:
-    for _ in range(3):
-        for function in list(graph.functions.values()):
-            inputs = function.body.inputs
-            dead = {k for k, v in enumerate(inputs) if not v.uses and v.dtype.name == "resource"}
-            if not dead or "save" in function.name or "restore" in function.name:
-                continue
-            function.body.inputs = [v for k, v in enumerate(inputs) if k not in dead]
-            for body in (graph, *(f.body for f in graph.functions.values())):
-                for node in body:
-                    if getattr(node.attrs.get("f"), "name", "") == function.name:
-                        body.set_inputs(node, [v for k, v in enumerate(node.inputs) if k not in dead])
 
 
 def test_a_function_whose_call_was_forgotten(model, tmp_path):

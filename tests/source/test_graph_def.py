@@ -111,24 +111,6 @@ def _function_node(node_def: Any) -> dict[str, Any]:
     return {**_fields(node_def), "inputs": [i for i in node_def.input if not i.startswith("^")]}
 
 
-def test_an_edited_body_is_written():
-    @tf.function
-    def body(x):
-        return tf.nn.relu(x) + 1.0
-
-    function = tf.function(lambda x: body(x)).get_concrete_function(tf.TensorSpec((2,)))
-    graph = from_graph_def(function.graph.as_graph_def())
-    inner = next(f.body for f in graph.functions.values() if any(n.op_type == "Relu" for n in f.body))
-    relu = next(n for n in inner if n.op_type == "Relu")
-    negative = inner.add_node("Neg", "negative", inputs=relu.inputs, attrs=dict(relu.attrs), output_types=[(relu.outputs[0].dtype, (2,))])
-    inner.replace_uses(relu.outputs[0], negative.outputs[0])
-    inner.remove_node(relu)
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        tf.graph_util.import_graph_def(to_graph_def(graph), name="")
-        (output,) = session.run([function.outputs[0].name], {function.inputs[0].name: [3.0, -4.0]})
-    assert output.tolist() == [-2.0, 5.0]
-
-
 def test_a_graph_in_any_order_is_read():
     function = control_flow()
     graph_def = function.graph.as_graph_def()
@@ -268,23 +250,3 @@ def test_templates_are_carried_through():
     written = to_graph_def(graph)
     assert written.library == graph_def.library
     assert {n.name: _fields(n) for n in written.node} == {n.name: _fields(n) for n in graph_def.node}
-
-
-def test_arguments_and_results_can_be_added_and_removed():
-    function = tf.function(lambda a, b: (a + 1.0, b * 2.0)).get_concrete_function(tf.TensorSpec((2,)), tf.TensorSpec((2,)))
-    outer = tf.function(lambda a, b: function(a, b)).get_concrete_function(tf.TensorSpec((2,)), tf.TensorSpec((2,)))
-    graph = from_graph_def(outer.graph.as_graph_def())
-    (inner,) = graph.functions.values()
-    body = inner.body
-    extra = body.add_node("_Arg", "c", attrs={"T": body.inputs[0].dtype, "index": 2}, output_types=[(body.inputs[0].dtype, (2,))])
-    body.inputs = [body.inputs[1], extra.outputs[0]]
-    body.outputs = [body.outputs[1]]
-    with pytest.raises(GraphError, match="is read and is not in"):
-        to_graph_def(graph, every_function=True)
-    for node in reversed(body.nodes):
-        if not (node.control_consumers or any(v.uses for v in node.outputs) or body.is_border(node)):
-            body.remove_node(node)
-    definition = next(iter(to_graph_def(graph, every_function=True).library.function))
-    assert [a.name for a in definition.signature.input_arg] == ["b", "c"]
-    assert len(definition.signature.output_arg) == 1
-    assert set(definition.ret) == {a.name for a in definition.signature.output_arg}

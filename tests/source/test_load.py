@@ -17,8 +17,6 @@ from graphwright.source.write import write
 from tests.corpus.graphs import CORPUS
 from tests.corpus.serving import by_loading, by_session
 
-FLOAT = DTYPES["float32"]
-
 
 def negated(graph: Graph) -> Graph:
     signature = graph.signatures["serving_default"]
@@ -80,16 +78,6 @@ def test_a_graph_with_collections():
     assert ours.collections["numbers"].items == [3]
     assert ours["one"].outputs[0].shape == ()
     assert load(ours) is ours
-
-
-@pytest.mark.parametrize("name", ["graph.pb", "graph.pbtxt"])
-def test_a_graph_def_by_its_suffix(name, tmp_path):
-    with tf.Graph().as_default() as graph:
-        tf.identity(tf.compat.v1.placeholder(tf.float32, [2], name="x"), name="y")
-    write(load(graph.as_graph_def()), tmp_path / name)
-    again = load(tmp_path / name)
-    assert [n.name for n in again] == ["x", "y"]
-    assert again["y"].outputs[0].shape == (2,)
 
 
 # Shapes

@@ -234,6 +234,11 @@ def test_the_program_that_xla_compiles():
     assert [computation.name for computation in module.computations]
 
 
+def test_collections_have_messages():
+    assert private.collection_message("variables").__name__ == "VariableDef"
+    assert private.collection_message("mine") is None
+
+
 def test_specs_are_encoded():
     encoded = private.encoded_structure(((), {"x": tf.TensorSpec([2], tf.int32, "x")}))
     assert encoded.tuple_value.values[1].dict_value.fields["x"].tensor_spec_value.dtype == tf.int32.as_datatype_enum

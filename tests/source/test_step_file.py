@@ -94,17 +94,6 @@ def test_strings_unknown_shapes_complex_and_variable_arguments(tmp_path):
     assert given.numpy().tolist() == [1 + 2j]
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "int8", "uint32", "bool", "float8_e5m2", "complex128"])
-def test_dtypes_keep_their_bits(tmp_path, dtype):
-    variable = tf.Variable(tf.cast(tf.constant([0.0, 1.0, 2.0]), dtype))
-    concrete = tf.function(lambda x: variable.read_value()).get_concrete_function(tf.TensorSpec([], tf.float32))
-    write_steps({"step": (concrete, [tf.constant(0.0)])}, tmp_path)
-    stored = read_steps(tmp_path)["step"]
-    (value,) = stored.concrete(*stored.arguments)
-    assert value.dtype == dtype
-    assert value.numpy().tobytes() == variable.numpy().tobytes()
-
-
 def test_what_cannot_be_taken_along(tmp_path):
     x = tf.constant(1.0)
     calls_python = tf.function(lambda x: tf.cond(x > 0, lambda: tf.py_function(lambda v: v, [x], tf.float32), lambda: x))

@@ -82,12 +82,10 @@ class Installation(Result):
 
     @property
     def is_healthy(self) -> bool:
-        """Whether nothing that is needed is broken."""
         return all(finding.status != "broken" for finding in self.findings)
 
     @property
     def verdict(self) -> str:
-        """The answer in one sentence."""
         if not self.is_healthy:
             return f"This installation is not complete: {', '.join(f.name for f in self.findings if f.status == 'broken')}."
         limited = ", ".join(f.name for f in self.findings if f.status == "limited")

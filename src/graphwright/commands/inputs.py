@@ -80,20 +80,13 @@ Mode = Literal["auto", "train", "infer"]
 Order = Literal["traced", "executor"]
 Target = Annotated[str, typer.Argument(metavar="TARGET", help=_TARGET_HELP, show_default=False)]
 ModeOption = Annotated[
-    Mode,
-    typer.Option("--mode", help="Of a Keras model: its training step or its inference; auto: the former where it is compiled."),
+    Mode, typer.Option("--mode", help="Of a Keras model: its training step or its inference; auto: the former where it is compiled.")
 ]
 Batch = Annotated[int | None, unset("Batch size, where the inputs leave it open.", min=1)]
 Feeds = Annotated[list[str] | None, unset(_FEED_HELP, "--feed")]
 OpenFeeds = Annotated[list[str] | None, unset(f"{_FEED_HELP} The word batch leaves a size open.", "--feed")]
-BatchFeeds = Annotated[
-    list[str] | None,
-    unset("Shape of one input; the word batch, or else the first dimension, is the batch.", "--feed"),
-]
-Outputs = Annotated[
-    list[str] | None,
-    unset("Of a graph: what is fetched, by name; once per name, or with commas.", "--outputs"),
-]
+BatchFeeds = Annotated[list[str] | None, unset("Shape of one input; the word batch, or else the first dimension, is the batch.", "--feed")]
+Outputs = Annotated[list[str] | None, unset("Of a graph: what is fetched, by name; once per name, or with commas.", "--outputs")]
 OrderOption = Annotated[Order, typer.Option("--order", help="The order of operations: TensorFlow's executor's, or the traced one.")]
 Device = Annotated[
     str,

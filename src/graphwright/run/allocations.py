@@ -1,9 +1,7 @@
 """Count the allocations of TensorFlow's allocator during a call.
 
-With `meter.COUNTING_ENVIRONMENT`, set before the process starts, tensors come from TensorFlow's BFC allocator, which reports each
-allocation and release to the profiler. The requested bytes are added up as malloc would round them, so small tensors are exact, where
-pages of the heap (`graphwright.run.meter`) include fragments. Memory that kernels ask of malloc (oneDNN's filters, Eigen's panels) is not
-seen here.
+With `meter.COUNTING_ENVIRONMENT`, set before the process starts, TensorFlow's BFC allocator reports each allocation and release to the
+profiler. The requested bytes are added up as malloc would round them. Memory that kernels ask of malloc is not seen here.
 """
 
 import importlib
@@ -43,7 +41,6 @@ class Counted:
 
 
 def count_allocations(call: Callable[[], object]) -> Counted:
-    """Count during the call."""
     options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=1, python_tracer_level=0, device_tracer_level=0)
     with tempfile.TemporaryDirectory(prefix="graphwright_") as logs:
         try:

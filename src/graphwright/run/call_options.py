@@ -1,13 +1,8 @@
 """How TensorFlow executes the functions called in a block: with or without Grappler, by which executor.
 
-TensorFlow optimizes a function at its first call and caches the result by the options of the call, so a function may run with and without
-Grappler side by side. Options belong to the calling thread; the user's global settings stay.
-
-A function called while another one is traced becomes part of it, and the options of the outer call count, unless it is not inlined
-(`rebuild_concrete_function(..., noinline=True)`).
-
-Even without Grappler, TensorFlow merges stateless nodes with equal types, attributes, inputs and control inputs when it instantiates a
-function. A control input of its own protects a recomputed node.
+TensorFlow optimizes a function at its first call and caches the result by the options of the call, which belong to the calling thread. A
+function called while another one is traced becomes part of it, unless it is not inlined (`rebuild_concrete_function(..., noinline=True)`).
+Even without Grappler, TensorFlow merges stateless nodes with equal types, attributes, inputs and control inputs.
 """
 
 import importlib

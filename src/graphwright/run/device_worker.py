@@ -1,11 +1,8 @@
 """Compile with XLA for an absent GPU: a script that needs jax and its CUDA plugin, and nothing of graphwright.
 
-    python device_worker.py < request.json > answer.json
-
-The request holds `module` (StableHLO as TensorFlow writes it) and `target` (the text of XLA's `GpuTargetConfigProto`); the answer holds
-bytes by kind and the scheduled program. A request without a module asks for versions only. What jax prints goes to stderr.
-
-`jax.export.Exported` and `make_ir_context` are not quite public, so the versions are pinned (the extra `gpu-target`).
+It reads a request as JSON: `module` (StableHLO as TensorFlow writes it) and `target` (the text of XLA's `GpuTargetConfigProto`), or nothing
+for the versions only. It answers bytes by kind and the scheduled program. `jax.export.Exported` and `make_ir_context` are not quite public,
+so the versions are pinned (the extra `gpu-target`).
 """
 
 import dataclasses

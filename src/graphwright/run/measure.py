@@ -1,13 +1,9 @@
-"""Measure the peak memory and the time of a step in a fresh process.
-
-The step reaches that process through `graphwright.source.step_file`, with copies of its variables.
+"""Measure the peak memory and the time of a step in a fresh process, which gets copies of its variables (`graphwright.source.step_file`).
 
 Peak memory is `resident_bytes` plus the growth of the process during a step (`graphwright.run.meter`), the median of several steps after
 warm-up. For small tensors, pages of the heap mislead. So a second process counts each allocation (`graphwright.run.allocations`), and the
-growth is limited to lie between the tensors and all requested bytes; `how` states both. Resident are variables, captured constants,
-constants in the graph and values that the runtime computes of them at the first call, and arguments, each buffer once. Outputs belong to
-the growth. On a GPU the growth is `get_memory_info`, which sees all but cuDNN's own workspace.
-
+growth is limited to lie between the tensors and all requested bytes. Resident are variables, constants, values that the runtime computes of
+them at the first call, and arguments, each buffer once. On a GPU the growth is `get_memory_info`, which sees all but cuDNN's own workspace.
 Time is measured in another process, without the malloc settings.
 """
 
@@ -23,7 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,7 +79,7 @@ def measure(
     check_counts(steps, warmup)
     step = resolve(function, first_batch(inputs))
     options = step_options(step, grappler=grappler, executor=executor)
-    request = request_of([step.name], [options], steps, warmup, inter_op_threads) | {"graphs": graphs is not None}
+    request = request_of({step.name: options}, steps, warmup, inter_op_threads) | {"graphs": graphs is not None}
     with tempfile.TemporaryDirectory(prefix="graphwright_") as directory:
         write_steps({step.name: (step.function, step.arguments)}, directory)
         memory = run_worker(Path(directory), request | {"kind": "memory"}, MEMORY_ENVIRONMENT, timeout_s)
@@ -146,7 +142,7 @@ def measure_many(
     inputs = first_batch(inputs)
     resolved = {name: resolve(function, inputs) for name, function in functions.items()}
     options = {name: step_options(step, grappler=grappler, executor="") for name, step in resolved.items()}
-    request = request_of(list(resolved), list(options.values()), steps, warmup, inter_op_threads)
+    request = request_of(options, steps, warmup, inter_op_threads)
     with tempfile.TemporaryDirectory(prefix="graphwright_") as directory:
         write_steps({name: (step.function, step.arguments) for name, step in resolved.items()}, directory)
         result = run_worker(Path(directory), request | {"kind": "time"}, {}, timeout_s)
@@ -208,14 +204,12 @@ def step_options(step: TracedStep, *, grappler: bool, executor: str) -> dict[str
     return {"grappler": enabled, "executor": executor, "jit_compile": is_jit_compiled(step.function)}
 
 
-def request_of(
-    names: Sequence[str], options: Sequence[Mapping[str, Any]], steps: int, warmup: int, inter_op_threads: int | None
-) -> dict[str, Any]:
+def request_of(options: Mapping[str, Mapping[str, Any]], steps: int, warmup: int, inter_op_threads: int | None) -> dict[str, Any]:
     threading = tf.config.threading
     return {
         "steps": steps,
         "warmup": warmup,
-        "options": dict(zip(names, options, strict=True)),
+        "options": options,
         "inter_op_threads": threading.get_inter_op_parallelism_threads() if inter_op_threads is None else inter_op_threads,
         "intra_op_threads": threading.get_intra_op_parallelism_threads(),
         "tensor_float_32": tf.config.experimental.tensor_float_32_execution_enabled(),

@@ -48,7 +48,7 @@ def record_step(
     check_counts(steps, warmup)
     check_recordable(step)
     options = step_options(step, grappler=grappler, executor="")
-    request = request_of([step.name], [options], steps, warmup, inter_op_threads)
+    request = request_of({step.name: options}, steps, warmup, inter_op_threads)
     with tempfile.TemporaryDirectory(prefix="graphwright_") as directory:
         folder = Path(directory)
         if isolated:

@@ -75,12 +75,10 @@ class TracedStep:
 
     @property
     def captures(self) -> list[tuple[Any, Any]]:
-        """Pairs of a captured tensor and its placeholder in the graph."""
         return list(self.function.graph.captures)
 
     @property
     def given(self) -> list[tuple[Any, Any]]:
-        """Pairs of a captured tensor or an argument and its placeholder in the graph."""
         return [*self.captures, *zip(self.arguments, self.function.inputs, strict=False)]
 
     @property
@@ -193,7 +191,6 @@ def trace_call(function: Any, positional: Sequence[Any], keyword: Mapping[str, A
 
 
 def check_step(target: Any, argument: str) -> None:
-    """Raise `ArgumentError` unless TensorFlow traces it, or has traced it."""
     if not hasattr(target, "get_concrete_function") and not isinstance(target, tf.types.experimental.ConcreteFunction):
         raise ArgumentError(
             f"{type(target).__name__} cannot be traced",

@@ -10,6 +10,7 @@ from graphwright.errors import GraphError
 from graphwright.ir.attributes import Attribute
 from graphwright.ir.dtypes import Shape, dtype_from_number
 from graphwright.ir.graph import Function, Graph, Node, Value
+from graphwright.ir.names import free_name
 from graphwright.ir.traits.values import ARGUMENTS
 from graphwright.source.attributes import from_attr_value, shape_from_proto, shape_to_proto, write_attr_value
 from graphwright.source.op_types import REGISTERED, OpTypes, damaged
@@ -105,17 +106,10 @@ def _result_names(definition: Any, places: Sequence[str], producers: Sequence[st
     old_names = [argument.name for argument in definition.signature.output_arg]
     if len(old_names) == len(places):
         return old_names
-    free: dict[str, list[str]] = {}
-    for name in old_names:
-        free.setdefault(definition.ret[name], []).append(name)
+    old = {definition.ret[name]: name for name in reversed(old_names)}
     results: list[str] = []
     for place, producer in zip(places, producers, strict=True):
-        same = free.get(place)
-        name = stem = same.pop(0) if same else argument_name(producer)
-        k = 1
-        while name in results or (not same and name in old_names and name == stem and place not in free):
-            name, k = f"{stem}_{k}", k + 1
-        results.append(name)
+        results.append(old.pop(place, "") or free_name(argument_name(producer), (*results, *old_names)))
     return results
 
 

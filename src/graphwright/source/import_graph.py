@@ -37,9 +37,7 @@ def infer_shapes(graph: Graph, feeds: Mapping[int, tuple[int | None, ...]] | Non
     except ValueError as error:
         fed_shapes = ", ".join(f"{graph.inputs[k].name}={format_shape(s)}" for k, s in fed.items())
         raise UnknownShapeError(
-            f"the graph cannot take these shapes: {fed_shapes}",
-            cause=first_line(error),
-            remedy="give the shapes the step is called with",
+            f"the graph cannot take these shapes: {fed_shapes}", cause=first_line(error), remedy="give the shapes the step is called with"
         ) from error
     for k in fed:
         if "shape" in graph.inputs[k].producer.attrs:

@@ -68,7 +68,6 @@ def prepare_join(graph: Graph, other: Graph, *, scope: str, signatures: Mapping[
     exist.
 
     Args:
-        graph: gets the nodes of the other one; is not changed here.
         other: is changed: its ops that save and restore use new keys, its assets get new names.
         scope: the name of the other root, and a prefix of its keys and variables.
         signatures: signature of `other` -> its new name, for those that are kept.

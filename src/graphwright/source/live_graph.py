@@ -88,11 +88,9 @@ def write_live_graph(
     """Add the new nodes of the IR to the graph that it was read from, and reroute operations; return the tensor of every value.
 
     Args:
-        graph: in topological order.
-        originals: name of a new node -> the operation whose attributes it copies.
-        fixed: names of operations that must stay as they are.
-        opaque: gates (an Identity that waits for nodes with a `numeric_output`) that must hold under XLA, which drops control edges, and
-            whether they are solid (see `held`). A gate that waits for nothing protects a constant from constant folding instead.
+        graph: in topological order. originals: name of a new node -> the operation whose attributes it copies. fixed: names of operations
+        that must stay as they are. opaque: gates (an Identity that waits for nodes with a `numeric_output`) that must hold under XLA, and
+        whether they are solid (see `held`). A gate that waits for nothing protects a constant from constant folding instead.
     """
     tensors: dict[Value, Any] = {}
     operations: dict[Node, Any] = {}

@@ -7,13 +7,13 @@ graph: the nodes between its inputs and outputs, with variables, tables, assets 
 
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 from graphwright.errors import FileFormatError, GraphError
 from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.graph import Function, Graph, Value
+from graphwright.ir.names import free_name
 from graphwright.ir.traits.control_flow import CALL_TYPES, callee
 from graphwright.ir.traits.values import is_constant
 from graphwright.ir.traits.variables import opens_variable, shared_name
@@ -84,7 +84,6 @@ def note_objects(graph: Graph, objects: Any, package: Package) -> None:
 
 
 def exported_twins(objects: Any) -> dict[int, int]:
-    """Return the twins of variables that Keras exports, each with the variable that it repeats."""
     looks = {k: o.variable.SerializeToString(deterministic=True) for k, o in enumerate(objects.nodes) if o.WhichOneof("kind") == "variable"}
     lists = [objects.nodes[child.node_id] for child in objects.nodes[0].children if child.local_name == _EXPORT_LIST]
     listed = {child.node_id for held in lists for child in held.children}
@@ -168,8 +167,7 @@ def _update_assets(meta_graph: Any, assets: Sequence[str]) -> None:
         filename = assets[node.asset.asset_file_def_index]
         if filename not in number:
             number[filename] = len(meta_graph.asset_file_def)
-            taken = {n.name for n in meta_graph.graph_def.node}
-            name = next(name for k in count() if (name := f"asset_path_{k}") not in taken)
+            name = free_name("asset_path", {n.name for n in meta_graph.graph_def.node})
             placeholder = meta_graph.graph_def.node.add(name=name, op="Placeholder")
             placeholder.attr["dtype"].type = DTYPES["string"].number
             placeholder.attr["shape"].shape.SetInParent()
@@ -295,10 +293,7 @@ def _is_wrapper(graph: Graph, key: str, name: str, saved: Any, package: Package)
 def _add_wrapper(graph: Graph, key: str, meta_graph: Any, package: Package) -> int:
     objects = meta_graph.object_graph_def
     taken = {f.signature.name for f in meta_graph.graph_def.library.function}
-    stem = "".join(c if c.isalnum() and c.isascii() else "_" for c in key)
-    k = 0
-    while (name := f"__inference_signature_wrapper_{stem}_{k}") in taken:
-        k += 1
+    name = free_name("__inference_signature_wrapper_" + "".join(c if c.isalnum() and c.isascii() else "_" for c in key), taken)
     signature = graph.signatures[key]
     outlined = outline_signature(graph, key, name, package.object_ids)
     write_function(outlined.function, meta_graph.graph_def.library.function.add())

@@ -1,10 +1,8 @@
 """Gates that hold tensors back in a way that XLA cannot undo.
 
-XLA drops control edges, merges equal computations, and by default looks through its own optimization barrier before it merges (on the CPU;
-an XLA that keeps the barrier merges nothing behind it, but does not order it either). So a gate is arithmetic: its result is the tensor,
-or zeros where a condition fails that never fails, and the condition is computed from bits of the tensors that it waits for. XLA does not
-know that n (n + 1) is even for every n. JAX used an opaque condition before XLA had a barrier (`jax/_src/ad_checkpoint.py`,
-`_remat_translation_using_cond`).
+XLA drops control edges, merges equal computations, and looks through its own optimization barrier on the CPU. So a gate is arithmetic: its
+result is the tensor, or zeros where a condition fails that never fails: n (n + 1) is even for every n, made of bits of the tensors that it
+waits for. JAX used an opaque condition before XLA had a barrier (`jax/_src/ad_checkpoint.py`, `_remat_translation_using_cond`).
 """
 
 from collections.abc import Sequence

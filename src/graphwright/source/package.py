@@ -24,12 +24,12 @@ class TemporaryFolder:
 
 @dataclass(slots=True, eq=False)
 class Package:
-    """The parts of a file that are written back as they were read. `join.OpenPackage` can also be joined with another,
-    `function_module.LivePackage` be saved.
+    """The parts of a file that are written back as they were read. `join.OpenPackage` can also be joined, `function_module.LivePackage`
+    saved.
 
     Attributes:
         graph_rest: the `GraphDef` without nodes and functions (gradients of functions, debug info), serialized.
-        graph_digest: a digest of the `GraphDef` as it was read, to detect edits.
+        graph_digest: of the `GraphDef` as it was read, to detect edits.
         saved_model, meta_graph: the serialized `SavedModel` without the parts in this graph (empty for other origins), and its MetaGraph.
         folder, keep: of its variables and assets, or None; `keep` keeps a temporary one alive.
         object_ids: the object of the SavedModel of a value: of handles in the main graph, of arguments of functions.

@@ -27,6 +27,11 @@ def message_class(module: str, name: str, *, below: str = "core") -> Any:
     return getattr(importlib.import_module(f"tensorflow.{below}.{module}_pb2"), name)
 
 
+def collection_message(key: str) -> Any:
+    """Return the class of the messages in a collection of a graph, or None."""
+    return _private("framework.ops").get_collection_proto_type(key)
+
+
 def read_xspace(data: bytes) -> Any:
     """Parse an `XSpace`, the record of TensorFlow's profiler."""
     return message_class("profiler.protobuf.xplane", "XSpace", below="tsl").FromString(data)

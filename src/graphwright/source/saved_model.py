@@ -31,7 +31,7 @@ _RESTORING = ("variables", "saved_model_main_op", "legacy_init_op", "__saved_mod
 
 
 def read_saved_model(folder: Path, tags: Iterable[str] | None, *, keep: Any = None) -> Graph:
-    """Read one MetaGraph of a SavedModel."""
+    """Read one MetaGraph of a SavedModel; `keep` is kept alive with the graph, such as a temporary folder."""
     saved_model = parse_saved_model(folder)
     index = _choose(saved_model, tags, folder)
     meta_graph = saved_model.meta_graphs[index]

@@ -37,10 +37,9 @@ class Split:
 def split_function(
     function: Any, *, inputs: Sequence[str], incoming: Sequence[str], result_count: int, early: AbstractSet[str], name: str
 ) -> Split:
-    """Split a concrete function in two.
+    """Split a concrete function, whose first outputs are the results and the others the gradients, in two.
 
     Args:
-        function: its first outputs are the results, the others the gradients.
         inputs: names of the tensors that both functions may take: arguments, and captures that are no handles.
         incoming: names of the placeholders of the incoming gradients, which are no arguments of the function.
         early: names of nodes that run with the results though only gradients need them.

@@ -13,7 +13,7 @@ from typing import Any
 from graphwright.errors import UnsupportedError
 from graphwright.ir.traits.effects import CALLS_PYTHON
 from graphwright.source.graph_def import nodes_of
-from graphwright.source.rebuild import is_jit_compiled, rebuild_concrete_function, variable_behind
+from graphwright.source.rebuild import is_jit_compiled, read_variable, rebuild_concrete_function, variable_behind
 from graphwright.source.tensorflow_import import import_tensorflow
 
 tf: Any = import_tensorflow()
@@ -88,7 +88,7 @@ def _write_values(tensors: Sequence[Any], prefix: str) -> list[dict[str, Any]]:
     for tensor in tensors:
         variable = variable_behind(tensor)
         shape = None if variable is None or variable[0].rank is None else variable[0].as_list()
-        values.append(tensor if variable is None else tf.raw_ops.ReadVariableOp(resource=tensor, dtype=variable[1]))
+        values.append(tensor if variable is None else read_variable(tensor))
         device = "GPU" if "GPU" in str(tensor.device) else "CPU"
         described.append({"dtype": values[-1].dtype.name, "is_variable": variable is not None, "shape": shape, "device": device})
     if values:
