@@ -254,14 +254,8 @@ def profile(
 
 
 def _tree_words(
-    by: View | None,
-    columns: str | None,
-    sort: str | None,
-    depth: int | None,
-    least: Sequence[str] | None,
-    **expressions: list[str] | None,
+    by: View | None, columns: str | None, sort: str | None, depth: int | None, least: Sequence[str] | None, **expressions: list[str] | None
 ) -> dict[str, Any]:
-    """Return the given options of a tree, as `Profile.tree` takes them; checked before the step runs."""
     from graphwright.analyze.profile_tree import TreeOptions, TreeWords
 
     words: dict[str, Any] = {key: patterns for key, patterns in expressions.items() if patterns}
