@@ -18,13 +18,19 @@ _SAID = 6  # of the points of a chart in words
 
 @dataclass(frozen=True, slots=True)
 class SweepPoint:
-    """The predicted peak at one batch size."""
+    """The predicted peak at one batch size.
+
+    Attributes:
+        fits: whether the upper end of the predicted range fits the budget.
+        high_bytes: the upper end; 0 if it is the peak.
+    """
 
     batch: int
     peak_bytes: int
     resident_bytes: int
     lower_bound_bytes: int
     fits: bool
+    high_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +184,7 @@ def _columns(sweep: SweepResult, headings: Mapping[str, str]) -> list[Column[_Ro
         return format_bytes_apart(nbytes, budget)[0] if budget else format_bytes(nbytes)
 
     def fits(row: _Row) -> str:
-        held = [heading for name, heading in headings.items() if (p := row[1].get(name)) is not None and p.peak_bytes <= budget]
+        held = [heading for name, heading in headings.items() if (p := row[1].get(name)) and max(p.peak_bytes, p.high_bytes) <= budget]
         if len(headings) == 1:
             return "yes" if held else "no"
         if len(held) == len(headings):
@@ -188,6 +194,8 @@ def _columns(sweep: SweepResult, headings: Mapping[str, str]) -> list[Column[_Ro
     columns: list[Column[_Row]] = [Column("batch", lambda row: row[0], kind="name")]
     for name, heading in headings.items():
         columns.append(Column(heading, lambda row, name=name: row[1][name].peak_bytes if name in row[1] else math.nan, peak))
+    if budget and any(point.high_bytes > point.peak_bytes for point in sweep.points):
+        columns.append(Column("up to", lambda row: row[1][own].high_bytes if own in row[1] else math.nan, peak))
     columns += [Column("fits", fits, kind="text")] if budget else []
     return [
         *columns,
