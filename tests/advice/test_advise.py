@@ -161,7 +161,12 @@ def test_each_step_is_traced_and_prepared_once(memory: float | str, most_batches
     model.compile("adam", "mse")
     CountedLayer.traced.clear()
     prepared, read = list[int](), list[int]()
-    for module, name, calls in ((executor_peak, "recorded_graphs", prepared), (grappler_step, "read_optimized_graph", read)):
+    watched = (
+        (executor_peak, "recorded_graphs", prepared),
+        (executor_peak, "executed_graph", prepared),
+        (grappler_step, "read_optimized_graph", read),
+    )
+    for module, name, calls in watched:
         own = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *a, own=own, calls=calls, **k: (calls.append(1), own(*a, **k))[1])
     told = list[str]()
