@@ -98,8 +98,8 @@ class TestFlops:
 
     def test_an_open_batch_gives_formulas(self, run, frozen):
         plain = json.loads(succeed(run("flops", frozen, "--outputs", "scores", "--json")))
-        assert plain["formulas"]["total"] == "4,128 * batch"
-        assert plain["total_flops"] is None
+        assert plain["formula"] == "4,128 * batch"
+        assert (plain["batch"], plain["total_flops"]) == (8, 8 * 4128)
         assert "batch" in succeed(run("flops", "my_costs:train_step", *OPEN))
 
     def test_only_what_is_fetched(self, run, frozen):

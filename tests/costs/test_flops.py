@@ -176,16 +176,41 @@ def test_einsum(equation, shapes, expected):
 # Unknown batch
 
 
-def test_an_open_batch_gives_a_formula():
-    step = tf.function(lambda a, b: a @ b, input_signature=[tf.TensorSpec((None, 256)), tf.TensorSpec(SQUARE)])
-    count = gw.count_flops(step)
+def test_an_open_batch_gives_a_line():
+    traced: list[object] = []
+
+    def product(a, b):
+        traced.append(a.shape[0])
+        return a @ b
+
+    count = gw.count_flops(tf.function(product), {"a": (None, 256), "b": SQUARE})
     assert str(count.formula) == "131,072 * batch"
     assert count.formula(256) == PRODUCT
-    assert math.isnan(count.total)
-    assert count.to_json()["total_flops"] is None
-    assert "131,072 * batch" in str(count)
-    assert str(count.per_op_type["MatMul"].formula) == "131,072 * batch"
-    assert gw.count_flops(tf.function(lambda a: a @ tf.transpose(a)), {"a": (None, 8)}).formula(10) == 2 * 10 * 10 * 8
+    assert (count.batch, count.total, count.feeds["a"]) == (8, 8 * 131_072, (None, 256))
+    assert "131,072 * batch FLOP per step; all other figures are for a batch of 8." in " ".join(str(count).split())
+    assert count.to_json()["formula"] == "131,072 * batch"
+    assert "checked at 8" in count.how["batch size"]
+    assert traced == [3, 5, 8], "a step is traced no more often than it takes"
+
+
+def test_the_open_batch_may_be_any_axis_but_only_one():
+    count = gw.count_flops(tf.function(lambda a, b: a @ tf.transpose(b)), {"a": (16, None), "b": (16, None)})
+    assert str(count.formula) == "512 * batch"
+    assert count.feeds == {"a": (16, None), "b": (16, None)}
+    with pytest.raises(ArgumentError, match="leaves 2 dimensions open"):
+        gw.count_flops(tf.function(lambda x: 2.0 * x), {"x": (None, None)})
+
+
+@pytest.mark.parametrize("step", [lambda a: a @ tf.transpose(a), lambda x: tf.reduce_sum(x[: tf.shape(x)[0] // 3 * 2] ** 2)])
+def test_what_does_not_grow_by_example_is_no_line(step):
+    with pytest.raises(UnknownShapeError, match="not a line in the batch size"):
+        gw.count_flops(tf.function(step), {"a" if "a" in step.__code__.co_varnames else "x": (None, 8)})
+
+
+def test_a_loop_over_an_open_batch():
+    count = gw.count_flops(tf.function(lambda x: tf.map_fn(lambda row: row @ tf.transpose(row), x)), {"x": (None, 8, 8)})
+    assert str(count.formula) == "1,024 * batch"
+    assert list(count.loops.values()) == ["8 iterations"]
 
 
 def test_the_formula_of_a_training_step_is_right_at_other_sizes():

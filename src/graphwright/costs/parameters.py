@@ -14,7 +14,6 @@ from graphwright.analyze.parameters import Parameter
 from graphwright.analyze.update_checks import Finding, check_step, frozen_but_moving, update_ops_of
 from graphwright.analyze.variable_access import Access
 from graphwright.analyze.variable_updates import AVERAGE_OF_VARIABLE
-from graphwright.costs.counted_graph import Countable, countable
 from graphwright.costs.graph_parameters import graph_parameters
 from graphwright.costs.keras_parameters import keras_parameters
 from graphwright.costs.step_variables import StepVariables, choose_step, look_at_step
@@ -107,7 +106,7 @@ def count_parameters(
         traced = trace(target, feeds=feeds, inputs=inputs, batch=batch, open_batch=1)
         return _of_function(traced.name, traced.function, outputs, depth)
     if wants_step:  # the parameters of a graph do not depend on it; a feed that names nothing is an error all the same
-        countable(Countable(target, feeds, inputs, outputs, mode, batch))
+        trace(target, feeds=feeds, inputs=inputs, outputs=outputs, mode=mode, batch=batch, open_batch=1)
     if hasattr(target, "get_concrete_function") and len(traces_of(target)) != 1 and getattr(target, "input_signature", None) is None:
         trace(target)  # which says what is missing
     graph = load(target)
