@@ -117,9 +117,7 @@ def parse_count(value: object, argument: str) -> float:
     if not isinstance(value, str | bool) and isinstance(value, numbers.Real) and 0 <= float(value) < math.inf:
         return int(float(value)) if float(value).is_integer() else float(value)
     raise ArgumentError(
-        f"{value!r} is not a limit",
-        argument=argument,
-        remedy='give a number, or text such as "20G" (20 thousand million) or "30M"',
+        f"{value!r} is not a limit", argument=argument, remedy='give a number, or text such as "20G" (20 thousand million) or "30M"'
     )
 
 

@@ -38,11 +38,7 @@ class GraphParameters:
 
 
 def graph_parameters(
-    graph: Graph,
-    stored: Sequence[StoredVariable],
-    keys: Mapping[Value, str],
-    step: StepVariables | None,
-    captured: Iterable[Value] = (),
+    graph: Graph, stored: Sequence[StoredVariable], keys: Mapping[Value, str], step: StepVariables | None, captured: Iterable[Value] = ()
 ) -> GraphParameters:
     """Find the role of each variable of a graph, and the constants that are weights.
 

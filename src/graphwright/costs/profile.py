@@ -173,13 +173,7 @@ def profile(
     """
     traced = trace(target, feeds=feeds, inputs=inputs, outputs=outputs, mode=mode, batch=batch, runs=True)
     return profile_traced(
-        traced,
-        steps=steps,
-        warmup=warmup,
-        isolated=isolated,
-        inter_op_threads=inter_op_threads,
-        grappler=grappler,
-        timeout_s=timeout_s,
+        traced, steps=steps, warmup=warmup, isolated=isolated, inter_op_threads=inter_op_threads, grappler=grappler, timeout_s=timeout_s
     )
 
 

@@ -46,7 +46,10 @@ class Suggestion:
 
     def fits_words(self, memory_bytes: int) -> str:
         """Say whether its peak is within the memory, and how narrowly."""
-        return fits_text(self.peak_bytes, memory_bytes)
+        spare = memory_bytes - self.peak_bytes
+        if spare < 0:
+            return "does not fit by itself"
+        return "fits" if spare > _NARROW * memory_bytes else f"fits with {format_bytes(spare)} to spare"
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "make": None}  # it holds the step
@@ -131,18 +134,6 @@ def ranked(suggestions: list[Suggestion]) -> tuple[Suggestion, ...]:
         return not s.fits, 0 if s.fits else s.peak_bytes, math.floor(10 * max(time - 1, 0.0)), _BY_RESULTS.index(s.kind), s.peak_bytes
 
     return tuple(sorted(suggestions, key=rank))
-
-
-def fits_text(peak_bytes: int, memory_bytes: int) -> str:
-    """Say whether a peak is within the memory, and how narrowly.
-
-    >>> fits_text(50 << 20, 100 << 20), fits_text(99 << 20, 100 << 20), fits_text(2 << 20, 1 << 20)
-    ('fits', 'fits with 1.00 MiB to spare', 'does not fit by itself')
-    """
-    spare = memory_bytes - peak_bytes
-    if spare < 0:
-        return "does not fit by itself"
-    return "fits" if spare > _NARROW * memory_bytes else f"fits with {format_bytes(spare)} to spare"
 
 
 def price_words(suggestion: Suggestion) -> str:

@@ -11,25 +11,14 @@ from typing import Any, Literal, get_args
 
 from graphwright.analyze.layers import blocks, several
 from graphwright.errors import ArgumentError
+from graphwright.plain import fields_json, number
 from graphwright.report.sheet import NO_LAYER, Column, Table, format_ratio, layer_href, nothing_of_zero, ratio
 from graphwright.report.units import format_bytes, format_count, format_flops, format_time
 
 LayerColumn = Literal[
-    "class",
-    "shape",
-    "parameters",
-    "flops",
-    "forward",
-    "backward",
-    "activations",
-    "residuals",
-    "peak",
-    "moved",
-    "estimated",
-    "time",
-    "ops",
-    "source",
-]
+    "class", "shape", "parameters", "flops", "forward", "backward", "activations", "residuals", "peak", "moved", "estimated", "time",
+    "ops", "source",
+]  # fmt: skip
 _FEW = 40  # rows: the tree is shown as deep as it has so many
 _MANY = 100  # layers that no name puts into blocks: the largest are shown
 _SHOWN: tuple[LayerColumn, ...] = ("shape", "parameters", "flops", "activations", "time")
@@ -49,6 +38,9 @@ class ByDirection:
     @property
     def flops(self) -> float:
         return self.undivided_flops or self.forward_flops + self.backward_flops + self.optimizer_flops
+
+    def to_json(self) -> dict[str, object]:
+        return {**fields_json(self), "total_flops": number(self.flops)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,36 +109,43 @@ class LayerTable:
 
     def __post_init__(self) -> None:
         for name in self.columns or ():
-            if name not in get_args(LayerColumn):
-                remedy = f"give some of {', '.join(get_args(LayerColumn))}"
-                raise ArgumentError(f"there is no column {name!r}", argument="columns", remedy=remedy)
+            if name not in (known := get_args(LayerColumn)):
+                raise ArgumentError(f"there is no column {name!r}", argument="columns", remedy=f"give some of {', '.join(known)}")
         if self.depth is not None and self.depth < 1:
             raise ArgumentError(f"depth={self.depth} was given", argument="depth", remedy="give 1 or more")
+
+
+_FORWARD = Column[Any]("forward", lambda r: r.forward_flops, format_flops, bar=True, note="FLOPs of the forward pass")
+_BACKWARD = Column[Any]("backward", lambda r: r.backward_flops, format_flops, bar=True, note="FLOPs of the gradients")
+_OPTIMIZER = Column[Any]("optimizer", lambda r: r.optimizer_flops, nothing_of_zero(format_flops), note="FLOPs of the updates")
+_MOVED = Column[Any]("moved", lambda r: r.bytes_moved, format_bytes, bar=True, note="bytes read and written")
+_INTENSITY = Column[Any]("FLOP/B", lambda r: ratio(r.flops, r.bytes_moved), format_ratio, note="arithmetic intensity")
+_ESTIMATED = Column[Any]("estimated", lambda r: r.estimated_time_s, format_time, bar=True, note="time by assumed rates")
+_MEASURED = Column[Any]("measured", lambda r: r.measured_time_s, format_time, bar=True, note="time in the profile")
 
 
 def _columns(layers: Sequence[LayerCost]) -> dict[str, Column[LayerCost]]:
     extra = any(math.isfinite(row.bytes_moved) for row in layers)
     measured = any(math.isfinite(row.measured_time_s) for row in layers)
 
-    def figure(
-        label: str, of: Callable[[LayerCost], float], form: Callable[[Any], str], note: str, *, optional: bool = False
-    ) -> Column[LayerCost]:
-        return Column(label, of, form, bar=True, note=note, optional=optional)
-
     return {
-        "peak": figure("at the peak", lambda r: r.peak_share_bytes, format_bytes, "bytes live at the peak"),
-        "residuals": figure("residuals", lambda r: r.residual_bytes, format_bytes, "forward values kept for the backward pass"),
-        "parameters": figure("parameters", lambda r: r.parameter_count, format_count, "elements of weights, trained or not"),
+        "peak": Column("at the peak", lambda r: r.peak_share_bytes, format_bytes, bar=True, note="bytes live at the peak"),
+        "residuals": Column(
+            "residuals", lambda r: r.residual_bytes, format_bytes, bar=True, note="forward values kept for the backward pass"
+        ),
+        "parameters": Column("parameters", lambda r: r.parameter_count, bar=True, note="elements of weights, trained or not"),
         "verbs": Column("verbs", lambda r: ", ".join(r.verbs), note="what the plan does to it", kind="text"),
-        "forward": figure("forward", lambda r: r.forward_flops, format_flops, "FLOPs of the forward pass"),
-        "backward": figure("backward", lambda r: r.backward_flops, format_flops, "FLOPs of the gradients"),
-        "optimizer": figure("optimizer", lambda r: r.optimizer_flops, nothing_of_zero(format_flops), "FLOPs of the updates"),
-        "flops": figure("FLOPs", lambda r: r.flops, format_flops, "FLOPs in all directions", optional=True),
-        "activations": figure("activations", lambda r: r.activation_bytes, format_bytes, "outputs of the forward pass", optional=True),
-        "moved": figure("moved", lambda r: r.bytes_moved, format_bytes, "bytes read and written"),
-        "intensity": Column("FLOP/B", lambda r: ratio(r.flops, r.bytes_moved), format_ratio, note="arithmetic intensity"),
-        "estimated": figure("estimated", lambda r: r.estimated_time_s, format_time, "time by assumed rates", optional=measured),
-        "time": figure("measured", lambda r: r.measured_time_s, format_time, "time in the profile"),
+        "forward": _FORWARD,
+        "backward": _BACKWARD,
+        "optimizer": replace(_OPTIMIZER, bar=True),
+        "flops": Column("FLOPs", lambda r: r.flops, format_flops, bar=True, note="FLOPs in all directions", optional=True),
+        "activations": Column(
+            "activations", lambda r: r.activation_bytes, format_bytes, bar=True, note="outputs of the forward pass", optional=True
+        ),
+        "moved": _MOVED,
+        "intensity": _INTENSITY,
+        "estimated": replace(_ESTIMATED, optional=measured),
+        "time": _MEASURED,
         "ops": Column("ops", lambda r: r.op_count, optional=extra, note="operations"),
     }
 
@@ -167,17 +166,17 @@ def op_type_table(op_types: Sequence[OpTypeCost]) -> Table[OpTypeCost]:
     columns: list[Column[OpTypeCost]] = [
         Column("op type", lambda r: r.op_type, kind="name"),
         Column("ops", lambda r: r.op_count, note="operations; those in loops once"),
-        Column("forward", lambda r: r.forward_flops, format_flops, bar=True, note="FLOPs of the forward pass"),
-        Column("backward", lambda r: r.backward_flops, format_flops, bar=True, note="FLOPs of the gradients"),
-        Column("optimizer", lambda r: r.optimizer_flops, format_flops, optional=True, note="FLOPs of the updates"),
-        Column("moved", lambda r: r.bytes_moved, format_bytes, bar=True, note="bytes read and written"),
-        Column("FLOP/B", lambda r: ratio(r.flops, r.bytes_moved), format_ratio, note="arithmetic intensity"),
-        Column("estimated", lambda r: r.estimated_time_s, format_time, bar=True, note="time by assumed rates"),
+        _FORWARD,
+        _BACKWARD,
+        replace(_OPTIMIZER, optional=True),
+        _MOVED,
+        _INTENSITY,
+        _ESTIMATED,
         Column("not counted", lambda r: r.unknown_count, optional=not uncounted, note="operations whose FLOPs are not known"),
     ]
     caption = f"{format_count(len(op_types))} op types of the graph"
     if any(math.isfinite(row.measured_time_s) for row in op_types):
-        columns.append(Column("measured", lambda r: r.measured_time_s, format_time, bar=True, note="time in the profile"))
+        columns.append(_MEASURED)
         caption += "; what TensorFlow fused ran under another name, so its time is missing here, or a part of it"
     return Table(op_types, columns, "table-op-types", caption, title="Per op type", on="page")
 

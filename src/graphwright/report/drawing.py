@@ -20,13 +20,7 @@ from graphwright.report.units import counted, format_count, printable
 _STYLES = ("theme.css", "drawing_page.css", "drawing.css")
 
 
-def draw(
-    graph: Any,
-    path: str | Path | None = None,
-    *,
-    scope: str = "",
-    open_scopes: tuple[str, ...] = (),
-) -> Path:
+def draw(graph: Any, path: str | Path | None = None, *, scope: str = "", open_scopes: tuple[str, ...] = ()) -> Path:
     """Draw a graph with its functions into an HTML file.
 
     Args:

@@ -93,10 +93,7 @@ class FlopRow(_Work):
 
     def to_json(self) -> dict[str, object]:
         """Return plain numbers."""
-        return {
-            **fields_json(self, "name", **_BY_DIRECTION, unknown="unknown_ops"),
-            "flops_per_byte": number(self.arithmetic_intensity),
-        }
+        return {**fields_json(self, "name", **_BY_DIRECTION, unknown="unknown_ops"), "flops_per_byte": number(self.arithmetic_intensity)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +158,6 @@ class FlopCount(_Work, Printed):
         }
 
     def _sheet(self) -> Sheet:
-        inputs = [Paragraph(f"Inputs: {feeds_text(self.feeds)}")] if self.feeds else []
         most = [*_most("op type", self.per_op_type), *_most("layer", self.per_layer)]
         not_counted = ranking("Not counted", [(name, ops.count) for name, ops in self.unknown.items()], lambda n: f"({format_count(n)})")
         branches = [(name, f"{' or '.join(map(format_flops, costs))}; the largest is counted") for name, costs in self.branches.items()]
@@ -173,7 +169,8 @@ class FlopCount(_Work, Printed):
             Facts(pairs(self.loops.items()), title="Loops"),
             Facts(pairs(branches), title="Branches"),
         ]
-        return Sheet(_verdict(self), [*inputs, *most, not_counted], [Tab("overview", "Overview", blocks)], list(self.how.items()))
+        first = [Paragraph(f"Inputs: {feeds_text(self.feeds)}" * bool(self.feeds)), *most, not_counted]
+        return Sheet(_verdict(self), first, [Tab("overview", "Overview", blocks)], list(self.how.items()))
 
 
 _UNKNOWN: Sequence[Column[tuple[str, UnknownOps]]] = (
