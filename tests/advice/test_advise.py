@@ -41,12 +41,25 @@ def test_each_thing_is_a_call_away_and_says_its_price(advice: gw.Advice) -> None
     assert kinds & {"batch", "batch size"}
     by_call = {s.call: s for s in advice.suggestions}
     leaner = by_call["model.compile(keras.optimizers.SGD(momentum=0.9), loss=...)"]
-    assert leaner.peak_bytes < advice.peak_bytes  # Adam keeps two numbers of each weight, momentum one
+    assert leaner.peak_bytes < advice.high_bytes  # Adam keeps two numbers of each weight, momentum one
     assert all(s.fits == (s.peak_bytes <= advice.memory_bytes) for s in advice.suggestions)
     assert [s.fits for s in advice.suggestions] == sorted((s.fits for s in advice.suggestions), reverse=True)
     assert json.loads(json.dumps(advice.to_json()))["verdict"] == advice.verdict
     assert "wide (training step)" in advice.text("all")
     assert leaner.call in advice.text("all")
+
+
+def test_the_upper_end_of_the_range_decides() -> None:
+    weight = tf.Variable(tf.ones((64, 64)))
+    step, feeds = tf.function(lambda x: tf.reduce_sum(tf.tanh(x @ weight))), {"x": (512, 64)}
+    peak = gw.predict_peak(step, feeds)
+    tight, wide = (gw.advise(step, nbytes, feeds, time_limit_s=0.2, cache_dir=None) for nbytes in (peak.high_bytes - 1, peak.high_bytes))
+    assert (tight.peak_bytes, tight.high_bytes) == (peak.peak_bytes, peak.high_bytes)
+    assert (tight.fits, wide.fits) == (False, True)
+    assert "(upper end of the predicted range)" in tight.verdict
+    inspection = gw.inspect(step, feeds)
+    assert "Fits as it is" not in str(inspection.with_advice(tight))
+    assert "Fits as it is" in str(inspection.with_advice(wide))
 
 
 def test_the_model_stays_as_it_was(model: keras.Model, advice: gw.Advice) -> None:
@@ -59,7 +72,7 @@ def test_what_is_suggested_can_be_run(advice: gw.Advice) -> None:
     leaner = next(s for s in advice.suggestions if s.kind == "optimizer")
     assert leaner.make is not None
     function, inputs = leaner.make()
-    assert gw.predict_peak(function, inputs=inputs, order="executor").peak_bytes == pytest.approx(leaner.peak_bytes, rel=0.1)
+    assert gw.predict_peak(function, inputs=inputs, order="executor").high_bytes == pytest.approx(leaner.peak_bytes, rel=0.1)
 
 
 def test_commands_name_the_target(advice: gw.Advice) -> None:

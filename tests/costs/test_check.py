@@ -43,12 +43,25 @@ class TestLimits:
             ("max_parameters", "parameters"),
             ("max_nodes", "nodes"),
         ):
-            amount = int(costs.figures[name])
+            amount = int(costs.peak_high_bytes if name == "peak_bytes" else costs.figures[name])
             assert gw.check(once, FEEDS, **{argument: amount})
             failed = gw.check(once, FEEDS, **{argument: amount - 1})
             assert not failed
             assert [finding.figure for finding in failed.findings if not finding.passed] == [name]
             assert "Check failed" in str(failed)
+
+    def test_the_upper_end_of_the_range_decides(self, tmp_path):
+        peak = gw.predict_peak(once, FEEDS)
+        assert peak.peak_bytes < peak.high_bytes
+        failed = gw.check(once, FEEDS, max_peak=peak.high_bytes - 1, write_baseline=tmp_path / "costs.json")
+        assert not failed
+        assert "peak, upper end of the predicted range" in " ".join(str(failed).split())
+        (finding,) = failed.findings
+        assert (finding.figure, finding.amount, finding.is_upper_end) == ("peak_bytes", peak.high_bytes, True)
+        assert not gw.check(failed.written, max_peak=peak.high_bytes - 1)
+        traced = gw.check(once, FEEDS, max_peak=peak.high_bytes - 1, order="traced")
+        assert traced.passed
+        assert "upper end" not in str(traced)
 
     @pytest.mark.parametrize("metrics", [[], ["mae", "mse"]], ids=["loss", "metrics"])
     def test_parameters_are_those_of_keras_and_of_params(self, metrics):

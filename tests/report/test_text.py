@@ -17,6 +17,7 @@ from graphwright.plain import Result
 from graphwright.report.cost_rows import OpTypeCost
 from graphwright.report.flop_count import FlopCount, FlopRow, Formula, UnknownOps
 from graphwright.report.inspection import Inspection, multiply_adds
+from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.profile_report import profile_sheet
 from graphwright.report.shape_report import ShapeReport
 from graphwright.report.sheet import Column, Printed, Table
@@ -187,7 +188,10 @@ def test_a_plan_that_fits() -> None:
     for nbytes in (PLAN.peak_bytes, PLAN.budget_bytes, PLAN.original_peak_bytes, PLAN.measured_after.peak_bytes):
         assert format_bytes(nbytes) in PLAN.verdict
     assert replace(PLAN, measured_after=None).verdict.endswith("(predicted, not measured).")
-    assert replace(PLAN, status="unchanged", budget_bytes=2 * PLAN.peak_bytes).verdict.startswith("Fits as it is")
+    unchanged = replace(PLAN, status="unchanged", budget_bytes=2 * PLAN.peak_bytes)
+    assert unchanged.verdict.startswith("Fits as it is")
+    executor = PeakPrediction("step", {}, "executor", 2, unchanged.budget_bytes, 1, unchanged.budget_bytes + 1, 1, "", (), {}, {})
+    assert replace(unchanged, executor=executor).verdict.startswith("Fits: ")  # the plan holds the order
 
 
 @pytest.mark.parametrize(("time_s", "words"), [(1.25, "and 25.0 % more time."), (0.9, "and 10.0 % less time."), (math.nan, "iB.")])

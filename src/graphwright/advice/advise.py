@@ -16,7 +16,7 @@ from graphwright.advice.lint import lint
 from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.device_models import HERE, device_name
 from graphwright.costs.max_batch import size_near_budget
-from graphwright.costs.sized_step import SizedStep
+from graphwright.costs.sized_step import PeakAt, SizedStep
 from graphwright.costs.xla_peak import xla_peak
 from graphwright.errors import ArgumentError, GraphwrightError, UnsupportedError, first_line
 from graphwright.ir.garbage_collection import garbage_collection_paused
@@ -29,7 +29,7 @@ from graphwright.memory.verbs import BIT_FOR_BIT, Verb, read_allow
 from graphwright.memory.xla.planning import plan_xla_step
 from graphwright.plan.budget import Budget
 from graphwright.report.advice import Advice, Suggestion, SuggestionKind, ranked
-from graphwright.report.obtained import Obtained
+from graphwright.report.peak_prediction import BY_UPPER_END
 from graphwright.report.progress import Progress, note, shown, tell
 from graphwright.report.units import format_bytes, format_percent
 from graphwright.run.traced_step import TracedStep
@@ -75,7 +75,8 @@ def advise(
     bits fits at little cost, other plans and changes of the training are left out. Each remedy is one call or one command.
 
     Args:
-        memory: the available memory, as a budget of `optimize_memory`: bytes, text such as "2GiB", or a share of the step's own peak.
+        memory: the available memory, as a budget of `optimize_memory`: bytes, text such as "2GiB", or a share of the step's own peak. A
+            step in TensorFlow's own order fits if the upper end of its predicted range does.
         time_limit_s: seconds of processor time for the search for each plan.
         cache_dir: the folder of plans, see `optimize_memory`; following the advice does not plan again.
         progress: called with the share done and a few words, and with each result as soon as it is known; by default a bar shows both.
@@ -108,8 +109,8 @@ def advise(
         target = read_target(target, outputs, feeds) if names else target
         traced = trace(target, feeds=feeds, inputs=inputs, batch=batch, device=device)
         before = unplanned(traced)
-        own = _Own(traced, before, _peak_of(traced, before), budget, _arguments_text(traced, feeds, batch), names)
-        note(f"the step as it is: {format_bytes(own.peak.found)}")
+        own = _Own(traced, before, _own_peak(traced, before), budget, _arguments_text(traced, feeds, batch), names)
+        note(f"the step as it is: {format_bytes(own.peak.nbytes)}, up to {format_bytes(own.peak.high_bytes)}")
         suggestions: list[Suggestion] = []
         left_out: dict[str, str] = {}
         asked: list[tuple[str, Callable[[], list[Suggestion]]]] = [
@@ -144,13 +145,15 @@ def advise(
         name=traced.name,
         feeds=traced.feeds,
         memory_bytes=own.memory_bytes,
-        peak_bytes=own.peak.found,
+        peak_bytes=own.peak.nbytes,
+        high_bytes=own.peak.high_bytes,
         suggestions=ranked(suggestions),
         lint=mistakes,
         left_out=left_out,
         how={
-            "peak": own.peak.how,
+            "peak": f"{own.peak.how}; {BY_UPPER_END}",
             "peak of a plan": "simulated in the order of the plan, which is kept when it runs",
+            "peak of another step": "the upper end of its predicted range",
             "time": f"{HOW_TIME}; per example of the batch, relative to the step as it is; for bfloat16 it depends on which of its "
             "kernels the processor has, and is not known",
         },
@@ -161,7 +164,7 @@ def advise(
 class _Own:
     traced: TracedStep
     before: Unplanned
-    peak: Obtained[int]
+    peak: PeakAt
     budget: Budget
     arguments: str
     outputs: Sequence[str]
@@ -176,7 +179,7 @@ class _Own:
 
     @property
     def memory_bytes(self) -> int:
-        return self.budget.of(self.peak.found)
+        return self.budget.of(self.peak.nbytes)
 
     @property
     def batch(self) -> int:
@@ -195,19 +198,19 @@ class _Own:
 
     def is_worth(self, suggestion: Suggestion) -> bool:
         """Whether a suggestion fits when the step itself does not, takes less than it, or is another batch that fits."""
-        helps = suggestion.fits and (suggestion.kind == "batch" or self.peak.found > self.memory_bytes)
-        return helps or suggestion.peak_bytes < (1 - _WORTH) * self.peak.found
+        helps = suggestion.fits and (suggestion.kind == "batch" or self.peak.high_bytes > self.memory_bytes)
+        return helps or suggestion.peak_bytes < (1 - _WORTH) * self.peak.high_bytes
 
 
 def _seconds(tasks: TaskMap) -> float:
     return sum(task.time for task in tasks.costs.tasks)
 
 
-def _peak_of(traced: TracedStep, before: Unplanned) -> Obtained[int]:
-    if traced.is_compiled:
-        prediction = xla_peak(traced, threads=inter_op_threads())
-        return Obtained(prediction.peak_bytes, prediction.how["peak"])
-    return Obtained(before.peak_bytes, before.executor.how)
+def _own_peak(traced: TracedStep, before: Unplanned) -> PeakAt:
+    prediction, how = (xla_peak(traced, threads=inter_op_threads()), "") if traced.is_compiled else before.executor
+    if prediction is None:
+        return PeakAt(before.peak_bytes, before.peak_bytes, before.tasks.costs.resident_bytes, how)
+    return PeakAt(prediction.peak_bytes, prediction.high_bytes, prediction.resident_bytes, how or prediction.how["peak"])
 
 
 def _arguments_text(traced: TracedStep, feeds: Mapping[str, Feed] | None, batch: int | None) -> str:
@@ -267,19 +270,19 @@ def _other_batch(own: _Own, target: Any, feeds: Mapping[str, Feed] | None) -> li
     sized = SizedStep(own.traced.owner if keras else target, feeds or _feeds_of(own.traced), "auto", device=own.device)
     step, tasks = own.before.tasks, dict[int, TaskMap]()
     variable_bytes = sum(nbytes for value, nbytes in step.resident.items() if value in step.graph.variables)
-    peaks = {0: variable_bytes, own.batch: own.peak.found}
+    highs = {0: variable_bytes, own.batch: own.peak.high_bytes}
 
-    def peak_at(size: int) -> int:
-        if size not in peaks:
+    def high_at(size: int) -> int:
+        if size not in highs:
             tell(f"a batch of {size}")
             traced = sized.traced(size)
             other = unplanned(traced)
-            tasks[size], peaks[size] = other.tasks, _peak_of(traced, other).found
-        return peaks[size]
+            tasks[size], highs[size] = other.tasks, _own_peak(traced, other).high_bytes
+        return highs[size]
 
     if variable_bytes <= own.memory_bytes:
-        size_near_budget(peak_at, own.batch, own.memory_bytes, base_bytes=variable_bytes, tries=_SIZES, enough=_NEAR)
-    size = max((size for size, peak in peaks.items() if peak <= own.memory_bytes), default=0)
+        size_near_budget(high_at, own.batch, own.memory_bytes, base_bytes=variable_bytes, tries=_SIZES, enough=_NEAR)
+    size = max((size for size, high in highs.items() if high <= own.memory_bytes), default=0)
     if size in (0, own.batch):
         raise UnsupportedError(f"no {'other ' if size else ''}batch size fits")
     time = own.time_of(tasks[size], size)
@@ -291,7 +294,7 @@ def _other_batch(own: _Own, target: Any, feeds: Mapping[str, Feed] | None) -> li
     options = own.fetched + ("" if own.arguments.startswith(" --batch") else _feeds_text(own.traced, own.batch))
     command = f"graphwright max-batch TARGET{options} --budget {own.budget.given if not own.budget.is_share else own.memory_bytes}{device}"
     what = f"a batch of {size} instead of {own.batch}"
-    return [Suggestion("batch", what, peaks[size], time, True, words, call, command, _as_traced(sized.traced(size)))]
+    return [Suggestion("batch", what, highs[size], time, True, words, call, command, _as_traced(sized.traced(size)))]
 
 
 def _feeds_of(traced: TracedStep) -> Mapping[str, Feed]:
@@ -320,7 +323,7 @@ def _bfloat16(own: _Own) -> list[Suggestion]:
 def _optimizers(own: _Own) -> list[Suggestion]:
     roles, tasks = find_roles(own.before.tasks), own.before.tasks
     state_bytes = sum(nbytes for value, nbytes in tasks.resident.items() if roles.resident[value] == "optimizer state")
-    if state_bytes < _WORTH * own.peak.found:
+    if state_bytes < _WORTH * own.peak.nbytes:
         raise UnsupportedError(f"the optimizer keeps {format_bytes(state_bytes)}, which is a small part of the peak")
     return [
         _variant(
@@ -347,6 +350,6 @@ def _variant(own: _Own, changed: Any, kind: SuggestionKind, what: str, results: 
         traced = trace(own.traced.owner, feeds=_feeds_of(own.traced), device=own.device)
         traced = replace(traced, owner=(traced.owner, *held))
     before = unplanned(traced)
-    peak_bytes = _peak_of(traced, before).found
+    high_bytes = _own_peak(traced, before).high_bytes
     time = math.nan if kind == "bfloat16" else own.time_of(before.tasks)
-    return Suggestion(kind, what, peak_bytes, time, peak_bytes <= own.memory_bytes, results, call, make=_as_traced(traced))
+    return Suggestion(kind, what, high_bytes, time, high_bytes <= own.memory_bytes, results, call, make=_as_traced(traced))

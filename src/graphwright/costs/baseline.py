@@ -70,6 +70,7 @@ def read_costs(path: str | Path) -> StepCosts:
         layers=tuple(map(_layer, file.records("layers"))),
         unknown_flop_ops=tuple(map(str, file.items("unknown_flop_ops"))),
         how={key: str(text) for key, text in file.record("how").data.items()},
+        peak_high_bytes=file.number("peak_high_bytes") if "peak_high_bytes" in file.data else 0,
     )
 
 

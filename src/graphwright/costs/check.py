@@ -6,6 +6,7 @@ import math
 import numbers
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,8 @@ def check(
 ) -> CheckResult:
     """Hold the costs of a step against limits, and against a stored baseline.
 
-    The figures are predicted from the graph, and no step runs. The peak is the one of TensorFlow's executor.
+    The figures are predicted from the graph, and no step runs. The peak is the one of TensorFlow's executor. `max_peak` limits the upper
+    end of its range, see `predict_peak`; a baseline is compared with the peak itself.
 
     Args:
         target: see `step_costs`.
@@ -88,6 +90,8 @@ def check(
     before = None if baseline is None else baseline if isinstance(baseline, StepCosts) else read_costs(baseline)
     costs = step_costs(target, feeds, inputs, outputs, mode=mode, batch=batch, device=device, order=order)
     findings = [Finding(name, costs.figures[name], limit) for name, limit in limits.items()]
+    if costs.peak_high_bytes > costs.figures["peak_bytes"]:
+        findings = [replace(f, amount=costs.peak_high_bytes, is_upper_end=True) if f.figure == "peak_bytes" else f for f in findings]
     comparison = None
     if before is not None:
         _check_shapes(before, costs, baseline)

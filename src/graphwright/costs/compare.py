@@ -136,7 +136,7 @@ def _figures(
     if growing is not None:
         error = unknown_rounds(growing)
         how["peak"], layers, drawn = f"not known, since {error.what}: {error.remedy}", [], None
-    return StepCosts(name, feeds, figures, tuple(layers), unknown, how, drawn)
+    return StepCosts(name, feeds, figures, tuple(layers), unknown, how, drawn, prediction.high_bytes if prediction else 0)
 
 
 def _layer(name: str, row: Any, counted: Tally) -> LayerFigures:

@@ -42,7 +42,8 @@ def max_batch(
 ) -> MaxBatch:
     """Find the largest batch whose peak memory fits a budget.
 
-    The peak is predicted at a few sizes, each nearer to the budget; the answer is checked at that batch and the next one.
+    The peak is predicted at a few sizes, each nearer to the budget; the answer is checked at that batch and the next one. A batch fits if
+    the upper end of the predicted range does, see `predict_peak`.
 
     Args:
         budget: bytes, or text such as "8GiB".
@@ -71,14 +72,14 @@ def max_batch(
         raise ArgumentError(f"device={device!r} was given beside measure", argument="device", remedy="measure where that device is")
     budget_bytes = Budget.read(budget).nbytes
     sized = SizedStep(target, feeds, mode, inputs=inputs, outputs=outputs, runs=measure, device=device)
-    peaks: dict[int, int] = {}
+    highs: dict[int, int] = {}
 
-    def peak_at(size: int) -> int:
-        peaks[size] = sized.peak(size, order).nbytes
-        return peaks[size]
+    def high_at(size: int) -> int:
+        highs[size] = sized.peak(size, order).high_bytes
+        return highs[size]
 
     base_bytes = sized.peak(_FIRST, order).resident_bytes
-    predicted = _largest_predicted(peak_at, base_bytes, budget_bytes, peaks)
+    predicted = _largest_predicted(high_at, base_bytes, budget_bytes, highs)
     measured: dict[int, Obtained[MeasuredBatch]] = {}
     batch = predicted
     if measure and predicted is not None:
@@ -89,7 +90,7 @@ def max_batch(
 
         batch = largest(fits, predicted)
     shown = {1} if batch is None else {*measured, batch, batch + 1} - {0}
-    shown_peaks = {size: peak_at(size) for size in sorted(shown)}
+    shown_peaks = {size: sized.peak(size, order).nbytes for size in sorted(shown)}
     first_shown = min(shown)
     how = {"predicted peak": sized.peak(first_shown, order).how, "shapes": sized.how}
     if measured_how := [measurement.how for measurement in measured.values() if measurement.how]:
@@ -106,6 +107,7 @@ def max_batch(
         predicted=shown_peaks,
         measured=tuple(measured[size].found for size in sorted(measured)),
         how=how,
+        predicted_high={size: high_at(size) for size in shown_peaks},
     )
 
 

@@ -15,7 +15,7 @@ from graphwright.ir.dtypes import Shape
 from graphwright.memory.planning import map_tasks
 from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import simulate
-from graphwright.report.peak_prediction import Order
+from graphwright.report.peak_prediction import BY_UPPER_END, Order
 from graphwright.report.progress import tell
 from graphwright.run.traced_step import TracedStep
 from graphwright.source.tensorflow_import import import_tensorflow
@@ -28,9 +28,10 @@ Feeds = Callable[[int], Mapping[str, Feed]] | Mapping[str, Feed] | None
 
 
 class PeakAt(NamedTuple):
-    """The peak at a batch size, the part of it that is resident, and how it was obtained."""
+    """The peak at a batch size, the upper end of its range, the part of it that is resident, and how it was obtained."""
 
     nbytes: int
+    high_bytes: int
     resident_bytes: int
     how: str
 
@@ -121,15 +122,16 @@ class SizedStep:
     def _predict(self, traced: TracedStep, size: int, order: Order) -> PeakAt:
         if traced.is_compiled:
             compiled = xla_peak(traced, threads=inter_op_threads())
-            return PeakAt(compiled.peak_bytes, compiled.resident_bytes, compiled.how["peak"])
+            return PeakAt(compiled.peak_bytes, compiled.high_bytes, compiled.resident_bytes, compiled.how["peak"])
         flat, tasks = self._flattened(size)
         reason = ""
         if order == "executor":
             prediction, reason = own_peak(traced, flat, tasks)
             if prediction is not None:
-                return PeakAt(prediction.peak_bytes, prediction.resident_bytes, prediction.how["peak"])
+                how = f"{prediction.how['peak']}; {BY_UPPER_END}"
+                return PeakAt(prediction.peak_bytes, prediction.high_bytes, prediction.resident_bytes, how)
         peak_bytes = simulate(tasks.costs, Schedule(tasks.costs.order)).peak_bytes
-        return PeakAt(peak_bytes, tasks.costs.resident_bytes, traced_how(reason))
+        return PeakAt(peak_bytes, peak_bytes, tasks.costs.resident_bytes, traced_how(reason))
 
 
 def _no_open_dimension(traced: TracedStep) -> ArgumentError:

@@ -25,7 +25,7 @@ class Suggestion:
 
     Attributes:
         what: the change in words.
-        peak_bytes: predicted, resident bytes included.
+        peak_bytes: predicted, resident bytes included; the upper end, where it is a range.
         time: predicted time of one example, as a share of its time in the unmodified step; nan if unknown.
         fits: whether the peak is within the memory.
         results: the effect on the results of the step.
@@ -75,6 +75,7 @@ class Advice(Printed):
         lint: likely mistakes.
         left_out: remedies that were not tried or cannot be applied, and why.
         how: by figure, its origin.
+        high_bytes: the upper end of the predicted range; 0 if there is no range.
     """
 
     name: str
@@ -85,16 +86,19 @@ class Advice(Printed):
     lint: tuple[Finding, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict[str, str])
     how: Mapping[str, str] = field(default_factory=dict[str, str])
+    high_bytes: int = 0
 
     @property
     def fits(self) -> bool:
-        """Whether the unmodified step fits."""
-        return self.peak_bytes <= self.memory_bytes
+        """Whether the upper end of the predicted range of the unmodified step fits."""
+        return max(self.peak_bytes, self.high_bytes) <= self.memory_bytes
 
     @property
     def verdict(self) -> str:
         """One sentence: whether it fits, and the first choice."""
         need, have = format_bytes(self.peak_bytes), format_bytes(self.memory_bytes)
+        if self.high_bytes > self.peak_bytes:
+            need += f", up to {format_bytes(self.high_bytes)} (upper end of the predicted range)"
         if self.fits:
             return f"fits as it is: needs {need}, you have {have}."
         fitting = [s for s in self.suggestions if s.fits]

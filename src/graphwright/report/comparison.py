@@ -106,6 +106,7 @@ class StepCosts(Printed):
         unknown_flop_ops: op types that no figure of FLOPs counts.
         how: by figure, its origin.
         timeline: memory over the step, for pages; files do not hold it.
+        peak_high_bytes: the upper end of the predicted range of the peak; 0 if there is no range.
     """
 
     name: str
@@ -115,6 +116,7 @@ class StepCosts(Printed):
     unknown_flop_ops: tuple[str, ...]
     how: Mapping[str, str]
     timeline: Timeline | None = field(default=None, repr=False, compare=False)
+    peak_high_bytes: float = 0.0
 
     def to_json(self) -> dict[str, object]:
         return fields_json(self, "timeline")
@@ -253,7 +255,7 @@ class Finding:
 
     Attributes:
         figure: its name in `FIGURES`.
-        amount: of the step.
+        amount: of the step; of a peak with a range, the upper end, if the limit is not of a baseline.
         limit: the largest allowed amount, tolerance included.
         baseline: the earlier amount, or None for a limit that was given.
     """
@@ -262,6 +264,11 @@ class Finding:
     amount: float
     limit: float
     baseline: float | None = None
+    is_upper_end: bool = False
+
+    @property
+    def label(self) -> str:
+        return FIGURES[self.figure].label + ", upper end of the predicted range" * self.is_upper_end
 
     @property
     def passed(self) -> bool:
@@ -277,11 +284,10 @@ class Finding:
     @property
     def sentence(self) -> str:
         amount, limit = self.apart
-        label = FIGURES[self.figure].label
         if self.baseline is None:
-            return f"{label} {amount}, at most {limit} allowed"
+            return f"{self.label} {amount}, at most {limit} allowed"
         change = _change_of(self.amount / self.baseline) if self.baseline else "new"
-        return f"{label} {amount}, {change} over the baseline"
+        return f"{self.label} {amount}, {change} over the baseline"
 
 
 @dataclass(frozen=True)
@@ -340,7 +346,7 @@ class CheckResult(Printed):
 
 _FIRST = ("peak_bytes", "resident_bytes", "parameters", "total_flops", "bytes_moved")
 _FINDINGS: Sequence[Column[Finding]] = (
-    Column("", lambda f: FIGURES[f.figure].label, kind="name"),
+    Column("", lambda f: f.label, kind="name"),
     Column(" ", lambda f: "ok" if f.passed else "FAIL"),
     Column("is", lambda f: f.apart[0]),
     Column("at most", lambda f: f.apart[1]),
@@ -355,7 +361,7 @@ def _check_verdict(result: CheckResult) -> str:
     failed = [finding for finding in result.findings if not finding.passed]
     if failed:
         return f"Check failed: {'; '.join(finding.sentence for finding in failed)}."
-    return f"Check passed: {', '.join(dict.fromkeys(FIGURES[finding.figure].label for finding in result.findings))} within the limits."
+    return f"Check passed: {', '.join(dict.fromkeys(finding.label for finding in result.findings))} within the limits."
 
 
 def _verdict(comparison: Comparison) -> str:

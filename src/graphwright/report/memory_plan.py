@@ -220,7 +220,16 @@ _DECISIONS: Sequence[Column[BufferDecision]] = (
 
 def _fits_as_it_is(plan: MemoryPlan) -> bool:
     """Whether the unmodified step keeps the budget too; a plan in the traced order may only hold that order."""
-    return plan.status == "unchanged" and plan.original_peak_bytes <= plan.budget_bytes
+    return plan.status == "unchanged" and max(_high_bytes(plan), plan.original_peak_bytes) <= plan.budget_bytes
+
+
+def _is_left(plan: MemoryPlan) -> bool:
+    """Whether the step runs as it is, in no fixed order."""
+    return plan.how.get("plan", "").startswith("none: ")
+
+
+def _high_bytes(plan: MemoryPlan) -> int:
+    return plan.executor.high_bytes if plan.executor is not None else 0
 
 
 def _first_screen(plan: MemoryPlan) -> list[Block]:
@@ -232,8 +241,8 @@ def _first_screen(plan: MemoryPlan) -> list[Block]:
         for decision, (count, nbytes) in sorted(_totals(plan).items(), reverse=True)
         if decision != "save"
     ]
-    order = "nothing is changed" if _fits_as_it_is(plan) else "changes the order of operations only"
-    text = "; ".join(filter(None, [*acts, plan.rewritten])) or order
+    is_same = _fits_as_it_is(plan) or _is_left(plan)
+    text = "; ".join(filter(None, [*acts, plan.rewritten])) or ("nothing is changed" if is_same else "changes the order of operations only")
     least = f" Recomputing costs at least {format_percent(plan.least_overhead)} at this budget." if plan.least_overhead > 0 else ""
     proof = "the same operations on the same values" if "equal by structure" in plan.verification else plan.verification.partition(":")[0]
     proof += ", but for the order of sums" if "but for the order of sums" in plan.verification else ""
@@ -311,6 +320,9 @@ def _verdict(plan: MemoryPlan) -> str:
         return f"Over budget when measured: {plan.name} was planned at {format_bytes(plan.peak_bytes)} and took {measured} of {budget}."
     if _fits_as_it_is(plan):
         return f"Fits as it is: {plan.name} needs {peak} of {budget}{of_example_sizes(plan.how)}, and nothing is changed."
+    if _is_left(plan):
+        upper = f"{format_bytes(_high_bytes(plan))} at the upper end of the predicted range"
+        return f"Runs as it is: {plan.name} needs {peak} of {budget}, and {upper}; nothing is changed."
     price = "no extra time" if plan.overhead <= 0 else f"{format_percent(plan.overhead)} more time"
     sizes = of_example_sizes(plan.how)
     text = f"Fits: {plan.name} needs {peak} of {budget}{sizes}, down from {format_bytes(plan.original_peak_bytes)}, for {price}"

@@ -13,6 +13,7 @@ from graphwright.report.timeline import LiveBuffer, Role, Timeline, live_group_t
 from graphwright.report.units import format_bytes, printable
 
 Order = Literal["traced", "executor", "xla"]
+BY_UPPER_END = "what fits is decided by the upper end of the predicted range"
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,19 @@ _SAID = 6  # of the points of a chart in words
 
 @dataclass(frozen=True, slots=True)
 class SweepPoint:
-    """The predicted peak at one batch size."""
+    """The predicted peak at one batch size.
+
+    Attributes:
+        fits: whether the upper end of the predicted range fits the budget.
+        high_bytes: the upper end; 0 if it is the peak.
+    """
 
     batch: int
     peak_bytes: int
     resident_bytes: int
     lower_bound_bytes: int
     fits: bool
+    high_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +159,8 @@ def _columns(sweep: SweepResult, headings: Mapping[str, str]) -> list[Column[_Ro
         return format_bytes_apart(nbytes, budget)[0] if budget else format_bytes(nbytes)
 
     def fits(row: _Row) -> str:
-        held = [heading.removeprefix("peak ") for name, heading in headings.items() if name in row[1] and row[1][name].peak_bytes <= budget]
+        fitting = [name for name in headings if (p := row[1].get(name)) and max(p.peak_bytes, p.high_bytes) <= budget]
+        held = [headings[name].removeprefix("peak ") for name in fitting]
         if len(headings) == 1:
             return "yes" if held else "no"
         if len(held) == len(headings):
@@ -163,9 +170,11 @@ def _columns(sweep: SweepResult, headings: Mapping[str, str]) -> list[Column[_Ro
     def figure(name: str, key: str) -> Callable[[_Row], float]:
         return lambda row: getattr(row[1].get(name), key, math.nan)
 
+    has_range = bool(budget) and any(point.high_bytes > point.peak_bytes for point in sweep.points)
     return [
         Column("batch", lambda row: row[0], kind="name"),
         *(Column[_Row](heading, figure(name, "peak_bytes"), peak) for name, heading in headings.items()),
+        *([Column[_Row]("up to", figure(own, "high_bytes"), peak)] if has_range else []),
         *([Column[_Row]("fits", fits, kind="text")] if budget else []),
         Column("resident", figure(own, "resident_bytes"), format_bytes),
         Column("lower bound", figure(own, "lower_bound_bytes"), format_bytes, optional=True),
