@@ -11,28 +11,26 @@ from functools import partial
 from os import PathLike
 from typing import Any
 
-from graphwright.analyze.cost import TaskMap, unknown_rounds
+from graphwright.analyze.cost import unknown_rounds
 from graphwright.analyze.device_models import HERE
 from graphwright.analyze.flop_tally import Sums, Tally
 from graphwright.costs.baseline import is_costs_file, read_costs
-from graphwright.costs.peak import check_order, own_peak, traced_how
+from graphwright.costs.peak import check_order, step_peak
 from graphwright.costs.xla_peak import by_operation
 from graphwright.ir.garbage_collection import garbage_collection_paused
-from graphwright.ir.graph import Graph, Node
-from graphwright.memory.planning import HOW_PEAK_TRACED, map_tasks
+from graphwright.memory.planning import map_tasks
 from graphwright.plan.model import Schedule
 from graphwright.report.comparison import FIGURES, Comparison, LayerFigures, LayerPair, StepCosts, model_scope
-from graphwright.report.peak_prediction import Order, PeakPrediction
+from graphwright.report.peak_prediction import Order
 from graphwright.source.load import made_by
 from graphwright.step.feeds import ask_each
 from graphwright.step.flatten import flat_step
-from graphwright.step.summary import Roles, count_executed, count_parameters, find_roles, make_layers, make_timeline
+from graphwright.step.summary import count_executed, count_parameters, find_roles, make_layers, make_timeline
 from graphwright.step.targets import Feed, Mode, about_a_step, trace
 
 _NUMBER = re.compile(r"(?:_\d+)+(?=/|$)")
 _ALIGNED = 3000  # layers: up to here the longest common sequence is looked for, which takes the square of their number
 _HOW = {
-    "peak": HOW_PEAK_TRACED,
     "FLOPs": "counted per operation from static shapes, a multiply-add as two; loops as often as they run; what nothing needs is left out",
     "parameters": "elements of the weights that the step reads or writes, metrics, counters and random states left out; optimizer state is "
     "what updates write and the forward pass never reads",
@@ -82,61 +80,34 @@ def step_costs(
     growing = flat.loops.unknown
     tasks = map_tasks(replace(flat, loops=replace(flat.loops, unknown=None)))
     roles = find_roles(tasks)
-    if growing is not None or (order == "traced" and not traced.is_compiled):
-        return _figures(traced.name, traced.feeds, flat.graph, tasks, roles, growing=growing)
-    prediction, reason = own_peak(traced, flat, tasks, roles)
-    costs = _figures(traced.name, traced.feeds, flat.graph, tasks, roles, prediction)
-    costs = replace(costs, how={**costs.how, **flat.loops.sizes})
-    if prediction is None:
-        return replace(costs, how={**costs.how, "peak": traced_how(reason)})
-    return replace(costs, how={**by_operation(costs.how, traced, "layers", "bytes moved"), "peak": prediction.how["peak"]})
-
-
-def _figures(
-    name: str,
-    feeds: Mapping[str, tuple[int, ...]],
-    graph: Graph,
-    tasks: TaskMap,
-    roles: Roles,
-    prediction: PeakPrediction | None = None,
-    growing: Node | None = None,
-) -> StepCosts:
-    """Return the figures of a step.
-
-    Args:
-        prediction: of its peak; without one, the peak is that of the order of the graph.
-        growing: the loop that makes the peak unknown, see `LoopCosts`.
-    """
-    timeline = prediction.timeline if prediction is not None else None
-    shown = timeline or make_timeline(tasks, Schedule(tasks.costs.order), roles)
-    execution, counted = count_executed(graph, roles)
-    parameters = count_parameters(graph, roles)
-    peak_bytes = shown.peak_bytes if prediction is None else prediction.peak_bytes
+    peak = step_peak(traced, flat, tasks, order if growing is None else "traced", roles)
+    timeline = peak.timeline or make_timeline(tasks, Schedule(tasks.costs.order), roles)
+    execution, counted = count_executed(flat.graph, roles)
+    parameters = count_parameters(flat.graph, roles)
     figures: dict[str, float] = {
-        "peak_bytes": peak_bytes if growing is None else math.nan,
-        "resident_bytes": tasks.costs.resident_bytes if prediction is None else prediction.resident_bytes,
+        "peak_bytes": peak.peak_bytes if growing is None else math.nan,
+        "resident_bytes": peak.resident_bytes,
         "parameters": parameters.weights,
         "trainable_parameters": parameters.elements["trainable"],
         "optimizer_state": parameters.elements["optimizer state"],
         "total_flops": counted.whole.total,
         **{name: flops for name, flops in counted.whole.by_direction.items() if name in FIGURES},
         "bytes_moved": counted.whole.bytes_moved,
-        "nodes": len(graph),
+        "nodes": len(flat.graph),
     }
     assert figures.keys() == FIGURES.keys()
-    rows = {row.layer: row for row in make_layers(tasks, roles, shown, None)}
+    rows = {row.layer: row for row in make_layers(tasks, roles, timeline, None)}
     run = (roles.layers.of(node.name) for task in tasks.costs.order for node in tasks.nodes[task])
-    order = dict.fromkeys([*run, *(roles.layers.of(node.name) for node in graph.nodes), *rows])
-    layers = _with_variables([_layer(layer, rows[layer], counted) for layer in order if layer in rows])
-    unknown = tuple(sorted(counted.unknown_reason))
-    drawn = shown if prediction is None else timeline
-    how = dict(_HOW)
+    in_order = dict.fromkeys([*run, *(roles.layers.of(node.name) for node in flat.graph.nodes), *rows])
+    layers = _with_variables([_layer(layer, rows[layer], counted) for layer in in_order if layer in rows])
+    how = by_operation(_HOW, traced, "layers", "bytes moved") | {"peak": peak.how["peak"]} | flat.loops.sizes
     if execution.per_round:
         how["FLOPs"] = f"not known, since how often {', '.join(execution.per_round)} runs depends on data: give example inputs"
+    costs = StepCosts(traced.name, traced.feeds, figures, tuple(layers), tuple(sorted(counted.unknown_reason)), how, peak.timeline)
     if growing is not None:
         error = unknown_rounds(growing)
-        how["peak"], layers, drawn = f"not known, since {error.what}: {error.remedy}", [], None
-    return StepCosts(name, feeds, figures, tuple(layers), unknown, how, drawn, prediction.high_bytes if prediction else 0)
+        return replace(costs, layers=(), timeline=None, how={**how, "peak": f"not known, since {error.what}: {error.remedy}"})
+    return costs if peak.order == "traced" else replace(costs, peak_high_bytes=peak.high_bytes)
 
 
 def _layer(name: str, row: Any, counted: Tally) -> LayerFigures:

@@ -8,13 +8,11 @@ from typing import Any, NamedTuple
 
 from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.device_models import HERE
-from graphwright.costs.peak import own_peak, traced_how
+from graphwright.costs.peak import step_peak
 from graphwright.costs.xla_peak import xla_peak
 from graphwright.errors import ArgumentError, ErrorCode, located
 from graphwright.ir.dtypes import Shape
 from graphwright.memory.planning import map_tasks
-from graphwright.plan.model import Schedule
-from graphwright.plan.simulate import simulate
 from graphwright.report.peak_prediction import BY_UPPER_END, Order
 from graphwright.report.progress import tell
 from graphwright.run.traced_step import TracedStep
@@ -116,22 +114,11 @@ class SizedStep:
         if (size, order) not in self._peaks:
             traced = self.traced(size)
             with at_size(size):
-                self._peaks[size, order] = self._predict(traced, size, order)
+                compiled = traced.is_compiled
+                peak = xla_peak(traced, threads=inter_op_threads()) if compiled else step_peak(traced, *self._flattened(size), order)
+                how = peak.how["peak"] + f"; {BY_UPPER_END}" * (peak.order == "executor")
+                self._peaks[size, order] = PeakAt(peak.peak_bytes, peak.high_bytes, peak.resident_bytes, how)
         return self._peaks[size, order]
-
-    def _predict(self, traced: TracedStep, size: int, order: Order) -> PeakAt:
-        if traced.is_compiled:
-            compiled = xla_peak(traced, threads=inter_op_threads())
-            return PeakAt(compiled.peak_bytes, compiled.high_bytes, compiled.resident_bytes, compiled.how["peak"])
-        flat, tasks = self._flattened(size)
-        reason = ""
-        if order == "executor":
-            prediction, reason = own_peak(traced, flat, tasks)
-            if prediction is not None:
-                how = f"{prediction.how['peak']}; {BY_UPPER_END}"
-                return PeakAt(prediction.peak_bytes, prediction.high_bytes, prediction.resident_bytes, how)
-        peak_bytes = simulate(tasks.costs, Schedule(tasks.costs.order)).peak_bytes
-        return PeakAt(peak_bytes, peak_bytes, tasks.costs.resident_bytes, traced_how(reason))
 
 
 def _no_open_dimension(traced: TracedStep) -> ArgumentError:
