@@ -7,7 +7,6 @@ import tensorflow as tf
 import graphwright as gw
 from graphwright.costs.check import GUARDED, parse_count
 from graphwright.errors import ArgumentError, FileFormatError
-from graphwright.report.comparison import FIGURES
 
 pytestmark = pytest.mark.tensorflow
 
@@ -74,26 +73,6 @@ class TestLimits:
             assert gw.check(model, batch=4, mode=mode, max_nodes=10_000).costs.figures["parameters"] == model.count_params()
         assert gw.check(model, batch=4, max_parameters=model.count_params())
 
-    def test_text(self):
-        assert gw.check(once, FEEDS, max_peak="1MiB", max_flops="1M", max_parameters="5k").passed
-        assert not gw.check(once, FEEDS, max_peak="20KB").passed
-
-    @pytest.mark.parametrize(
-        ("value", "count"),
-        [
-            ("20G", 20 * 10**9),
-            ("20g", 20 * 10**9),
-            ("1.5T", 15 * 10**11),
-            ("30 MFLOPs", 3 * 10**7),
-            (7, 7),
-            ("12", 12),
-            (2e3, 2000),
-            ("0.5", 0.5),
-        ],
-    )
-    def test_counts(self, value, count):
-        assert parse_count(value, "max_flops") == count
-
     @pytest.mark.parametrize("value", ["", "G", "20X", "20 GiB", "-3", -3, float("nan"), float("inf"), True, None, "1e3G", [1]])
     def test_counts_that_are_refused(self, value):
         with pytest.raises(ArgumentError, match="is not a limit"):
@@ -106,11 +85,6 @@ class TestLimits:
             return
         with pytest.raises(ArgumentError, match="is not a limit"):
             gw.check(once, FEEDS, max_peak=value)
-
-    def test_operations_without_a_rule_are_warned_of(self):
-        strange = tf.function(lambda x: tf.raw_ops.MatrixLogarithm(input=tf.complex(x, x)))
-        result = gw.check(strange, {"x": (4, 4)}, max_flops="1G")
-        assert bool(result.warnings) == bool(result.costs.unknown_flop_ops)
 
 
 class TestBaseline:
@@ -223,14 +197,3 @@ class TestFiles:
             gw.write_costs(costs, tmp_path / "costs.txt")
         with pytest.raises(ArgumentError, match="no folder"):
             gw.write_costs(costs, tmp_path / "nowhere" / "costs.json")
-
-    def test_a_write_that_fails_leaves_the_file_as_it_was(self, baseline, monkeypatch):
-        before = baseline.read_bytes()
-        monkeypatch.setattr(json, "dump", lambda *_, **__: (_ for _ in ()).throw(OSError(28, "no space left")))
-        with pytest.raises(ArgumentError, match="no space left"):
-            gw.write_costs(gw.step_costs(twice, FEEDS), baseline)
-        assert baseline.read_bytes() == before
-        assert [path.name for path in baseline.parent.iterdir()] == ["costs.json"]
-
-    def test_the_figures_are_documented(self, baseline):
-        assert set(json.loads(baseline.read_text(encoding="utf-8"))["figures"]) == set(FIGURES)

@@ -14,9 +14,8 @@ from rich.cells import cell_len
 import graphwright
 from graphwright.analyze.measurement import Measurement
 from graphwright.plain import Result
-from graphwright.report.cost_rows import OpTypeCost
 from graphwright.report.flop_count import FlopCount, FlopRow, Formula, UnknownOps
-from graphwright.report.inspection import Inspection, multiply_adds
+from graphwright.report.inspection import Inspection
 from graphwright.report.peak_prediction import PeakPrediction
 from graphwright.report.profile_report import profile_sheet
 from graphwright.report.shape_report import ShapeReport
@@ -170,18 +169,6 @@ def test_the_chart_marks_peak_budget_and_recomputation() -> None:
     assert any("≈" in line and "└" in line for line in lines)
 
 
-def test_plain_text_has_no_colors_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = PLAN.text("all")
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "200")
-    assert PLAN.text("all") == text
-
-
-def test_multiply_adds_are_those_of_convolutions_and_products() -> None:
-    rows = (OpTypeCost("Conv2D", 1, 200.0, 0.0, 0.0, 0.0, 0), OpTypeCost("Relu", 1, 50.0, 0.0, 0.0, 0.0, 0))
-    assert multiply_adds(replace(INSPECTION, op_types=rows)) == 100
-
-
 def test_a_plan_that_fits() -> None:
     assert PLAN.verdict.startswith("Fits: ")
     assert PLAN.measured_after is not None
@@ -214,11 +201,6 @@ def test_a_plan_over_its_budget_is_never_said_to_fit() -> None:
     below = replace(PLAN, status="infeasible", budget_bytes=PLAN.lower_bound_bytes // 2)
     assert PLAN.lower_bound_reason in below.verdict
     assert f"smallest budget known to work is {format_bytes(PLAN.peak_bytes)}" in below.verdict
-
-
-def test_what_was_not_measured_has_no_fact() -> None:
-    assert "measured" not in INSPECTION.text("all")
-    assert "measured peak" not in replace(PLAN, measured_before=None, measured_after=None).text("all")
 
 
 @pytest.mark.parametrize(("factor", "text"), [(1.03, "+3.0 %"), (0.9, "-10.0 %"), (1.0, "+0.0 %"), (0.99999, "+0.0 %")])

@@ -123,18 +123,14 @@ def _layer(name: str, row: Any, counted: Tally) -> LayerFigures:
 
 def _with_variables(layers: Sequence[LayerFigures]) -> list[LayerFigures]:
     """Join layers that only hold variables with the layer that computes with them: Keras renumbers an optimizer's scope in each trace."""
-    joined = [layer for layer in layers if layer.nodes]
-    place = {_NUMBER.sub("", layer.layer): k for k, layer in reversed(list(enumerate(joined)))}
-    for layer in layers:
-        if layer.nodes:
-            continue
-        k = place.get(_NUMBER.sub("", layer.layer))
-        if k is None:
-            joined.append(layer)
-        else:
-            both = {name: getattr(joined[k], name) + getattr(layer, name) for name in ("parameters", "peak_share_bytes")}
-            joined[k] = replace(joined[k], **both)
-    return joined
+    joined = {layer.layer: layer for layer in layers if layer.nodes}
+    computing = {_NUMBER.sub("", name): name for name in reversed(joined)}
+    for layer in (layer for layer in layers if not layer.nodes):
+        name = computing.get(_NUMBER.sub("", layer.layer), layer.layer)
+        own = joined.get(name, replace(layer, parameters=0, peak_share_bytes=0))
+        sums = own.parameters + layer.parameters, own.peak_share_bytes + layer.peak_share_bytes
+        joined[name] = replace(own, parameters=sums[0], peak_share_bytes=sums[1])
+    return list(joined.values())
 
 
 @about_a_step
@@ -158,10 +154,6 @@ def compare(
     Args:
         a: a target of `step_costs`, or its result, for example with other feeds or another mode.
         b: the target to compare with it. The other arguments are for both; a feed may name an input that only one of them has.
-        order: of the peak, see `step_costs`.
-
-    Returns:
-        A `Comparison`, which prints itself.
 
     Raises:
         UnknownShapeError, ArgumentError, UnsupportedError, FileFormatError: see `step_costs`.
@@ -184,11 +176,7 @@ def both_costs(
     device: str = HERE,
     order: Order = "executor",
 ) -> list[StepCosts]:
-    """Return the costs of targets, each with the feeds of its own inputs.
-
-    Args:
-        targets: each with its mode and batch size.
-    """
+    """Return the costs of targets, each with its mode and batch size, and with the feeds of its own inputs."""
     options = {"inputs": inputs, "outputs": outputs, "device": device, "order": order}
     questions = [partial(step_costs, target, mode=mode, batch=batch, **options) for target, mode, batch in targets]
     costs = ask_each(questions, feeds)
@@ -215,18 +203,13 @@ def match_layers(a: Sequence[LayerFigures], b: Sequence[LayerFigures]) -> tuple[
     keys_a, keys_b = _keys(a), _keys(b)
     place_b = {key: k for k, key in enumerate(keys_b)}
     partner = {i: place_b[key] for i, key in enumerate(keys_a) if key in place_b}
-    taken = set(partner.values())
-    left_a = [i for i in range(len(a)) if i not in partner]
-    left_b = [j for j in range(len(b)) if j not in taken]
     for with_parameters in (True, False):
-        pairs = _aligned(
-            [_base(keys_a[i], a[i] if with_parameters else None) for i in left_a],
-            [_base(keys_b[j], b[j] if with_parameters else None) for j in left_b],
-        )
-        partner |= {left_a[i]: left_b[j] for i, j in pairs}
-        used_a, used_b = {i for i, _ in pairs}, {j for _, j in pairs}
-        left_a = [i for k, i in enumerate(left_a) if k not in used_a]
-        left_b = [j for k, j in enumerate(left_b) if k not in used_b]
+        taken = set(partner.values())
+        left_a = [i for i in range(len(a)) if i not in partner]
+        left_b = [j for j in range(len(b)) if j not in taken]
+        bases_a = [(_NUMBER.sub("", keys_a[i]), a[i].parameters if with_parameters else -1) for i in left_a]
+        bases_b = [(_NUMBER.sub("", keys_b[j]), b[j].parameters if with_parameters else -1) for j in left_b]
+        partner |= {left_a[i]: left_b[j] for i, j in _aligned(bases_a, bases_b)}
     return _in_order(a, b, partner)
 
 
@@ -249,10 +232,6 @@ def _in_order(a: Sequence[LayerFigures], b: Sequence[LayerFigures], partner: Map
 def _keys(layers: Sequence[LayerFigures]) -> list[str]:
     scope = model_scope(layers)
     return ["." + layer.layer.removeprefix(scope) if scope and layer.layer.startswith(scope) else layer.layer for layer in layers]
-
-
-def _base(key: str, layer: LayerFigures | None) -> tuple[str, int]:
-    return _NUMBER.sub("", key), -1 if layer is None else layer.parameters
 
 
 def _aligned(a: Sequence[tuple[str, int]], b: Sequence[tuple[str, int]]) -> list[tuple[int, int]]:

@@ -67,9 +67,6 @@ def inspect(
         profile: whether to run it there and measure the time of each operation too, as `graphwright.profile` does, and the roofs
             of this machine. Both need `trust(path)` for a file.
 
-    Returns:
-        An `Inspection`, which prints itself and has `write_html`.
-
     Raises:
         UnknownShapeError: a dimension is unknown; the message names the argument to bind.
         ArgumentError, UnsupportedError, FileFormatError: the target cannot be traced or read.

@@ -52,9 +52,6 @@ def predict_peak(
         order: "executor" or "traced"; a step that XLA compiles (`jit_compile=True`) has its own order in either case.
         threads: inter-op threads of the executor; None for the setting of this process.
 
-    Returns:
-        A `PeakPrediction`, which prints itself.
-
     Raises:
         UnknownShapeError: a dimension is unknown; the message names the argument to bind.
         ArgumentError, UnsupportedError, FileFormatError: the target cannot be traced, read or executed on one device.
@@ -103,10 +100,7 @@ def _without_xla(traced: TracedStep) -> dict[str, str]:
 def traced_loops_peak(traced: TracedStep, *, threads: int, records: Sequence[bytes] = ()) -> PeakPrediction:
     """Predict the traced order of a step with loops: the step is rewritten to keep it, and the executor is simulated on that.
 
-    Control edges order whole loops. The order inside a loop, and how long a loop keeps its arguments, stay the executor's choice.
-
-    Args:
-        records: the result of `collected_graphs` for a run of the rewritten step.
+    Control edges order whole loops; inside loops the order is the executor's. `records` are those of a run of the rewritten step.
     """
     flat = flat_step(traced)
     tasks = map_tasks(flat)
@@ -130,13 +124,7 @@ def check_order(order: str) -> None:
 
 
 def step_peak(traced: TracedStep, flat: FlatStep, tasks: TaskMap, order: Order, roles: Roles | None = None) -> PeakPrediction:
-    """Predict the peak of a step as TensorFlow or XLA runs it; of the traced order if that is asked for or the other is unknown.
-
-    Args:
-        flat: the flat graph of the step, with operations that XLA compiles unchanged.
-        order: a step that XLA compiles has the order of its program in any case.
-        tasks, roles: of that graph.
-    """
+    """Predict the peak of a step as TensorFlow or XLA runs it; of the traced order if that is asked for or the other is unknown."""
     reason = ""
     if traced.is_compiled:
         try:

@@ -35,20 +35,7 @@ class PeakAt(NamedTuple):
 
 
 class SizedStep:
-    """A step whose batch size is open.
-
-    Args:
-        target: see `graphwright.inspect`.
-        feeds: see `feeds_at`.
-        inputs: example arguments of one call, instead of feeds; see `specs_at`.
-        outputs: the fetched outputs of a graph.
-        mode: for a Keras model.
-        runs: whether it is to be run.
-        device: the device of its peaks.
-
-    Attributes:
-        of_examples: a note on figures that depend on the example inputs.
-    """
+    """A step whose batch size is open; `of_examples` is a note on figures that depend on the example inputs."""
 
     def __init__(
         self, target: Any, feeds: Feeds, mode: Mode, *, inputs: Any = None, outputs: Any = None, runs: bool = False, device: str = HERE
@@ -104,13 +91,7 @@ class SizedStep:
         return self._last[1:]
 
     def peak(self, size: int, order: Order) -> PeakAt:
-        """Return the peak at a batch size: in the traced order where the executor's is unknown.
-
-        A step that XLA compiles has the peak of its program in either order.
-
-        Raises:
-            UnsupportedError: XLA cannot compile the step.
-        """
+        """Return the peak at a batch size; raise `UnsupportedError` if XLA, which is to compile the step, cannot."""
         if (size, order) not in self._peaks:
             traced = self.traced(size)
             with at_size(size):
@@ -156,7 +137,7 @@ def feeds_at(feeds: Feeds, size: int) -> Mapping[str, Feed] | None:
 def specs_at(inputs: Any, size: int) -> Any:
     """Return specs of example arguments with another batch size, in place of the first tensor's wherever it is a first dimension.
 
-    Specs do not say what ragged and sparse rows hold, so such arguments are returned themselves, with their rows repeated.
+    Specs do not describe ragged and sparse rows, so such arguments are returned as values, with their rows repeated.
 
     >>> import tensorflow as tf
     >>> x, rate, table = specs_at((tf.zeros((4, 3)), 0.5, tf.zeros((9, 3))), 8)

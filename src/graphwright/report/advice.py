@@ -24,12 +24,8 @@ class Suggestion:
     """One remedy.
 
     Attributes:
-        what: the change in words.
         peak_bytes: predicted, resident bytes included; the upper end, where it is a range.
         time: predicted time of one example, as a share of its time in the unmodified step; nan if unknown.
-        fits: whether the peak is within the memory.
-        results: the effect on the results of the step.
-        call: the code in Python.
         command: the shell command; "" for none.
         make: returns the suggested step and example arguments, as `graphwright.measure` takes them.
     """
@@ -68,13 +64,9 @@ class Advice(Printed):
     """Remedies for a step that needs too much memory. Returned by `graphwright.advise`.
 
     Attributes:
-        feeds: shape by argument.
-        memory_bytes: the available memory.
         peak_bytes: predicted for the unmodified step.
         suggestions: those that fit first, then by time, then by the change of the results.
-        lint: likely mistakes.
         left_out: remedies that were not tried or cannot be applied, and why.
-        how: by figure, its origin.
         high_bytes: the upper end of the predicted range; 0 if there is no range.
     """
 

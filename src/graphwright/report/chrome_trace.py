@@ -27,16 +27,7 @@ _STEP = (1, 1000)  # process and thread; a thread with the number of its process
 
 
 def write_chrome_trace(profile: StepProfile, path: str | Path, *, flows: bool = False) -> Path:
-    """Write the trace as JSON; replace an existing file; return the path.
-
-    Args:
-        profile: the measured step.
-        path: usually ends in `.json`.
-        flows: whether to draw arrows from producers to consumers, which are slow to display for large steps.
-
-    Raises:
-        ArgumentError: the path is a folder, or its folder does not exist.
-    """
+    """Write the trace as JSON, with `flows` as arrows from producers to consumers; replace an existing file; return the path."""
     target = Path(path)
     with file_for_user(target) as stream:
         stream.write('{"displayTimeUnit": "ns", "otherData": ')

@@ -12,9 +12,18 @@ from typing import Literal
 
 from graphwright.plain import fields_json, number
 from graphwright.report.page import OnPage
-from graphwright.report.sheet import Block, Cell, Column, Drawing, Fact, Facts, Paragraph, Printed, Sheet, Tab, Table, signed
+from graphwright.report.sheet import Block, Cell, Column, Drawing, Fact, Facts, Paragraph, Printed, Sheet, Tab, Table
 from graphwright.report.timeline import RESIDUALS_ARE, MemoryCharts, Timeline, live_groups
-from graphwright.report.units import NOT_KNOWN, feeds_text, format_bytes, format_bytes_apart, format_count, format_flops, format_percent
+from graphwright.report.units import (
+    NOT_KNOWN,
+    feeds_text,
+    format_bytes,
+    format_bytes_apart,
+    format_count,
+    format_flops,
+    format_percent,
+    signed,
+)
 
 Unit = Literal["bytes", "FLOPs", "count"]
 Change = Literal["same", "changed", "added", "removed"]
@@ -67,10 +76,8 @@ class LayerFigures:
     """The costs of one layer.
 
     Attributes:
-        layer: its name scope.
         parameters: elements of its weights, trained or not.
         residual_bytes: forward values kept for the backward pass.
-        peak_share_bytes: its buffers that are live at the peak of the step.
         undivided_flops: FLOPs in all directions, if the directions are unknown and nan.
     """
 
@@ -100,11 +107,8 @@ class StepCosts(Printed):
     """The costs of a step, as figures that can be compared and kept. Returned by `graphwright.step_costs`.
 
     Attributes:
-        feeds: shape by argument.
         figures: by the names in `FIGURES`.
-        layers: in execution order.
         unknown_flop_ops: op types that no figure of FLOPs counts.
-        how: by figure, its origin.
         timeline: memory over the step, for pages; files do not hold it.
         peak_high_bytes: the upper end of the predicted range of the peak; 0 if there is no range.
     """
@@ -173,12 +177,8 @@ def model_scope(layers: Iterable[LayerFigures]) -> str:
 
 
 @dataclass(frozen=True)
-class Comparison(OnPage, Printed):
-    """Two steps side by side. Returned by `graphwright.compare`.
-
-    Attributes:
-        layers: pairs of layers in execution order.
-    """
+class Comparison(OnPage):
+    """Two steps side by side. Returned by `graphwright.compare`."""
 
     a: StepCosts
     b: StepCosts
@@ -254,7 +254,6 @@ class Finding:
     """One figure checked against a limit or a baseline.
 
     Attributes:
-        figure: its name in `FIGURES`.
         amount: of the step; of a peak with a range, the upper end, if the limit is not of a baseline.
         limit: the largest allowed amount, tolerance included.
         baseline: the earlier amount, or None for a limit that was given.
@@ -297,8 +296,6 @@ class CheckResult(Printed):
     Attributes:
         comparison: with the baseline, which is A; None without one.
         warnings: reasons for doubt, for example operations with unknown FLOPs.
-        baseline: the file that was read.
-        written: the baseline that was written.
     """
 
     costs: StepCosts

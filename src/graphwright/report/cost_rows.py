@@ -12,8 +12,8 @@ from typing import Any, Literal, get_args
 from graphwright.analyze.layers import blocks, several
 from graphwright.errors import ArgumentError
 from graphwright.plain import fields_json, number
-from graphwright.report.sheet import NO_LAYER, Column, Table, format_ratio, layer_href, nothing_of_zero, ratio
-from graphwright.report.units import format_bytes, format_count, format_flops, format_time
+from graphwright.report.sheet import NO_LAYER, Column, Table, layer_href, ratio
+from graphwright.report.units import format_bytes, format_count, format_flops, format_ratio, format_time, nothing_of_zero
 
 LayerColumn = Literal[
     "class", "shape", "parameters", "flops", "forward", "backward", "activations", "residuals", "peak", "moved", "estimated", "time",
@@ -49,7 +49,6 @@ class LayerCost(ByDirection):
 
     Attributes:
         residual_bytes: forward values kept for the backward pass.
-        peak_share_bytes: live at the peak.
         activation_bytes: outputs of its forward pass, kept or not.
         verbs: of a plan: "split", "segment", "recompute", "offload".
     """
@@ -224,30 +223,22 @@ def layer_rows(layers: Sequence[LayerCost], output_shapes: Mapping[str, tuple[in
     """Return the rows of the tree in execution order; the layers that no forward pass runs come last.
 
     The names of a flat model make its blocks: `block_1_expand` and `block_1_project` form `block_1`. Consecutive blocks that differ only
-    in the numbers of their names share a row. Of more than 100 layers without blocks only the largest have rows, unless a depth is given.
-
-    Args:
-        layers: costs by layer.
-        output_shapes: by layer, in execution order.
-        depth: levels; None for about 40 rows.
+    in the numbers of their names share a row. Without a depth, there are about 40 rows; of more than 100 layers without blocks the largest.
     """
     costs = {row.layer: row for row in layers}
     order = [*output_shapes, *(layer for layer in sorted(costs) if layer not in output_shapes)]
     group = blocks([layer for layer in order if "/" not in layer]) if sum("/" not in layer for layer in order) > _FEW else {}
-    sums: dict[tuple[str, ...], LayerCost] = {}
+    held: dict[tuple[str, ...], list[LayerCost]] = {}
+    names: dict[tuple[str, ...], str] = {}
     for layer in order:
         parts = tuple(layer.split("/")) if layer else (NO_LAYER,)
         path = (group[parts[0]], *parts) if parts[0] in group else parts
         for end in range(1, len(path) + 1):
-            sums.setdefault(path[:end], LayerCost("/".join(parts[: end - (path != parts)]), 0, 0, 0.0, 0.0, 0, 0))
-            if layer in costs:
-                sums[path[:end]] = _sum(sums[path[:end]], costs[layer])
+            names.setdefault(path[:end], "/".join(parts[: end - (path != parts)]))
+            held.setdefault(path[:end], []).extend([costs[layer]] if layer in costs else [])
     last = {group.get(layer, layer): layer for layer in order}  # whose output a block has
-    rows = [
-        LayerRow(p, output_shapes.get(sums[p].layer, output_shapes.get(last.get(p[0], ""))) if p[0] != NO_LAYER else None, sums[p])
-        for p in in_tree_order(sums)
-    ]
-    rows = _folded(rows)
+    shapes = {p: output_shapes.get(names[p], output_shapes.get(last.get(p[0], ""))) if p[0] != NO_LAYER else None for p in held}
+    rows = _folded([LayerRow(p, shapes[p], _sum(names[p], held[p])) for p in in_tree_order(held)])
     if depth is None:
         counts = [sum(row.depth <= level for row in rows) for level in range(1, max((row.depth for row in rows), default=1) + 1)]
         if counts and counts[0] > _MANY:
@@ -303,19 +294,13 @@ def _folded(rows: Sequence[LayerRow]) -> list[LayerRow]:
 
 
 def _total(rows: Sequence[LayerRow]) -> LayerCost:
-    cost = LayerCost("", 0, 0, 0.0, 0.0, 0, 0)
-    for row in (row for row in rows if row.depth == 1):
-        for _ in range(row.count):
-            cost = _sum(cost, row.cost)
-    return cost
+    return _sum("", [row.cost for row in rows if row.depth == 1 for _ in range(row.count)])
 
 
-def _sum(a: LayerCost, b: LayerCost) -> LayerCost:
-    def both(name: str) -> float:
-        figures = [x for x in (getattr(a, name), getattr(b, name)) if math.isfinite(x)]
-        return sum(figures) if figures else math.nan
-
-    return replace(a, **{name: both(name) for name in _SUMMED})
+def _sum(layer: str, costs: Sequence[LayerCost]) -> LayerCost:
+    figures = {name: [figure for cost in costs if math.isfinite(figure := getattr(cost, name))] for name in _SUMMED}
+    none = LayerCost(layer, 0, 0, 0.0, 0.0, 0, 0)
+    return replace(none, **{name: sum(finite) for name, finite in figures.items() if finite})
 
 
 def layer_tree(

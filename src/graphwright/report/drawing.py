@@ -24,13 +24,8 @@ def draw(graph: Any, path: str | Path | None = None, *, scope: str = "", open_sc
     """Draw a graph with its functions into an HTML file.
 
     Args:
-        graph: a `Graph`, or whatever `load` reads.
         path: the file; by default `<name of the graph>.html` in the current folder.
-        scope: draw only this scope.
         open_scopes: scopes that are open at first.
-
-    Returns:
-        The file that was written.
 
     Raises:
         ArgumentError: an empty scope, another suffix, or a file that cannot be written.

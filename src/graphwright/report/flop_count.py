@@ -7,23 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from graphwright.plain import Result, fields_json, number
-from graphwright.report.sheet import (
-    NO_LAYER,
-    Block,
-    Column,
-    Fact,
-    Facts,
-    Flow,
-    Paragraph,
-    Printed,
-    Sheet,
-    Tab,
-    Table,
-    format_ratio,
-    pairs,
-    ranking,
-)
-from graphwright.report.units import NOT_KNOWN, feeds_text, format_bytes, format_count, format_flops, format_percent, printable
+from graphwright.report.sheet import NO_LAYER, Block, Column, Fact, Facts, Flow, Paragraph, Printed, Sheet, Tab, Table, pairs, ranking
+from graphwright.report.units import feeds_text, format_bytes, format_count, format_flops, format_percent, format_ratio, printable
 
 _BY_DIRECTION = {"forward": "forward_flops", "backward": "backward_flops", "optimizer": "optimizer_flops", "undivided": "undivided_flops"}
 
@@ -78,7 +63,6 @@ class FlopRow(_Work):
     Attributes:
         ops: executed nodes, each counted once however often a loop runs it.
         bytes_moved: of all executions; each input read once and each output written once.
-        unknown: uncounted nodes among them.
         undivided: FLOPs in all directions, if the directions are unknown and nan.
     """
 
@@ -102,7 +86,6 @@ class UnknownOps:
 
     Attributes:
         reason: "no rule" or "unknown shape".
-        node_share: of all executed nodes.
         bytes_share: of all known bytes moved; nan if unknown.
     """
 
@@ -117,18 +100,13 @@ class FlopCount(_Work, Printed):
     """Floating-point operations of a step, a multiply-add counted as two. Returned by `graphwright.count_flops`.
 
     Attributes:
-        backward: FLOPs of the gradients.
         optimizer: between finished gradients and the updates of variables, clipping and weight decay included.
         unknown: by op type, uncounted nodes; no figure includes them.
         undivided: FLOPs in all directions, if forward, backward and optimizer are unknown and nan; else 0.
-        per_op_type: by op type, the most FLOPs first.
-        per_layer: by name scope, the most FLOPs first.
         bytes_moved: each input of a node read once, each output written once.
         loops: by loop, its trip count: "10 iterations", "at most 10 iterations", "per iteration: ..." or "... (measured)".
-        branches: by conditional, the FLOPs of each branch; the largest is counted.
         batch: the batch size of all figures if `feeds` leave it open, else None.
         formula: the total for any batch size, if `feeds` leave it open; else None.
-        how: by figure, its origin.
     """
 
     name: str
@@ -177,7 +155,7 @@ _UNKNOWN: Sequence[Column[tuple[str, UnknownOps]]] = (
     Column("op type", lambda row: row[0], kind="name"),
     Column("ops", lambda row: row[1].count),
     Column("of the ops", lambda row: row[1].node_share, format_percent),
-    Column("of the bytes", lambda row: row[1].bytes_share if math.isfinite(row[1].bytes_share) else NOT_KNOWN, format_percent),
+    Column("of the bytes", lambda row: format_percent(row[1].bytes_share)),
     Column("reason", lambda row: row[1].reason, kind="text"),
 )
 

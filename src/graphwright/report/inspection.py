@@ -32,7 +32,7 @@ from graphwright.report.peak_facts import RESIDENT_NOTE, chart_title, executor_n
 from graphwright.report.peak_prediction import PeakPrediction, of_example_sizes
 from graphwright.report.profile_report import op_run_blocks
 from graphwright.report.roofline import Roofline, make_roofline, roofline_data
-from graphwright.report.sheet import Block, Drawing, Fact, Facts, Paragraph, Printed, Sheet, Tab, ranking
+from graphwright.report.sheet import Block, Drawing, Fact, Facts, Paragraph, Sheet, Tab, ranking
 from graphwright.report.timeline import MemoryCharts, Timeline, live_group_table, live_groups, live_table, peak_note, role_flow
 from graphwright.report.units import feeds_text, format_bytes, format_count, format_flops, format_short, format_time
 
@@ -43,7 +43,7 @@ _MEASURED = (
 
 
 @dataclass(frozen=True)
-class Inspection(OnPage, Printed):
+class Inspection(OnPage):
     """The costs of a step. Returned by `graphwright.inspect`.
 
     Attributes:
@@ -51,20 +51,12 @@ class Inspection(OnPage, Printed):
             unknown. `how` says which.
         timeline: memory in the same order; in the traced order for a step that XLA compiles.
         executor: the prediction behind `peak_bytes`, with its range; None for the traced order.
-        backward_flops: of the gradients, without the updates of variables.
         optimizer_flops: between finished gradients and the updates of variables.
         undivided_flops: FLOPs in all directions, if the directions are unknown and nan; else 0.
         unknown_flop_ops: op types that no figure of FLOPs counts, without a rule or with an unknown shape.
         op_types: costs by op type, the longest estimated time first.
-        nodes: costs by node of `graph`.
-        roofs: the limits of the machine for the roofline.
-        output_shapes: by layer and scope, in execution order.
         layer_origins: by layer, its class and the line that made it.
-        table: the depth and columns of the table of layers, see `with_table`.
         graph: the inspected flat graph, calls inlined; pickles and deep copies leave it out.
-        profile: a measured step, see `with_profile`.
-        advice: see `with_advice`.
-        how: by figure, its origin.
     """
 
     name: str
@@ -106,12 +98,7 @@ class Inspection(OnPage, Printed):
         return _verdict(self)
 
     def with_profile(self, profile: StepProfile, roofs: Roofs | None = None) -> Inspection:
-        """Return the inspection with the times of a measured step.
-
-        Args:
-            profile: of the same step, the attribute `step` of what `graphwright.profile` returns.
-            roofs: limits of the machine that it ran on.
-        """
+        """Return the inspection with the times of a measured step, the attribute `step` of what `graphwright.profile` returns."""
         node_time_s: dict[str, float] = {}
         for run in profile.runs:
             node_time_s[run.name] = node_time_s.get(run.name, 0.0) + run.time_s
@@ -140,11 +127,7 @@ class Inspection(OnPage, Printed):
         return replace(self, table=LayerTable(depth, None if columns is None else tuple(columns)))
 
     def with_advice(self, advice: Advice) -> Inspection:
-        """Return the inspection with advice on its memory, which its page shows first.
-
-        Args:
-            advice: of the same step, what `graphwright.advise` returns.
-        """
+        """Return the inspection with what `graphwright.advise` returns for the same step, which its page shows first."""
         return replace(self, advice=advice)
 
     def to_json(self) -> dict[str, object]:

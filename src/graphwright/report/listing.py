@@ -82,16 +82,7 @@ class Listing:
 
 
 def listing(graph: Graph, variable_count: int, *, inputs: Iterable[Value] = (), outputs: Iterable[Value] = ()) -> Listing:
-    """Summarize a graph.
-
-    Args:
-        graph: the graph.
-        variable_count: its number of variables; several handles may refer to one.
-        inputs: fed values of a graph without signatures.
-        outputs: fetched values of a graph without signatures.
-
-    Raises:
-        GraphError: the shape of an input or output cannot be inferred, because the graph is inconsistent.
+    """Summarize a graph; `inputs` and `outputs` stand for the signatures that it lacks.
 
     >>> from graphwright.ir.text import from_text
     >>> g = from_text('''

@@ -21,7 +21,7 @@ from graphwright.report.measured_chart import measured_tracks
 from graphwright.report.page import OnPage, page_of
 from graphwright.report.peak_facts import RESIDENT_NOTE, chart_title, executor_note, measured_facts, peak_bars
 from graphwright.report.peak_prediction import PeakPrediction, of_example_sizes
-from graphwright.report.sheet import Block, Column, Drawing, Fact, Facts, Paragraph, Printed, Sheet, Tab, Table, ratio
+from graphwright.report.sheet import Block, Column, Drawing, Fact, Facts, Paragraph, Sheet, Tab, Table, ratio
 from graphwright.report.timeline import MemoryCharts, Timeline, live_group_table, live_table, peak_note
 from graphwright.report.units import counted, format_bytes, format_bytes_apart, format_count, format_flops, format_percent, format_time
 
@@ -50,7 +50,6 @@ class CopyEngine:
     Attributes:
         write_bytes_per_s: on the way out; to a disk, until the disk has the data.
         read_bytes_per_s: on the way back.
-        latency_s: of each copy, each way.
         how: measured or given, in words.
     """
 
@@ -84,7 +83,6 @@ class PlanRecipe:
         schedules: tasks in their order, by fingerprint of the planned graph.
         exceeding: fingerprints for which no schedule keeps the budget.
         offload_to: the folder or device of copies; "" for none.
-        device: as `optimize_memory` takes it.
     """
 
     budget: int | float | str
@@ -107,7 +105,7 @@ class CurvePoint:
 
 
 @dataclass(frozen=True)
-class MemoryPlan(OnPage, Printed):
+class MemoryPlan(OnPage):
     """A plan for a step within a budget. The attribute `plan` of what `optimize_memory` returns.
 
     Attributes:
@@ -128,7 +126,6 @@ class MemoryPlan(OnPage, Printed):
         device_peaks: predicted peak by device of this process, such as "GPU:1"; "worker 1" is the one device of a process among several,
             "worker 1 GPU:0" one of its devices, "one device" the only one.
         recipe: `optimize_memory(step, plan=...)` follows it.
-        offloaded_bytes: of buffers that are copied away and back.
         offload_to: the folder or device of the copies; "" for none.
     """
 

@@ -12,8 +12,8 @@ from graphwright.analyze.parameters import KINDS, Parameter, ParameterKind, Para
 from graphwright.analyze.update_checks import Finding
 from graphwright.plain import fields_json
 from graphwright.report.cost_rows import in_tree_order
-from graphwright.report.sheet import NO_LAYER, Block, Column, Fact, Facts, Paragraph, Printed, Sheet, Tab, Table, nothing_of_zero, pairs
-from graphwright.report.units import NOT_KNOWN, format_bytes, format_count, printable
+from graphwright.report.sheet import NO_LAYER, Block, Column, Fact, Facts, Paragraph, Printed, Sheet, Tab, Table, pairs
+from graphwright.report.units import NOT_KNOWN, format_bytes, format_count, nothing_of_zero, printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,8 @@ class ParameterTable(Printed):
     Attributes:
         parameters: each variable once, then the constants that are weights.
         depth: the number of parts of a scope that `by_layer` keeps.
-        tables: lookup tables.
-        collections: of a TF1 graph, by key.
         step: the step of the next four attributes; "" for none.
-        reads: by variable, the nodes that read it.
         writes: by variable, the nodes that write it, the optimizer's included.
-        warnings: likely mistakes.
-        how: by figure, its origin.
     """
 
     name: str

@@ -13,25 +13,20 @@ from graphwright.analyze.step_profile import OpRun, ProfileRow, StepProfile, by_
 from graphwright.plain import fields_json, plain
 from graphwright.report.cost_rows import largest_layers
 from graphwright.report.measured_chart import profile_tracks
-from graphwright.report.sheet import (
-    NO_LAYER,
-    Block,
-    Column,
-    Drawing,
-    Fact,
-    Facts,
-    Flow,
-    Paragraph,
-    Printed,
-    Sheet,
-    Tab,
-    Table,
-    format_ratio,
-    nothing_of_zero,
-    ranking,
-)
+from graphwright.report.sheet import NO_LAYER, Block, Column, Drawing, Fact, Facts, Flow, Paragraph, Printed, Sheet, Tab, Table, ranking
 from graphwright.report.timeline import MemoryCharts
-from graphwright.report.units import counted, format_bytes, format_count, format_flops, format_percent, format_short, format_time, printable
+from graphwright.report.units import (
+    counted,
+    format_bytes,
+    format_count,
+    format_flops,
+    format_percent,
+    format_ratio,
+    format_short,
+    format_time,
+    nothing_of_zero,
+    printable,
+)
 
 RUN_LIMIT = 20_000
 """The chart leaves out the shortest of more op runs, and the page says so."""
@@ -52,10 +47,8 @@ def profile_sheet(profile: StepProfile, feeds: Mapping[str, tuple[int, ...]], ho
     first += [Paragraph(f"{fact.label[:1].upper()}{fact.label[1:]}: {fact.value}, {fact.note}", part="first") for fact in named]
     first.append(ranking("Layers", [(row.name or NO_LAYER, row.time_s) for row in layers.values()], format_time))
     first.append(Table(list(op_types.values())[:_FEW], _columns("op type"), part="first"))
-    tops = {
-        "Layers": largest_layers([(row.time_s, name) for name, row in layers.items()], format_time),
-        "Op types": largest_layers([(row.time_s, name) for name, row in op_types.items()], format_time, of_layers=False),
-    }
+    times = {title: [(row.time_s, name) for name, row in rows.items()] for title, rows in (("Layers", layers), ("Op types", op_types))}
+    tops = {title: largest_layers(amounts, format_time, of_layers=title == "Layers") for title, amounts in times.items()}
     overview: list[Block] = [
         MemoryCharts((), 1, tracks=profile_tracks(profile), title="Memory over time", on="page"),
         Facts(facts, title="The step"),
@@ -227,7 +220,6 @@ class ProfileTree(Printed):
 
     Attributes:
         root: the whole; its totals include what is not shown, unless the options say otherwise.
-        options: how it was made.
     """
 
     root: TreeNode

@@ -68,7 +68,6 @@ def shown(progress: Progress | None = None, *, title: str = "", after_s: float =
 
     Args:
         progress: the receiver. None for the current one, or else a bar on standard error.
-        title: precedes the words on the bar.
         after_s: seconds before the bar appears.
     """
     outer = _receiver.get()

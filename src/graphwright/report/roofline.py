@@ -21,14 +21,7 @@ Limit = Literal["arithmetic", "memory"]
 
 @dataclass(frozen=True, slots=True)
 class RooflinePoint:
-    """One layer or op type.
-
-    Attributes:
-        intensity: FLOPs per byte moved.
-        time_s: measured if known, else estimated.
-        limit: the roof above the point.
-        of_roof: `flops_per_s` as a share of the roof at this intensity.
-    """
+    """One layer or op type; `of_roof` is the rate as a share of the roof at this intensity (FLOPs per byte moved)."""
 
     name: str
     intensity: float

@@ -31,15 +31,13 @@ _MANY = 40  # layers beside each other: more are folded by the blocks that their
 
 @dataclass(frozen=True)
 class ServedPicture:
-    """The boxes of a model from inputs to outputs.
+    """The boxes of a model from inputs to outputs, by drawn node in execution order.
 
     Attributes:
-        inputs: by drawn node, in execution order, its inputs from drawn nodes.
-        weights: by node, the variables and constants that it reads, in words.
-        place: by node, its layer behind its block, as `block_1/block_1_conv`; "" for none.
+        weights: the variables and constants that a node reads, in words.
+        place: its layer behind its block, as `block_1/block_1_conv`; "" for none.
         labels: the names of inputs and outputs in the signature.
-        names: by node, its layer and the last part of its own name.
-        outputs: the nodes that make the outputs.
+        names: its layer and the last part of its own name.
     """
 
     inputs: Mapping[Node, list[Value]]

@@ -9,7 +9,7 @@ from typing import Any
 
 from graphwright.plain import fields_json, plain
 from graphwright.report.page import OnPage
-from graphwright.report.sheet import Block, Column, Drawing, Facts, Printed, Sheet, Tab, Table, pairs
+from graphwright.report.sheet import Block, Column, Drawing, Facts, Sheet, Tab, Table, pairs
 from graphwright.report.units import counted, format_bytes, format_bytes_apart, printable
 
 _BAR_CELLS = 32
@@ -34,12 +34,10 @@ class SweepPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class SweepResult(OnPage, Printed):
+class SweepResult(OnPage):
     """Peak against batch size.
 
     Attributes:
-        points: by batch size.
-        budget_bytes: 0 without a budget.
         largest_batch: the largest batch size that fits the budget, or None.
         how: the origin of the peaks.
         others: sweeps of other steps that are shown beside this one, see `beside`.

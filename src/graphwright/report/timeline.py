@@ -10,9 +10,9 @@ from typing import Literal, get_args
 from graphwright.analyze.downsample import mostly
 from graphwright.analyze.layers import in_layer
 from graphwright.plain import fields_json
-from graphwright.report.sheet import Block, Column, Flow, Printed, Sheet, Tab, Table, nothing_of_zero, ratio
+from graphwright.report.sheet import Block, Column, Flow, Printed, Sheet, Tab, Table, ratio
 from graphwright.report.terminal_layout import flowing
-from graphwright.report.units import format_bytes, format_count, format_percent, format_time
+from graphwright.report.units import format_bytes, format_count, format_percent, format_time, nothing_of_zero
 
 Role = Literal["weights", "optimizer state", "inputs", "residuals", "gradients", "temporaries"]
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -122,8 +122,6 @@ class Track:
     """Measured memory over time.
 
     Attributes:
-        times_s: when it changed, rising.
-        bytes_in_use: from these times on.
         spans: begin, end and number of the phase that takes most of the time of operations.
     """
 
@@ -151,7 +149,6 @@ class MemoryCharts(Block):
 
     Attributes:
         timelines: each with its id on the page and its title.
-        top_bytes: the height of the charts.
         time_of: by label, the measured seconds of operations.
     """
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal
+from typing import Any
 
 from rich.cells import cell_len
 
@@ -90,6 +91,23 @@ def format_percent(share: float) -> str:
     if abs(percent) < 0.005:
         return "<0.01 %" if percent > 0 else ">-0.01 %"
     return f"{percent:.2f} %" if abs(percent) < 0.995 else f"{percent:,.1f} %"
+
+
+def nothing_of_zero(form: Callable[[Any], str]) -> Callable[[Any], str]:
+    return lambda figure: form(figure) if figure else ""
+
+
+def signed(form: Callable[[Any], str]) -> Callable[[Any], str]:
+    """Write a difference in a form with its sign, and 0 as an empty text.
+
+    >>> [signed("{:,} B".format)(difference) for difference in (2048, 0, -3)]
+    ['+2,048 B', '', '-3 B']
+    """
+    return lambda figure: f"{'+' if figure > 0 else ''}{form(figure)}" if figure else ""
+
+
+def format_ratio(ratio: float) -> str:
+    return f"{ratio:.3g}"
 
 
 def format_time(time_s: float) -> str:
