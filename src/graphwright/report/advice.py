@@ -180,11 +180,7 @@ def _first_screen(advice: Advice) -> list[Block]:
 
 
 def _after(first: str, call: str) -> str:
-    """Leave out the words that a call shares with the call above it.
-
-    >>> _after('gw.optimize_memory(step, "1GiB")', 'gw.optimize_memory(step, "1GiB", allow="all")')
-    '..., allow="all")'
-    """
+    """Leave out the words that a call shares with the call above it."""
     return f"...{call.removeprefix(first[:-1])}" if first and call.startswith(first[:-1]) else call
 
 

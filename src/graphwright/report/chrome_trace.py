@@ -40,13 +40,7 @@ def write_chrome_trace(profile: StepProfile, path: str | Path, *, flows: bool = 
 
 
 def trace_events(profile: StepProfile, *, flows: bool = False) -> Iterator[dict[str, object]]:
-    """Yield the events of the trace. Times are in microseconds from the start of the step.
-
-    >>> run = OpRun("net/a", "MatMul", "CPU:0", "thread 1", 2_000, 5_500)
-    >>> events = list(trace_events(StepProfile("step", (run,), (), 5.5e-6)))
-    >>> [(e["name"], e["ts"], e["dur"]) for e in events if e["ph"] == "X"]
-    [('step', 0.0, 5.5), ('MatMul', 2.0, 3.5)]
-    """
+    """Yield the events of the trace. Times are in microseconds from the start of the step."""
     devices = sorted({run.device for run in profile.runs} | {track.device for track in profile.memory})
     lanes = sorted({(run.device, run.thread) for run in profile.runs})
     pids = {device: pid for pid, device in enumerate(devices, _STEP[0] + 1)}

@@ -164,12 +164,7 @@ class LayerPair:
 
 
 def model_scope(layers: Iterable[LayerFigures]) -> str:
-    """Return the scope that holds most layers, with its slash; "" if no scope does.
-
-    >>> layers = [LayerFigures(name, 1, 0, 0.0, 0.0, 0.0, 0, 0) for name in ("model/conv", "model/norm", "adam")]
-    >>> model_scope(layers)
-    'model/'
-    """
+    """Return the scope that holds most layers, with its slash; "" if no scope does."""
     names = [layer.layer for layer in layers]
     scopes = Counter(name.partition("/")[0] for name in names if "/" in name)
     scope, count = scopes.most_common(1)[0] if scopes else ("", 0)

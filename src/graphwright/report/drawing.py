@@ -51,11 +51,7 @@ def default_path(graph: Graph) -> Path:
 
 
 def check_target(path: str | Path, *, overwrite: bool = False) -> None:
-    """Refuse a path before a graph is loaded, as `draw` would, and an existing file unless `overwrite`.
-
-    Raises:
-        ArgumentError: another suffix, an existing file or folder, or a missing folder.
-    """
+    """Refuse a path before a graph is loaded, as `draw` would, and an existing file unless `overwrite`."""
     target = Path(path)
     _check_suffix(target)
     if target.is_dir() or (target.exists() and not overwrite):

@@ -45,15 +45,7 @@ def served_tree(graph: Graph, picture: ServedPicture) -> tuple[Part, dict[Node, 
 
 
 def scope_tree(graph: Graph, *, scope: str = "") -> tuple[Part, dict[Node, Part]]:
-    """Return the root of the tree and the leaf of each node below `scope`.
-
-    >>> from graphwright.ir.graph import Graph
-    >>> g = Graph("g")
-    >>> _ = g.add_node("NoOp", "block/a"), g.add_node("NoOp", "block/b"), g.add_node("NoOp", "c")
-    >>> root, leaves = scope_tree(g)
-    >>> [(part.label, part.node_count) for part in root.parts]
-    [('block', 2), ('c', 1)]
-    """
+    """Return the root of the tree and the leaf of each node below `scope`."""
     prefix = f"{scope}/" if scope else ""
     nodes = [node for node in topological_order(graph) if node.name.startswith(prefix)]
     names = [node.name.removeprefix(prefix).rpartition("/") for node in nodes]

@@ -97,12 +97,7 @@ def costed_views(graph: Graph, costs: NodeCosts, *, node_limit: int = REPORT_NOD
 
 
 def checked_tree(graph: Graph, scope: str) -> tuple[Part, dict[Node, Part]]:
-    """Return the tree of scopes.
-
-    Raises:
-        ArgumentError: the scope is empty.
-        UnsupportedError: the graph is too large.
-    """
+    """Return the tree of scopes; raise an error if the scope is empty or the graph too large."""
     root, leaves = scope_tree(graph, scope=scope.strip("/"))
     if scope and not leaves:
         raise ArgumentError(f"no node lies in scope {scope!r}", where=f"graph {graph.name!r}")

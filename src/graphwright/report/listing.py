@@ -82,23 +82,7 @@ class Listing:
 
 
 def listing(graph: Graph, variable_count: int, *, inputs: Iterable[Value] = (), outputs: Iterable[Value] = ()) -> Listing:
-    """Summarize a graph; `inputs` and `outputs` stand for the signatures that it lacks.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('''
-    ... graph "model"
-    ... %x = Placeholder() : float32[?, 3]
-    ... %y = Relu(%x:0) : float32[?, 3]
-    ... ''')
-    >>> print(listing(g, 0, inputs=[g.value("x")], outputs=[g.value("y")]).text())
-    model: 2 nodes, 0 functions, 0 variables
-    no signature; inputs and outputs are
-      in   x  x:0  float32[?,3]
-      out  y  y:0  float32[?,3]
-    op types
-            1  Placeholder
-            1  Relu
-    """
+    """Summarize a graph; `inputs` and `outputs` stand for the signatures that it lacks."""
     signatures = [SignatureLines(k, s.method_name, _keyed(s.inputs), _keyed(s.outputs)) for k, s in graph.signatures.items()]
     bodies = ((name, function.body) for name, function in graph.functions.items())
     functions = [FunctionLine(name, len(body), _at_rest(body.inputs), _at_rest(body.outputs)) for name, body in bodies]

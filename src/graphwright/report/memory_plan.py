@@ -160,11 +160,7 @@ class MemoryPlan(OnPage):
     offload_to: str = ""
 
     def save(self, path: str | Path) -> Path:
-        """Write the plan as a .json file, for `graphwright.load_plan` and `optimize_memory(step, plan=path)`; return the path.
-
-        Raises:
-            ArgumentError: `path` is a folder, lies in no folder, or cannot be written.
-        """
+        """Write the plan as a .json file, for `graphwright.load_plan` and `optimize_memory(step, plan=path)`; return the path."""
         with file_for_user(Path(path)) as stream:
             json.dump({"format": _FORMAT, "version": _VERSION, "plan": plain(self, whole=True)}, stream, separators=(",", ":"))
         return Path(path)

@@ -134,11 +134,7 @@ def source(name: str) -> str:
 
 
 def write_page(path: Path, page: str) -> Path:
-    """Write the text of a page; replace an existing file.
-
-    Raises:
-        ArgumentError: `path` is a folder, lies in no folder, or cannot be written.
-    """
+    """Write the text of a page; replace an existing file."""
     with file_for_user(path) as stream:
         stream.write(page)
     return path

@@ -49,19 +49,7 @@ class ServedPicture:
 
 
 def served_picture(graph: Graph) -> ServedPicture | None:
-    """Return the picture of the main signature, or of a graph without signatures; None if no output depends on an input.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('''
-    ... graph "g"
-    ... %x = Placeholder() : float32[2, 3]
-    ... %"dense/w" = Const() : float32[3, 4]
-    ... %"dense/y" = MatMul(%x:0, %"dense/w":0) : float32[2, 4]
-    ... ''')
-    >>> picture = served_picture(g)
-    >>> [node.name for node in picture.inputs], picture.weights[g["dense/y"]]
-    (['x', 'dense/y'], ['dense/w float32[3,4]'])
-    """
+    """Return the picture of the main signature, or of a graph without signatures; None if no output depends on an input."""
     if len(graph) + sum(len(function.body) for function in graph.functions.values()) > _MOST_NODES:
         return None
     if any(is_call(node, graph) for node in graph.nodes):
