@@ -85,6 +85,12 @@ class TestFlops:
         assert set(built_in_rules()) <= set(text.replace(",", "").split())
         assert max(map(len, text.splitlines())) <= 80
 
+    def test_an_open_batch_gives_formulas(self, run, frozen):
+        plain = json.loads(succeed(run("flops", frozen, "--outputs", "scores", "--json")))
+        assert plain["formula"] == "4,128 * batch"
+        assert (plain["batch"], plain["total_flops"]) == (8, 8 * 4128)
+        assert "batch" in succeed(run("flops", "my_costs:train_step", *OPEN))
+
     def test_only_what_is_fetched(self, run, frozen):
         fed = ("--feed", "x=8,64", "--json")
         one = json.loads(succeed(run("flops", frozen, "--outputs", "scores", *fed)))["total_flops"]

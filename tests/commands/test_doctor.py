@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from graphwright.commands import doctor
 from graphwright.commands.cli import app
-from graphwright.report.json_form import json_schema
+from tests.report.test_json_form import json_schema
 
 TOLD = {
     "tensorflow": "2.21.0",

@@ -84,7 +84,7 @@ def flops(
 ) -> None:
     """FLOPs of a step: forward, backward and optimizer, per op type and per layer.
 
-    Where the batch size is open, the figures are formulas of it.
+    Where the batch size is open, the total is a line in it, and all other figures are for a batch of 8.
     """
     feeds, fetched = parse_feeds(feed, open_sizes=True), names_in(outputs)
     loaded = load_target(target)
