@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from graphwright.analyze.cost import SMALL_BYTES, TaskMap, build_cost_graph
 from graphwright.analyze.time_model import estimated_time_s
-from graphwright.analyze.workspace import onednn_enabled
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.dtypes import DTYPES
 from graphwright.ir.graph import Graph, Value
 from graphwright.ir.text import from_text
 from graphwright.ir.traits.effects import Purity
+from graphwright.ops.machine import onednn_enabled
 from graphwright.plan.model import Schedule
 from graphwright.plan.simulate import ScheduleError, check, check_graph, simulate
 

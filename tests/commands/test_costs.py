@@ -7,10 +7,10 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from graphwright.analyze.flops import built_in_rules
 from graphwright.commands.cli import app
 from graphwright.commands.inputs import EXIT_CHECK_FAILED, EXIT_ERROR, EXIT_INFEASIBLE
 from graphwright.errors import ArgumentError
+from graphwright.ops.flops import built_in_rules
 
 pytestmark = pytest.mark.tensorflow
 

@@ -16,8 +16,8 @@ import pytest
 from graphwright.errors import ArgumentError, MeasurementError, UnsupportedError
 
 tf = pytest.importorskip("tensorflow")
-from graphwright.analyze.workspace import _AVX512, _cpu_has  # noqa: E402
 from graphwright.costs.peak import predict_peak  # noqa: E402
+from graphwright.ops.machine import AVX512, cpu_has  # noqa: E402
 from graphwright.run import measure as measuring  # noqa: E402
 from graphwright.run import meter  # noqa: E402
 from graphwright.run.measure import measure, measure_many, resident_bytes  # noqa: E402
@@ -335,7 +335,7 @@ def test_what_kernels_ask_of_malloc_counts_where_little_is_in_tensors():
         return tf.raw_ops.DepthwiseConv2dNativeBackpropFilter(input=x, filter_sizes=[5, 5, 576, 1], out_backprop=x, **attributes)
 
     result = measure(step, tf.ones([8, 7, 7, 576]), time=False)
-    taken = 14 * MIB if _cpu_has(_AVX512) else 3.5 * MIB
+    taken = 14 * MIB if cpu_has(AVX512) else 3.5 * MIB
     assert 0.95 * taken <= result.peak_bytes - result.resident_bytes < 1.08 * taken
 
 

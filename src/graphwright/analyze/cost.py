@@ -34,7 +34,6 @@ from graphwright.analyze.storages import SMALL_BYTES
 from graphwright.analyze.time_model import ASSUMED_ROOFS
 from graphwright.analyze.unknown_shapes import blame_unknown_shapes, reason_of
 from graphwright.analyze.variable_access import copied_bytes, copied_variables
-from graphwright.analyze.workspace import hidden_output_bytes, pads_by_itself, workspace_bytes
 from graphwright.errors import ErrorCode, UnknownShapeError
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Node, Value
@@ -46,6 +45,8 @@ from graphwright.ir.traits.values import INPUTS, input_behind, is_constant, only
 from graphwright.ir.traits.variables import REFERENCE_VARIABLES, is_read, reads_resource, resource_of, written_resources
 from graphwright.ir.traits.views import is_view
 from graphwright.ir.walk import consumers_of, in_order, reached, topological_order
+from graphwright.ops.pooling import hidden_output_bytes
+from graphwright.ops.scratch import pads_by_itself, scratch_bytes
 from graphwright.plan.model import Buffer, CostGraph, Task
 
 _JUNCTION_SIZE = 8  # a small node with more task dependencies than this becomes a task without bytes, to keep the edges few
@@ -83,7 +84,7 @@ def build_cost_graph(
     purity: Purity,
     time_of: TimeOf,
     *,
-    workspace_of: WorkspaceOf = workspace_bytes,
+    workspace_of: WorkspaceOf = scratch_bytes,
     loops: LoopCosts | None = None,
     gated: bool = False,
 ) -> TaskMap:

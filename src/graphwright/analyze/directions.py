@@ -24,7 +24,6 @@ from collections.abc import Set as AbstractSet
 from typing import Literal
 
 from graphwright.analyze.backward import backward_nodes, depending_on, gradient_side, updated_variables, updates_in_branches
-from graphwright.analyze.flops import flop_rule, node_flops
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import ADDS_BIAS, SUMS_OF_MANY
@@ -33,6 +32,7 @@ from graphwright.ir.traits.effects import is_collective, takes_from_stream
 from graphwright.ir.traits.gradients import factors, is_in_gradient_scope
 from graphwright.ir.traits.values import INPUTS
 from graphwright.ir.walk import topological_order
+from graphwright.ops.flops import flop_rule, node_flops
 
 Direction = Literal["forward", "backward", "optimizer"]
 

@@ -24,13 +24,14 @@ from functools import cache, cached_property
 
 from graphwright.analyze.cost import unknown_rounds
 from graphwright.analyze.executor_memory import Buffer, Constant, Memory, PeakState
-from graphwright.analyze.executor_order import CHEAP, QUICK_S, RUNS_TO_CHEAP, Numbered, execute, number_nodes
+from graphwright.analyze.executor_order import QUICK_S, RUNS_TO_CHEAP, Numbered, execute, number_nodes
 from graphwright.analyze.frames import count_frames
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.control_flow import ENTERS, EXITS, MERGES, NEXT_ITERATIONS, is_loop_condition
 from graphwright.ir.traits.rounds import pushes
 from graphwright.ir.traits.values import RESULTS
 from graphwright.ir.walk import topological_order
+from graphwright.ops.catalog import CHEAP
 
 _EARLIER_STEPS = 2
 _DEAD_S = 6e-6

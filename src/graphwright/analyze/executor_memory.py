@@ -29,7 +29,6 @@ from graphwright.analyze.batch_norms import is_gpu_scratch
 from graphwright.analyze.storages import PLACE_BYTES, Scalar, allocated_bytes
 from graphwright.analyze.trip_counts import compute, number_behind
 from graphwright.analyze.variable_access import copied_bytes, copied_variables
-from graphwright.analyze.workspace import HOW_COMPILED, hidden_output_bytes
 from graphwright.ir.dtypes import byte_count, format_shape
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import in_place_pairs
@@ -37,6 +36,8 @@ from graphwright.ir.traits.control_flow import CALL_TYPES, FORWARDS_IN_TF1, MERG
 from graphwright.ir.traits.values import GIVEN, SAME_BUT_FOR_TYPE, forwards_several, index_behind
 from graphwright.ir.traits.variables import ASSIGNS_WHOLE_VALUE, is_read, updates_whole_value, written_references, written_resources
 from graphwright.ir.traits.views import is_view
+from graphwright.ops.pooling import hidden_output_bytes
+from graphwright.ops.scratch import HOW_COMPILED
 
 Constant = Callable[[Value], "np.ndarray[Any, Any] | None"]
 

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isnan, nan
 
-from graphwright.analyze.flops import node_flops
 from graphwright.analyze.frames import choose_sides, count_frames, has_frames
 from graphwright.analyze.loop_execution import Constant, Executor, InferBody
 from graphwright.analyze.storages import Dense, Frame, Scalar, State, Storage, TensorList, number_of, without_number
@@ -30,6 +29,7 @@ from graphwright.ir.traits.control_flow import (
     runs_over_data,
 )
 from graphwright.ir.walk import topological_order
+from graphwright.ops.flops import node_flops
 
 _FOLLOWED = 20_000  # nodes executed to follow the iterations of one loop one by one
 _LONGEST_LIST = 100_000

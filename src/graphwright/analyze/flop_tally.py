@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 from graphwright.analyze.directions import Direction, find_directions, is_split_known
 from graphwright.analyze.flop_execution import Execution
-from graphwright.analyze.flops import flop_rule, node_flops
-from graphwright.analyze.traffic import bytes_moved
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.control_flow import called_functions, is_call, is_control_flow
 from graphwright.ir.traits.values import COMPUTES_NOTHING
+from graphwright.ops.flops import flop_rule, node_flops
+from graphwright.ops.traffic import bytes_moved
 
 _KINDS: tuple[Direction | Literal["undivided"], ...] = ("forward", "backward", "optimizer", "undivided")
 UNKNOWN_DIRECTIONS = "not known: operations are called like gradients, and dataflow does not say whether they are; the total stands"

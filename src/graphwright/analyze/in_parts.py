@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from graphwright.analyze.flop_rules.rule import UnknownSizeError, dims, output_size
-from graphwright.analyze.split_rules.rule import Dimensions
-from graphwright.analyze.split_rules.table import RULES
 from graphwright.ir.constants import Array, constant_array
 from graphwright.ir.graph import Node, Value
 from graphwright.ir.traits.arithmetic import LINEAR_IN, LINEAR_IN_ALL
 from graphwright.ir.traits.effects import makes_counter
 from graphwright.ir.traits.rounds import is_list
 from graphwright.ir.traits.values import origin
+from graphwright.ops.catalog import SPLITS
+from graphwright.ops.dimensions import Dimensions
+from graphwright.ops.sizes import UnknownSizeError, dims, output_size
 
 TERM = -1
 """Each part makes a term of a sum."""
@@ -75,7 +75,7 @@ def in_parts(node: Node, split: Sequence[int | None], wanted: int | None, batch:
     >>> found.inputs, found.outputs == (TERM,)
     ((0, 0), True)
     """
-    rule = RULES.get(node.op_type)
+    rule = SPLITS.get(node.op_type)
     if not node.outputs:
         return None
     if TERM in split:

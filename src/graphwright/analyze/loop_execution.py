@@ -7,7 +7,6 @@ from math import nan
 
 from graphwright.analyze.batch_norms import is_gpu_scratch
 from graphwright.analyze.body_peak import peak_in_order
-from graphwright.analyze.flops import node_flops
 from graphwright.analyze.storages import (
     PLACE_BYTES,
     Dense,
@@ -25,7 +24,6 @@ from graphwright.analyze.storages import (
 )
 from graphwright.analyze.trip_counts import Constant, TripCount, compute, counted_loop, follow_loop, number_behind
 from graphwright.analyze.variable_access import copied_bytes, copied_variables
-from graphwright.analyze.workspace import HOW_COMPILED, workspace_bytes
 from graphwright.errors import ErrorCode, UnknownShapeError
 from graphwright.ir.dtypes import Argument, DType, Numbers, Shape, byte_count, format_shape
 from graphwright.ir.graph import Function, Graph, Node, Value, Variable
@@ -43,6 +41,8 @@ from graphwright.ir.traits.control_flow import (
 from graphwright.ir.traits.values import index_behind, input_behind, is_constant, is_few_integers
 from graphwright.ir.traits.variables import is_read
 from graphwright.ir.traits.views import is_view
+from graphwright.ops.flops import node_flops
+from graphwright.ops.scratch import HOW_COMPILED, scratch_bytes
 
 InferBody = Callable[[Graph, Sequence[Argument]], Mapping[Value, Numbers]]
 
@@ -60,7 +60,7 @@ class Executor:
         infer_body: InferBody | None,
         example: Mapping[str, Scalar] | None = None,
         without: Mapping[Node, TripCount] | None = None,
-        compiled_bytes: Callable[[Node], int] = workspace_bytes,
+        compiled_bytes: Callable[[Node], int] = scratch_bytes,
     ) -> None:
         self.graph = graph
         self.compiled_bytes = compiled_bytes
@@ -110,7 +110,7 @@ class Executor:
         if outputs is not None:
             return outputs
         if node not in self.workspaces:
-            self.workspaces[node] = workspace_bytes(node) + (copied_bytes(node) if node in self.copying and not is_read(node) else 0)
+            self.workspaces[node] = scratch_bytes(node) + (copied_bytes(node) if node in self.copying and not is_read(node) else 0)
         frame.workspace = max(frame.workspace, self.workspaces[node])
         number = compute(node.op_type, [number_of(a) for a in arguments])
         return [self._make(v, arguments, frame, number) for v in node.outputs]

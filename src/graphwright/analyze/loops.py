@@ -33,7 +33,6 @@ from graphwright.analyze.loop_execution import Constant, Executor, InferBody, fl
 from graphwright.analyze.storages import Dense, Frame, State, Storage, storages_of, total_bytes
 from graphwright.analyze.trip_counts import TripCount
 from graphwright.analyze.variable_access import find_accesses
-from graphwright.analyze.workspace import workspace_bytes
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.dtypes import Shape
 from graphwright.ir.graph import Graph, Node, Value
@@ -43,6 +42,7 @@ from graphwright.ir.traits.values import is_constant
 from graphwright.ir.traits.variables import is_read, resource_of
 from graphwright.ir.traits.views import is_view
 from graphwright.ir.walk import topological_order
+from graphwright.ops.scratch import scratch_bytes
 
 _MEASURED = "those that depend on data are as in the example inputs, and other data may need more"
 _BOUNDED = "those that depend on data are upper bounds, with as many rows as there can be"
@@ -101,7 +101,7 @@ def loop_costs(
     constant: Constant,
     *,
     infer_body: InferBody | None = None,
-    compiled_bytes: Callable[[Node], int] = workspace_bytes,
+    compiled_bytes: Callable[[Node], int] = scratch_bytes,
 ) -> LoopCosts:
     """Return the costs of the control-flow nodes and lists of a flat graph with static shapes.
 
@@ -148,7 +148,7 @@ class _Accounts(Executor):
         infer_body: InferBody | None,
         example: Mapping[str, float] | None = None,
         without: Mapping[Node, TripCount] | None = None,
-        compiled_bytes: Callable[[Node], int] = workspace_bytes,
+        compiled_bytes: Callable[[Node], int] = scratch_bytes,
     ) -> None:
         super().__init__(graph, constant, infer_body, example, without, compiled_bytes)
         self.states: dict[Value, State] = {}

@@ -20,7 +20,7 @@ loop
     linear operations, and a loop in which anything else reads a split value or a sum runs whole. So does a loop whose condition depends on
     examples. Lists are split as their elements are, and can be neither sliced nor gathered.
 
-The batch is the first dimension of the split arguments; everything else follows from the rules of `split_rules/`, so a wrong guess of the
+The batch is the first dimension of the split arguments; everything else follows from the split rules in `ops`, so a wrong guess of the
 batch saves little, but gives no wrong result.
 """
 

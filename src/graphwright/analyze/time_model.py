@@ -7,73 +7,26 @@ Only ratios between ops matter to a plan. The rates come from profiles of Tensor
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from graphwright.analyze.flops import node_flops
 from graphwright.ir.dtypes import element_count
 from graphwright.ir.graph import Node
-from graphwright.ir.traits.arithmetic import CHOOSES_ELEMENTS, COMBINES_TWO, ELEMENTWISE, takes_transposed
+from graphwright.ir.traits.arithmetic import COMBINES_TWO, takes_transposed
+from graphwright.ops.catalog import BYTES_PER_S, PRODUCTS, WIDENS
+from graphwright.ops.flops import node_flops
 
 _PRODUCT_FLOPS_PER_S = 1.0e11
 _OTHER_FLOPS_PER_S = 1.0e10
 EXECUTION_S = 3e-6
 _BYTES_PER_S = 4.0e10
-_SLOW_BYTES_PER_S: dict[str, float] = {
-    "StatelessRandomUniformV2": 0.9e9,
-    "StatelessRandomNormalV2": 0.5e9,
-    "StatelessTruncatedNormalV2": 0.4e9,
-    "RandomUniform": 0.9e9,
-    "RandomStandardNormal": 0.5e9,
-    "TruncatedNormal": 0.4e9,
-    "StridedSliceGrad": 1.4e9,
-    "SparseSoftmaxCrossEntropyWithLogits": 1.5e9,
-    "SoftmaxCrossEntropyWithLogits": 1.5e9,
-    "UnsortedSegmentSum": 4e9,
-    "Mean": 9e9,
-    "Sum": 9e9,
-    "Tile": 1.2e10,
-    "Cast": 1.0e10,
-    "GatherV2": 1.1e10,
-    "SquaredDifference": 1.2e10,
-    "Transpose": 1.5e10,
-    "SelectV2": 1.6e10,
-    "Pad": 1.6e10,
-    "Exp": 1.6e10,
-    "Erf": 1.6e10,
-    "Erfc": 2.0e10,
-    "Tanh": 1.6e10,
-    "Sigmoid": 1.6e10,
-    "Softmax": 1.8e10,
-    "Pow": 1.0e9,
-    "FusedBatchNormV3": 1.2e10,
-    "FusedBatchNormGradV3": 1.2e10,
-}
 _PACKING_S, _LEAST_PACKED = 1e-9, 2**16
 """What a product takes for each element of a second matrix that it takes transposed, and how many a matrix has that leaves the cache:
 64 rows by 2048 x 512 take 3.0 times as long as by the matrix as it is, 128 rows 2.0 times."""
 _BROADCAST_BYTES_PER_S = 1.5e10
 _BYTES_PER_S_OF_REPEATS = {"MaxPool": 1.6e10, "ConcatV2": 2.5e10}
-_PRODUCTS = frozenset(
-    "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 Einsum Conv2D Conv3D Conv2DBackpropInput Conv2DBackpropFilter "
-    "Conv3DBackpropInputV2 Conv3DBackpropFilterV2".split()
-)
-_ALIKE = {
-    "_FusedConv2D": "Conv2D",
-    "_FusedConv3D": "Conv3D",
-    "_FusedMatMul": "MatMul",
-    "_FusedBatchMatMulV2": "BatchMatMulV2",
-    "_FusedBatchNormEx": "FusedBatchNormV3",
-    "_FusedBatchNormGradEx": "FusedBatchNormGradV3",
-}
-"""What Grappler makes of operations, and the operation that takes most of the time."""
 _NARROW = frozenset({"bfloat16", "float16"})
 _NARROW_PRODUCT_FLOPS_PER_S = 2.5e11
 """Of products in 16 bits, on a processor that has instructions for them."""
 _WIDENING, _WIDENED_BYTES_PER_S = 4, 5e9
 """Arithmetic on 16 bits, done in 32: how many times slower a byte is where a kernel does more than move it, and the most there is."""
-_WIDENS = (
-    ELEMENTWISE - CHOOSES_ELEMENTS
-    | {"StatelessRandomUniformV2", "StatelessRandomNormalV2", "StatelessTruncatedNormalV2", "BiasAddGrad"}
-    | {"Equal", "NotEqual", "Greater", "GreaterEqual", "Less", "LessEqual"}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,14 +96,14 @@ def estimated_time_s(nodes: tuple[Node, ...], rates: Rates = ASSUMED_RATES) -> f
 def _node_time_s(node: Node, rates: Rates = ASSUMED_RATES) -> float:
     flops = node_flops(node) or 0.0
     moved = _moved_bytes(node)
-    kind = _ALIKE.get(node.op_type, node.op_type)
-    rate = rates.product(node.outputs[0].dtype.name) if kind in _PRODUCTS else rates.other_flops_per_s
+    kind = node.op_type
+    rate = rates.product(node.outputs[0].dtype.name) if kind in PRODUCTS else rates.other_flops_per_s
     if not rates.kernels:
         return rates.execution_s + max(flops / rate, moved / rates.bytes_per_s)
-    bytes_per_s = _SLOW_BYTES_PER_S.get(kind, rates.bytes_per_s)
-    if kind in _WIDENS and any(value.dtype.name in _NARROW for value in (*node.inputs, *node.outputs)):
+    bytes_per_s = BYTES_PER_S.get(kind, rates.bytes_per_s)
+    if kind in WIDENS and any(value.dtype.name in _NARROW for value in (*node.inputs, *node.outputs)):
         bytes_per_s = min(bytes_per_s / _WIDENING, _WIDENED_BYTES_PER_S)
-    if kind in _SLOW_BYTES_PER_S:
+    if kind in BYTES_PER_S:
         return rates.execution_s + moved / bytes_per_s
     packed = (element_count(node.inputs[1].shape) or 0) if takes_transposed(node, 1) else 0
     return rates.execution_s + max(flops / rate, moved / bytes_per_s) + (packed * _PACKING_S if packed >= _LEAST_PACKED else 0.0)

@@ -59,7 +59,7 @@ def add_to(app: typer.Typer, panel: str) -> None:
 def _print_rules(wanted: bool) -> None:
     if not wanted:
         return
-    from graphwright.analyze.flops import built_in_rules
+    from graphwright.ops.flops import built_in_rules
 
     families: dict[str, dict[str, list[str]]] = {}
     for op_type, rule in built_in_rules().items():

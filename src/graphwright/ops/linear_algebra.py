@@ -6,14 +6,15 @@ Iterative algorithms (singular values, eigenvalues) have the counts of the book.
 import math
 from collections.abc import Iterable
 
-from graphwright.analyze.flop_rules.rule import FlopRule, Rule, UnknownSizeError, dims_of, output_dims, output_size, per_output, table
 from graphwright.ir.constants import constant_array
 from graphwright.ir.graph import Node
+from graphwright.ops.family import Count, Family, per_output
+from graphwright.ops.sizes import UnknownSizeError, dims_of, output_dims, output_size
 
 _REAL_TO_COMPLEX = 0.5  # of the work of a complex transform
 
 
-def _cubic(factor: float, values_alone: float | None = None) -> Rule:
+def _cubic(factor: float, values_alone: float | None = None) -> Count:
     """Count so many times n cubed per matrix, and another factor for eigenvalues without vectors."""
 
     def count(node: Node) -> float:
@@ -67,7 +68,7 @@ def _svd(node: Node) -> float:
     return math.prod(shape[:-2]) * one
 
 
-def _fourier(rank: int | None, share: float = 1.0, *, inverse_real: bool = False) -> Rule:
+def _fourier(rank: int | None, share: float = 1.0, *, inverse_real: bool = False) -> Count:
     """Count 5 n log2 n per transform over the last axes (Cooley and Tukey with radix 2); half of it if one side is real.
 
     Without a rank the axes are an input, which must be a constant.
@@ -89,8 +90,8 @@ def _constant_axes(node: Node) -> Iterable[int]:
     return axes.ravel()
 
 
-RULES: dict[str, FlopRule] = table(
-    {
+FAMILY = Family(
+    flops={
         "linear algebra": [
             ("Cholesky BatchCholesky", "n^3 / 3", _cubic(1 / 3)),
             ("CholeskyGrad BatchCholeskyGrad", "2 n^3 / 3", _cubic(2 / 3)),
@@ -125,5 +126,5 @@ RULES: dict[str, FlopRule] = table(
             ("RFFTND", "2.5 n log2 n over constant axes", _fourier(None, _REAL_TO_COMPLEX)),
             ("IRFFTND", "2.5 n log2 n over constant axes", _fourier(None, _REAL_TO_COMPLEX, inverse_real=True)),
         ],
-    }
+    },
 )

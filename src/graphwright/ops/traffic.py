@@ -9,24 +9,9 @@ from collections.abc import Iterable
 from graphwright.ir.graph import Node, Value
 from graphwright.ir.traits.variables import written_resources
 from graphwright.ir.traits.views import is_view
+from graphwright.ops.catalog import TRAFFIC
 
-_NOTHING = frozenset(
-    "Const Placeholder PlaceholderV2 PlaceholderWithDefault _Arg _Retval NoOp VarHandleOp VariableV2 Variable VarIsInitializedOp Shape "
-    "ShapeN Size Rank VariableShape TensorListReserve EmptyTensorList TensorListLength TensorListElementShape TensorListPushBack "
-    "TensorListPopBack TensorListSetItem TensorListGetItem TensorListResize OptionalFromValue OptionalGetValue OptionalNone Enter Exit "
-    "Switch Merge NextIteration RefEnter RefExit RefSwitch RefMerge RefNextIteration LoopCond ControlTrigger Assert FakeParam "
-    "BroadcastGradientArgs StackPushV2 StackPopV2 StackV2 TensorArrayV3 TensorArrayReadV3 TensorArrayWriteV3 TensorArraySizeV3 "
-    "TensorArrayGradV3 TensorArrayCloseV3 GuaranteeConst".split()
-)
-_PARTS = frozenset(
-    "Gather GatherV2 GatherNd ResourceGather ResourceGatherNd Slice StridedSlice Split SplitV Unpack TensorListStack TensorListConcatV2 "
-    "TensorListGather TensorArrayGatherV3 TensorArrayConcatV3".split()
-)
-"""Read as much as they write."""
-
-_OUTPUTS_ONLY = frozenset("Fill ZerosLike OnesLike Range LinSpace Empty OneHot BroadcastTo".split())
 _REFERENCE_UPDATES = ("Apply", "SparseApply", "AssignAdd", "AssignSub")
-_TABLES_OF_ROWS = ("SparseSegment",)
 
 
 def bytes_moved(node: Node) -> int | None:
@@ -37,27 +22,23 @@ def bytes_moved(node: Node) -> int | None:
     >>> bytes_moved(g["y"]), bytes_moved(g["z"])
     (8192, 0)
     """
-    op = node.op_type
-    if op in _NOTHING or is_view(node):
+    kind = TRAFFIC.get(node.op_type)
+    if kind == "nothing" or is_view(node):
         return 0
-    written = written_resources(node)
-    if written:
+    if written := written_resources(node):
         return _update(node, len(written))
-    if op.startswith(_REFERENCE_UPDATES):
-        inputs = _total(node.inputs)
+    inputs = _total(dict.fromkeys(node.inputs))
+    if node.op_type.startswith(_REFERENCE_UPDATES):
         return None if inputs is None else inputs + (_bytes(node.inputs[0]) or 0)
     # What else a kernel may hand on (batch norms, for their gradient) is written where something reads it.
     outputs = _total(value for value in node.outputs if value is node.outputs[0] or value.consumers or _bytes(value) is not None)
-    if outputs is None or op in _OUTPUTS_ONLY:
+    if outputs is None or kind == "outputs":
         return outputs
-    if op in _PARTS or op.startswith(_TABLES_OF_ROWS):
-        indices = _total(v for v in node.inputs[1:] if v.dtype.name in ("int32", "int64")) or 0
-        return 2 * outputs + indices
-    if op in ("TensorListFromTensor", "TensorArrayScatterV3", "TensorArraySplitV3"):
-        inputs = _total(node.inputs)
-        return None if inputs is None else 2 * inputs
-    inputs = _total(dict.fromkeys(node.inputs))
-    return None if inputs is None else inputs + outputs
+    if kind == "rows":
+        return 2 * outputs + (_total(v for v in node.inputs[1:] if v.dtype.name in ("int32", "int64")) or 0)
+    if inputs is None:
+        return None
+    return 2 * inputs if kind == "rows of inputs" else inputs + outputs
 
 
 def _update(node: Node, variables: int) -> int | None:

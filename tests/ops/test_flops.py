@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from graphwright.analyze.flops import node_flops
 from graphwright.analyze.time_model import estimated_time_s
 from graphwright.ir.text import from_text
+from graphwright.ops.flops import node_flops
 
 
 def flops(line: str, **shapes: str) -> float | None:

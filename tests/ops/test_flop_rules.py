@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from graphwright.analyze.flops import built_in_rules, flop_rule, node_flops, register_flops
 from graphwright.errors import ArgumentError
 from graphwright.ir.text import from_text
+from graphwright.ops.flops import built_in_rules, flop_rule, node_flops, register_flops
 
 LETTERS = "abcdefghij"
 
