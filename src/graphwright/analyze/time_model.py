@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from graphwright.ir.dtypes import element_count
 from graphwright.ir.graph import Node
-from graphwright.ir.traits.arithmetic import COMBINES_TWO, takes_transposed
+from graphwright.ir.traits.arithmetic import COMBINES_TWO
 from graphwright.ops.catalog import BYTES_PER_S, PRODUCTS, WIDENS
 from graphwright.ops.flops import node_flops
 
@@ -17,11 +17,7 @@ _PRODUCT_FLOPS_PER_S = 1.0e11
 _OTHER_FLOPS_PER_S = 1.0e10
 EXECUTION_S = 3e-6
 _BYTES_PER_S = 4.0e10
-_PACKING_S, _LEAST_PACKED = 1e-9, 2**16
-"""What a product takes for each element of a second matrix that it takes transposed, and how many a matrix has that leaves the cache:
-64 rows by 2048 x 512 take 3.0 times as long as by the matrix as it is, 128 rows 2.0 times."""
 _BROADCAST_BYTES_PER_S = 1.5e10
-_BYTES_PER_S_OF_REPEATS = {"MaxPool": 1.6e10, "ConcatV2": 2.5e10}
 _NARROW = frozenset({"bfloat16", "float16"})
 _NARROW_PRODUCT_FLOPS_PER_S = 2.5e11
 """Of products in 16 bits, on a processor that has instructions for them."""
@@ -93,49 +89,21 @@ def estimated_time_s(nodes: tuple[Node, ...], rates: Rates = ASSUMED_RATES) -> f
     return sum(_node_time_s(node, rates) for node in nodes)
 
 
-def _node_time_s(node: Node, rates: Rates = ASSUMED_RATES) -> float:
-    flops = node_flops(node) or 0.0
-    moved = _moved_bytes(node)
-    kind = node.op_type
+def _node_time_s(node: Node, rates: Rates) -> float:
+    flops, moved, kind = node_flops(node) or 0.0, _moved_bytes(node), node.op_type
     rate = rates.product(node.outputs[0].dtype.name) if kind in PRODUCTS else rates.other_flops_per_s
     if not rates.kernels:
         return rates.execution_s + max(flops / rate, moved / rates.bytes_per_s)
-    bytes_per_s = BYTES_PER_S.get(kind, rates.bytes_per_s)
+    bytes_per_s = BYTES_PER_S.get(kind, _BROADCAST_BYTES_PER_S if _broadcasts(node) else rates.bytes_per_s)
     if kind in WIDENS and any(value.dtype.name in _NARROW for value in (*node.inputs, *node.outputs)):
         bytes_per_s = min(bytes_per_s / _WIDENING, _WIDENED_BYTES_PER_S)
-    if kind in BYTES_PER_S:
-        return rates.execution_s + moved / bytes_per_s
-    packed = (element_count(node.inputs[1].shape) or 0) if takes_transposed(node, 1) else 0
-    return rates.execution_s + max(flops / rate, moved / bytes_per_s) + (packed * _PACKING_S if packed >= _LEAST_PACKED else 0.0)
+    return rates.execution_s + max(0.0 if kind in BYTES_PER_S else flops / rate, moved / bytes_per_s)
+
+
+def _broadcasts(node: Node) -> bool:
+    result = element_count(node.outputs[0].shape) if node.op_type in COMBINES_TWO else None
+    return result is not None and any(1 < (element_count(value.shape) or 0) < result for value in node.inputs)
 
 
 def _moved_bytes(node: Node) -> int:
     return sum(value.nbytes or 0 for value in dict.fromkeys((*node.inputs, *node.outputs)))
-
-
-def repeated_time_s(nodes: tuple[Node, ...]) -> float:
-    """Return the estimated seconds of running the nodes again, one after the other.
-
-    Differs from `estimated_time_s` for kernels below memory speed, which recomputation often picks: a scale per channel takes three times
-    as long as a sum of two tensors.
-
-    >>> from graphwright.ir.graph import DTYPES, Graph
-    >>> f32 = DTYPES["float32"]
-    >>> g = Graph()
-    >>> a = g.add_node("Const", "a", output_types=[(f32, (1000, 1000))]).outputs[0]
-    >>> scale = g.add_node("Const", "scale", output_types=[(f32, (1000,))]).outputs[0]
-    >>> plain = g.add_node("Mul", "b", inputs=[a, a], output_types=[(f32, (1000, 1000))])
-    >>> broadcast = g.add_node("Mul", "c", inputs=[a, scale], output_types=[(f32, (1000, 1000))])
-    >>> repeated_time_s((broadcast,)) > 2 * repeated_time_s((plain,))
-    True
-    """
-    return sum(max(_node_time_s(node), _traffic_time_s(node)) for node in nodes)
-
-
-def _traffic_time_s(node: Node) -> float:
-    rate = _BYTES_PER_S_OF_REPEATS.get(node.op_type)
-    if node.op_type in COMBINES_TWO:
-        result = element_count(node.outputs[0].shape) or 0
-        if any(1 < (element_count(value.shape) or 0) < result for value in node.inputs):  # a broadcast
-            rate = _BROADCAST_BYTES_PER_S
-    return 0.0 if rate is None else _moved_bytes(node) / rate

@@ -259,6 +259,7 @@ FAMILY = Family(
         "Tile": 1.2e10,
         "Transpose": 1.5e10,
         "Pad": 1.6e10,
+        "ConcatV2": 2.5e10,
     },
     cheap=(
         f"Const _HostConst Identity IdentityN StopGradient PreventGradient Snapshot DebugIdentity PlaceholderWithDefault {_SHAPES} Reshape "
