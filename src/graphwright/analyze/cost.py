@@ -162,11 +162,7 @@ class _Builder:
         tasks, buffers = _renumbered([tasks[t] for t in order], buffers, renumber)
         members = [members[t] for t in order]
         costs = CostGraph(
-            tuple(tasks),
-            tuple(buffers),
-            tuple(range(len(tasks))),
-            resident_bytes=sum(self.resident.values()),
-            name=self.graph.name,
+            tuple(tasks), tuple(buffers), tuple(range(len(tasks))), resident_bytes=sum(self.resident.values()), name=self.graph.name
         )
         return TaskMap(
             self.graph,
@@ -498,11 +494,7 @@ def _updated_references(graph: Graph) -> set[Value]:
 def _renumbered(tasks: list[Task], buffers: list[Buffer], new: Mapping[int, int]) -> tuple[list[Task], list[Buffer]]:
     moved = [replace(task, after=tuple(sorted(new[t] for t in task.after))) for task in tasks]
     return moved, [
-        replace(
-            b,
-            producer=None if b.producer is None else new[b.producer],
-            killed_by=None if b.killed_by is None else new[b.killed_by],
-        )
+        replace(b, producer=None if b.producer is None else new[b.producer], killed_by=None if b.killed_by is None else new[b.killed_by])
         for b in buffers
     ]
 

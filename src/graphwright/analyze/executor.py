@@ -138,13 +138,7 @@ class _Running:
 class _Frames:
     """A `Propagator` (see `analyze.executor_order`) that moves buffers along the edges of a graph."""
 
-    def __init__(
-        self,
-        numbered: Numbered,
-        memory: Memory,
-        time_of: Callable[[Node], float],
-        earlier_runs: Counter[int],
-    ) -> None:
+    def __init__(self, numbered: Numbered, memory: Memory, time_of: Callable[[Node], float], earlier_runs: Counter[int]) -> None:
         self.runs = earlier_runs
         self.numbered = numbered
         self.memory = memory

@@ -97,11 +97,7 @@ class LoopCosts:
 
 
 def loop_costs(
-    graph: Graph,
-    constant: Constant,
-    *,
-    infer_body: InferBody | None = None,
-    compiled_bytes: Callable[[Node], int] = scratch_bytes,
+    graph: Graph, constant: Constant, *, infer_body: InferBody | None = None, compiled_bytes: Callable[[Node], int] = scratch_bytes
 ) -> LoopCosts:
     """Return the costs of the control-flow nodes and lists of a flat graph with static shapes.
 

@@ -15,17 +15,7 @@ from graphwright.ir.graph import Node, Value
 from graphwright.ops.dimensions import Dimensions, broadcast_labels, labels_of
 from graphwright.ops.family import Count, Family, ScratchRules, on_cpu
 from graphwright.ops.machine import AMX, AVX512, cpu_has, thread_count
-from graphwright.ops.sizes import (
-    UnknownSizeError,
-    dims,
-    dims_of,
-    is_floating,
-    item_bytes,
-    output_dims,
-    output_size,
-    size,
-    text_attribute,
-)
+from graphwright.ops.sizes import UnknownSizeError, dims, dims_of, is_floating, item_bytes, output_dims, output_size, size, text_attribute
 
 Names = tuple[str, ...]
 _TERMS_AT_ONCE, _ROWS_AT_ONCE, _COLUMNS_PACKED = 384, 384, 10_000  # of the panels that oneDNN packs

@@ -17,7 +17,7 @@ _TF1 = "Enter Exit Switch Merge NextIteration RefEnter RefExit RefSwitch RefMerg
 FAMILY = Family(
     flops={
         "element by element": [
-            ("NcclAllReduce CollectiveReduce CollectiveReduceV2 CollectiveReduceV3", "1 per element of the input", per_input(1)),
+            ("NcclAllReduce CollectiveReduce CollectiveReduceV2 CollectiveReduceV3", "1 per element of the input", per_input(1))
         ],
         "no arithmetic": [(_BOOKKEEPING, "0: control flow and communication", zero)],
     },

@@ -43,5 +43,5 @@ FAMILY = Family(
         "Iterator": "known when the next element comes",
         "ReadFile": "known when the file is read",
         "Ragged": "as long as its rows are",
-    },
+    }
 )

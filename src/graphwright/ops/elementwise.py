@@ -145,9 +145,7 @@ FAMILY = Family(
             ("_FusedMish", "4 per element", per_output(4)),
             ("_Swish", "2 per element", per_output(2)),
         ],
-        "softmax and losses": [
-            ("Softmax LogSoftmax", "5 per element: largest, difference, exponential, sum, quotient", per_output(5)),
-        ],
+        "softmax and losses": [("Softmax LogSoftmax", "5 per element: largest, difference, exponential, sum, quotient", per_output(5))],
         "reduction": [("BiasAddGrad", "elements of the input - elements of the output", on_floats(reduced))],
         "no arithmetic": [(_INTEGERS, "0: integers and bits", zero)],
     },
@@ -162,12 +160,6 @@ FAMILY = Family(
     scratch={" ".join(sorted(COMBINES_TWO | {"SelectV2"})): on_cpu(_broadcast_blocks)},
     weights={"BiasAdd BiasAddV1": (1,)},
     weight_passes="Neg Rsqrt RightShift LeftShift BitwiseAnd BitwiseOr BitwiseXor",
-    bytes_per_s={
-        "Pow": 1.0e9,
-        "SquaredDifference": 1.2e10,
-        "SelectV2 Exp Erf Tanh Sigmoid": 1.6e10,
-        "Softmax": 1.8e10,
-        "Erfc": 2.0e10,
-    },
+    bytes_per_s={"Pow": 1.0e9, "SquaredDifference": 1.2e10, "SelectV2 Exp Erf Tanh Sigmoid": 1.6e10, "Softmax": 1.8e10, "Erfc": 2.0e10},
     widens=f"{' '.join(sorted(ELEMENTWISE - CHOOSES_ELEMENTS))} {_COMPARISONS} BiasAddGrad",
 )

@@ -54,7 +54,7 @@ FAMILY = Family(
             ("AdjustContrast AdjustContrastv2", "3 per output", per_output(3)),
             ("RGBToHSV HSVToRGB", "5 per output", per_output(5)),
             ("AdjustHue AdjustSaturation", "11 per output: to HSV, change, back", per_output(11)),
-        ],
+        ]
     },
     splits={
         "ResizeBilinear ResizeNearestNeighbor ResizeNearestNeighborGrad ResizeBicubic": rows("n--c - -> n--c"),

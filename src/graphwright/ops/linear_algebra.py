@@ -126,5 +126,5 @@ FAMILY = Family(
             ("RFFTND", "2.5 n log2 n over constant axes", _fourier(None, _REAL_TO_COMPLEX)),
             ("IRFFTND", "2.5 n log2 n over constant axes", _fourier(None, _REAL_TO_COMPLEX, inverse_real=True)),
         ],
-    },
+    }
 )

@@ -209,13 +209,7 @@ _SHAPES = "Shape ShapeN Size Rank BroadcastGradientArgs"
 
 FAMILY = Family(
     flops={
-        "element by element": [
-            (
-                f"{_TENSOR_SCATTERS} {_UPDATES}",
-                "1 per element of the updates",
-                on_floats(per_input(1, 2)),
-            ),
-        ],
+        "element by element": [(f"{_TENSOR_SCATTERS} {_UPDATES}", "1 per element of the updates", on_floats(per_input(1, 2)))],
         "reduction": [("TileGrad", "elements of the input - elements of the output", on_floats(reduced))],
         "no arithmetic": [(f"{_MOVEMENT} {_SPARSE_MOVEMENT}", "0: data movement", zero)],
     },

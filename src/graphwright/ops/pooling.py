@@ -46,7 +46,7 @@ FAMILY = Family(
             ("FractionalMaxPool FractionalAvgPool", "1 per element of the input", per_input(1)),
             ("FractionalMaxPoolGrad", "1 per gradient", per_input(1, 2)),
             ("FractionalAvgPoolGrad", "2 per gradient", per_input(2, 1)),
-        ],
+        ]
     },
     splits={
         "MaxPool AvgPool": rows("n--c -> n--c"),

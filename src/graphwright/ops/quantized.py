@@ -52,7 +52,7 @@ FAMILY = Family(
             (_ROUNDS, "5 per output: clip, scale, round, scale back", per_output(5)),
             (_ROUNDS_GRADIENT, "3 per gradient", per_input(3)),
             ("RequantizationRange RequantizationRangePerChannel", "2 per element of the input", per_input(2)),
-        ],
+        ]
     },
     weight_passes=(
         "Dequantize QuantizeV2 FakeQuantWithMinMaxVars FakeQuantWithMinMaxVarsPerChannel FakeQuantWithMinMaxArgs UniformDequantize"

@@ -84,11 +84,7 @@ FAMILY = Family(
             ("BlockLSTMGrad BlockLSTMGradV2", "twice the products of the forward pass + 22 per unit", _lstm_block_gradient),
             ("GRUBlockCell", "2 batch (inputs + units) 3 units + 12 per unit", _gru_cell(_GRU)),
             ("GRUBlockCellGrad", "2 batch (inputs + units) 3 units + 16 per unit", _gru_cell(_GRU_GRADIENT)),
-            (
-                "CudnnRNN CudnnRNNV2 CudnnRNNV3",
-                "2 gates units (width + units) for each layer, direction, step and example, + gates",
-                _rnn,
-            ),
+            ("CudnnRNN CudnnRNNV2 CudnnRNNV3", "2 gates units (width + units) for each layer, direction, step and example, + gates", _rnn),
             (_CUDNN_GRADIENT, "twice the products of the forward pass", lambda node: _rnn(node, 2.0, 1.5)),
         ]
     },

@@ -3,17 +3,7 @@
 import math
 
 from graphwright.ir.graph import Node
-from graphwright.ops.dimensions import (
-    Dimensions,
-    SplitRule,
-    along_axis,
-    along_last_axis,
-    labels_like,
-    rows,
-    whole,
-    whole_inputs,
-    without,
-)
+from graphwright.ops.dimensions import Dimensions, SplitRule, along_axis, along_last_axis, labels_like, rows, whole, whole_inputs, without
 from graphwright.ops.family import Family, on_cpu, on_floats, per_input, reduced
 from graphwright.ops.sizes import axes, dims_of, output_dims, output_size, size_of
 
@@ -139,10 +129,7 @@ FAMILY = Family(
         "TopKV2": along_last_axis,
         "InTopKV2": rows("n- n _ -> n"),
     },
-    scratch={
-        "Cumsum Cumprod CumulativeLogsumexp": on_cpu(_first_result),
-        "HistogramFixedWidth": on_cpu(lambda node: 4 * size_of(node)),
-    },
+    scratch={"Cumsum Cumprod CumulativeLogsumexp": on_cpu(_first_result), "HistogramFixedWidth": on_cpu(lambda node: 4 * size_of(node))},
     traffic={f"{_SPARSE_SEGMENT_SUMS} {_SPARSE_SEGMENT_MEANS} {_SPARSE_SEGMENT_GRADIENTS}": "rows"},
     bytes_per_s={"UnsortedSegmentSum": 4e9, "Mean Sum": 9e9},
 )
