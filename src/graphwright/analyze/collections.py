@@ -91,13 +91,7 @@ class VariableEntry:
 
 
 def summarize_collections(graph: Graph) -> dict[str, CollectionSummary]:
-    """Return a summary of every collection of a graph, by key.
-
-    >>> g = Graph()
-    >>> g.collections["mine"] = Collection("ints", [3, 4])
-    >>> summarize_collections(g)["mine"].items
-    ('3', '4')
-    """
+    """Return a summary of every collection of a graph, by key."""
     summaries: dict[str, CollectionSummary] = {}
     for key in sorted(graph.collections):
         items = tuple(_name_of(item) for item in graph.collections[key].items)

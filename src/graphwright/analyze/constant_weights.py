@@ -22,15 +22,7 @@ _LIMIT = 64
 
 
 def find_constant_weights(graph: Graph) -> list[Parameter]:
-    """Return the weights among the constants of a graph and of its functions.
-
-    >>> from graphwright.ir.graph import DTYPES
-    >>> g = Graph()
-    >>> x, w = (g.add_node(op, op, output_types=[(DTYPES["float32"], (8, 8))]).outputs[0] for op in ("Placeholder", "Const"))
-    >>> y = g.add_node("MatMul", "y", inputs=[x, w], output_types=[(DTYPES["float32"], (8, 8))])
-    >>> [(p.name, p.elements) for p in find_constant_weights(g)]
-    [('Const', 64)]
-    """
+    """Return the weights among the constants of a graph and of its functions."""
     weights: list[Parameter] = []
     reached = set(reached_functions(graph, graph.nodes))
     functions = {id(function.body): name for name, function in graph.functions.items() if name in reached}

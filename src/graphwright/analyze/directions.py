@@ -46,13 +46,6 @@ def find_directions(graph: Graph, backward: AbstractSet[Node] | None = None) -> 
 
     Args:
         backward: the nodes that depend on the gradient of the loss, if they are known.
-
-    >>> from graphwright.ir.graph import DTYPES
-    >>> g = Graph()
-    >>> x = g.add_node("Placeholder", "x", output_types=[(DTYPES["float32"], (8,))]).outputs[0]
-    >>> y = g.add_node("Relu", "y", inputs=[x], output_types=[(DTYPES["float32"], (8,))])
-    >>> find_directions(g)[y]
-    'forward'
     """
     backward = backward_nodes(graph) if backward is None else backward
     if not backward:

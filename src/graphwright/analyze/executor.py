@@ -65,16 +65,6 @@ def simulate_executor(
 
     Raises:
         UnknownShapeError: the number of rounds of a loop that keeps something of each round is not known.
-
-    >>> from graphwright.ir.graph import DTYPES
-    >>> f32 = DTYPES["float32"]
-    >>> g = Graph()
-    >>> x = g.add_node("_Arg", "x", output_types=[(f32, (256,))]).outputs[0]
-    >>> a = g.add_node("Exp", "a", inputs=[x], output_types=[(f32, (256,))]).outputs[0]
-    >>> b = g.add_node("Exp", "b", inputs=[x], output_types=[(f32, (256,))]).outputs[0]
-    >>> state = simulate_executor(g, time_of=lambda n: 1.0, workspace_of=lambda n: 0, constant=lambda v: None, resident_bytes=1024)
-    >>> state.order, state.peak_bytes >= 2048
-    (('x', 'b', 'a'), True)
     """
     numbered, time_of = numbered or number_nodes(graph), cache(time_of)
 

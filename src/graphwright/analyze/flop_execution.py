@@ -52,13 +52,7 @@ class Execution:
 
 
 def execute(graph: Graph, constant: Constant, *, infer_body: InferBody | None = None) -> Execution:
-    """Follow one execution of all nodes of the graph.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('graph "g"\\n%x = Const() : float32[4]\\n%y = Relu(%x:0) : float32[4]')
-    >>> execute(g, lambda value: None).times[g["y"]]
-    {<Node y = Relu(x:0)>: 1.0}
-    """
+    """Follow one execution of all nodes of the graph."""
     if not any(is_control_flow(n) or is_call(n, graph) or runs_over_data(n) for n in graph.nodes) and not has_frames(graph.nodes):
         return Execution({node: {node: 1.0} for node in graph.nodes})
     return _Follower(graph, constant, infer_body, graph.example).run()

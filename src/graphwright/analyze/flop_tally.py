@@ -55,14 +55,7 @@ class Tally:
 
 
 def tally(graph: Graph, execution: Execution, layer_of: Callable[[str], str], known: Mapping[Node, Direction] | None = None) -> Tally:
-    """Add up an execution of a flat graph; nodes in a loop belong to the loop's layer.
-
-    >>> from graphwright.analyze.flop_execution import execute
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('graph "g"\\n%x = Const() : float32[4]\\n%y = Relu(%x:0) : float32[4]')
-    >>> tally(g, execute(g, lambda value: None), lambda name: name).whole.flops["forward"]
-    4.0
-    """
+    """Add up an execution of a flat graph; nodes in a loop belong to the loop's layer."""
     whole = Sums()
     per_op_type: dict[str, Sums] = defaultdict(Sums)
     per_layer: dict[str, Sums] = defaultdict(Sums)

@@ -65,15 +65,6 @@ def in_parts(node: Node, split: Sequence[int | None], wanted: int | None, batch:
     Args:
         split: per input, the axis along which it is split, or `TERM`.
         wanted: the axis along which the result is split, for a node without split inputs.
-
-    >>> from graphwright.ir.graph import DTYPES, Graph
-    >>> f32 = DTYPES["float32"]
-    >>> g = Graph()
-    >>> x, dy = (g.add_node("Placeholder", n, output_types=[(f32, (8, k))]).outputs[0] for n, k in (("x", 3), ("dy", 5)))
-    >>> dw = g.add_node("MatMul", "dw", inputs=[x, dy], attrs={"transpose_a": True}, output_types=[(f32, (3, 5))])
-    >>> found = in_parts(dw, [0, 0], None, 8)
-    >>> found.inputs, found.outputs == (TERM,)
-    ((0, 0), True)
     """
     rule = SPLITS.get(node.op_type)
     if not node.outputs:

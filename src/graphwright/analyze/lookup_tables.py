@@ -24,15 +24,7 @@ class LookupTable:
 
 
 def find_tables(graph: Graph) -> tuple[LookupTable, ...]:
-    """Return the tables that a graph and its functions create or capture.
-
-    >>> from graphwright.ir.graph import DTYPES
-    >>> g = Graph()
-    >>> attrs = {"key_dtype": DTYPES["string"], "value_dtype": DTYPES["int64"]}
-    >>> table = g.add_node("HashTableV2", "words", attrs=attrs, output_types=[(DTYPES["resource"], ())])
-    >>> find_tables(g)
-    (LookupTable(name='words', op_type='HashTableV2', key_dtype='string', value_dtype='int64', entries=None),)
-    """
+    """Return the tables that a graph and its functions create or capture."""
     tables: dict[str, LookupTable] = {}
     for body in bodies(graph):
         for node in body.nodes:

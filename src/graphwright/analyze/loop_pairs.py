@@ -44,11 +44,7 @@ class LoopPair:
 
 
 def find_pairs(graph: Graph, purity: Purity) -> tuple[list[LoopPair], dict[str, str]]:
-    """Return the pairs of a flat graph that can run in segments, and the reason why other loops that pop lists cannot, by name.
-
-    >>> find_pairs(Graph(), Purity(Graph(), {}))
-    ([], {})
-    """
+    """Return the pairs of a flat graph that can run in segments, and the reason why other loops that pop lists cannot, by name."""
     pairs: list[LoopPair] = []
     refused: dict[str, str] = {}
     for loop in graph.nodes:

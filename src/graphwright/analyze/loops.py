@@ -108,15 +108,6 @@ def loop_costs(
 
     Raises:
         UnknownShapeError: the size of a tensor inside a loop is unknown.
-
-    >>> from graphwright.ir.graph import DTYPES
-    >>> f32, variant = DTYPES["float32"], DTYPES["variant"]
-    >>> g = Graph()
-    >>> x = g.add_node("Placeholder", "x", output_types=[(f32, (8, 256))]).outputs[0]
-    >>> g.inputs = [x]
-    >>> rows = g.add_node("TensorListFromTensor", "rows", inputs=[x], output_types=[(variant, ())]).outputs[0]
-    >>> loop_costs(g, lambda value: None).variant_bytes[rows]  # 8 rows of 1,024 bytes, with their places and malloc's rounding
-    9472
     """
     if not any(is_control_flow(n) or runs_over_data(n) or any(v.dtype.name == "variant" for v in n.outputs) for n in graph.nodes):
         return LoopCosts()

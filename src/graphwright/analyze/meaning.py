@@ -133,18 +133,6 @@ class Numbering:
 
         Raises `UnsupportedError` if it holds a loop of TF1, variables without handles, or operations that write into a tensor, `GraphError`
         if nodes wait for each other.
-
-        >>> from graphwright.ir.graph import DTYPES
-        >>> f32 = [(DTYPES["float32"], (2,))]
-        >>> g = Graph()
-        >>> x = g.add_node("Placeholder", "x", output_types=f32)
-        >>> g.inputs = x.outputs
-        >>> a, b = (g.add_node("Relu", name, inputs=x.outputs, output_types=f32) for name in "ab")
-        >>> same = g.add_node("Identity", "same", inputs=b.outputs, output_types=f32)
-        >>> g.outputs = [a.outputs[0], same.outputs[0]]
-        >>> first, second = Numbering().meaning(g, Purity(g, {})).outputs
-        >>> first == second
-        True
         """
         meaning = _Reader(self, graph, purity).read(graph)
         self.knows_original = True

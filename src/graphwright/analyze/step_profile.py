@@ -239,12 +239,7 @@ def by_op_type(profile: StepProfile) -> dict[str, ProfileRow]:
 
 
 def by_layer(profile: StepProfile) -> dict[str, ProfileRow]:
-    """Return a row per layer, the most time first; the layer "" holds nodes in no name scope.
-
-    >>> runs = (OpRun("net/conv/Conv2D", "Conv2D", "CPU:0", "", 0, 30), OpRun("loss", "Mean", "CPU:0", "", 30, 40))
-    >>> [(row.name, round(row.share, 2)) for row in by_layer(StepProfile("step", runs, (), 40e-9)).values()]
-    [('net/conv', 0.75), ('', 0.25)]
-    """
+    """Return a row per layer, the most time first; the layer "" holds nodes in no name scope."""
     return _rows(profile, lambda name, _: profile.layers.of(name))
 
 

@@ -18,15 +18,6 @@ def blame_unknown_shapes(graph: Graph) -> dict[Value, Node]:
 
     It is the first node on the way whose inputs have known shapes; if it reads a number computed from a tensor of unknown shape
     (`Fill(Shape(Where(x)))`), it is the node behind that tensor.
-
-    >>> from graphwright.ir.graph import DTYPES, Graph
-    >>> f32, i64 = DTYPES["float32"], DTYPES["int64"]
-    >>> g = Graph()
-    >>> x = g.add_node("Placeholder", "x", output_types=[(f32, (8,))]).outputs[0]
-    >>> w = g.add_node("Where", "w", inputs=[x], output_types=[(i64, (None, 1))]).outputs[0]
-    >>> y = g.add_node("Neg", "y", inputs=[w], output_types=[(i64, (None, 1))]).outputs[0]
-    >>> {value.name: node.name for value, node in blame_unknown_shapes(g).items()}
-    {'w:0': 'w', 'y:0': 'w'}
     """
     blamed: dict[Value, Node] = {}
     behind: dict[Node, Node] = {}  # per node that computes whole numbers, the node to blame for what it read

@@ -68,14 +68,6 @@ def find_accesses(graph: Graph, variables: Mapping[Value, str], needed: Abstract
     Args:
         variables: key by handle, reference or input of the graph.
         needed: the nodes that run; all by default.
-
-    >>> from graphwright.ir.graph import DTYPES
-    >>> g = Graph()
-    >>> v = g.add_node("VarHandleOp", "v", output_types=[(DTYPES["resource"], ())]).outputs[0]
-    >>> c = g.add_node("Const", "c", output_types=[(DTYPES["float32"], ())]).outputs[0]
-    >>> update = g.add_node("AssignAddVariableOp", "update", inputs=[v, c])
-    >>> [(a.key, a.node.name, a.reads, a.writes) for a in find_accesses(g, {v: "v"})]
-    [('v', 'update', True, True)]
     """
     place = {node: k for k, node in enumerate(graph.nodes)}
     reader = _Reader(graph)

@@ -31,16 +31,7 @@ _LIMIT = 32
 
 
 def describe_update(access: Access) -> str:
-    """Return one of the terms above, for an access that writes.
-
-    >>> from graphwright.ir.graph import DTYPES, Graph
-    >>> g = Graph()
-    >>> v = g.add_node("VarHandleOp", "v", output_types=[(DTYPES["resource"], ())]).outputs[0]
-    >>> one = g.add_node("Const", "one", output_types=[(DTYPES["float32"], ())]).outputs[0]
-    >>> add = g.add_node("AssignAddVariableOp", "add", inputs=[v, one])
-    >>> describe_update(Access("v", add, add, "add", True, True))
-    'counter'
-    """
+    """Return one of the terms above, for an access that writes."""
     node = access.node
     if node.op_type in DRAWS_FROM_VARIABLE:
         return "random state"
@@ -75,9 +66,6 @@ def is_other_state(dtype: str, effect: str, is_read: bool) -> bool:
         dtype: its name.
         effect: see `effects_outside`; "" for none.
         is_read: whether the step reads it; an integer table that is only read is a weight.
-
-    >>> is_other_state("float32", "running total", True), is_other_state("int64", "", True), is_other_state("int64", "", False)
-    (True, False, True)
     """
     return effect in STATE_OF or (dtype in INTEGERS and (bool(effect) or not is_read))
 

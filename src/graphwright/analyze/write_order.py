@@ -20,17 +20,6 @@ def unordered_writes(body: Graph, writers: Mapping[str, Collection[Node]]) -> di
 
     Args:
         writers: by variable, the nodes that write it or call a writer.
-
-    >>> from graphwright.ir.graph import DTYPES
-    >>> g = Graph()
-    >>> v = g.add_node("VarHandleOp", "v", output_types=[(DTYPES["resource"], ())]).outputs[0]
-    >>> x = g.add_node("Placeholder", "x", output_types=[(DTYPES["float32"], ())]).outputs[0]
-    >>> first, second = (g.add_node("AssignVariableOp", name, inputs=[v, x]) for name in ("first", "second"))
-    >>> {key: [n.name for n in pair] for key, pair in unordered_writes(g, {"v": [first, second]}).items()}
-    {'v': ['first', 'second']}
-    >>> g.add_control_input(second, first)
-    >>> unordered_writes(g, {"v": [first, second]})
-    {}
     """
     several = {key: nodes for key, nodes in writers.items() if len(nodes) > 1 and not all(map(adds_to_variable, nodes))}
     if not several:
