@@ -52,8 +52,8 @@ def flop_rule(op_type: str) -> FlopRule | None:
     >>> flop_rule("PyFunc") is None
     True
     """
-    if op_type in _registered:
-        return _registered[op_type][-1]
+    if rules := _registered.get(op_type):
+        return rules[-1]
     if op_type in FLOPS:
         return FLOPS[op_type]
     if op_type not in _derived:
@@ -80,19 +80,12 @@ class RegisteredFlops:
 
     def __init__(self, op_type: str, rule: FlopRule) -> None:
         self.op_type = op_type
-        self._rule: FlopRule | None = rule
+        self._rule = rule
         _registered.setdefault(op_type, []).append(rule)
 
     def undo(self) -> None:
         """Remove the rule; the previous one counts again. A second call does nothing."""
-        rules = _registered.get(self.op_type, [])
-        for k, rule in enumerate(rules):
-            if rule is self._rule:
-                del rules[k]
-                break
-        if not rules:
-            _registered.pop(self.op_type, None)
-        self._rule = None
+        _registered[self.op_type] = [rule for rule in _registered[self.op_type] if rule is not self._rule]
 
     def __enter__(self) -> Self:
         return self

@@ -11,6 +11,7 @@ from graphwright.ir.graph import Node
 from graphwright.ops.family import Count, Family, per_output
 from graphwright.ops.sizes import UnknownSizeError, dims_of, output_dims, output_size
 
+_RANKS = ((1, ""), (2, "2D"), (3, "3D"))
 _REAL_TO_COMPLEX = 0.5  # of the work of a complex transform
 
 
@@ -116,12 +117,8 @@ FAMILY = Family(
             ("FFT BatchFFT IFFT BatchIFFT", "5 n log2 n for each transform", _fourier(1)),
             ("FFT2D BatchFFT2D IFFT2D BatchIFFT2D", "5 n log2 n, n the product of both", _fourier(2)),
             ("FFT3D BatchFFT3D IFFT3D BatchIFFT3D", "5 n log2 n, n the product of all three", _fourier(3)),
-            ("RFFT", "2.5 n log2 n", _fourier(1, _REAL_TO_COMPLEX)),
-            ("RFFT2D", "2.5 n log2 n", _fourier(2, _REAL_TO_COMPLEX)),
-            ("RFFT3D", "2.5 n log2 n", _fourier(3, _REAL_TO_COMPLEX)),
-            ("IRFFT", "2.5 n log2 n", _fourier(1, _REAL_TO_COMPLEX, inverse_real=True)),
-            ("IRFFT2D", "2.5 n log2 n", _fourier(2, _REAL_TO_COMPLEX, inverse_real=True)),
-            ("IRFFT3D", "2.5 n log2 n", _fourier(3, _REAL_TO_COMPLEX, inverse_real=True)),
+            *((f"RFFT{name}", "2.5 n log2 n", _fourier(rank, _REAL_TO_COMPLEX)) for rank, name in _RANKS),
+            *((f"IRFFT{name}", "2.5 n log2 n", _fourier(rank, _REAL_TO_COMPLEX, inverse_real=True)) for rank, name in _RANKS),
             ("FFTND IFFTND", "5 n log2 n over constant axes", _fourier(None)),
             ("RFFTND", "2.5 n log2 n over constant axes", _fourier(None, _REAL_TO_COMPLEX)),
             ("IRFFTND", "2.5 n log2 n over constant axes", _fourier(None, _REAL_TO_COMPLEX, inverse_real=True)),

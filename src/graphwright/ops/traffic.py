@@ -56,10 +56,5 @@ def _bytes(value: Value) -> int | None:
 
 
 def _total(values: Iterable[Value]) -> int | None:
-    total = 0
-    for value in values:
-        nbytes = _bytes(value)
-        if nbytes is None:
-            return None
-        total += nbytes
-    return total
+    sizes = [_bytes(value) for value in values]
+    return None if None in sizes else sum(size or 0 for size in sizes)
