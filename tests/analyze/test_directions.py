@@ -111,10 +111,3 @@ def test_what_is_computed_again_is_backward():
     assert found["optimizer"] == {"AssignSubVariableOp": 3}
     assert found["forward"]["MatMul"] == 3
     assert found["backward"]["MatMul"] == 2 + 5  # twice again; three gradients of weights, two of activations
-
-
-def test_without_a_backward_pass_all_is_forward():
-    weight = variable(16, 16)
-    found = types_by_direction(lambda x: tf.tanh(x @ weight))
-    assert not found["backward"]
-    assert not found["optimizer"]

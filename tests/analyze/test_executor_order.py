@@ -9,7 +9,6 @@ import pytest
 
 from graphwright.analyze.executor import simulate_executor
 from graphwright.analyze.executor_memory import PeakState
-from graphwright.analyze.executor_order import number_nodes
 from graphwright.analyze.storages import PLACE_BYTES, allocated_bytes
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.graph import DTYPES, Graph, Node, Value, Variable
@@ -72,16 +71,6 @@ def test_control_edges_are_followed_after_data_edges() -> None:
     make(graph, "Exp", "reads", x)
     assert relevant(run(graph), ["reads", "waits"]) == ["waits", "reads"]  # the last edge's reader runs at once
     assert waits.control_inputs
-
-
-def test_nodes_are_numbered_by_their_place_in_the_list_as_soon_as_their_inputs_are_there() -> None:
-    graph = Graph()
-    late = make(graph, "_Arg", "late")
-    early = make(graph, "_Arg", "early")
-    reader = make(graph, "Exp", "reader", late)
-    other = make(graph, "Exp", "other", early)
-    graph.sort_nodes([late.producer, reader.producer, early.producer, other.producer])
-    assert [n.name for n in number_nodes(graph).nodes] == ["late", "reader", "early", "other"]
 
 
 def test_a_second_thread_takes_the_oldest_task_and_both_hold_their_tensors() -> None:

@@ -106,7 +106,6 @@ def _rows(shapes: Iterable[Shape]) -> set[Shape]:
 
 
 def _begins(node: Node, finished: AbstractSet[Shape]) -> bool:
-    """Return whether a node is arithmetic on a finished gradient."""
     if updated_variables(node) or node.op_type in BRANCHES:
         return True
     if node.op_type in _NORMS:

@@ -103,7 +103,7 @@ class _Frame:
     parallel_iterations: int
     iterations: dict[int, _Iteration] = field(default_factory=dict[int, _Iteration])
     latest: int = 0
-    deferred: list[tuple[int, Buffer]] = field(default_factory=list[tuple[int, Buffer]])
+    deferred: list[tuple[int, Buffer | None]] = field(default_factory=list["tuple[int, Buffer | None]"])
     invariants: list[tuple[int, Buffer | None]] = field(default_factory=list["tuple[int, Buffer | None]"])
     dead_exits: list[int] = field(default_factory=list[int])
     is_open: bool = False
@@ -237,10 +237,11 @@ class _Frames:
         else:
             self._activate(token.node, frame, iteration, outputs, token.dead, ready)
 
-    def _hold(self, place: list[tuple[int, Buffer]] | list[tuple[int, Buffer | None]], k: int, buffer: Buffer | None) -> None:
+    @staticmethod
+    def _hold(place: list[tuple[int, Buffer | None]], k: int, buffer: Buffer | None) -> None:
         if buffer is not None:
             buffer.refs += 1
-        place.append((k, buffer))  # type: ignore[arg-type]
+        place.append((k, buffer))
 
     def _activate(self, k: int, frame: _Frame, at: int, outputs: Sequence[Buffer | None], dead: bool, ready: list[Token]) -> None:
         iteration = frame.iterations[at]
@@ -317,8 +318,9 @@ class _Frames:
         frame.dead_exits.clear()
         deferred, frame.deferred = frame.deferred, []
         for k, buffer in deferred:
-            self._activate(k, frame, frame.latest, [buffer], False, ready)
-            self.memory.release(buffer)
+            self._activate(k, frame, frame.latest, [buffer], buffer is None, ready)
+            if buffer is not None:
+                self.memory.release(buffer)
         for k, invariant in frame.invariants:
             self._activate(k, frame, frame.latest, [invariant], invariant is None, ready)
 

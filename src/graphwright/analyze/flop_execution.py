@@ -59,8 +59,6 @@ def execute(graph: Graph, constant: Constant, *, infer_body: InferBody | None = 
 
 
 class _Follower(Executor):
-    """Executes to find which nodes run, not what they hold."""
-
     def __init__(self, graph: Graph, constant: Constant, infer_body: InferBody | None, example: Mapping[str, float]) -> None:
         super().__init__(graph, constant, infer_body, example)
         self.per_round: dict[str, float] = {}

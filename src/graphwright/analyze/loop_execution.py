@@ -259,7 +259,6 @@ class Executor:
         return TensorList(tuple(items), dtype)
 
     def _add(self, arguments: Sequence[State], value: Value, frame: Frame) -> TensorList:
-        """Add lists element by element; an element of one list only is forwarded."""
         lists = [a for a in arguments if isinstance(a, TensorList)]
         rows = [[e for e in row if e is not None] for row in itertools.zip_longest(*(a.items for a in lists))]
         sums = self._copy([row[0] if len(row) > 1 else None for row in rows], lists[0], value, frame).items
@@ -397,16 +396,16 @@ class Executor:
             frame.executed += [(n, c * often / executed) for n, c in times.items()]
             frame.executed += [(n, c * (often + 1)) for n, c in check.executed]
         frame.created.update({s: node.outputs[0] for s in made if not s.resident})
-        inputs = storages_of(arguments)
-        ends = (total_bytes(inputs) + worst, total_bytes(storages_of(before)) + worst, total_bytes(storages_of(state)))
-        held = (total_bytes(inputs) + worst, total_bytes(inputs | storages_of(before)) + worst, total_bytes(inputs | storages_of(state)))
-        extra = max(0, max(held) - total_bytes(inputs | storages_of(state)))  # where others hold the inputs throughout
-        self.peaks[node] = (max(ends), extra)
-        # Inside a function, what this loop alone reads goes as it is replaced: its caller counts both, the old and the new.
-        alone = storages_of(s for v, s in zip(node.inputs, arguments, strict=True) if _has_single_reader(v)) - storages_of(state)
-        kept = inputs - alone
-        inside = (total_bytes(inputs) + worst, total_bytes(kept | storages_of(before)) + worst, total_bytes(kept | storages_of(state)))
-        frame.workspace = max(frame.workspace, max(inside) - total_bytes(inputs | storages_of(state)))
+        inputs, last, left = storages_of(arguments), storages_of(before), storages_of(state)
+
+        def most(held: set[Storage]) -> int:
+            return max(total_bytes(inputs) + worst, total_bytes(held | last) + worst, total_bytes(held | left))
+
+        after = total_bytes(inputs | left)
+        self.peaks[node] = (most(set()), max(0, most(inputs) - after))  # the second where others hold the inputs throughout
+        # Inside a function, the inputs that only this loop reads go as they are replaced: its caller counts both, the old and the new.
+        alone = storages_of(s for v, s in zip(node.inputs, arguments, strict=True) if _has_single_reader(v)) - left
+        frame.workspace = max(frame.workspace, most(inputs - alone) - after)
         if trip.kind != "exact":
             state = [without_number(s) for s in state]
         return state
@@ -444,7 +443,6 @@ def flops_of(executed: Iterable[tuple[Node, float]]) -> float | None:
 
 
 def _viewed(value: Value, source: Value, state: State) -> State:
-    """Return the state of a view of `source`: the same storage and number, in its own shape."""
     if not isinstance(state, Dense):
         return state
     is_same = value.shape == source.shape and (value.nbytes is not None or value.producer.op_type != "Reshape")

@@ -235,7 +235,6 @@ class _Accounts(Executor):
         return own, tuple(held) if is_read else ()
 
     def _workspace(self, node: Node, own: Mapping[Value, int]) -> int:
-        """Return the bytes that the loop needs beyond its counted inputs and outputs."""
         peak, extra = self.peaks[node]
         if node.op_type not in LOOPS:
             return extra
@@ -256,7 +255,6 @@ class _Accounts(Executor):
         return tuple(pairs)
 
     def _effects(self, order: Sequence[Node]) -> tuple[dict[Node, tuple[Value, ...]], dict[Node, tuple[Value, ...]]]:
-        """Return the resources that control flow reads, and those that it writes, in its functions."""
         handles = {n: dict.fromkeys(resource_of(v) for v in n.inputs if v.dtype.name == "resource") for n in order if is_control_flow(n)}
         accesses = find_accesses(self.graph, {root: root.name for roots in handles.values() for root in roots})
         read, written = ({(a.top, a.key) for a in accesses if done(a)} for done in (attrgetter("reads"), attrgetter("writes")))

@@ -196,8 +196,6 @@ def _origin(original: Meaning, other: Meaning, but: str = "") -> str:
 
 
 class _Reader:
-    """Reads one graph, and its functions once each."""
-
     def __init__(self, numbering: Numbering, graph: Graph, purity: Purity) -> None:
         self.numbering, self.graph, self.purity = numbering, graph, purity
         self._functions: dict[tuple[str, Same], tuple[Meaning, int] | None] = {}
@@ -222,8 +220,6 @@ class _Reader:
 
 
 class _Body:
-    """A graph or function body while it is read."""
-
     def __init__(
         self, reader: _Reader, body: Graph, function: str, same: Same, original: Known | None, arguments: Sequence[Number] | None = None
     ) -> None:

@@ -113,14 +113,7 @@ class TreeNode:
 
 
 def grow_tree(profile: StepProfile, options: TreeOptions) -> TreeNode:
-    """Return the tree of a measured step, in time linear in runs and nodes except for sorting.
-
-    >>> from graphwright.analyze.step_profile import OpRun
-    >>> runs = (OpRun("net/a/MatMul", "MatMul", "CPU:0", "", 0, 30), OpRun("net/b/Relu", "Relu", "CPU:0", "", 30, 40))
-    >>> tree = grow_tree(StepProfile("step", runs, (), 40e-9), TreeOptions())
-    >>> [(node.name, round(node.total.share, 2)) for node in tree.children[0].children]
-    [('net/a', 0.75), ('net/b', 0.25)]
-    """
+    """Return the tree of a measured step, in time linear in runs and nodes except for sorting."""
     with garbage_collection_paused():
         leaves = _leaves(profile, options)
         root = {"scope": _by_scope, "graph": _by_graph, "op": _by_op, "code": _by_code}[options.by](profile, leaves)
@@ -140,7 +133,6 @@ def grow_tree(profile: StepProfile, options: TreeOptions) -> TreeNode:
 
 
 def _leaves(profile: StepProfile, options: TreeOptions) -> dict[str, _Draft]:
-    """Return a node, with the figures that count, for each node that ran or reads parameters."""
     accounts = _matcher("account", options.account)
     leaves: dict[str, _Draft] = {}
     for run in profile.runs:

@@ -220,7 +220,6 @@ _FIGURES = tuple(field.name for field in fields(ProfileRow))[1:]
 
 
 def _grouped(profile: StepProfile, key: Callable[[str, str], str]) -> dict[str, list[ProfileRow]]:
-    """Return the runs of a step in groups, by a function from the name and the op type of a node."""
     groups: dict[str, list[ProfileRow]] = defaultdict(list)
     key_of: dict[str, str] = {}
     for run in profile.runs:

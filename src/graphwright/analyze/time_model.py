@@ -27,13 +27,7 @@ _WIDENING, _WIDENED_BYTES_PER_S = 4, 5e9
 
 @dataclass(frozen=True, slots=True)
 class Roofs:
-    """The limits of a machine.
-
-    Attributes:
-        flops_per_s: floating-point operations per second of a large matrix product.
-        bytes_per_s: bytes per second to and from memory.
-        how: measured, given or assumed, in words.
-    """
+    """The limits of a machine: FLOPs per second of a large matrix product, bytes per second to and from memory, and how they are known."""
 
     flops_per_s: float
     bytes_per_s: float
@@ -76,16 +70,7 @@ ASSUMED_ROOFS = Roofs(_PRODUCT_FLOPS_PER_S, _BYTES_PER_S, "assumed for two AVX-5
 
 
 def estimated_time_s(nodes: tuple[Node, ...], rates: Rates = ASSUMED_RATES) -> float:
-    """Return the estimated seconds of one execution of the nodes, one after the other.
-
-    >>> from graphwright.ir.graph import DTYPES, Graph
-    >>> f32 = DTYPES["float32"]
-    >>> g = Graph()
-    >>> a = g.add_node("Const", "a", output_types=[(f32, (1000, 1000))]).outputs[0]
-    >>> product = g.add_node("MatMul", "b", inputs=[a, a], output_types=[(f32, (1000, 1000))])
-    >>> round(estimated_time_s((product,)), 3)
-    0.02
-    """
+    """Return the estimated seconds of one execution of the nodes, one after the other."""
     return sum(_node_time_s(node, rates) for node in nodes)
 
 

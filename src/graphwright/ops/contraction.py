@@ -93,7 +93,6 @@ def read_equation(equation: str, shapes: Sequence[tuple[int, ...]]) -> tuple[lis
 
 
 def _path(operands: Sequence[Names], result: Names, sizes: dict[str, int]) -> list[tuple[int, ...]]:
-    """Return the operands that are contracted together, in turn; positions as in `numpy.einsum_path`."""
     if len(operands) < 3:
         return [tuple(range(len(operands)))]
     letters = dict(zip(sizes, ascii_letters, strict=False))
@@ -107,7 +106,6 @@ def _path(operands: Sequence[Names], result: Names, sizes: dict[str, int]) -> li
 
 
 def _contract(operands: Sequence[Names], remaining: set[str], sizes: dict[str, int], factor: float) -> tuple[Names, float]:
-    """Return the labels and the FLOPs of one contraction."""
     flops = 0.0
     reduced: list[Names] = []
     for k, labels in enumerate(operands):
@@ -170,7 +168,6 @@ def _split_einsum(node: Node) -> Dimensions:
 
 
 def _product_sizes(node: Node) -> tuple[int, int, int]:
-    """Return rows, terms and columns of one product."""
     a, (rows, columns) = dims_of(node, 0, 2), output_dims(node, 0, 2)[-2:]
     return rows, a[-2] if node.attrs.get("transpose_a") is True or node.attrs.get("adj_x") is True else a[-1], columns
 

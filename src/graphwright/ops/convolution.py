@@ -30,12 +30,10 @@ def convolution(node: Node) -> float:
 
 
 def _input_gradient(node: Node) -> float:
-    """The same products as forward, added up elsewhere: gradient of the output times the filter."""
     return multiply_add(node) * size_of(node, 2) * math.prod(dims_of(node, 1, 3)[:-1])
 
 
 def _filter_gradient(node: Node) -> float:
-    """The same products as forward, added up into the filter."""
     return multiply_add(node) * size_of(node, 2) * math.prod(output_dims(node, 0, 3)[:-1])
 
 
@@ -50,17 +48,12 @@ def _dilation_gradient(node: Node) -> float:
 
 
 def _padded(node: Node) -> float:
-    """Count a convolution behind a padding, whose filter stands behind sizes and paddings."""
     index = 3 if node.op_type == "FusedResizeAndPadConv2D" else 2
     return 2.0 * output_size(node) * math.prod(dims_of(node, index, 3)[:-1])
 
 
 def _blocked_bytes(node: Node, kernel: Value, images: Value, widest_plain: int | None = None) -> int:
-    """Return the bytes of a filter in oneDNN's layout.
-
-    Args:
-        widest_plain: the widest window of a depthwise filter that is not in blocks; None for any.
-    """
+    """Return the bytes of a filter in oneDNN's layout; depthwise filters wider than `widest_plain` are in blocks, None for no limit."""
     *window, inputs, outputs = dims(kernel)
     channels = dims(images)[1 if text_attribute(node, "data_format").startswith("NC") else -1]
     if "Depthwise" in node.op_type:

@@ -65,7 +65,6 @@ def _largest_input(node: Node) -> int:
 
 
 def _composition(node: Node) -> float:
-    """Count one per element for each op in the attribute `op_names`."""
     names = node.attrs.get("op_names")
     return (len(names) if isinstance(names, tuple) else 1) * output_size(node)
 

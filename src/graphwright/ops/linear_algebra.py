@@ -70,10 +70,7 @@ def _svd(node: Node) -> float:
 
 
 def _fourier(rank: int | None, share: float = 1.0, *, inverse_real: bool = False) -> Count:
-    """Count 5 n log2 n per transform over the last axes (Cooley and Tukey with radix 2); half of it if one side is real.
-
-    Without a rank the axes are an input, which must be a constant.
-    """
+    """Count 5 n log2 n per transform over the last axes, or constant ones (Cooley and Tukey with radix 2); half if one side is real."""
 
     def count(node: Node) -> float:
         axes = range(-rank, 0) if rank is not None else _constant_axes(node)

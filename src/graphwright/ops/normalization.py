@@ -27,7 +27,6 @@ def _sparse_cross_entropy(node: Node) -> float:
 
 
 def _with_activation(batch_norm: Count) -> Count:
-    """Count batch norm, or its gradient, with the ops that follow it in the same kernel."""
 
     def count(node: Node) -> float:
         active = text_attribute(node, "activation_mode", "Identity") != "Identity"
@@ -38,7 +37,6 @@ def _with_activation(batch_norm: Count) -> Count:
 
 
 def _split_inference(node: Node) -> Dimensions:
-    """Inference is element by element."""
     if node.attrs.get("is_training") is not False or any(value.uses for value in node.outputs[1:]):
         raise UnknownSizeError
     labels = ("n", *whole(len(dims_of(node, 0)) - 1))

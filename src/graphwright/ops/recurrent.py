@@ -27,12 +27,10 @@ def _lstm_cell(node: Node) -> float:
 
 
 def _lstm_gates_gradient(node: Node) -> float:
-    """Per unit."""
     return _LSTM_GRADIENT + (_PEEPHOLE_GRADIENT if node.attrs.get("use_peephole") is True else 0.0)
 
 
 def _lstm_block(node: Node) -> float:
-    """All steps of [time, batch, inputs]."""
     x = ranked(node, 1, 3)
     return x[0] * _lstm_step(node, x, dims_of(node, 4, 2), x[1])
 

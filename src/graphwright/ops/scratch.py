@@ -18,14 +18,6 @@ def scratch_bytes(node: Node, *, on_gpu: bool = False) -> int:
     """Return an upper bound on the scratch of a node's kernel; 0 for kernels that need little, and for unknown shapes.
 
     A collective holds chunks of the others, together at most its input.
-
-    >>> from graphwright.ir.graph import DTYPES, Graph
-    >>> f32 = DTYPES["float32"]
-    >>> g = Graph()
-    >>> x = g.add_node("Const", "x", output_types=[(f32, (2, 7, 7, 512))]).outputs[0]
-    >>> w = g.add_node("Const", "w", output_types=[(f32, (3, 3, 512, 512))]).outputs[0]
-    >>> scratch_bytes(g.add_node("Conv2D", "d", inputs=[x, w], output_types=[(f32, (2, 7, 7, 512))]), on_gpu=True)
-    9437184
     """
     if is_collective(node):
         return (node.inputs[0].nbytes or 0) if node.inputs else 0

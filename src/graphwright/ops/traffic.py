@@ -15,13 +15,7 @@ _REFERENCE_UPDATES = ("Apply", "SparseApply", "AssignAdd", "AssignSub")
 
 
 def bytes_moved(node: Node) -> int | None:
-    """Return the bytes read and written by one execution, or None for an unknown shape.
-
-    >>> from graphwright.ir.text import from_text
-    >>> g = from_text('graph "g"\\n%x = Const() : float32[256,4]\\n%y = Relu(%x:0) : float32[256,4]\\n%z = Identity(%y:0) : float32[256,4]')
-    >>> bytes_moved(g["y"]), bytes_moved(g["z"])
-    (8192, 0)
-    """
+    """Return the bytes read and written by one execution, or None for an unknown shape."""
     kind = TRAFFIC.get(node.op_type)
     if kind == "nothing" or is_view(node):
         return 0
@@ -42,7 +36,6 @@ def bytes_moved(node: Node) -> int | None:
 
 
 def _update(node: Node, variables: int) -> int | None:
-    """Return the bytes of an update: the new values or gradients, and the read and written parts of variables."""
     values = _total(v for v in node.inputs if v.dtype.name != "resource")
     if values is None:
         return None
