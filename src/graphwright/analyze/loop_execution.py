@@ -99,7 +99,7 @@ class Executor:
                 )
         if runs_over_data(node):
             self.growing = self.growing or node
-        frame.executed.append((node, 1.0))
+        frame.executed[node] += 1
         if is_constant(node):
             return [self._constant(v) for v in node.outputs]
         if is_read(node) and node not in self.copying:
@@ -280,7 +280,7 @@ class Executor:
         """Execute a call that XLA compiles as one operation with results of its own."""
         inner = Frame()
         self._call(function, arguments, inner)
-        frame.executed += inner.executed
+        frame.add_runs(inner.executed)
         frame.workspace = max(frame.workspace, self.compiled_bytes(node))
         self.notes[HOW_COMPILED] = None
         return [self._make(v, arguments, frame) for v in node.outputs]
@@ -343,7 +343,7 @@ class Executor:
         outputs = [max(ways, key=size) for ways in zip(*(r[1] for r in sorted(results, key=lambda r: -r[0])), strict=True)]
         kept = storages_of(outputs)
         largest_flops = max((r[2] for r in results), key=lambda f: flops_of(f.executed) or 0.0)
-        frame.executed += largest_flops.executed
+        frame.add_runs(largest_flops.executed)
         frame.created.update({s: v for s, v in created.items() if s in kept})
         frame.workspace = max(frame.workspace, max(r[0] for r in results) - total_bytes(s for s in kept if s in created))
         if len({tuple(number_of(s) for s in r[1]) for r in results}) > 1:
@@ -359,12 +359,10 @@ class Executor:
         return total_bytes(frame.created)
 
     def _loop(self, node: Node, arguments: Sequence[State], frame: Frame) -> list[State]:
-        condition, body, loop = function_at(node, "cond", self.graph), function_at(node, "body", self.graph), counted_loop(node)
-        if condition is None or body is None or loop is None:
+        followed = self.follow(node, arguments)
+        if followed is None:
             return [self._make(v, arguments, frame) for v in node.outputs]
-        trip, _ = follow_loop(loop, [number_of(a) for a in arguments], self.constant_number)
-        if node.name in self.example and node.graph is self.graph:
-            trip = TripCount(int(self.example[node.name]), "example")
+        condition, body, trip, _ = followed
         is_known = trip.kind != "unknown"
         lengths = [len(s.items) for s in arguments if isinstance(s, TensorList)]
         rounds = trip.count if is_known else 2 + max(lengths, default=0)  # then what it holds is full, if it does not grow for ever
@@ -373,13 +371,12 @@ class Executor:
         before = state
         inner = Frame()
         worst = 0
-        times: dict[Node, float] = {}
+        rounds_run = Frame()  # rounds may differ: the last segment of a loop may be a short one
         for k in range(executed):
             inner = Frame()
             before, states = state, self._run(body, state, inner)
             state = [states[v] for v in body.body.outputs]
-            for executed_node, count in inner.executed:  # rounds may differ: the last segment of a loop may be a short one
-                times[executed_node] = times.get(executed_node, 0.0) + count
+            rounds_run.add_runs(inner.executed)
             if k in (0, executed - 1):
                 worst = max(worst, self._made_at_once(body, states, inner) + inner.workspace)
         if not is_known and _length(state) > _length(before):
@@ -393,8 +390,8 @@ class Executor:
             check = Frame()
             self._call(condition, arguments, check)
             often = trip.count if is_known else nan
-            frame.executed += [(n, c * often / executed) for n, c in times.items()]
-            frame.executed += [(n, c * (often + 1)) for n, c in check.executed]
+            frame.add_runs(rounds_run.executed, often / executed)
+            frame.add_runs(check.executed, often + 1)
         frame.created.update({s: node.outputs[0] for s in made if not s.resident})
         inputs, last, left = storages_of(arguments), storages_of(before), storages_of(state)
 
@@ -409,6 +406,16 @@ class Executor:
         if trip.kind != "exact":
             state = [without_number(s) for s in state]
         return state
+
+    def follow(self, node: Node, arguments: Sequence[State]) -> tuple[Function, Function, TripCount, tuple[Scalar | None, ...]] | None:
+        """Return the condition and the body of a loop, its rounds, and the numbers of its values at the end; None if one is unknown."""
+        condition, body, loop = function_at(node, "cond", self.graph), function_at(node, "body", self.graph), counted_loop(node)
+        if condition is None or body is None or loop is None:
+            return None
+        trip, numbers = follow_loop(loop, [number_of(a) for a in arguments], self.constant_number)
+        if node.name in self.example and node.graph is self.graph:
+            trip = TripCount(int(self.example[node.name]), "example")
+        return condition, body, trip, numbers
 
     def _note_trip(self, node: Node, trip: TripCount) -> None:
         former = self.trips.get(node)
@@ -431,10 +438,10 @@ def _length(states: Iterable[State]) -> int:
     return sum(item is not None for state in states if isinstance(state, TensorList) for item in state.items)
 
 
-def flops_of(executed: Iterable[tuple[Node, float]]) -> float | None:
+def flops_of(executed: Mapping[Node, float]) -> float | None:
     """Return the FLOPs of nodes that run so many times; None if one has no rule."""
     total = 0.0
-    for node, times in executed:
+    for node, times in executed.items():
         flops = node_flops(node)
         if flops is None:
             return None

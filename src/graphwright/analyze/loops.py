@@ -158,7 +158,7 @@ class _Accounts(Executor):
         return LoopCosts(
             variant_bytes=own,
             workspace={n: self._workspace(n, own) for n in order if n in self.peaks},
-            flops={n: flops_of(items) for n, items in self.inside.items()},
+            flops={n: flops_of(dict(items)) for n, items in self.inside.items()},
             trip_counts=self.trips,
             inside=self.inside,
             holds={v: held for v, held in holds.items() if held},
@@ -188,7 +188,7 @@ class _Accounts(Executor):
                     if storage in frame.created and storage.owner is None:
                         storage.owner = value
         else:
-            self.inside[node] = tuple(frame.executed)
+            self.inside[node] = tuple(frame.executed.items())
             self.arguments[node] = arguments
             self.peaks.setdefault(node, (0, frame.workspace))
 
