@@ -42,6 +42,15 @@ def depthwise(node: Node) -> float:
     return 2.0 * output_size(node) * math.prod(dims_of(node, 1, 4)[:2])
 
 
+def _depthwise_gradient(node: Node) -> float:
+    kernel = output_dims(node, 0, 4) if node.op_type.endswith("Filter") else dims_of(node, 1, 4)
+    return 2.0 * size_of(node, 2) * math.prod(kernel[:2])
+
+
+def _filter_and_bias_gradient(node: Node) -> float:
+    return _filter_gradient(node) + size_of(node, 2)
+
+
 def _dilation_gradient(node: Node) -> float:
     """Count the search for the largest element, then one addition per gradient."""
     return size_of(node, 2) * (2.0 * math.prod(dims_of(node, 1, 3)[:2]) + 1)
@@ -68,7 +77,7 @@ def _blocked_bytes(node: Node, kernel: Value, images: Value, widest_plain: int |
     return math.prod(window) * groups * blocks * item_bytes(kernel)
 
 
-def _forward_by_onednn(node: Node) -> int:
+def _forward_scratch(node: Node) -> int:
     images, kernel = node.inputs[:2]
     *window, inputs, outputs = dims(kernel)
     is_single = images.dtype.name == "float32" and dims(images)[0] == 1
@@ -77,11 +86,11 @@ def _forward_by_onednn(node: Node) -> int:
     return _blocked_bytes(node, kernel, images)
 
 
-def _input_gradient_by_onednn(node: Node) -> int:
+def _input_scratch(node: Node) -> int:
     return _blocked_bytes(node, node.inputs[1], node.outputs[0])
 
 
-def _filter_gradient_by_onednn(node: Node) -> int:
+def _filter_scratch(node: Node) -> int:
     kernel = node.outputs[0]
     return _blocked_bytes(node, kernel, node.inputs[0], _DEPTHWISE_WINDOW) * (3 if kernel.dtype.name == "bfloat16" else 1)
 
@@ -113,29 +122,18 @@ def _filters_of_examples(node: Node) -> int:
     return (dims_of(node, 2)[0] + 1) * (node.outputs[0].nbytes or 0)
 
 
+_INPUT_GRADIENTS = "Conv2DBackpropInput Conv2DBackpropInputV2 Conv3DBackpropInput Conv3DBackpropInputV2"
+_FILTER_GRADIENTS = "Conv2DBackpropFilter Conv2DBackpropFilterV2 Conv3DBackpropFilter Conv3DBackpropFilterV2"
 _FORWARD = "Conv2D _FusedConv2D PadWithFusedConv2D Conv3D _FusedConv3D"
 _DEPTHWISE = "DepthwiseConv2dNative _FusedDepthwiseConv2dNative DepthwiseConv2dNativeBackpropInput"
 FAMILY = Family(
     flops={
         "convolution": [
             ("Conv Conv2D Conv3D", "2 outputs window channels (of a group)", convolution),
-            (
-                "Conv2DBackpropInput Conv2DBackpropInputV2 Conv3DBackpropInput Conv3DBackpropInputV2",
-                "as the convolution forward; a transposed convolution too",
-                _input_gradient,
-            ),
-            (
-                "Conv2DBackpropFilter Conv2DBackpropFilterV2 Conv3DBackpropFilter Conv3DBackpropFilterV2",
-                "as the convolution forward",
-                _filter_gradient,
-            ),
+            (_INPUT_GRADIENTS, "as the convolution forward; a transposed convolution too", _input_gradient),
+            (_FILTER_GRADIENTS, "as the convolution forward", _filter_gradient),
             ("DepthwiseConv2dNative", "2 outputs window", depthwise),
-            ("DepthwiseConv2dNativeBackpropInput", "as forward", lambda node: 2.0 * size_of(node, 2) * math.prod(dims_of(node, 1, 4)[:2])),
-            (
-                "DepthwiseConv2dNativeBackpropFilter",
-                "as forward",
-                lambda node: 2.0 * size_of(node, 2) * math.prod(output_dims(node, 0, 4)[:2]),
-            ),
+            ("DepthwiseConv2dNativeBackpropInput DepthwiseConv2dNativeBackpropFilter", "as forward", _depthwise_gradient),
             ("Dilation2D", "2 outputs window", lambda node: 2.0 * output_size(node) * math.prod(dims_of(node, 1, 3)[:2])),
             ("Dilation2DBackpropInput Dilation2DBackpropFilter", "(2 window + 1) per gradient", _dilation_gradient),
             ("FusedPadConv2D FusedResizeAndPadConv2D", "2 outputs window channels", _padded),
@@ -146,11 +144,7 @@ FAMILY = Family(
             ("_PadWithConv2D", "the convolution", convolution),
             ("_PadWithFusedConv2D", "the convolution + 1 per output for each fused op", with_fused(convolution)),
             ("_Conv2DWithBias", "the convolution + 1 per output", with_fused(convolution, 1)),
-            (
-                "_Conv2DBackpropFilterWithBias",
-                "the gradient of the filter + 1 per gradient",
-                lambda node: _filter_gradient(node) + size_of(node, 2),
-            ),
+            ("_Conv2DBackpropFilterWithBias", "the gradient of the filter + 1 per gradient", _filter_and_bias_gradient),
             ("FusedConv2DBiasActivation", "the convolution + 2 per output", with_fused(convolution, 2)),
         ],
     },
@@ -166,13 +160,11 @@ FAMILY = Family(
         "DepthwiseConv2dNativeBackpropFilter": rows("n--c - n--c -> --c-", of_1="--c-", sums=True),
     },
     scratch={
-        _FORWARD: ScratchRules(_forward_by_eigen, _forward_by_onednn, _forward_by_onednn),
-        "Conv2DBackpropInput Conv3DBackpropInputV2": ScratchRules(_gradient_by_eigen, _input_gradient_by_onednn, _input_gradient_by_onednn),
-        "Conv2DBackpropFilter Conv3DBackpropFilterV2": ScratchRules(
-            _gradient_by_eigen, _filter_gradient_by_onednn, _filter_gradient_by_onednn
-        ),
-        _DEPTHWISE: ScratchRules(_filters_of_threads, _input_gradient_by_onednn, _input_gradient_by_onednn),
-        "DepthwiseConv2dNativeBackpropFilter": ScratchRules(_filters_of_examples, _filter_gradient_by_onednn, _filter_gradient_by_onednn),
+        _FORWARD: ScratchRules(_forward_by_eigen, _forward_scratch, _forward_scratch),
+        "Conv2DBackpropInput Conv3DBackpropInputV2": ScratchRules(_gradient_by_eigen, _input_scratch, _input_scratch),
+        "Conv2DBackpropFilter Conv3DBackpropFilterV2": ScratchRules(_gradient_by_eigen, _filter_scratch, _filter_scratch),
+        _DEPTHWISE: ScratchRules(_filters_of_threads, _input_scratch, _input_scratch),
+        "DepthwiseConv2dNativeBackpropFilter": ScratchRules(_filters_of_examples, _filter_scratch, _filter_scratch),
     },
     weights={
         "Conv Conv2D Conv3D DepthwiseConv2dNative Dilation2D Conv2DBackpropInput Conv3DBackpropInputV2 "

@@ -47,16 +47,13 @@ def _half_in_float32(node: Node) -> int:
     return 4 * size_of(node) if item_bytes(node.inputs[0]) == 2 else 0
 
 
+_NORM_GRADIENTS = "FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3"
 _NORMS = " ".join(sorted(BATCH_NORMS))
 FAMILY = Family(
     flops={
         "normalization": [
             (_NORMS, "7 per element in training, 3 in inference", _batch_norm),
-            (
-                "FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3",
-                "9 per element in training, 6 in inference",
-                _batch_norm_gradient,
-            ),
+            (_NORM_GRADIENTS, "9 per element in training, 6 in inference", _batch_norm_gradient),
             ("BatchNormWithGlobalNormalization", "4 per element", per_input(4)),
             ("BatchNormWithGlobalNormalizationGrad", "6 per element", per_input(6)),
             ("LRN", "6 per element", per_input(6)),  # 2 for a running sum of squares over the channels, scale, offset, power, product
