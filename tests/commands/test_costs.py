@@ -7,9 +7,9 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from graphwright.analyze.flops import built_in_rules
 from graphwright.commands.cli import app
 from graphwright.commands.inputs import EXIT_CHECK_FAILED, EXIT_ERROR, EXIT_INFEASIBLE
+from graphwright.ops.flops import built_in_rules
 
 pytestmark = pytest.mark.tensorflow
 

@@ -159,7 +159,7 @@ def test_a_function_runs_without_its_graph():
 @pytest.mark.parametrize("asked", ["0", "1", ""])
 def test_whether_onednn_is_used_is_told_as_tensorflow_does(asked):
     code = (
-        "from graphwright.analyze.workspace import onednn_enabled; told = onednn_enabled()\n"
+        "from graphwright.ops.machine import onednn_enabled; told = onednn_enabled()\n"
         "from tensorflow.python.util import _pywrap_util_port as port; assert told == port.IsMklEnabled(), told"
     )
     environment = {key: value for key, value in os.environ.items() if key != "TF_ENABLE_ONEDNN_OPTS"}

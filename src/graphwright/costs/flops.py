@@ -9,13 +9,13 @@ from typing import Any
 
 from graphwright.analyze.flop_execution import Execution
 from graphwright.analyze.flop_tally import UNKNOWN_DIRECTIONS, Sums, Tally
-from graphwright.analyze.flops import register_flops as register_flops
 from graphwright.analyze.trip_counts import TripCount
 from graphwright.costs.sized_step import open_shape
 from graphwright.errors import ArgumentError, ErrorCode, GraphwrightError, UnknownShapeError
 from graphwright.ir.edit.library import bodies
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.graph import Graph
+from graphwright.ops.flops import register_flops as register_flops
 from graphwright.report.flop_count import FlopCount, FlopRow, Formula, UnknownOps
 from graphwright.report.units import counted
 from graphwright.run.measure_loops import measure_trip_counts

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
-from graphwright.analyze.profile_tree import TreeOptions, TreeWords, grow_tree
+from graphwright.analyze.profile_tree import TreeOptions, grow_tree
 from graphwright.analyze.step_profile import ProfileRow, StepProfile, by_layer, by_op_type, whole
 from graphwright.costs.measured_step import join_records
 from graphwright.errors import ArgumentError
@@ -67,7 +67,7 @@ class Profile(OnPage):
         """One sentence: the time of the step, and what took most of it."""
         return profile_verdict(self.step)
 
-    def tree(self, **options: Unpack[TreeWords]) -> ProfileTree:
+    def tree(self, **options: Any) -> ProfileTree:
         """Return the step as a tree: by name scope, by dataflow, by op type, or by line of code.
 
         Args:
@@ -80,7 +80,7 @@ class Profile(OnPage):
         try:
             chosen = TreeOptions(**options)
         except TypeError as error:
-            raise ArgumentError(str(error), where="Profile.tree", remedy=f"options are {', '.join(TreeWords.__annotations__)}") from error
+            raise ArgumentError(str(error), where="Profile.tree", remedy=f"options are {', '.join(TreeOptions.__annotations__)}") from error
         return ProfileTree(grow_tree(self.step, chosen), chosen)
 
     def _sheet(self) -> Sheet:

@@ -16,7 +16,7 @@ from typing import Any
 from graphwright.analyze.batch_norms import is_gpu_scratch
 from graphwright.analyze.cost import TaskMap, build_cost_graph
 from graphwright.analyze.loops import LoopCosts, loop_costs
-from graphwright.analyze.time_model import repeated_time_s
+from graphwright.analyze.time_model import estimated_time_s
 from graphwright.errors import UnknownShapeError
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.traits.arithmetic import ASKS_FOR_SHAPE
@@ -88,7 +88,7 @@ def read_joint(
     except UnknownShapeError as error:  # without sizes inside, only inputs and outputs count
         loops, unknown = LoopCosts(), f"nothing for the inside of loops and branches, where {error.what}"
     with _loops_cut(graph):
-        tasks = build_cost_graph(graph, purity, repeated_time_s, loops=loops, gated=not is_traced_for_xla())
+        tasks = build_cost_graph(graph, purity, estimated_time_s, loops=loops, gated=not is_traced_for_xla())
     forward = sum(1 for nodes in tasks.nodes if any(node in fixed for node in nodes))
     tasks = _with_rules(
         tasks,

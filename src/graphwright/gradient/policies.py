@@ -8,10 +8,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from graphwright.analyze.cost import TaskMap
-from graphwright.analyze.flops import flop_rule
 from graphwright.ir.graph import Node
 from graphwright.ir.traits.control_flow import called_functions, is_control_flow
 from graphwright.memory.planning import infeasible
+from graphwright.ops.flops import flop_rule
 from graphwright.plan.budget import Budget
 from graphwright.plan.model import CostGraph, Schedule
 from graphwright.plan.simulate import simulate

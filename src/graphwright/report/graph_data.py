@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graphwright.analyze.flops import flop_rule
 from graphwright.errors import ArgumentError, UnsupportedError
 from graphwright.ir.dtypes import format_shape
 from graphwright.ir.graph import Graph, Node
 from graphwright.ir.traits.values import MAY_BE_FED, is_constant
 from graphwright.ir.traits.variables import VARIABLES
+from graphwright.ops.flops import flop_rule
 from graphwright.report.attribute_text import attribute_text
 from graphwright.report.cost_rows import NodeCost
 from graphwright.report.drawing_tree import Part, opened, scope_tree, served_tree

@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from graphwright.analyze.flops import flop_rule
 from graphwright.analyze.measurement import Measurement
 from graphwright.analyze.step_profile import StepProfile, by_layer, by_op_type
 from graphwright.analyze.time_model import Roofs
 from graphwright.ir.graph import Graph
+from graphwright.ops.flops import flop_rule
 from graphwright.plain import fields_json
 from graphwright.report.advice import Advice, advice_tab
 from graphwright.report.cost_rows import (

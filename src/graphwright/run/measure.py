@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from graphwright.analyze.measurement import Measurement
-from graphwright.analyze.workspace import onednn_enabled
 from graphwright.bound_process import bound
 from graphwright.errors import ArgumentError, ErrorCode, MeasurementError
+from graphwright.ops.machine import onednn_enabled
 from graphwright.run.meter import COUNTING_ENVIRONMENT, MEMORY_ENVIRONMENT
 from graphwright.run.traced_step import TracedStep, first_batch, resolve
 from graphwright.source.rebuild import is_jit_compiled, variable_behind

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from graphwright.analyze.flops import node_flops
 from graphwright.errors import GraphwrightError, UnsupportedError
 from graphwright.ir.dtypes import DType, Known, Shape
 from graphwright.ir.graph import Graph, Node
@@ -20,6 +19,7 @@ from graphwright.ir.traits.control_flow import is_control_flow
 from graphwright.ir.traits.effects import Purity, is_collective
 from graphwright.ir.traits.values import OPTIMIZED
 from graphwright.ir.traits.variables import MAKES_BY_REFERENCE
+from graphwright.ops.flops import node_flops
 from graphwright.report.obtained import Obtained
 from graphwright.run.call_options import is_grappler_disabled
 from graphwright.run.executed_graph import check_on_one_cpu, known_shapes, read_optimized_graph, recorded_graphs

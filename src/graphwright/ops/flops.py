@@ -1,6 +1,6 @@
 """Floating-point operations of one node. A multiply-add counts as two.
 
-The rules are in `graphwright.analyze.flop_rules`, one family per file; users add their own with `register_flops`. None means *unknown*: it
+The rules are in `graphwright.ops`, one family per file; users add their own with `register_flops`. None means *unknown*: it
 is listed and never taken for zero.
 
 Conventions: a transcendental function counts as one; a window at a border counts in full; arithmetic on integers and truth values counts
@@ -13,35 +13,20 @@ from collections.abc import Mapping
 from types import MappingProxyType, TracebackType
 from typing import Self
 
-from graphwright.analyze.flop_rules import arithmetic, contraction, convolution, fused, linear_algebra, movement, normalization, recurrent
-from graphwright.analyze.flop_rules.rule import FlopRule, Rule, UnknownSizeError
 from graphwright.errors import ArgumentError
 from graphwright.ir.graph import Node
+from graphwright.ops.catalog import FLOPS
+from graphwright.ops.data import silent_rule
+from graphwright.ops.family import Count, FlopRule
+from graphwright.ops.quantized import quantized_rule
+from graphwright.ops.sizes import UnknownSizeError
 
-_RULES: dict[str, FlopRule | None] = {
-    **movement.RULES,
-    **arithmetic.RULES,
-    **contraction.RULES,
-    **convolution.RULES,
-    **normalization.RULES,
-    **linear_algebra.RULES,
-    **recurrent.RULES,
-    **fused.RULES,
-}
-_BUILT_IN: Mapping[str, FlopRule] = MappingProxyType({op_type: rule for op_type, rule in _RULES.items() if rule is not None})
-_given: dict[str, list[FlopRule]] = {}  # by users, the last one counts
+_derived: dict[str, FlopRule | None] = {}  # by op types that no table lists
+_registered: dict[str, list[FlopRule]] = {}  # by users, the last one counts
 
 
 def node_flops(node: Node) -> float | None:
-    """Return the FLOPs of one execution, or None if there is no rule or a shape is unknown.
-
-    >>> from graphwright.ir.graph import DTYPES, Graph
-    >>> f32 = DTYPES["float32"]
-    >>> g = Graph()
-    >>> a, b = (g.add_node("Const", n, output_types=[(f32, (256, 256))]).outputs[0] for n in "ab")
-    >>> node_flops(g.add_node("MatMul", "c", inputs=[a, b], attrs={"transpose_a": False}, output_types=[(f32, (256, 256))]))
-    33554432.0
-    """
+    """Return the FLOPs of one execution, or None if there is no rule or a shape is unknown."""
     rule = flop_rule(node.op_type)
     if rule is None:
         return None
@@ -59,27 +44,27 @@ def flop_rule(op_type: str) -> FlopRule | None:
     >>> flop_rule("PyFunc") is None
     True
     """
-    if op_type in _given:
-        return _given[op_type][-1]
-    if op_type not in _RULES:
-        _RULES[op_type] = _derived(op_type)
-    return _RULES[op_type]
+    if rules := _registered.get(op_type):
+        return rules[-1]
+    if op_type in FLOPS:
+        return FLOPS[op_type]
+    if op_type not in _derived:
+        _derived[op_type] = _derive(op_type)
+    return _derived[op_type]
 
 
-def _derived(op_type: str) -> FlopRule | None:
-    quantized = fused.quantized_rule(op_type)
-    if quantized is not None:
-        return quantized
-    for base in fused.base_of_mkl(op_type):
-        rule = _BUILT_IN.get(base) or movement.silent_rule(base)
-        if rule is not None:
-            return rule
-    return movement.silent_rule(op_type)
+def _derive(op_type: str) -> FlopRule | None:
+    rule = quantized_rule(op_type)
+    prefix = "_MklNative" if op_type.startswith("_MklNative") else "_Mkl"
+    if rule is None and op_type.startswith(prefix):  # `_MklNativeConv2D` stands for `Conv2D`, `_MklFusedMatMul` for `_FusedMatMul`
+        name = op_type.removeprefix(prefix)
+        rule = FLOPS.get(f"_{name}") or FLOPS.get(name) or silent_rule(name)
+    return rule or silent_rule(op_type)
 
 
 def built_in_rules() -> Mapping[str, FlopRule]:
     """Return graphwright's rules by op type; families recognized by name (text, files, ...) are not listed."""
-    return _BUILT_IN
+    return MappingProxyType(FLOPS)
 
 
 class RegisteredFlops:
@@ -87,19 +72,12 @@ class RegisteredFlops:
 
     def __init__(self, op_type: str, rule: FlopRule) -> None:
         self.op_type = op_type
-        self._rule: FlopRule | None = rule
-        _given.setdefault(op_type, []).append(rule)
+        self._rule = rule
+        _registered.setdefault(op_type, []).append(rule)
 
     def undo(self) -> None:
         """Remove the rule; the previous one counts again. A second call does nothing."""
-        rules = _given.get(self.op_type, [])
-        for k, rule in enumerate(rules):
-            if rule is self._rule:
-                del rules[k]
-                break
-        if not rules:
-            _given.pop(self.op_type, None)
-        self._rule = None
+        _registered[self.op_type] = [rule for rule in _registered[self.op_type] if rule is not self._rule]
 
     def __enter__(self) -> Self:
         return self
@@ -108,7 +86,7 @@ class RegisteredFlops:
         self.undo()
 
 
-def register_flops(op_type: str, rule: Rule, *, formula: str = "given by the user") -> RegisteredFlops:
+def register_flops(op_type: str, rule: Count, *, formula: str = "given by the user") -> RegisteredFlops:
     """Register the FLOPs of an op type that graphwright does not know, or override its rule.
 
     Args:

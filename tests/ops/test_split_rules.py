@@ -12,11 +12,12 @@ import pytest
 
 pytest.importorskip("tensorflow")
 
-from graphwright.analyze.split_rules.table import RULES, by_elements
 from graphwright.ir.constants import constant_array
 from graphwright.ir.graph import DTYPES, Graph, Node, Value
 from graphwright.ir.traits.effects import Purity
 from graphwright.ir.traits.values import PART_OF
+from graphwright.ops.catalog import SPLITS
+from graphwright.ops.elementwise import by_elements
 from graphwright.source.concrete_function import from_concrete_function
 from graphwright.source.registry_rule import default_attributes
 from graphwright.step.flatten import stateful_op_types
@@ -333,7 +334,7 @@ def test_channels_that_are_in_groups_or_come_second_stay_whole(filters: tuple[in
     shape, result = ((2, 6, 8, 8), (2, 4, 8, 8)) if layout == b"NCHW" else ((2, 8, 8, 6), (2, 8, 8, 4))
     x, w = (graph.add_node("Placeholder", name, output_types=[(f32, size)]).outputs[0] for name, size in (("x", shape), ("w", filters)))
     node = graph.add_node("Conv2D", "y", inputs=[x, w], attrs={"data_format": layout}, output_types=[(f32, result)])
-    assert RULES[node.op_type](node).output == made
+    assert SPLITS[node.op_type](node).output == made
 
 
 def test_all_rules_are_tested() -> None:
@@ -341,14 +342,14 @@ def test_all_rules_are_tested() -> None:
     for function, shapes, _ in FAMILIES.values():
         graph = tf.function(function).get_concrete_function(*_arrays(*shapes)).graph
         tested |= {op.type for op in graph.get_operations()}
-    assert {name for name, rule in RULES.items() if rule is not by_elements} <= tested
+    assert {name for name, rule in SPLITS.items() if rule is not by_elements} <= tested
 
 
 def test_elements_do_not_depend_on_each_other() -> None:
     """But for a rounding: kernels compute what does not fill a vector register in another way."""
     x = _arrays((B, 3))[0]
     tested = 0
-    for op_type in sorted(name for name, rule in RULES.items() if rule is by_elements and hasattr(raw, name)):
+    for op_type in sorted(name for name, rule in SPLITS.items() if rule is by_elements and hasattr(raw, name)):
         op = getattr(raw, op_type)
         names = [name for name, parameter in inspect.signature(op).parameters.items() if parameter.default is parameter.empty]
         for cast in (lambda v: v, lambda v: tf.cast(10 * v, tf.int32), lambda v: v > 0.5):

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from graphwright.analyze.flops import built_in_rules, flop_rule, node_flops, register_flops
 from graphwright.errors import ArgumentError
 from graphwright.ir.text import from_text
+from graphwright.ops.flops import built_in_rules, flop_rule, node_flops, register_flops
 
 LETTERS = "abcdefghij"
 
@@ -32,6 +32,22 @@ CASES: list[tuple[str, list[str], str, str, float | None]] = [
     ("MatMul", ["int8[3,4]", "int8[4,5]"], f"{I32}[3,5]", "", 2 * 3 * 4 * 5),
     # complex numbers: four products and four sums
     ("MatMul", ["complex64[3,4]", "complex64[4,5]"], "complex64[3,5]", "", 8 * 3 * 4 * 5),
+    # matrix products, flipped and in batches
+    ("MatMul", [f"{F}[3,4]", f"{F}[4,5]"], f"{F}[3,5]", "", 2 * 3 * 4 * 5),
+    ("MatMul", [f"{F}[4,3]", f"{F}[4,5]"], f"{F}[3,5]", "transpose_a = true", 2 * 3 * 4 * 5),
+    ("BatchMatMulV2", [f"{F}[7,3,4]", f"{F}[4,5]"], f"{F}[7,3,5]", "adj_x = false", 7 * 2 * 3 * 4 * 5),
+    ("BatchMatMulV2", [f"{F}[7,4,3]", f"{F}[7,4,5]"], f"{F}[7,3,5]", "adj_x = true", 7 * 2 * 3 * 4 * 5),
+    # of a grouped convolution, the filter holds the input channels of one group
+    ("Conv2D", [f"{F}[2,8,8,4]", f"{F}[3,3,2,8]"], f"{F}[2,6,6,8]", "", 2 * (2 * 6 * 6 * 8) * 3 * 3 * 2),
+    ("Conv2DBackpropFilter", [f"{F}[2,8,8,3]", f"{I32}[4]", f"{F}[2,6,6,8]"], f"{F}[3,3,3,8]", "", 2 * (2 * 6 * 6 * 8) * 27),
+    ("DepthwiseConv2dNative", [f"{F}[2,8,8,3]", f"{F}[3,3,3,2]"], f"{F}[2,6,6,6]", "", 2 * (2 * 6 * 6 * 6) * 9),
+    ("MaxPool", [f"{F}[2,8,8,3]"], f"{F}[2,4,4,3]", "ksize = [1, 2, 2, 1]", 4 * 2 * 4 * 4 * 3),
+    # element by element, with broadcasting
+    ("AddV2", [f"{F}[5,7]", f"{F}[7]"], f"{F}[5,7]", "", 35),
+    ("AddN", [f"{F}[5]"] * 3, f"{F}[5]", "", 10),
+    ("BiasAddGrad", [f"{F}[5,7]"], f"{F}[7]", "", 28),
+    ("Softmax", [f"{F}[5,7]"], f"{F}[5,7]", "", 5 * 35),
+    ("Transpose", [f"{F}[5,7]", f"{I32}[2]"], f"{F}[7,5]", "", 0),
     # reductions
     ("Sum", [f"{F}[5,7]", f"{I32}[1]"], f"{F}[7]", "", 28),
     ("Mean", [f"{F}[5,7]", f"{I32}[1]"], f"{F}[7]", "", 35),
@@ -103,6 +119,8 @@ CASES: list[tuple[str, list[str], str, str, float | None]] = [
     ("LookupTableFindV2", ["resource[]", "string[?]"], "int64[?]", "", 0),
     # unknown is never zero
     ("MyOp", [f"{F}[5]"], f"{F}[5]", "", None),
+    ("MatMul", [f"{F}[?,4]", f"{F}[4,5]"], f"{F}[?,5]", "", None),
+    ("Relu", [f"{F}[*]"], f"{F}[*]", "", None),
     ("Softmax", [f"{F}[?,7]"], f"{F}[?,7]", "", None),
     ("NonMaxSuppressionV3", [f"{F}[5,4]"], f"{I32}[?]", "", None),
 ]  # fmt: skip

@@ -6,14 +6,16 @@ Iterative algorithms (singular values, eigenvalues) have the counts of the book.
 import math
 from collections.abc import Iterable
 
-from graphwright.analyze.flop_rules.rule import FlopRule, Rule, UnknownSizeError, dims_of, output_dims, output_size, per_output, table
 from graphwright.ir.constants import constant_array
 from graphwright.ir.graph import Node
+from graphwright.ops.family import Count, Family, per_output
+from graphwright.ops.sizes import UnknownSizeError, dims_of, output_dims, output_size
 
+_RANKS = ((1, ""), (2, "2D"), (3, "3D"))
 _REAL_TO_COMPLEX = 0.5  # of the work of a complex transform
 
 
-def _cubic(factor: float, values_alone: float | None = None) -> Rule:
+def _cubic(factor: float, values_alone: float | None = None) -> Count:
     """Count so many times n cubed per matrix, and another factor for eigenvalues without vectors."""
 
     def count(node: Node) -> float:
@@ -67,11 +69,8 @@ def _svd(node: Node) -> float:
     return math.prod(shape[:-2]) * one
 
 
-def _fourier(rank: int | None, share: float = 1.0, *, inverse_real: bool = False) -> Rule:
-    """Count 5 n log2 n per transform over the last axes (Cooley and Tukey with radix 2); half of it if one side is real.
-
-    Without a rank the axes are an input, which must be a constant.
-    """
+def _fourier(rank: int | None, share: float = 1.0, *, inverse_real: bool = False) -> Count:
+    """Count 5 n log2 n per transform over the last axes, or constant ones (Cooley and Tukey with radix 2); half if one side is real."""
 
     def count(node: Node) -> float:
         axes = range(-rank, 0) if rank is not None else _constant_axes(node)
@@ -89,8 +88,8 @@ def _constant_axes(node: Node) -> Iterable[int]:
     return axes.ravel()
 
 
-RULES: dict[str, FlopRule] = table(
-    {
+FAMILY = Family(
+    flops={
         "linear algebra": [
             ("Cholesky BatchCholesky", "n^3 / 3", _cubic(1 / 3)),
             ("CholeskyGrad BatchCholeskyGrad", "2 n^3 / 3", _cubic(2 / 3)),
@@ -115,12 +114,8 @@ RULES: dict[str, FlopRule] = table(
             ("FFT BatchFFT IFFT BatchIFFT", "5 n log2 n for each transform", _fourier(1)),
             ("FFT2D BatchFFT2D IFFT2D BatchIFFT2D", "5 n log2 n, n the product of both", _fourier(2)),
             ("FFT3D BatchFFT3D IFFT3D BatchIFFT3D", "5 n log2 n, n the product of all three", _fourier(3)),
-            ("RFFT", "2.5 n log2 n", _fourier(1, _REAL_TO_COMPLEX)),
-            ("RFFT2D", "2.5 n log2 n", _fourier(2, _REAL_TO_COMPLEX)),
-            ("RFFT3D", "2.5 n log2 n", _fourier(3, _REAL_TO_COMPLEX)),
-            ("IRFFT", "2.5 n log2 n", _fourier(1, _REAL_TO_COMPLEX, inverse_real=True)),
-            ("IRFFT2D", "2.5 n log2 n", _fourier(2, _REAL_TO_COMPLEX, inverse_real=True)),
-            ("IRFFT3D", "2.5 n log2 n", _fourier(3, _REAL_TO_COMPLEX, inverse_real=True)),
+            *((f"RFFT{name}", "2.5 n log2 n", _fourier(rank, _REAL_TO_COMPLEX)) for rank, name in _RANKS),
+            *((f"IRFFT{name}", "2.5 n log2 n", _fourier(rank, _REAL_TO_COMPLEX, inverse_real=True)) for rank, name in _RANKS),
             ("FFTND IFFTND", "5 n log2 n over constant axes", _fourier(None)),
             ("RFFTND", "2.5 n log2 n over constant axes", _fourier(None, _REAL_TO_COMPLEX)),
             ("IRFFTND", "2.5 n log2 n over constant axes", _fourier(None, _REAL_TO_COMPLEX, inverse_real=True)),

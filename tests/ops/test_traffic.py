@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from graphwright.analyze.traffic import bytes_moved
 from graphwright.ir.text import from_text
+from graphwright.ops.traffic import bytes_moved
 
 
 def moved(line: str, **values: str) -> int | None:

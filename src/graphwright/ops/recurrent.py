@@ -2,8 +2,9 @@
 
 import math
 
-from graphwright.analyze.flop_rules.rule import FlopRule, Rule, UnknownSizeError, dims_of, ranked, table, text_attribute
 from graphwright.ir.graph import Node
+from graphwright.ops.family import Count, Family
+from graphwright.ops.sizes import UnknownSizeError, dims_of, ranked, text_attribute
 
 _LSTM, _LSTM_GRADIENT = 14.0, 22.0  # per unit: 3 sigmoids, 2 tanh, 4 biases, forget bias, 4 products and sums
 _PEEPHOLE, _PEEPHOLE_GRADIENT = 6.0, 9.0
@@ -26,12 +27,10 @@ def _lstm_cell(node: Node) -> float:
 
 
 def _lstm_gates_gradient(node: Node) -> float:
-    """Per unit."""
     return _LSTM_GRADIENT + (_PEEPHOLE_GRADIENT if node.attrs.get("use_peephole") is True else 0.0)
 
 
 def _lstm_block(node: Node) -> float:
-    """All steps of [time, batch, inputs]."""
     x = ranked(node, 1, 3)
     return x[0] * _lstm_step(node, x, dims_of(node, 4, 2), x[1])
 
@@ -42,7 +41,7 @@ def _lstm_block_gradient(node: Node) -> float:
     return x[0] * x[1] * (4.0 * math.prod(weight) + _lstm_gates_gradient(node) * weight[1] / 4)
 
 
-def _gru_cell(per_unit: float) -> Rule:
+def _gru_cell(per_unit: float) -> Count:
     """Return the rule of a cell, or of the gradients of x and h; gradients of the weights are separate nodes."""
 
     def count(node: Node) -> float:
@@ -52,7 +51,7 @@ def _gru_cell(per_unit: float) -> Rule:
     return count
 
 
-def cudnn(node: Node, of_products: float = 1.0, of_gates: float = 1.0) -> float:
+def _rnn(node: Node, of_products: float = 1.0, of_gates: float = 1.0) -> float:
     """Count all layers and directions of cuDNN's recurrent network, its products and its gates so many times."""
     first, second, inputs = ranked(node, 0, 3)
     state = ranked(node, 1, 3)
@@ -74,8 +73,8 @@ def cudnn(node: Node, of_products: float = 1.0, of_gates: float = 1.0) -> float:
 
 
 _CUDNN_GRADIENT = "CudnnRNNBackprop CudnnRNNBackpropV2 CudnnRNNBackpropV3"
-RULES: dict[str, FlopRule] = table(
-    {
+FAMILY = Family(
+    flops={
         "recurrent": [
             ("LSTMBlockCell", "2 batch (inputs + units) 4 units + 14 per unit", _lstm_cell),
             ("LSTMBlockCellGrad", "22 per unit: the gates", lambda node: _lstm_gates_gradient(node) * math.prod(ranked(node, 1, 2))),
@@ -83,8 +82,9 @@ RULES: dict[str, FlopRule] = table(
             ("BlockLSTMGrad BlockLSTMGradV2", "twice the products of the forward pass + 22 per unit", _lstm_block_gradient),
             ("GRUBlockCell", "2 batch (inputs + units) 3 units + 12 per unit", _gru_cell(_GRU)),
             ("GRUBlockCellGrad", "2 batch (inputs + units) 3 units + 16 per unit", _gru_cell(_GRU_GRADIENT)),
-            ("CudnnRNN CudnnRNNV2 CudnnRNNV3", "2 gates units (width + units) for each layer, direction, step and example, + gates", cudnn),
-            (_CUDNN_GRADIENT, "twice the products of the forward pass", lambda node: cudnn(node, 2.0, 1.5)),
+            ("CudnnRNN CudnnRNNV2 CudnnRNNV3", "2 gates units (width + units) for each layer, direction, step and example, + gates", _rnn),
+            (_CUDNN_GRADIENT, "twice the products of the forward pass", lambda node: _rnn(node, 2.0, 1.5)),
         ]
-    }
+    },
+    weights={"BlockLSTM BlockLSTMV2 LSTMBlockCell GRUBlockCell CudnnRNN CudnnRNNV3": ()},
 )
