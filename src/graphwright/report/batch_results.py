@@ -98,8 +98,8 @@ def _row(answer: MaxBatch, batch: int) -> _Row:
     measured = next((m for m in answer.measured if m.batch == batch), None)
     decisive = measured.peak_bytes if measured is not None and measured.peak_bytes is not None else high
     peak, budget = format_bytes_apart(decisive, answer.budget_bytes)
-    cells = [format_bytes(predicted), format_bytes(high) if high > predicted else ""]
+    up_to = format_bytes(high) if high > predicted else ""
     if measured is None:
-        cells[high > predicted] = peak
-        return batch, *cells, "", budget, high <= answer.budget_bytes
-    return batch, *cells, "killed" if measured.peak_bytes is None else peak, budget, measured.fits
+        own, up_to = (format_bytes(predicted), peak) if up_to else (peak, "")
+        return batch, own, up_to, "", budget, high <= answer.budget_bytes
+    return batch, format_bytes(predicted), up_to, "killed" if measured.peak_bytes is None else peak, budget, measured.fits

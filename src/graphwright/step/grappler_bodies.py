@@ -75,7 +75,7 @@ def _with_shapes(graph: Graph, static: bool) -> tuple[Any, list[str]]:
                 shape, types = value.shape, [(value.dtype, value.shape)]
                 if value.dtype.itemsize is not None and shape is not None and value.uses:
                     attrs = {"T": value.dtype, "shape": ShapeAttribute(shape)}
-                    insert_after(value, "EnsureShape", f"{node.name}/{_SHAPE}", attrs=attrs, output_types=types, borders=False)
+                    insert_after(value, "EnsureShape", f"{node.name}/{_SHAPE}", attrs=attrs, output_types=types)
     results = [add_identity(value, f"{_RESULT}{k}").name for k, value in enumerate(copy.outputs)]
     graph_def = to_graph_def(copy)
     for node in nodes_of(graph_def):
