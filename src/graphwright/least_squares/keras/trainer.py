@@ -237,6 +237,7 @@ class LevenbergMarquardt(tf.Module):
         self._losses = losses
 
     def packed(self, outputs: Any) -> Any:
+        """Return flat outputs in the structure in which the model returns them."""
         return tf.nest.pack_sequence_as(self._structure, outputs)
 
     def compiled(self, function: Any) -> Any:
