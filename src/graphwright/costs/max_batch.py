@@ -54,9 +54,6 @@ def max_batch(
         order: "executor" for the peak in the order of TensorFlow's executor; "traced" for the order in which the step was traced, which is
             predicted faster. A step that XLA compiles has its own order.
 
-    Returns:
-        A `MaxBatch`, which prints itself.
-
     Raises:
         ArgumentError: the budget is a share, no dimension of the inputs is open, or the feeds do not fit.
         UnknownShapeError: a dimension other than the batch size is unknown.
@@ -112,12 +109,7 @@ def max_batch(
 
 
 def _largest_predicted(peak_at: Callable[[int], int], base_bytes: int, budget_bytes: int, peaks: Mapping[int, int]) -> int | None:
-    """Return the largest batch that fits; None if every batch does, since the peak does not grow.
-
-    Args:
-        base_bytes: about the peak of a batch without examples.
-        peaks: the known peaks, which `peak_at` adds to.
-    """
+    """Return the largest batch that fits; None if every batch does. `peak_at` adds to `peaks`."""
     start = size_near_budget(peak_at, _FIRST, budget_bytes, base_bytes=base_bytes)
     if max(peaks.values()) <= min(budget_bytes, peaks[_FIRST]):
         last = max(_LARGE, 2 * max(peaks))
@@ -129,9 +121,6 @@ def _largest_predicted(peak_at: Callable[[int], int], base_bytes: int, budget_by
 
 def largest(fits: Callable[[int], bool], start: int) -> int:
     """Return the largest size that fits, near `start`; the answer and the next size are always asked for, and no size twice.
-
-    Args:
-        fits: whether a size from 1 on fits; all sizes below a fitting one do.
 
     >>> asked = []
     >>> largest(lambda size: asked.append(size) or size <= 7, 5), asked
@@ -158,15 +147,8 @@ def size_near_budget(
 ) -> int:
     """Return a size near the largest that fits; 0 if none does.
 
-    The part of a peak above `base_bytes` is taken for a power of the size. The first power is 1; each next one is fitted to the last two
-    sizes.
-
-    Args:
-        peak_at: the peak at a size, which may be asked for a size again.
-        size: the first size.
-        base_bytes: about what a batch without examples takes.
-        tries: the largest number of sizes to try.
-        enough: the share of the budget from which on a peak is near enough.
+    The part of a peak above `base_bytes`, the peak without examples, is modeled as a power of the size, fitted to the last two sizes. The
+    share `enough` of the budget is near enough.
 
     >>> size_near_budget(lambda size: 40 + 5 * size, 512, 139, base_bytes=40)
     19

@@ -41,7 +41,6 @@ def sweep(
     Args:
         feeds: a function from the batch size to feeds; or feeds with None for the batch size; or feeds whose first dimensions are replaced
             by it. Not needed for a Keras model.
-        batches: batch sizes to look at.
         budget: bytes or text such as "8GiB".
         optimized: a budget of memory-saving plans for each size: bytes, text, or a share of that size's own peak. The peaks with these
             plans are in `others`.

@@ -7,7 +7,6 @@ from typing import Any
 
 from graphwright.analyze.cost import TaskMap
 from graphwright.analyze.loops import LoopCosts
-from graphwright.analyze.workspace import onednn_enabled
 from graphwright.errors import ArgumentError, GraphError, GraphwrightError, in_words
 from graphwright.ir.garbage_collection import garbage_collection_paused
 from graphwright.ir.traits.control_flow import SWITCHES
@@ -31,6 +30,7 @@ from graphwright.memory.planning import (
 from graphwright.memory.request import Request
 from graphwright.memory.search import Search, reach_of_parts, reused_schedule
 from graphwright.memory.verbs import ON_ONE_DEVICE, WITH_COPIES, Candidate, Verb, priced_beside, refuse_verbs
+from graphwright.ops.machine import onednn_enabled
 from graphwright.plan.copies import most_copied_bytes
 from graphwright.plan.model import CostGraph, Schedule, Solution
 from graphwright.plan.simulate import simulate

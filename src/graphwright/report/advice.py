@@ -24,12 +24,8 @@ class Suggestion:
     """One remedy.
 
     Attributes:
-        what: the change in words.
         peak_bytes: predicted, resident bytes included; the upper end, where it is a range.
         time: predicted time of one example, as a share of its time in the unmodified step; nan if unknown.
-        fits: whether the peak is within the memory.
-        results: the effect on the results of the step.
-        call: the code in Python.
         command: the shell command; "" for none.
         make: returns the suggested step and example arguments, as `graphwright.measure` takes them.
     """
@@ -46,7 +42,10 @@ class Suggestion:
 
     def fits_words(self, memory_bytes: int) -> str:
         """Say whether its peak is within the memory, and how narrowly."""
-        return fits_text(self.peak_bytes, memory_bytes)
+        spare = memory_bytes - self.peak_bytes
+        if spare < 0:
+            return "does not fit by itself"
+        return "fits" if spare > _NARROW * memory_bytes else f"fits with {format_bytes(spare)} to spare"
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "make": None}  # it holds the step
@@ -65,13 +64,9 @@ class Advice(Printed):
     """Remedies for a step that needs too much memory. Returned by `graphwright.advise`.
 
     Attributes:
-        feeds: shape by argument.
-        memory_bytes: the available memory.
         peak_bytes: predicted for the unmodified step.
         suggestions: those that fit first, then by time, then by the change of the results.
-        lint: likely mistakes.
         left_out: remedies that were not tried or cannot be applied, and why.
-        how: by figure, its origin.
         high_bytes: the upper end of the predicted range; 0 if there is no range.
     """
 
@@ -137,18 +132,6 @@ def ranked(suggestions: list[Suggestion]) -> tuple[Suggestion, ...]:
     return tuple(sorted(suggestions, key=rank))
 
 
-def fits_text(peak_bytes: int, memory_bytes: int) -> str:
-    """Say whether a peak is within the memory, and how narrowly.
-
-    >>> fits_text(50 << 20, 100 << 20), fits_text(99 << 20, 100 << 20), fits_text(2 << 20, 1 << 20)
-    ('fits', 'fits with 1.00 MiB to spare', 'does not fit by itself')
-    """
-    spare = memory_bytes - peak_bytes
-    if spare < 0:
-        return "does not fit by itself"
-    return "fits" if spare > _NARROW * memory_bytes else f"fits with {format_bytes(spare)} to spare"
-
-
 def price_words(suggestion: Suggestion) -> str:
     return "time not predicted" if math.isnan(suggestion.time) else f"{price_text(suggestion.time)} for each example"
 
@@ -197,11 +180,7 @@ def _first_screen(advice: Advice) -> list[Block]:
 
 
 def _after(first: str, call: str) -> str:
-    """Leave out the words that a call shares with the call above it.
-
-    >>> _after('gw.optimize_memory(step, "1GiB")', 'gw.optimize_memory(step, "1GiB", allow="all")')
-    '..., allow="all")'
-    """
+    """Leave out the words that a call shares with the call above it."""
     return f"...{call.removeprefix(first[:-1])}" if first and call.startswith(first[:-1]) else call
 
 

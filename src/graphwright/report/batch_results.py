@@ -29,11 +29,7 @@ class MaxBatch(Printed):
         batch: the answer, measured if that was requested, else predicted; 0 if no batch fits, None if every batch does.
         predicted_batch: the largest batch for which the upper end of the predicted range is within the budget.
         peak_bytes: predicted at `batch`.
-        next_peak_bytes: predicted with one example more.
-        order: the order of execution of the prediction.
         predicted: the predicted peak at `batch`, at one more, and at the measured sizes.
-        measured: by batch size.
-        how: by figure, its origin.
         predicted_high: the upper ends of the ranges of `predicted`.
     """
 
