@@ -127,10 +127,6 @@ class TestBaseline:
         with pytest.raises(ArgumentError, match=r"input 'x' has the shape \(8, 64\)"):
             gw.check(once, {"x": (8, 64)}, baseline=baseline)
 
-    def test_read_and_replaced_in_one_go(self, baseline):
-        assert not gw.check(twice, FEEDS, baseline=baseline, write_baseline=baseline)
-        assert gw.check(twice, FEEDS, baseline=baseline)
-
     def test_annotations(self, baseline):
         result = gw.check(twice, FEEDS, baseline=baseline, max_flops="1k")
         lines = result.annotations()

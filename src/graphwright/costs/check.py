@@ -55,11 +55,11 @@ def check(
     Args:
         max_peak: the most bytes, as an int or as text such as "4GiB".
         max_flops: the most FLOPs of a step, all directions together, as a number or as text such as "20G".
-        max_parameters: the most elements of weights, as `count_parameters(...).total` counts them, as a number or as text such as "30M".
+        max_parameters: the most elements of weights, see `count_parameters`, as a number or as text such as "30M".
         baseline: a file of an earlier `write_baseline`; figures that have grown since fail.
         tolerance: allowed growth: a share such as 0.02 or "2%", or a mapping from figures ("peak", "flops", "parameters", "resident",
             "bytes", "nodes") to shares.
-        write_baseline: a path for today's figures, written whether the check passes or not; `baseline` is read before.
+        write_baseline: a path for today's figures, written in any case; `baseline` is read before.
 
     Returns:
         A `CheckResult`: true if all is within the limits. It prints itself.

@@ -55,9 +55,8 @@ def step_costs(
     """Return the costs of a step as figures for `compare` and `check`: peak, parameters, FLOPs, nodes, per layer.
 
     Args:
-        target: a `tf.function`, a `ConcreteFunction`, a Keras model, the path of a `.keras` file, a SavedModel or a graph; a
-            `tf.Graph`, a `GraphDef`, a `Graph`; the path of a file of costs; or a `StepCosts`, which is returned.
-        order: "executor" for the peak as TensorFlow runs the step; "traced" for the order in which it was traced.
+        target: as of `inspect`; or the path of a file of costs, or a `StepCosts`, which is returned.
+        order: see `predict_peak`.
 
     Raises:
         UnknownShapeError: a dimension is unknown; the message names the argument to bind.

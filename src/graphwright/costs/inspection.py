@@ -62,10 +62,11 @@ def inspect(
     XLA's own buffer assignment; its memory over time and layers are those of the graph, operation by operation.
 
     Args:
+        target: a `tf.function`, a `ConcreteFunction`, a Keras model, the path of a `.keras` file, a SavedModel or a graph; a `tf.Graph`, a
+            `GraphDef`, a `Graph`.
         order: "traced" for memory in the order in which the step was traced, which is predicted faster.
-        measure: whether to run the step in a fresh process and measure its peak, on the inputs or on made-up ones.
-        profile: whether to run it there and measure the time of each operation too, as `graphwright.profile` does, and the roofs
-            of this machine. Both need `trust(path)` for a file.
+        measure: whether to measure the peak in a fresh process, on the inputs or on made-up ones.
+        profile: whether to measure the time of each operation there too, and the roofs of this machine. Both need `trust(path)` for a file.
 
     Raises:
         UnknownShapeError: a dimension is unknown; the message names the argument to bind.

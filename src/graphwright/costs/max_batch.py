@@ -47,12 +47,10 @@ def max_batch(
 
     Args:
         budget: bytes, or text such as "8GiB".
-        feeds: shape (or `tf.TensorSpec`) by argument name, None for the batch size; without a None, it replaces all first dimensions. Or a
-            function from the batch size to feeds. Not needed if the target says what is open.
-        measure: whether to run the step on made-up inputs, each batch size in a fresh process, to confirm that this batch fits and that one
-            more does not. If not, further sizes are measured and the answer is corrected.
-        order: "executor" for the peak in the order of TensorFlow's executor; "traced" for the order in which the step was traced, which is
-            predicted faster. A step that XLA compiles has its own order.
+        feeds: shape (or `tf.TensorSpec`) by argument name, None for the batch size, else it replaces all first dimensions; or a function
+            from the batch size to feeds. Not needed if the target says what is open.
+        measure: whether to run the step on made-up inputs in fresh processes, to confirm or correct the answer.
+        order: see `predict_peak`; "traced" is predicted faster.
 
     Raises:
         ArgumentError: the budget is a share, no dimension of the inputs is open, or the feeds do not fit.

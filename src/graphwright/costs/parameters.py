@@ -64,8 +64,7 @@ def count_parameters(
     batch size are given.
 
     Args:
-        target: a Keras model (compiled or not), a `tf.function` with one trace, a `ConcreteFunction`, a `tf.Graph`, a `GraphDef`, a
-            `MetaGraphDef`, a `Graph`; or the path of a `.keras` file, a SavedModel of TF1 or TF2, or a graph.
+        target: as of `inspect`; a Keras model need not be compiled, a `tf.function` needs one trace.
         feeds: shape, or `tf.TensorSpec`, by argument name, for a function that has no trace and for the step of a Keras model.
         outputs: the fetches of one step of a graph: names, tensors or operations, such as the train op. By default its own outputs, the
             collection "train_op", the optimizer's updates, or its signatures.

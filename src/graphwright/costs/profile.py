@@ -71,8 +71,7 @@ class Profile(OnPage):
         """Return the step as a tree: by name scope, by dataflow, by op type, or by line of code.
 
         Args:
-            options: the fields of `graphwright.analyze.profile_tree.TreeOptions`: by, columns, order_by, depth, the thresholds
-                min_time_s, min_bytes, ..., and the regular expressions account, start, trim, show, hide.
+            options: the fields of `graphwright.analyze.profile_tree.TreeOptions`.
 
         Raises:
             ArgumentError: an option has an invalid value, or nothing matches `start`.
@@ -87,11 +86,7 @@ class Profile(OnPage):
         return profile_sheet(self.step, self.feeds, self.how)
 
     def write_trace(self, path: str | Path, *, flows: bool = False) -> Path:
-        """Write a Chrome trace, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
-
-        Args:
-            flows: whether to draw arrows from producers to readers of values.
-        """
+        """Write a Chrome trace for Perfetto (ui.perfetto.dev) and chrome://tracing, with `flows` as arrows from producers to readers."""
         return write_chrome_trace(self.step, path, flows=flows)
 
     def write_tensorboard(self, folder: str | Path) -> Path:
@@ -135,8 +130,7 @@ def profile(
     as they are. Without example inputs it runs on made-up ones: numbers between 0 and 1, and zeros for integers.
 
     Args:
-        target: a `tf.function`, a `ConcreteFunction`, a Keras model, the path of a `.keras` file, a SavedModel or a graph; or a
-            `tf.Graph`, a `GraphDef`, a `Graph` without variables.
+        target: as of `inspect`; a graph must have no variables.
         steps: the number of recorded steps; the one of median time is kept.
         inter_op_threads: the number of nodes that may run at once; None for the setting of this process.
         timeout_s: the time after which to give up, in a fresh process.

@@ -45,7 +45,7 @@ def sweep(
         optimized: a budget of memory-saving plans for each size: bytes, text, or a share of that size's own peak. The peaks with these
             plans are in `others`.
         time_limit_s: seconds of the search for each plan.
-        order: "executor" for peaks as TensorFlow runs the step; "traced" for the order in which it was traced, which is predicted faster.
+        order: see `predict_peak`; "traced" is predicted faster.
 
     Raises:
         ArgumentError: no batch size, or a budget that is a share.

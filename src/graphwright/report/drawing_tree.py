@@ -16,8 +16,6 @@ from graphwright.report.served_picture import ServedPicture
 LARGEST_LEVEL = 150
 """A scope with more parts is cut into groups."""
 
-_SERIES = 16
-
 
 @dataclass(slots=True, eq=False)
 class Part:
@@ -87,24 +85,10 @@ def _finished(root: Part) -> Part:
     """Cut levels that are too wide, and count the nodes of each part."""
     for part in root.all_parts():
         if part.node is None:
-            _gather_series(part)
             _cut(part)
     for part in reversed(root.all_parts()):
         part.node_count = 1 if part.node is not None else sum(child.node_count for child in part.parts)
     return root
-
-
-def _gather_series(part: Part) -> None:
-    """Group many unnamed nodes of one type (AddN, AddN_1, AddN_2, ...)."""
-    series: dict[str, list[Part]] = {}
-    for child in part.parts:
-        if child.node is not None and child.label.removeprefix(child.node.op_type).lstrip("_").isdigit():
-            series.setdefault(child.node.op_type, []).append(child)
-    for op_type, members in series.items():
-        if _SERIES <= len(members) < len(part.parts):
-            group = _group_of(members, f"{op_type} × {len(members)}", f"{part.path}#{op_type}")
-            part.parts = [child for child in part.parts if child.parent is part] + [group]
-            _cut(group)
 
 
 def _cut(part: Part) -> None:

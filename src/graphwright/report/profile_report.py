@@ -216,11 +216,7 @@ def _lane(run: OpRun) -> str:
 
 @dataclass(frozen=True)
 class ProfileTree(Printed):
-    """A tree that prints itself. Returned by `Profile.tree`.
-
-    Attributes:
-        root: the whole; its totals include what is not shown, unless the options say otherwise.
-    """
+    """A tree that prints itself; totals include hidden nodes unless the options say otherwise. Returned by `Profile.tree`."""
 
     root: TreeNode
     options: TreeOptions

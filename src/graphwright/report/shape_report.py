@@ -39,11 +39,7 @@ class ValueShape:
 
 @dataclass(frozen=True, slots=True)
 class UnknownCause:
-    """A node that makes shapes known only at run time.
-
-    Attributes:
-        values: names of the values whose shapes depend on it, its own first.
-    """
+    """A node that makes shapes known only at run time: those of `values`, its own first."""
 
     node: str
     op_type: str

@@ -213,11 +213,7 @@ def _terminal_text(cell: Cell, column: Column[Any]) -> str:
 
 @dataclass(frozen=True)
 class Drawing(Block):
-    """A drawing of a page.
-
-    Attributes:
-        data: returns the data of the scripts.
-    """
+    """A drawing of a page, by a macro with values, and by scripts with data."""
 
     on: Literal["both", "text", "page"] = field(default="page", kw_only=True)
     template: str

@@ -119,11 +119,7 @@ class Timeline(Printed):
 
 @dataclass(frozen=True)
 class Track:
-    """Measured memory over time.
-
-    Attributes:
-        spans: begin, end and number of the phase that takes most of the time of operations.
-    """
+    """Measured memory over time; `spans` are begin, end and number of the phase that takes most of the time."""
 
     id: str
     title: str
@@ -145,12 +141,7 @@ class Track:
 
 @dataclass(frozen=True)
 class MemoryCharts(Block):
-    """Memory over steps, predicted and measured, at one scale.
-
-    Attributes:
-        timelines: each with its id on the page and its title.
-        time_of: by label, the measured seconds of operations.
-    """
+    """Memory over steps, predicted and measured, at one scale; `timelines` are identities, titles and values."""
 
     timelines: Sequence[tuple[str, str, Timeline]]
     top_bytes: int

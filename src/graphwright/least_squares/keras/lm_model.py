@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import math
+from functools import partial
 from typing import Any
 
 from graphwright.errors import ArgumentError, UnsupportedError
@@ -197,7 +198,7 @@ class LMModel(keras.Model):
         trainer = self.make_trainer()
         trainer.prepare(data)
         if self._compiled_step is None:
-            self._compiled_step = trainer.compiled(self._step)
+            self._compiled_step = partial(trainer.compiled(self._step))  # a bare `tf.function` would become a part of SavedModels
         logs = self._compiled_step(data)
         self.accepted_in_epoch += int(logs["accepted"])
         return logs

@@ -155,7 +155,7 @@ class LevenbergMarquardt(tf.Module):
         self._residuals_per_sample = 0
         self._decided: dict[Decisions, None] = {}
         self._jit_compile = jit_compile
-        self._steps = self.compiled(self.traced_step)
+        self._steps = partial(self.compiled(self.traced_step))  # a bare `tf.function` would become a part of SavedModels
         with (tf.distribute.get_strategy() if self._strategy is None else self._strategy).scope():
             dtype = self._function.layout.dtype
             self.damping = tf.Variable(self._first_damping, trainable=False, dtype=dtype, name="damping")
@@ -237,12 +237,12 @@ class LevenbergMarquardt(tf.Module):
         self._losses = losses
 
     def packed(self, outputs: Any) -> Any:
+        """Return flat outputs in the structure in which the model returns them."""
         return tf.nest.pack_sequence_as(self._structure, outputs)
 
     def compiled(self, function: Any) -> Any:
-        """Return a compiled function of one step; XLA compiles it as a whole if it contains no sums over replicas."""
-        step = tf.function(function, autograph=False, jit_compile=self._jit_compile and self._replicas == 1)
-        return partial(step)  # a `tf.function` as an attribute would become a part of SavedModels
+        """Return a `tf.function` of one step; XLA compiles it as a whole if it contains no sums over replicas."""
+        return tf.function(function, autograph=False, jit_compile=self._jit_compile and self._replicas == 1)
 
     def traced_step(self, data: Any) -> StepResult:
         """Make one step on a batch of static shape inside a `tf.function` of your own, after `prepare`."""
