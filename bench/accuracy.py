@@ -1,23 +1,23 @@
-"""Predicted peaks next to measured ones, and FLOPs next to what other tools count.
+"""Compare predicted peaks with measured ones, and FLOPs with the counts of other tools.
 
     python -m bench.accuracy                          # every model, training and inference, three batch sizes; takes long
     python -m bench.accuracy --models unet --quick    # small models, one batch size
-    python -m bench.accuracy --predict                # only the predictions of the file's rows, made anew; measures nothing
-    python -m bench.accuracy --flops                  # only the FLOPs of the file's rows, counted anew; measures nothing
+    python -m bench.accuracy --predict                # predict the file's rows again; measures nothing
+    python -m bench.accuracy --flops                  # count the FLOPs of the file's rows again; measures nothing
     python -m bench.accuracy --from-json FILE         # the tables again, as Markdown
 
-For each model, mode and batch size the peak is measured in fresh processes: with the order fixed by control edges, and as the
-step is, with two inter-op threads (with the middle batch size also with one). Where the simulations differ by more than
-the goal, the peak is chance: then it is measured in several processes and the median counts. Beside it stands what is predicted:
+For each model, mode and batch size the peak is measured in fresh processes: with the order fixed by control edges, and of the
+unmodified step with two inter-op threads (at the middle batch size also with one). If the simulations differ by more than
+the goal, the peak is random, and the median of several processes counts. The predictions are
 
 - ordered: `predict_peak(order="traced")`, the order that the control edges hold (inside loops the executor's, simulated as below);
-- executor: TensorFlow's executor simulated on the very graph that the measured process ran (TensorFlow numbers
-  the nodes anew in each process, and the order hangs on the numbers), and the range that
-  `predict_peak(order="executor")` gives without knowing that graph;
+- executor: TensorFlow's executor simulated on the graph that the measured process ran (the order depends on node
+  numbers, which differ from process to process), and the range of `predict_peak(order="executor")`, which does not
+  know that graph;
 - Grappler: `DeterminePeakMemoryUsage`.
 
-Each model runs in a process of its own. Results are written after each row, and rows that the file has are not measured again
-(unless --again is given): the graphs that ran are kept in the temporary folder, so that predictions can be made anew.
+Each model runs in its own process. Results are written after each row; rows of the file are not measured again without --again.
+The graphs that ran are kept in the temporary folder, so that predictions can be repeated.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ BATCHES = {
     "depthwise": (8, 16, 32),
     "mobilenetv3small": (4, 8, 16),
 }
-SMALL_BATCHES = {  # large, for below some ten megabytes the kernel's count of pages is too coarse
+SMALL_BATCHES = {  # large, because the kernel's count of pages is too coarse below some ten megabytes
     "unet": (16, 32, 64),
     "resnet50": (64, 128, 256),
     "densenet121": (64, 128, 256),
@@ -71,10 +71,10 @@ SMALL_BATCHES = {  # large, for below some ten megabytes the kernel's count of p
 }
 MODES = ("train", "infer")
 THREADS = (1, 2)
-_PROCESSES = 3  # in which a peak is measured that is chance
-_PROCESSES_SMALL = 7  # in which one is measured that is too small for a single measurement, and how small that is
+_PROCESSES = 3  # for a peak that is random
+_PROCESSES_SMALL = 7  # for a peak that is too small for a single measurement, and the limit of small
 _SMALL_BYTES = 16 * 2**20
-_FORMULAS = ("unet", "resnet50", "densenet121", "mlp1000")  # nothing but layers whose formula is short
+_FORMULAS = ("unet", "resnet50", "densenet121", "mlp1000")  # models of layers with a short formula
 _PRODUCTS = ("Conv2D", "Conv2DBackpropInput", "MatMul")
 
 
@@ -109,7 +109,7 @@ class Accuracy:
                     self._keep(self._flops(step, inputs, mode, batch, reference.model))
 
     def count_again(self) -> None:
-        """The FLOPs of every row of the model that the file has."""
+        """Count the FLOPs of every row of the model in the file."""
         from bench import zoo
 
         for batch in sorted({row.batch for row in self.results.peaks if (row.model, row.size) == (self.name, self.size)}):
@@ -181,7 +181,7 @@ class Accuracy:
             yield _row(key, seen, same.peak_bytes, low, high, grappler)
 
     def _record(self, key: tuple[str, str, str, int, str, int]) -> Path:
-        """Where the graph is kept that the measured process ran."""
+        """Return the file of the graph that the measured process ran."""
         return self.records / ("-".join(map(str, key)) + ".pb")
 
     def _flops(self, step: Any, inputs: tuple[Any, ...], mode: str, batch: int, model: Any) -> FlopRow:
@@ -198,7 +198,7 @@ class Accuracy:
 
 
 def _processes(first: Measurement, is_chance: bool = False) -> int:
-    """In how many processes a peak is to be measured: the kernel counts pages in lots, which a small peak feels."""
+    """Return the number of processes to measure a peak in; the kernel counts pages in lots, which distorts small peaks."""
     return _PROCESSES_SMALL if first.peak_bytes < _SMALL_BYTES else _PROCESSES if is_chance else 1
 
 
@@ -212,7 +212,7 @@ def _row(
 
 
 def step_of(reference: Any, mode: str) -> tuple[Any, tuple[Any, ...]]:
-    """The step of a mode, and its inputs."""
+    """Return the step of a mode, and its inputs."""
     import tensorflow as tf
 
     if mode == "train":
@@ -227,7 +227,7 @@ def step_of(reference: Any, mode: str) -> tuple[Any, tuple[Any, ...]]:
 
 
 def fixed_order(traced: Any) -> Any:
-    """The step with the traced order held by control edges."""
+    """Return the step with the traced order fixed by control edges."""
     from graphwright.memory.planning import follow_schedule, map_tasks
     from graphwright.plan.model import Schedule
     from graphwright.step.flatten import flat_step
@@ -253,7 +253,7 @@ def closed_formula(model: Any, batch: int) -> float:
 
 
 def profiler_flops(graph: Any) -> int:
-    """What `tf.compat.v1.profiler` counts."""
+    """Return the FLOPs that `tf.compat.v1.profiler` counts."""
     import tensorflow as tf
 
     profiler = tf.compat.v1.profiler

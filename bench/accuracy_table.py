@@ -16,18 +16,18 @@ GOAL = 0.03
 
 @dataclass(frozen=True)
 class PeakRow:
-    """One measured peak, with what was predicted for it.
+    """One measured peak, with its predictions.
 
     Attributes:
         order: "ordered" by control edges, or "executor": TensorFlow's own.
         predicted_bytes: for the executor's order, on the graph that the measured process ran.
-        low_bytes: the least that the executor's order may need, over several numberings of the graph.
-        high_bytes: the most.
+        low_bytes: lower end of the executor's peak, over several numberings of the graph.
+        high_bytes: upper end.
         grappler_bytes: Grappler's estimate.
-        processes: in how many the peak was measured: more than one where the simulations differ by more than the goal. `measured_bytes`
-            is the median over these.
-        least_bytes: the least of them.
-        most_bytes: the most.
+        processes: number of measuring processes, more than one if the simulations differ by more than the goal. `measured_bytes` is
+            the median over them.
+        least_bytes: the smallest measured peak.
+        most_bytes: the largest measured peak.
     """
 
     model: str
@@ -65,7 +65,7 @@ class PeakRow:
 
     @property
     def star(self) -> str:
-        """A star where a second process counted allocations; older rows have the high-water mark of pages alone."""
+        """Return a star if a second process counted allocations; older rows only have the high-water mark of pages."""
         return "*" * ("counted by" in self.how)
 
     @property
@@ -80,7 +80,7 @@ class FlopRow:
 
     Attributes:
         products: of convolutions and matrix products in inference, as we count them.
-        formula: the same by the closed formula of the layers, where there is one.
+        formula: `products` by the closed formula of the layers, if there is one.
         xla_flops: by XLA's cost analysis of the whole step, where XLA compiles it.
     """
 
@@ -110,7 +110,7 @@ class AccuracyResults:
 
     @classmethod
     def read(cls, path: Path) -> AccuracyResults:
-        """The rows of the file; none where there is no file."""
+        """Read the rows of the file, if it exists."""
         if not path.exists():
             return cls()
         data = json.loads(path.read_text())
@@ -124,7 +124,7 @@ class AccuracyResults:
         new.replace(path)
 
     def put(self, row: PeakRow | FlopRow) -> None:
-        """Add the row in place of the older one of the same case."""
+        """Add the row, or replace the row of the same case."""
         if isinstance(row, PeakRow):
             self.peaks = [*(old for old in self.peaks if old.key != row.key), row]
         else:
@@ -202,7 +202,7 @@ def flop_cells(row: FlopRow) -> tuple[str, ...]:
 
 
 def verdict(rows: Sequence[PeakRow]) -> str:
-    """How many rows are within the goal."""
+    """Return how many rows are within the goal."""
     parts: list[str] = []
     for order, words in (("ordered", "order held by control edges"), ("executor", "the executor's order")):
         mine = [row for row in rows if row.order == order]

@@ -1,9 +1,9 @@
-"""What `advise` promises beside what is measured when it is followed: peak, and processor time of one example.
+"""Compare the predictions of `advise` with measurements of each followed suggestion: peak, and processor time per example.
 
     python -m bench.advice                       # three models, 15 minutes on two cores
     python -m bench.advice --only transformer
 
-Peaks are measured in a fresh process each. Times are processor times of all threads of this process, steps taking turns.
+Each peak is measured in a fresh process. Times are processor times of all threads of this process, with steps taking turns.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def transformer() -> Any:
 
 
 def dense() -> Any:
-    """Wide layers, of which the weights and the state of the optimizer are most of the memory."""
+    """Wide layers; weights and optimizer state are most of the memory."""
     layers = keras.layers
     return keras.Sequential([layers.Input((512,)), *(layers.Dense(2048, activation="relu") for _ in range(4)), layers.Dense(10)])
 
@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def report(name: str, advice: gw.Advice, model: Any, batch: int) -> None:
-    """A row for the step as it is, and one for each suggestion, followed."""
+    """Print a row for the unmodified step and for each followed suggestion."""
     from graphwright.step.example_inputs import example_inputs
     from graphwright.step.targets import trace
 
@@ -118,7 +118,7 @@ def report(name: str, advice: gw.Advice, model: Any, batch: int) -> None:
 
 
 def row(name: str, memory: str, what: str, predicted: tuple[int, int, int], measured: int, time: float, ratio: float) -> None:
-    """Print a row of the table; a peak that hangs on chance is off by what it lies beyond its range."""
+    """Print a row of the table. The error of a random peak is its distance from the predicted range."""
     low, high = predicted[2] or predicted[0], max(predicted)
     peak = min(max(measured, low), high)
     mib = [f"{low / 2**20:.1f} MiB" + (f" to {high / 2**20:.1f}" if high > 1.01 * low else ""), f"{measured / 2**20:.1f} MiB"]

@@ -1,14 +1,14 @@
-"""Steps on GPUs that are not there, as XLA compiles them: as they are, with XLA's own rematerialization, and with our plans.
+"""Steps compiled by XLA for absent GPUs: unmodified, with XLA's own rematerialization, and with our plans.
 
     python -m bench.device                                        # every model; long
     python -m bench.device --models unet --devices h100 l4 --budgets 0.5
     python -m bench.device --allow all                            # plans that may run the batch in parts
-    python -m bench.device --json FILE                            # the rows too; what is there already is not computed again
+    python -m bench.device --json FILE                            # store the rows; stored rows are not computed again
     python -m bench.device --models unet --write FOLDER           # the programs too, for a machine with a GPU
     python -m bench.device --run FOLDER                           # there, with jax and CUDA, without TensorFlow: runs them
 
-Nothing runs, but with `--run`: peaks are the compiler's, times are estimated by a roofline over its instructions. XLA's own
-rematerialization is asked for by a device with less memory, of which XLA's scheduler takes 0.76 for the program. Models are those of
+Nothing runs without `--run`: peaks come from the compiler, times are estimated by a roofline over its instructions. XLA's own
+rematerialization is requested by a device with less memory; XLA's scheduler takes 0.76 of it for the program. Models are those of
 `bench.zoo` with their training step.
 """
 
@@ -24,7 +24,7 @@ from typing import Any
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 MIB = 2**20
-MODELS: dict[str, tuple[Any, int]] = {  # in the sizes that XLA compiles in less than half a minute, with their batch sizes
+MODELS: dict[str, tuple[Any, int]] = {  # sizes that XLA compiles in less than half a minute, and batch sizes
     "unet": ("full", 2),
     "resnet50": ("full", 32),
     "densenet121": ("small", 16),
@@ -33,9 +33,9 @@ MODELS: dict[str, tuple[Any, int]] = {  # in the sizes that XLA compiles in less
     "mlp1000": ("small", 64),
     "lstm": ("small", 32),
 }
-_SCHEDULED = 0.76  # of a device's memory: what XLA's scheduler takes for arguments, results and temporaries
+_SCHEDULED = 0.76  # share of a device's memory that XLA's scheduler takes for arguments, results and temporaries
 _USABLE = 0.8  # of a GPU's memory, of which XLA's flag takes percents
-_WHOLE = 64  # elements of an array whose values are written, not their distribution
+_WHOLE = 64  # up to this many elements, values are written instead of their distribution
 
 
 def run_model(
@@ -88,7 +88,7 @@ def run_model(
 
 
 def write_program(function: Any, shapes: Any, path: Path, about: dict[str, Any], data: list[Any]) -> None:
-    """What `bench.device_run` reads: the program, and how to make up its arguments."""
+    """Write the program, and the distribution of its arguments, for `bench.device_run`."""
     import tensorflow as tf
 
     from graphwright.source.private_tensorflow import compiled_by_xla

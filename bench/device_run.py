@@ -1,19 +1,18 @@
-"""Run what `bench.device --write` wrote on the machine with the GPU: with jax and CUDA, without TensorFlow.
+"""Run the programs of `bench.device --write` on the machine with the GPU, with jax and CUDA, without TensorFlow.
 
     python -m bench.device --run FOLDER [--json FILE]
 
-Each program is compiled in a process of its own, several at once, and run in another one that finds it compiled: while XLA compiles for a
-GPU that is there, it tries kernels, which take memory of the device. So the peak is that of the program alone, as the device's allocator
-tells it after two runs. Times come after that, medians of synchronized runs from equal arguments. Arguments are made up with the
-mean and the deviation of the real ones, the same for each program of a model, and kept on the device.
+Each program is compiled in its own process, several at once, and run in another process, because XLA tries kernels while it compiles for a
+present GPU, and they take memory of the device. The peak of the device's allocator after two runs therefore belongs to the program. Times
+are medians of later synchronized runs from equal arguments. Arguments are random with the mean and the deviation of the real ones, equal
+for all programs of a model, and stay on the device.
 
-"Equal" is asked twice: of the programs as they are, whose products XLA may take in TF32 and by other kernels than those of the program
-they are compared with, and of the same programs asking for the highest precision of each product. Compared are the arrays that a step
-gives, each by norm(difference) / norm; the median of them is told, the rows have more. An array whose gradient is zero but for rounding (a
-bias before a normalization, of the keys of an attention) differs by as much as it is. In the row of the step as it is stands what lies
-between its own two precisions; a small step runs on the machine's processor too.
+Results are compared twice: of the programs as compiled, in which XLA may use TF32 products and other kernels, and at the highest precision
+of each product. Each result array is compared by norm(difference) / norm; the table has the median, the rows have more. An array that is
+zero except for rounding (the gradient of a bias before a normalization) differs by its own size. The row of the unmodified step compares
+its two precisions; a small step also runs on the machine's processor.
 
-XLA's own rematerialization is asked for by its flag for how much of the device's memory the program may have, in whole percents.
+XLA's own rematerialization is requested by its flag for the program's share of the device's memory, in whole percents.
 """
 
 from __future__ import annotations
@@ -32,19 +31,19 @@ from typing import Any
 
 MIB = 2**20
 _ROUNDS = 12
-_AT_ONCE = 2  # processes that compile; the kernels that they try take the device's memory, and six of them had too little of 80 GB
+_AT_ONCE = 2  # compiling processes; the kernels that they try take device memory, and 80 GB were not enough for six
 _COMPILING = 0.5  # share of the time
 _ALSO_HERE = 256 * MIB  # peak of a step that the processor runs too
 _SLOP = "--xla_gpu_memory_limit_slop_factor"  # percent of 0.8 of the device's memory, without arguments and results
 
 
 def run_programs(folder: Path, json_path: Path | None = None, *, seconds: float) -> str:
-    """Compile all, run each, compare the results; the table. Rows are kept as they come, and what comes after `seconds` is left out."""
+    """Compile all programs, run each, compare the results, return the table; store rows at once and skip programs after `seconds`."""
     started = time.monotonic()
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as scratch:
         jobs = [job for path in sorted(folder.glob("*.json"), key=_largest_first) for job in _jobs(path)]
-        # What is not timed runs at once, beside what compiles.
+        # Programs that are not timed run at once, during other compilations.
         first = [job | {"task": "both" if job["exact"] else "compile"} for job in jobs]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             answers = list(pool.map(lambda job: _child(job, scratch, started + _COMPILING * seconds), first))
@@ -81,7 +80,7 @@ def _key(job: dict[str, Any]) -> str:
 
 
 def _child(job: dict[str, Any], scratch: str, end: float) -> dict[str, Any]:
-    """One process's answer, or the last line of what it said."""
+    """Return a process's answer, or its last line of output."""
     environment = os.environ | {
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
         "JAX_COMPILATION_CACHE_DIR": str(Path(scratch) / "compiled"),
@@ -181,7 +180,7 @@ def _made_up(rng: Any, one: dict[str, Any], aval: Any) -> Any:
 
 
 def _differences(scratch: Path, row: dict[str, Any]) -> dict[str, Any]:
-    """Of a program's results to those of the plain one of the same precision; of the plain one to the plain one of the other."""
+    """Return the differences from the plain program of the same precision, or of the plain program between both precisions."""
     import numpy as np
 
     exact = row["exact"] != (row["program"] == "plain")

@@ -1,18 +1,18 @@
-"""How long edits of large graphs take, next to what protobuf and TensorFlow take for the same graph.
+"""Time edits of large graphs, relative to protobuf and TensorFlow on the same graph.
 
     python -m bench.editor                        # 1k, 10k and 100k nodes
     python -m bench.editor --nodes 1000 1000000
     python -m bench.editor --json results.json
 
-Each size is timed in a process of its own, by processor time. A row gives the seconds of load, walk, rename all,
+Each size is timed in its own process, by processor time. A row gives the seconds of load, walk, rename all,
 reroute 1 %, copy, and write, the memory of the loaded graph per node, and the ratio of load +
 reroute + write to `ParseFromString` + `SerializeToString` and to `tf.import_graph_def` of the
 same graph in the same process. The graph is a chain of blocks of convolution-like nodes with
-weights, in scopes three deep; its bytes are made once, from a seed.
+weights, in scopes three deep; its bytes are generated once, from a seed.
 
-The last columns are of the words of `graphwright.editor`: load, `reroute_ts` of 1 %, and
+The last columns time `graphwright.editor`: load, `reroute_ts` of 1 %, and
 `to_graph_def`, which loads and writes the same graph; and their ratio to `tf.import_graph_def`.
-The last row is of a graph that calls as many functions as it has nodes, each with two nodes.
+The last row is a graph that calls as many functions as it has nodes, each with two nodes.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def graph_bytes(node_count: int) -> bytes:
 
 
 def function_bytes(count: int) -> bytes:
-    """A serialized `GraphDef` with a chain of calls, each of a function of its own."""
+    """Return a serialized `GraphDef` with a chain of calls, each of a separate function."""
     import tensorflow as tf
 
     graph_def: Any = tf.compat.v1.GraphDef()
@@ -97,7 +97,7 @@ def function_bytes(count: int) -> bytes:
 
 
 def measure(node_count: int, *, functions: bool = False) -> dict[str, Any]:
-    """Seconds of each step and of what they are compared with, in this process; garbage is collected before each one."""
+    """Time each step and its references in this process, in seconds; garbage is collected before each one."""
     import tensorflow as tf
 
     import graphwright.editor as gde
@@ -119,7 +119,7 @@ def measure(node_count: int, *, functions: bool = False) -> dict[str, Any]:
         return from_graph_def(tf.compat.v1.GraphDef.FromString(data))
 
     read_once: Any = tf.compat.v1.GraphDef.FromString(graph_bytes(100))
-    gde.Graph(read_once).to_graph_def()  # what is built on first use is not part of any figure
+    gde.Graph(read_once).to_graph_def()  # structures that are built on first use are not timed
     parsed = timed("parse", lambda: tf.compat.v1.GraphDef.FromString(data))
     timed("serialize", parsed.SerializeToString)
     before = _resident_bytes()
@@ -162,7 +162,7 @@ def measure(node_count: int, *, functions: bool = False) -> dict[str, Any]:
 
 
 def _resident_bytes() -> int:
-    """Memory of this process now, or its peak where the system does not tell."""
+    """Return the memory of this process now, or its peak if the system does not report it."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     except OSError:
@@ -170,7 +170,7 @@ def _resident_bytes() -> int:
 
 
 def ratios(row: dict[str, Any]) -> tuple[float, float, float]:
-    """Load + reroute 1 % + write, over parse + serialize, and over `tf.import_graph_def`; the latter by the words of the editor."""
+    """Return load + reroute 1 % + write over parse + serialize, and over `tf.import_graph_def`, the latter also for the editor."""
     seconds = row["seconds"]
     ours = seconds["load"] + seconds["reroute 1 %"] + seconds["write"]
     words = sum(seconds[step] for step in WORDS)

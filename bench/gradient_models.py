@@ -1,4 +1,4 @@
-"""The models of the gradients' benchmarks: for a size and a batch, the model, its loss, its inputs, and what it is."""
+"""The models of the gradients' benchmarks: model, loss, inputs and description by size and batch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Memory-saving gradients compiled by XLA, for `python -m bench.train gradients --xla`.
 
-Of each model the gradients alone are compiled (`jit_compile=True`, default flags). What XLA lays out for them is read from its buffer
-assignment; processor time is measured in one process in which the compiled functions take turns, and its ratio is formed within a round.
+Only the gradients of each model are compiled (`jit_compile=True`, default flags). Their memory is read from XLA's buffer assignment.
+Processor time is measured in one process in which the compiled functions take turns; ratios are formed within a round.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class XlaRow:
     """The gradients of one model in one mode.
 
     Attributes:
-        temporary_bytes: what XLA lays out besides arguments, results and constants.
-        peak_bytes: all that it lays out.
+        temporary_bytes: XLA's buffers besides arguments, results and constants.
+        peak_bytes: all of XLA's buffers.
         time_ratio: processor time over that of plain gradients, the median over rounds.
         difference: largest difference of a gradient, relative to the largest entry of all gradients.
     """
@@ -44,7 +44,7 @@ class XlaRow:
 
 @dataclass(frozen=True)
 class _Model:
-    """A loss as a function of the inputs, and the same in blocks with gradients of their own, or None; `states` change at each call."""
+    """A loss of the inputs, the same loss in blocks with separate gradients, or None; `states` change at each call."""
 
     description: str
     weights: Sequence[Any]

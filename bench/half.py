@@ -1,11 +1,11 @@
-"""Half of the memory, on models that nothing here was written for: what a plan with all verbs needs, and what it costs.
+"""Half of the memory, on models that graphwright was not written for: peak and time of a plan with all verbs.
 
-    python -m bench.half                        # all; those of keras-hub where it is installed
+    python -m bench.half                        # all; models of keras-hub if it is installed
     python -m bench.half --models vit gru
 
-Each row is a training step as users write it, in small. The budget is half of its measured peak, or, where weights, optimizer state and
-inputs are more than that, these and half of the rest; of a language model's head 15 % of what is not resident. Peaks are measured in a
-fresh process each; times are processor times of both steps in turns, all threads together, without Grappler. Prints Markdown.
+Each row is a small training step as users write it. The budget is half of its measured peak, or, if weights, optimizer state and inputs
+are more than that, these plus half of the rest (15 % for the head of a language model). Each peak is measured in a fresh process; times
+are processor times of all threads, both steps taking turns without Grappler. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -282,10 +282,10 @@ SHARES = {"lm_head": 0.15}
 
 
 def row(step: Step, share: float | None = None, *, rounds: int = 7, time_limit_s: float = 6.0) -> tuple[str, ...]:
-    """The table's row of one model: peaks in MiB, times as ratios of the plain step's.
+    """Return the row of one model: peaks in MiB, times as ratios of the plain step's.
 
     Args:
-        share: of the activation peak, which is the budget then, with the resident bytes.
+        share: share of the activation peak in the budget, beside the resident bytes.
     """
     import graphwright as gw
     from bench.processor_time import processor_times

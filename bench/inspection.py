@@ -1,7 +1,7 @@
-"""How long static inspection takes, against the size of the graph: `python -m bench.inspection`.
+"""Time static inspection against the size of the graph: `python -m bench.inspection`.
 
-A training step of many layers is traced once per size (which takes longer than all that is measured here), then inspected by each of the
-words about costs. Times are of the processor, so that what else the machine does counts little.
+A training step of many layers is traced once per size (which takes longer than everything measured here), then inspected by each cost
+function. Times are processor times, which other programs disturb little.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, nargs="+", default=[1_000, 10_000, 100_000])
     chosen = parser.parse_args()
     function, _kept = training_step(1)
-    gw.inspect(function)  # what is loaded at the first call
+    gw.inspect(function)  # modules loaded at the first call
     print("| nodes | " + " | ".join(f"{word}, CPU s" for word in WORDS) + " |")
     print("|---:|" + "---:|" * len(WORDS))
     for nodes in chosen.nodes:

@@ -1,11 +1,11 @@
-"""Loops in segments and in parts of the batch: share of the peak and ratio of processor time, planned beside measured.
+"""Loops in segments and in parts of the batch: planned and measured share of the peak and ratio of processor time.
 
-    python -m bench.loops                        # two layers of 512 units, 128 steps, and one of 128 units, 2,000 steps; 10 minutes
+    python -m bench.loops                        # 2 layers of 512 units, 128 steps, and 1 of 128 units, 2,000 steps; 10 minutes
     python -m bench.loops --small                # variants of these that take seconds
-    python -m bench.loops --parts                # with all verbs: loops whose rounds are large, and one whose rounds are small
+    python -m bench.loops --parts                # with all verbs: loops with large rounds, and one with small rounds
 
-Memory is measured in a fresh process each. Times are processor times of this process, the two steps taking turns: on a machine that others
-use too, the clock says little.
+Each peak is measured in a fresh process. Times are processor times of this process, with the two steps taking turns, because wall time
+means little on a shared machine.
 """
 
 from __future__ import annotations

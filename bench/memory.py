@@ -1,19 +1,19 @@
-"""Reference training steps brought into memory budgets, next to what users have today.
+"""Reference training steps within memory budgets, compared with `tf.recompute_grad` and `keras.RematScope`.
 
     python -m bench.memory                                   # every model, full size; takes hours on two cores
     python -m bench.memory --size small                      # every model, small; minutes
     python -m bench.memory --models unet resnet50 --quick    # fewer steps to measure
-    python -m bench.memory --ours --budgets 0.5 0.3          # graphwright alone, with the verbs that change no bits and with all verbs
-    python -m bench.memory --models resnet50 --times         # times of the rows in the file again, nothing else
+    python -m bench.memory --ours --budgets 0.5 0.3          # only graphwright, with the verbs that change no bits and with all verbs
+    python -m bench.memory --models resnet50 --times         # only the times of the file's rows, again
     python -m bench.memory --from-json FILE                  # the tables again, as Markdown
 
 For each model: the unmodified step, `tf.recompute_grad` around hand-made blocks (see `bench.zoo`), `keras.RematScope`, and
 `graphwright.optimize_memory` at each budget, at half of the activation peak, and at the memory that
-`tf.recompute_grad` needed. Every peak is measured in a fresh process, times in one process in which all steps take turns,
+`tf.recompute_grad` needed. Each peak is measured in a fresh process, times in one process in which all steps take turns,
 and every step is compared with the unmodified one: loss and all variables, after three steps in a row.
 
-Each model runs in a process of its own: when it dies, its row says so and the others go on. Results are written after
-each row; a model that is complete is not run again with the same settings, unless --again is given.
+Each model runs in its own process: if it dies, its row says so and the others continue. Results are written after
+each row; a complete model is not run again with the same settings, unless --again is given.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Benchmark:
         self.results.write(self.path)
 
     def time_again(self) -> None:
-        """The times of the rows that the file has, measured anew; all else stays."""
+        """Measure the times of the file's rows again; all else stays."""
         for row in self.entry.rows:
             if row.measured_bytes is None:
                 continue
@@ -160,11 +160,11 @@ class Benchmark:
     def _remat_scope(self, row: Row) -> None:
         from bench import zoo
 
-        row.status = "raises"  # unless the next lines go well
+        row.status = "raises"  # unless the next lines succeed
         other = zoo.make(self.name, size=self.settings["size"], batch=self.settings["batch"], variant="keras_remat")
         other.step.get_concrete_function(*other.inputs)
         row.status = ""
-        # Its variables are its own, so that it can be measured but not compared.
+        # It has separate variables, so it can be measured but not compared.
         self._measure(row, other.step)
         row.note = "not compared"
 
@@ -240,7 +240,7 @@ def _about(tensorflow: str, keras: str) -> dict[str, Any]:
 
 
 def _run_models(options: argparse.Namespace, path: Path, console: Console) -> int:
-    """Each model in a process of its own; returns how many died."""
+    """Run each model in its own process and return how many died."""
     died = 0
     for name in options.models:
         settings = _settings(options)

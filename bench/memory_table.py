@@ -1,4 +1,4 @@
-"""What `bench.memory` finds: rows, the file that keeps them, and the tables for a terminal and for the docs."""
+"""Results of `bench.memory`: rows, their file, and the tables for a terminal and for the docs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LEGEND = (
 
 @dataclass
 class Row:
-    """One way to run one model. What was not found stays None (nan is no JSON)."""
+    """One way to run one model. Missing figures stay None (nan is no JSON)."""
 
     step: str  # "unmodified", "tf.recompute_grad", "graphwright", ...
     budget: str = ""  # as text: "50 %", "50 % act.", "as recompute_grad"
@@ -47,7 +47,7 @@ class Row:
 
     @property
     def kept(self) -> bool | None:
-        """Whether the measured peak is within the budget; None where there is no budget or no measurement."""
+        """Whether the measured peak is within the budget; None without a budget or a measurement."""
         if self.budget_bytes is None or self.measured_bytes is None:
             return None
         return self.measured_bytes <= self.budget_bytes
@@ -81,7 +81,7 @@ class Row:
 
 @dataclass
 class ModelRows:
-    """All rows of one model, with the settings they were made with."""
+    """All rows of one model, with their settings."""
 
     description: str
     settings: Mapping[str, Any]
@@ -91,14 +91,14 @@ class ModelRows:
 
 @dataclass
 class Results:
-    """All that was found so far, kept in a JSON file."""
+    """All results so far, stored in a JSON file."""
 
     about: dict[str, Any] = field(default_factory=dict)
     models: dict[str, ModelRows] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path) -> Results:
-        """The results in the file; empty ones when there is none."""
+        """Read the results of the file; empty without a file."""
         if not path.exists():
             return cls()
         data = json.loads(path.read_text())
@@ -106,7 +106,7 @@ class Results:
         return cls(data["about"], models)
 
     def write(self, path: Path) -> None:
-        """Write the file, to another name first, so that it is never half written."""
+        """Write the file atomically, through another name."""
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_name(path.name + ".part")
         unfinished.write_text(json.dumps(asdict(self), indent=1) + "\n")

@@ -1,10 +1,10 @@
 """The least-squares problems of J. J. Moré, B. S. Garbow, K. E. Hillstrom: Testing Unconstrained Optimization Software (1981).
 
 All 35 functions of the paper (ACM TOMS 7(1), 17-41), in its order, as TensorFlow functions of one vector. The paper tries each from its
-start and from 10 and 100 times that; where the start is zero, from 10 and 100 in every element, as MINPACK's tests do.
+start and from 10 and 100 times the start; if the start is zero, from 10 and 100 in every element, as MINPACK's tests do.
 
-A minimum is a sum of squares. Those that the paper gives to few digits have been computed to more. Where it names infima that
-are only approached as parameters go to infinity (Bard, Kowalik and Osborne), they are no minima and not listed.
+A minimum is a sum of squares. Minima that the paper gives to few digits have been computed to more. Infima that are only
+approached as parameters go to infinity (Bard, Kowalik and Osborne) are not listed.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Problem:
     minima: tuple[float, ...] = (0.0,)
 
     def start_times(self, factor: float) -> NDArray[np.float64]:
-        """The start, so many times as far away from zero."""
+        """Return the start, scaled away from zero."""
         start = np.array(self.start)
         return start * factor if start.any() or factor == 1.0 else np.full_like(start, factor)
 
     def is_minimum(self, squares: float) -> bool:
-        """Whether a sum of squares is that of a known minimum: to 1e-6 of it, or of 1e-5."""
+        """Return whether a sum of squares is a known minimum, to 1e-6 of it or of 1e-5."""
         return any(abs(squares - known) <= 1e-6 * max(known, 1e-5) for known in self.minima)
 
 

@@ -84,7 +84,7 @@ class Problem:
 
     Attributes:
         name: as NIST calls it.
-        starts: the two given starts, (n,) each; the first is farther away.
+        starts: the two starts of the data set, (n,) each; the first is farther away.
         certified: the parameters, (n,), to 11 digits.
         deviations: their certified standard deviations, (n,).
         squares: the certified residual sum of squares.
@@ -101,15 +101,15 @@ class Problem:
     y: Vector
 
     def residuals(self, b: Any, x: Any, y: Any, module: Any = np) -> Any:
-        """Model less response, with NumPy or TensorFlow."""
+        """Return model minus response, with NumPy or TensorFlow."""
         return MODELS[self.name](b, x, module) - y
 
     def digits(self, found: Vector) -> float:
-        """Decimal digits that agree with the certified parameters: the fewest of all parameters, at most the 11 that are certified."""
+        """Return the decimal digits that agree with the certified parameters: the fewest of all parameters, at most 11."""
         return _digits(found, self.certified)
 
     def deviation_digits(self, found: Vector) -> float:
-        """The same for standard deviations."""
+        """Return the decimal digits that agree with the certified standard deviations."""
         return _digits(found, self.deviations)
 
 
@@ -121,7 +121,7 @@ def _digits(found: Vector, certified: Vector) -> float:
 
 
 def read_problem(name: str) -> Problem:
-    """One of the files, by its name without suffix."""
+    """Read a file by its name without suffix."""
     text = (FOLDER / f"{name}.dat").read_text(encoding="ascii")
     table = np.array([[float(cell) for cell in match.groups()] for match in map(_PARAMETER.match, text.splitlines()) if match])
     squares = _SQUARES.search(text)
@@ -132,5 +132,5 @@ def read_problem(name: str) -> Problem:
 
 
 def all_problems() -> list[Problem]:
-    """All of them, by name."""
+    """Return all problems by name."""
     return [read_problem(name) for name in sorted(MODELS)]

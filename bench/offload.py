@@ -1,8 +1,8 @@
-"""What copies on disk reach beside recomputing, and what they cost: `python -m bench.offload [--folder FOLDER]`.
+"""Offloading to disk compared with recomputation: peak and time. `python -m bench.offload [--folder FOLDER]`.
 
-Each step is planned for each budget, once by recomputing alone and once with files allowed. Peaks are measured in a fresh process each.
-Times are wall times of steps that take turns in one process, as ratios of the plain step's in the same round. They
-include the page cache, where the planner prices the disk itself. *Equal* is by running three steps, all outputs and variables.
+Each step is planned for each budget, once with recomputation only and once with files. Each peak is measured in a fresh process.
+Times are wall times of steps that take turns in one process, relative to the plain step in the same round. They include
+the page cache, while the planner prices the disk without it. *Equal* compares all outputs and variables after three steps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MIB = 2**20
 
 
 def products(dropout: bool = False, layers: int = 12, width: int = 512, batch: int = 8192) -> tuple[Any, Any]:
-    """Products one behind another, each with a mask of dropout that a hidden counter draws, so that it cannot be drawn again."""
+    """A chain of products, each with a dropout mask from a hidden counter, which cannot be drawn again."""
     import tensorflow as tf
 
     rng = np.random.default_rng(0)

@@ -1,11 +1,10 @@
-"""What a fixed order costs, and what is left of it where steps may overlap: `python -m bench.overlap`.
+"""The cost of a fixed order, without and with overlap: `python -m bench.overlap`.
 
-Five steps take turns in one process: the plain one, the same without Grappler, and three that run the same plan: without an order,
-which leaves what is run again, as a chain in which each task waits for the one before, and as `optimize_memory` runs it, with tasks
-overlapping where the peak has room (`graphwright.plan.relaxed_order`). The three are of the graph that `optimize_memory` plans: what
-Grappler made of the step, or the traced one (marked) where that cannot be planned. Times are processor times of all threads, as ratios
-of the plain step's in the same turn; what the order costs is told by the clock too. Peaks are measured in a fresh process each, with
-two threads.
+Five steps take turns in one process: the plain step, the plain step without Grappler, and one plan run in three ways: without an order
+(recomputation only), as a chain in which each task waits for the one before, and as `optimize_memory` runs it, with tasks overlapping
+where the peak has room (`graphwright.plan.relaxed_order`). The plan is made for Grappler's graph of the step, or for the traced graph
+(marked) if that is not possible. Times are processor times of all threads, relative to the plain step in the same turn; the cost of the
+order is also measured by wall time. Each peak is measured in a fresh process with two threads.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _COLUMNS = (
 
 
 def row(name: str, size: zoo.Size, batch: int | None, share: float, rounds: int) -> list[str]:
-    """One line of the table: times as ratios of the plain step's, peaks in MiB; "order" is what overlap costs beyond no order."""
+    """Return a row: times as ratios of the plain step's, peaks in MiB; "order" is the cost of overlap beyond no order."""
     import graphwright as gw
     from graphwright.memory.planning import follow_schedule, map_tasks, overlap_within, solve_with_room
     from graphwright.run.executed_graph import recorded_graphs

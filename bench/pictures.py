@@ -1,9 +1,9 @@
-"""Draws the pictures of the concept pages into docs/figures, as SVGs that are readable on light and on dark ground.
+"""Draw the pictures of the concept pages into docs/figures, as SVGs that are readable on light and dark backgrounds.
 
-    python -m bench.pictures            # all; the plans of `memory_over_the_step` are made anew, nothing is run
-    python -m bench.pictures --drawn    # those that need no TensorFlow
+    python -m bench.pictures            # all; plans `memory_over_the_step` again, runs nothing
+    python -m bench.pictures --drawn    # the pictures that need no TensorFlow
 
-`ways.svg` draws the table of docs/concepts/ways.md, whose figures stand in docs/benchmarks.md and docs/reversible.md.
+`ways.svg` draws the table of docs/concepts/ways.md.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def arrow(x1: float, y1: float, x2: float, y2: float, bend: float = 0, color: st
 
 
 def shapes() -> str:
-    """A feed binds the input, rules carry it on, and some sizes only the run tells."""
+    """A feed binds the input, rules propagate it, and some sizes are known only at run time."""
     parts: list[str] = []
     columns = [
         (90, ["image", "(None, 28, 28, 1)"], ["feed 32", "(32, 28, 28, 1)"], BLUE),
@@ -106,7 +106,7 @@ def update_ops() -> str:
 
 
 def backward() -> str:
-    """A chain, its backward pass, and what waits between them."""
+    """A chain, its backward pass, and the residuals between them."""
     parts: list[str] = []
     xs = [132, 248, 364, 480]
     for k, x in enumerate(xs):

@@ -1,12 +1,12 @@
-"""How dear a budget is, and how long planning takes.
+"""The overhead of a budget, and the time of planning.
 
     python -m bench.planner                 # the published graphs at falling budgets
     python -m bench.planner FOLDER          # other graphs in the exchange format
     python -m bench.planner --scale         # planning time against the size of the graph
-    python -m bench.planner --without eviction    # without one solver: what does it add?
+    python -m bench.planner --without nested    # without one solver, to see its contribution
 
 The first table gives the overhead (extra time as a share of running every task once), next to
-the best overheads known from a greedy and from a mixed-integer program. The second plans
+the best overheads of a greedy and of a mixed-integer program. The second plans
 synthetic residual networks and prints the time per task relative to the smallest, which
 stays near one where planning grows linearly; both are measured side by side in one run.
 """
@@ -33,18 +33,17 @@ BUDGETS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
 # Overheads in % that a 60-line greedy and, after a minute, a mixed-integer program reached.
 GREEDY = {("vgg19", 0.8): 2.86, ("random_n100", 0.9): 1.07, ("random_n100", 0.8): 3.66}
 GREEDY |= {("resnet50", 0.9): 0.17, ("resnet50", 0.8): 0.32, ("resnet50", 0.5): 1.78}
-# By solver: the name by which the portfolio calls it, and the answer of a solver that finds nothing.
+# By solver: its name in the portfolio, and an empty answer.
 SOLVERS: dict[str, tuple[str, object]] = {
     "cuts": ("minimum_cuts", ()),
     "nested": ("nested_cuts", ()),
     "segments": ("segment_levels", ()),
-    "eviction": ("run_under_cap", None),
 }
 PROGRAM = {("vgg19", 0.8): 2.76, ("random_n100", 0.9): 0.79}
 
 
 def leave_out(solver: str) -> None:
-    """Let the portfolio call a solver that finds nothing instead of this one."""
+    """Replace a solver of the portfolio by one without results."""
     name, nothing = SOLVERS[solver]
 
     def solve_nothing(*_: object) -> object:
@@ -54,13 +53,13 @@ def leave_out(solver: str) -> None:
 
 
 def single_task_bytes(graph: CostGraph) -> int:
-    """The most that any one task needs for its inputs, outputs and workspace."""
+    """Return the largest need of a single task: inputs, outputs and workspace."""
     sizes = [buffer.nbytes for buffer in graph.buffers]
     return max(task.workspace_bytes + sum(sizes[number] for number in {*task.inputs, *task.outputs}) for task in graph.tasks)
 
 
 def overheads(folder: Path, time_limit_s: float, console: Console) -> int:
-    """Print the table of overheads; returns the number of rows that miss the bar."""
+    """Print the table of overheads and return the number of rows that miss the bar."""
     table = Table("graph", "tasks", "budget", "status", "peak", "overhead %", "greedy %", "program %", "bound", "seconds", "found by")
     missed = 0
     for path in sorted(folder.glob("*.json")):

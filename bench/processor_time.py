@@ -1,4 +1,4 @@
-"""Processor time of steps that take turns, all threads together: on a machine that others use too, the clock says little."""
+"""Processor time of steps that take turns, over all threads, because wall time means little on a shared machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FIRST = 2  # turns that trace and touch memory
 def processor_times(
     steps: Mapping[str, Callable[[], Any]], rounds: int, *, grappler: Collection[str] = ()
 ) -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
-    """Seconds of processor time of each step, turn by turn, each turn in another order; the first ones do not count.
+    """Return the processor time of each step in each turn, in seconds. Each turn has another order; the first turns do not count.
 
     Args:
         grappler: the steps that run with Grappler's rewrites; the others run without, as planned steps do.
@@ -27,7 +27,7 @@ def processor_times(
 def both_times(
     steps: Mapping[str, Callable[[], Any]], rounds: int, *, grappler: Collection[str] = ()
 ) -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
-    """As `processor_times`; beside the processor's time in the first column that of the clock in the second, for a machine at rest."""
+    """Return processor times and wall times, as `processor_times` does; for an idle machine."""
     random = np.random.default_rng(0)
     found: dict[str, list[tuple[float, float]]] = {how: [] for how in steps}
     for turn in range(rounds + _FIRST):

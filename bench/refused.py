@@ -1,14 +1,13 @@
-"""Whether TensorFlow builds every plan: placement, its graph passes, the executor. Nothing runs.
+"""Check that TensorFlow builds every plan (placement, graph passes, executor). Nothing runs.
 
     python -m bench.refused                                        # all models, each share, without and with all verbs
     python -m bench.refused --models shortcut ddpm --shares 30 50
     python -m bench.refused --size small --time-limit 1            # smaller models, in minutes
-    python -m bench.refused --programs m01.py m02.py               # files whose `build()` gives {"step": ..., "args": (...)}
+    python -m bench.refused --programs m01.py m02.py               # files with `build()` -> {"step": ..., "args": (...)}
 
-A row for each model and each set of verbs, a column for each share of its peak: the time that the plan takes, as a ratio, or "none"
-where no plan keeps the budget. Shares fall from left to right: a plan that keeps the next one too is that one's, and below a share that
-none keeps nothing is asked. A plan that TensorFlow refused is counted, also where the next one was taken. Prints Markdown, each cell as
-it is found, and ends with an error where one was refused.
+A row per model and set of verbs, a column per share of its peak, in falling order: the relative time of the plan, or "none" if no plan
+keeps the budget; smaller shares are then skipped. A plan that also keeps the next share serves for both. A plan that TensorFlow refuses is
+counted, even if the next plan succeeds. Prints Markdown, cell by cell, and ends with an error if a plan was refused.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ VERBS: dict[str, Any] = {"default": {}, "all": {"allow": "all"}}
 
 
 def shortcut(pixels: int = 32, width: int = 16, blocks: int = 3, batch: int = 32) -> Step:
-    """A residual network whose shortcuts are convolutions with bias, and whose norms read what the convolutions make."""
+    """A residual network whose shortcuts are convolutions with bias, followed by norms."""
     import keras
     from keras import layers
 
@@ -50,7 +49,7 @@ def shortcut(pixels: int = 32, width: int = 16, blocks: int = 3, batch: int = 32
 
 
 def padded(pixels: int = 32, width: int = 16, blocks: int = 3, batch: int = 32) -> Step:
-    """Padding of its own before each convolution, whose kernels are standardized in the step."""
+    """Explicit padding before each convolution, whose kernels are standardized in the step."""
     import keras
     import tensorflow as tf
     from keras import layers
@@ -88,14 +87,14 @@ SMALL: dict[str, Callable[[], Step]] = {
 
 
 def program(path: str) -> Step:
-    """The step of a file; what lies beside the file can be imported there."""
+    """Return the step of a file, which may import its neighbors."""
     sys.path.insert(0, str(Path(path).parent))
     made = runpy.run_path(path)["build"]()
     return Path(path).stem, made["step"], tuple(made["args"])
 
 
 def cells(step: Step, shares: Sequence[int], options: dict[str, Any]) -> Iterator[tuple[str, int]]:
-    """What a plan for each share costs, by falling share, and how many plans TensorFlow refused."""
+    """Return the cost of a plan for each share, in falling order, and the number of plans that TensorFlow refused."""
     import graphwright as gw
 
     _, function, inputs = step
@@ -133,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     count = 0
     for name in options.programs or (name for name in options.models if name in models):
         step = program(name) if options.programs else models[name]()
-        with tempfile.TemporaryDirectory() as folder:  # the peak of the step as it is, and the plan of the default, are found once
+        with tempfile.TemporaryDirectory() as folder:  # the unmodified peak and the default plan are computed once
             for verbs in options.verbs:
                 asked, refused = {**VERBS[verbs], "cache_dir": folder, "time_limit_s": options.time_limit}, 0
                 print(f"| {Path(name).stem} | {verbs} |", end="", flush=True)

@@ -1,9 +1,9 @@
-"""What reuse saves, beside plain TensorFlow with Grappler, sessions as TF1 had them, and keeping results by hand.
+"""Savings by reuse, compared with plain TensorFlow with Grappler, TF1 sessions, and results kept by hand.
 
     python -m bench.reuse                       # everything, one section after the other
-    python -m bench.reuse --once --cached       # these alone
+    python -m bench.reuse --once --cached       # only these
 
-Each section runs in a process of its own, since some of them have TensorFlow tell of each allocation, which the others must not.
+Each section runs in its own process, because some make TensorFlow record each allocation, which would slow down the others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SECTIONS = {
 
 
 def main() -> None:
-    """Run the sections that are asked for, or all."""
+    """Run the requested sections, or all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, told in SECTIONS.items():
         parser.add_argument(f"--{name.replace('_', '-')}", action="store_true", help=told)
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def ran(name: str) -> bool:
-    """Whether a section ran to its end."""
+    """Run a section and return whether it completed."""
     print(f"\n{SECTIONS[name]}: python -m bench.reuse --{name.replace('_', '-')}\n", flush=True)
     program = f"from bench import reuse_{name}; reuse_{name}.main()"
     return not subprocess.run([sys.executable, "-c", program], env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}, check=False).returncode

@@ -1,8 +1,8 @@
 """A value that depends on a variable, used twenty times, kept and not kept: `python -m bench.reuse_cached [--size 200] [--rounds 11]`.
 
-First `expm(W)` times twenty vectors, W unchanged between calls: by plain code, in a `tf.function` that Grappler optimizes, in sessions as
-TF1 had them, kept by hand in a variable (which nobody updates when W changes), and with `gw.cached`; then the same with the gradient by W;
-then what calls evaluate after `W.assign`. `expm` has one `MatrixSolve`, its gradient further ones. The last table scores twenty queries
+First `expm(W)` times twenty vectors, with W unchanged between calls: by plain code, in a `tf.function` that Grappler optimizes, in TF1
+sessions, kept by hand in a variable (which nobody updates when W changes), and with `gw.cached`; then with the gradient by W; then the
+evaluations after `W.assign`. `expm` has one `MatrixSolve`, its gradient further ones. The last table scores twenty queries
 against 4,000 rows that two dense layers encode, in float32, one query at a time.
 """
 
@@ -61,7 +61,7 @@ def print_uses(size: int, rounds: int) -> None:
     title = f"expm(W) of {size} x {size}, float64, times {USES} vectors"
     flops = flops_per_kernel(compiled)
     print_ways(title, ways, rounds, base="plain, tf.function", kernel="MatrixSolve", flops=flops)
-    # By hand there is no row here: a variable that holds the value has no gradient by W.
+    # No row by hand: a variable that holds the value has no gradient by W.
     steps = {
         "plain, tf.function": Way(tf.function(lambda: gradient(plain))),
         "plain, eager": Way(lambda: gradient(plain)),
@@ -81,7 +81,7 @@ def print_uses(size: int, rounds: int) -> None:
 
 
 def print_queries(rounds: int) -> None:
-    """Twenty queries against a table that stays."""
+    """Twenty queries against a constant table."""
     rng = np.random.default_rng(0)
 
     def drawn(*shape: int) -> Any:

@@ -1,11 +1,10 @@
-"""`gw.GradientCache` beside the plain step: peaks, times and differences of loss and gradients of a contrastive loss.
+"""`gw.GradientCache` compared with the plain step: peaks, times and differences of loss and gradients of a contrastive loss.
 
-Two towers each, dropout included, and InfoNCE. The plain step at a batch of 16 stands for what fits; then 32 times as many samples,
-plainly, through the cache, and as one would do it by hand: compiled functions of a chunk, called in loops of Python. Each peak is measured
-in a fresh process; all steps take turns in one process for the times: of the processor (all threads together) and by the clock, each the
-median ratio to the plain step of the same turn. "least" is what no cache of gradients goes below: 1 and the share that the forward pass has
-in the plain step, measured beside it. Threads that spin until they get work count as busy. Differences are those from the plain step on the
-same chunks with the same draws, by the largest entry of all gradients.
+Two towers with dropout, and InfoNCE. A plain step with a batch of 16 fits; then 32 times as many samples by the plain step, through the
+cache, and by hand (compiled functions of a chunk, called in a Python loop). Each peak is measured in a fresh process. For times, all steps
+take turns in one process: processor time of all threads, and wall time, each as the median ratio to the plain step of the same turn.
+"least" is a lower bound for every gradient cache: 1 plus the measured share of the forward pass in the plain step. Spinning threads count
+as busy. Differences are from the plain step on the same chunks with the same random draws, relative to the largest entry of all gradients.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def sequences(dtype: str = "float32", blocks: int = 3, tokens: int = 32, width: 
 
 
 def wide_sequences(dtype: str = "float32") -> tuple[Any, tuple[int, ...]]:
-    """Blocks as wide as those of a small BERT: products that keep two processors busy with a chunk."""
+    """Blocks as wide as in a small BERT, whose products keep two processors busy with a chunk."""
     return sequences(dtype, blocks=2, tokens=16, width=256)
 
 
@@ -98,7 +97,7 @@ def rows(name: str, rounds: int) -> list[list[str]]:
 
 
 def times(name: str, inputs: Any, rounds: int, encoders: Any = None) -> dict[str, tuple[str, str, str]]:
-    """By step: processor time and clock as multiples of the plain step's, and the least that a cache can take.
+    """Return processor and wall time of each step as multiples of the plain step's, and the lower bound of a cache.
 
     Args:
         name: of the encoders.
@@ -126,7 +125,7 @@ def times(name: str, inputs: Any, rounds: int, encoders: Any = None) -> dict[str
 
 
 def _turns(steps: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, Any]:
-    """Per step, a row per turn: processor time of all threads, and clock. Each turn has another order; the first one does not count."""
+    """Return, per step and turn, processor time of all threads and wall time. Each turn has another order; the first does not count."""
     import numpy as np
     import tensorflow as tf
 
@@ -142,7 +141,7 @@ def _turns(steps: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, Any
 
 
 def by_hand(encoders: tuple[Any, Any], chunk: int) -> Callable[[Any, Any], Any]:
-    """The same loss and gradients without graphwright: the states of dropout are kept for each chunk, and set again."""
+    """The same loss and gradients without graphwright: dropout states are saved for each chunk and restored."""
     import tensorflow as tf
 
     encode = {model: tf.function(lambda rows, model=model: model(rows, training=True)) for model in encoders}
@@ -245,6 +244,6 @@ def _steps(name: str, dtype: str, chunk: int, encoders: Any = None) -> tuple[Any
 
 
 def main() -> None:
-    """Print the table, and under which load it was taken."""
+    """Print the table, and the load of the machine."""
     Console(width=150).print(table())
     print(f"processors: {os.cpu_count()}; runnable processes over 1, 5 and 15 minutes: {os.getloadavg()}")

@@ -1,7 +1,7 @@
-"""`gw.jacobian` in chunks beside `tape.jacobian`: `python -m bench.reuse_jacobian [--rounds 5]`.
+"""`gw.jacobian` in chunks compared with `tape.jacobian`: `python -m bench.reuse_jacobian [--rounds 5]`.
 
-96 outputs with respect to 24,576 inputs, in reverse mode: six layers of 256 on a batch of 96, in float64. Peaks by `gw.measure`, in a fresh
-process each; predicted by the higher end of what the simulation of TensorFlow's executor gives; times of steps that take turns.
+96 outputs with respect to 24,576 inputs, in reverse mode: six layers of 256 on a batch of 96, in float64. Each peak is measured
+in a fresh process (`gw.measure`); the prediction is the upper end of the executor's range. Steps take turns for times.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One value that depends on a variable, written six times in one graph: `python -m bench.reuse_once [--size 200] [--rounds 11]`.
 
-`expm(W * .01)`, added up. What it costs in a `tf.function` that Grappler optimizes, in sessions as TF1 had them, in the graph that
-`gw.simplify` made, with `gw.cached`, and by hand.
+A sum of `expm(W * .01)`: in a `tf.function` that Grappler optimizes, in TF1 sessions, in the graph after `gw.simplify`, with
+`gw.cached`, and by hand.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def value(w: Any) -> Any:
 
 
 def six(w: Any) -> Any:
-    """As users write it, who do not think of the other five."""
+    """Repeat the value six times, as users write it."""
     return tf.add_n([value(w) for _ in range(TIMES)])
 
 

@@ -1,13 +1,12 @@
-"""`gw.simplify` on exported models and on training steps, beside Grappler: `python -m bench.reuse_simplify [--only NAME ...]`.
+"""`gw.simplify` on exported models and on training steps, compared with Grappler: `python -m bench.reuse_simplify [--only NAME ...]`.
 
-Nodes: those that are run, calls counted as what they call; those that Grappler leaves of the graph as it was, of which loops are lowered
-to single nodes; those that `simplify` leaves; those that Grappler leaves of these. Equal: outputs, and for a step all variables after it,
-as the graphs are written, without Grappler; and, if not bit for bit, by how much they differ. Under Grappler, which rewrites the two graphs
-in different ways, differences are told as a share of the largest number, or of a step as the largest difference.
+Nodes: the nodes that run (the nodes of called functions included), the nodes after Grappler (which lowers loops to single nodes), after
+`simplify`, and after both. Equal: outputs, and for a step all variables after it, without Grappler, with the size of the difference if
+they are not equal bit for bit. Grappler rewrites the two graphs in different ways, so differences under Grappler are relative to the
+largest number, or for a step the largest difference.
 
-Times are of the processor, in turns, as ratios to the unsimplified graph under Grappler, each turn's to its own: the median, and within
-which bounds it lies with 95 % certainty (by order statistics). Models have random weights; basic-pitch is the trained model that its
-package ships.
+Times are processor times, relative to the unsimplified graph under Grappler in the same turn: the median, and its 95 % interval by order
+statistics. Models have random weights; basic-pitch is the trained model of its package.
 """
 
 from __future__ import annotations
@@ -57,8 +56,8 @@ class Pair:
 
     Attributes:
         seconds: processor time that `simplify` took, loading and writing a file included.
-        flops: as counted for the shapes that both are called with.
-        equal: what a comparison found without Grappler, and with it.
+        flops: FLOPs for the shapes of the calls.
+        equal: results of the comparison without Grappler, and with it.
         owner: keeps variables alive.
     """
 
@@ -90,7 +89,7 @@ def vision_transformer(folder: Path) -> None:
 
 
 def basic_pitch(folder: Path) -> None:
-    """The SavedModel that basic-pitch ships, from where it lies."""
+    """Return the SavedModel of the installed package basic-pitch."""
     spec = find_spec("basic_pitch")
     assert spec is not None
     assert spec.submodule_search_locations is not None
@@ -108,7 +107,7 @@ MODELS: dict[str, Callable[[Path], None]] = {
 
 
 def model_pair(name: str, folder: Path) -> Pair:
-    """A model as it was exported, and as `simplify` wrote it."""
+    """An exported model, before and after `simplify`."""
     keras.utils.set_random_seed(0)
     MODELS[name](folder / "before")
     began = time.process_time()
@@ -130,7 +129,7 @@ def model_pair(name: str, folder: Path) -> Pair:
 
 
 def step_pair(name: str) -> Pair:
-    """A training step, and what `simplify` made of it, on the same variables."""
+    """A training step before and after `simplify`, on the same variables."""
     reference = zoo.make(name, size="small", batch=BATCH)
     function = reference.step.get_concrete_function(*reference.inputs)
     graph, binding = from_concrete_function(function)
@@ -153,7 +152,7 @@ def difference(expected: Any, found: Any) -> str:
 
 
 def nodes_after_grappler(step: TracedStep) -> int:
-    """Nodes of the graph that Grappler hands on, and of the functions in it."""
+    """Return the number of nodes after Grappler, functions included."""
     graphs = recorded_graphs(step, like=from_concrete_function(step.function, planned=False)[0])
     records = map(tf.compat.v1.RunMetadata.FunctionGraphs.FromString, graphs)
     graph = max(records, key=lambda record: len(record.pre_optimization_graph.node)).post_optimization_graph
@@ -161,7 +160,7 @@ def nodes_after_grappler(step: TracedStep) -> int:
 
 
 def nodes_as_written(step: TracedStep) -> int:
-    """How many nodes a step runs, calls counted as what they call."""
+    """Return the number of nodes that a step runs, called functions included."""
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in step.arguments]
     called = tf.function(lambda *tensors: call_flat(step.function, tensors)).get_concrete_function(*specs)
     graph = from_concrete_function(called, planned=False)[0]
@@ -172,7 +171,7 @@ def nodes_as_written(step: TracedStep) -> int:
 
 
 def ratio(times: np.ndarray[Any, Any], base: np.ndarray[Any, Any]) -> str:
-    """The median of ratios and its bounds: with 95 % certainty between the order statistics that a fair coin seldom leaves."""
+    """Return the median of ratios and its 95 % interval by order statistics."""
     ratios, count = np.sort(times / base), len(times)
     low = max(0, int(np.floor(count / 2 - 0.98 * np.sqrt(count))) - 1)
     return f"{np.median(ratios):.2f} ({ratios[low]:.2f} to {ratios[count - 1 - low]:.2f})"

@@ -1,7 +1,7 @@
-"""Transfer learning with and without the features of frozen layers kept: `python -m bench.reuse_transfer [--size 96] [--samples 2048]`.
+"""Transfer learning with and without cached features of frozen layers: `python -m bench.reuse_transfer [--size 96] [--samples 2048]`.
 
 MobileNetV2 with random weights, frozen, on crops of two photographs that scikit-learn ships: which photograph is it? Arrays, and a
-shuffled `tf.data.Dataset`. Times are processor times of a whole fit, with all tracing and with the
+shuffled `tf.data.Dataset`. Times are processor times of a whole fit, including tracing and the
 call of `cache_frozen`, as multiples of the shortest plain epoch.
 """
 
@@ -25,7 +25,7 @@ BATCH = 32
 
 
 def photographs(count: int, size: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Crops of two photographs, and of which each is one."""
+    """Return crops of two photographs, and the photograph of each."""
     rng = np.random.default_rng(0)
     images = load_sample_images().images
     classes = rng.integers(0, len(images), count)
@@ -62,7 +62,7 @@ class Clock(keras.callbacks.Callback):
 
 
 def train(model: Any, data: str, epochs: int, samples: int, size: int) -> tuple[float, list[float], list[float]]:
-    """Seconds of the whole fit, of each epoch, and the losses."""
+    """Return the seconds of the whole fit and of each epoch, and the losses."""
     keras.utils.set_random_seed(2)
     images, classes = photographs(samples, size)
     clock, started = Clock(), time.process_time()

@@ -1,9 +1,9 @@
 """Ways of computing the same thing, side by side: processor time in turns, kernels that ran, FLOPs of these, memory.
 
-Time is of the processor, all threads together, medians of turns in which all ways follow each other in another order each time. Kernels
-are those that TensorFlow's profiler saw in one call. FLOPs are these kernels times what `gw.count_flops` counts for one of the op type,
-products of matrices and solves alone. Memory is what TensorFlow's allocator gave out at most during one call, above what was held before
-it; kept is what stays between calls, in a variable or a cache.
+Times are processor times of all threads, medians of turns in which the ways run in another order each time. Kernels are counted by
+TensorFlow's profiler in one call. FLOPs are their number times the FLOPs of one operation of the type (`gw.count_flops`), for matrix
+products and solves only. Memory is the peak of TensorFlow's allocator during one call, above the level before it; *kept* is the memory
+that stays between calls, in a variable or a cache.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Way:
     Attributes:
         call: computes it once.
         kept: bytes that stay between calls.
-        flops: what it computes, where the kernels of one op type are not all of one size.
+        flops: total FLOPs, if the kernels of one op type differ in size.
     """
 
     call: Callable[[], Any]
@@ -53,12 +53,12 @@ class Way:
 
 
 def tell_of_allocations() -> None:
-    """Let tensors come from an allocator that tells of each one; to be called before TensorFlow makes its first tensor."""
+    """Use an allocator that records each allocation; call this before TensorFlow creates its first tensor."""
     os.environ.update({name: value for name, value in COUNTING_ENVIRONMENT.items() if name.startswith("TF_")})
 
 
 def session_call(build: Callable[[Any], Any], value: Any, *, reference: bool = False) -> Callable[[], Any]:
-    """A TF1 session that computes what `build` makes of a variable.
+    """Return a call of a TF1 session that computes `build(variable)`.
 
     Args:
         value: of the variable.
@@ -75,7 +75,7 @@ def session_call(build: Callable[[Any], Any], value: Any, *, reference: bool = F
 
 
 def kernels(call: Callable[[], Any]) -> Counter[str]:
-    """How many kernels ran, by op type; those that Grappler or oneDNN fused count as what they were made of."""
+    """Return the number of kernels that ran by op type; fused kernels count as their parts."""
     with tempfile.TemporaryDirectory() as folder:
         tf.profiler.experimental.start(folder)
         call()
@@ -86,7 +86,7 @@ def kernels(call: Callable[[], Any]) -> Counter[str]:
 
 
 def flops_per_kernel(step: Any, inputs: Any = None) -> dict[str, float]:
-    """What `gw.count_flops` counts for one operation of each type, on average over the step."""
+    """Return the FLOPs of one operation of each type, on average over the step."""
     rows = gw.count_flops(step, inputs=inputs).per_op_type
     return {kind: (rows[kind].forward + rows[kind].backward) / rows[kind].ops for kind in COUNTED if kind in rows}
 
@@ -97,7 +97,7 @@ def print_ways(
     """Measure all ways and print a table.
 
     Args:
-        base: the way that the others are ratios to, and that they are compared with.
+        base: the way that the others are compared with.
         kernel: the op type whose kernels have a column.
         flops: per kernel, by op type.
     """
@@ -126,6 +126,6 @@ def print_ways(
 
 
 def difference(found: Any, expected: list[Any]) -> float:
-    """The largest difference of two numbers, as a share of the largest number."""
+    """Return the largest difference, relative to the largest number."""
     pairs = zip(tf.nest.flatten(found), expected, strict=True)
     return max(float(np.max(np.abs(np.asarray(a) - b))) / float(np.max(np.abs(b))) for a, b in pairs)

@@ -1,10 +1,10 @@
-"""Draws loss and accuracy of `examples/train_reversible_network.py` as an SVG for the guide: a line per network and seed.
+"""Draw loss and accuracy of `examples/train_reversible_network.py` as an SVG for the guide: a line per network and seed.
 
 for seed in 1 2 3 4 5; do
     python examples/train_reversible_network.py --folder runs/$seed --seed $seed --epochs 20 --curves runs/$seed.json
 done
-python -m bench.reversible_curves docs/figures/reversible_curves.svg runs/*.json    # and keeps them in results/reversible_curves.json
-python -m bench.reversible_curves docs/figures/reversible_curves.svg                # the kept ones, drawn anew
+python -m bench.reversible_curves docs/figures/reversible_curves.svg runs/*.json    # and stores them in results/reversible_curves.json
+python -m bench.reversible_curves docs/figures/reversible_curves.svg                # draws the stored curves again
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ def draw(runs: Sequence[Run]) -> str:
 
 
 def _drawn(row: dict[str, float]) -> dict[str, float]:
-    """What is drawn of an epoch."""
+    """Return the drawn figures of an epoch."""
     return {key: round(row[key], 6) for key in ("loss", "val_accuracy")}
 
 
 def last_epochs(runs: Sequence[Run]) -> str:
-    """How many held-out digits each network has right after its last epoch, run by run."""
+    """Return how many held-out digits each network classifies correctly after its last epoch, run by run."""
     lines: list[str] = []
     for name in runs[0]:
         right = [round(HELD_OUT * run[name][-1]["val_accuracy"]) for run in runs]

@@ -1,11 +1,11 @@
-"""How long rewrite rules by example take on a large graph, next to `tf.import_graph_def` of the same graph.
+"""Time rewrite rules by example on a large graph, relative to `tf.import_graph_def` of the same graph.
 
     python -m bench.rewrite                       # 100 rules over 100,000 nodes
     python -m bench.rewrite --nodes 10000 --rules 10
 
 Processor time, in one process, the graph of `bench/editor.py`: layers `relu(x * kernel + bias)` with skip connections. *nothing
-matches*: all rules look for op types that the graph is full of, in orders in which it does not have them. *one matches*: one of them
-replaces `relu(a + b)`, in every layer. The rules are traced once, which is a column of its own.
+matches*: all rules look for frequent op types, in orders that do not occur. *one matches*: one of them replaces `relu(a + b)`, in every
+layer. Tracing the rules is a separate column.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def main() -> None:
     small: Any = tf.compat.v1.GraphDef.FromString(graph_bytes(100))
     rules = [rule_of(k) for k in range(args.rules)]
     hit = gw.Rule(lambda a, b: tf.nn.relu(a + b), lambda a, b: tf.maximum(a + b, 0.0), name="relu")
-    gw.rewrite(gw.load(small), [*rules[:2], hit])  # what is built on first use is not part of any figure
+    gw.rewrite(gw.load(small), [*rules[:2], hit])  # structures that are built on first use are not timed
     timed("import_graph_def", import_it)
     timed("rules traced", lambda: gw.rewrite(gw.load(small), rules))
     graph = gw.load(graph_def)
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def rule_of(number: int) -> Any:
-    """One of many rules, none of which matches: chains of operations that the graph has, in other orders, and a constant."""
+    """Return one of many rules without a match: operations of the graph in other orders, and a constant."""
     import tensorflow as tf
 
     import graphwright as gw

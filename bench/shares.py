@@ -1,11 +1,11 @@
-"""Budgets that are shares of what a step takes as it is: what was predicted beside what was measured.
+"""Budgets as shares of the unmodified peak, predicted and measured.
 
     python -m bench.shares                      # a GAN's step: two networks, two optimizers, one tf.function
     python -m bench.shares --models gan gpt2    # GPT-2 in small too, with random weights; needs keras-hub
 
-A share is one of the peak that the unmodified step is predicted to have in the order of TensorFlow's executor. For each model: that
-peak with its range, the peak of the traced order, and the measured one; then a plan for each share, or for the least budget that is known
-to work. Each peak is measured in a fresh process. Prints Markdown.
+Shares refer to the predicted peak of the unmodified step in the order of TensorFlow's executor. For each model: that peak with its
+range, the peak of the traced order, and the measured peak; then a plan for each share, or for the smallest budget that is known to
+work. Each peak is measured in a fresh process. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Step = tuple[str, Any, tuple[Any, ...]]
 
 
 def gan(pixels: int = 32, batch: int = 64, filters: int = 32, noise: int = 64) -> Step:
-    """A DCGAN's step: both losses on one tape, both networks trained by optimizers of their own."""
+    """A DCGAN's step: both losses on one tape, each network with its own optimizer."""
     import keras
     import numpy as np
     import tensorflow as tf

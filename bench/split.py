@@ -1,11 +1,11 @@
-"""What it costs to run a step in parts of its batch, beside the smallest peak of recomputing: `python -m bench.split`.
+"""The cost of running a step in parts of its batch, compared with the smallest peak of recomputation: `python -m bench.split`.
 
-The plain step, the step in parts, and the smallest plan that recomputes take turns in one process; what counts is their processor time, all
-threads together. Peaks are measured in a fresh process each. "By hand" is the plain step of a part's batch, times the parts: what its
-kernels take on parts, with an update each, and so about what no way of running in parts can be quicker than.
+The plain step, the step in parts, and the smallest plan that recomputes take turns in one process; times are processor times of all
+threads. Each peak is measured in a fresh process. "By hand" is the time of the plain step on one part's batch, times the number of parts:
+about a lower bound for running in parts.
 
     python -m bench.split                                                     # parts, by hand and in one step; small models
-    python -m bench.split --by-hand --size full --models mlp1000 lstm         # by hand alone, at the batches of bench.zoo
+    python -m bench.split --by-hand --size full --models mlp1000 lstm         # only by hand, at the batches of bench.zoo
 """
 
 from __future__ import annotations

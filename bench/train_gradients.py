@@ -5,9 +5,9 @@
     python -m bench.train gradients --models unet:8 --modes memory --what times      # one row, timed beside the plain step
     python -m bench.train gradients --xla                 # gradients compiled by XLA: see bench/gradients_xla.py; minutes
 
-A step computes the loss, takes the gradients and applies them (SGD). Every peak is measured in a fresh process; times in one process
-in which all steps take turns, the forward pass alone among them; gradients are compared with those of `tf.gradients` in float32 on the
-same weights and the same random state. What is measured goes into the file at once, in place of what was there; the rest of the file stays.
+A step computes the loss, takes the gradients and applies them (SGD). Each peak is measured in a fresh process; times in one process
+in which all steps and the forward pass take turns. Gradients are compared with `tf.gradients` in float32 on the same weights and the
+same random state. Each result replaces the older one in the file at once; the rest of the file stays.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Row:
     """One step of one model.
 
     Attributes:
-        planned_extra: estimated time of what is computed again, in forward passes.
+        planned_extra: estimated time of recomputation, in forward passes.
         extra_forwards: time beyond the plain step, in forward passes.
         difference: largest difference of a gradient, relative to the largest entry of all gradients.
     """
@@ -68,7 +68,7 @@ class Case:
 
 
 class _Bench:
-    """A model at a batch size, measured; what is known of it in the file stays where it is not measured anew."""
+    """Measures a model at a batch size; results in the file stay unless they are measured again."""
 
     def __init__(self, name: str, batch: int, size: str) -> None:
         import keras
@@ -86,7 +86,7 @@ class _Bench:
         return next(row for row in self.case.rows if row.mode == mode)
 
     def peaks(self, modes: Sequence[str]) -> None:
-        """Each in a process of its own."""
+        """Measure each in its own process."""
         import graphwright as gw
 
         for mode in modes:
@@ -95,7 +95,7 @@ class _Bench:
             _keep(self.case)
 
     def times(self, modes: Sequence[str], rounds: int) -> None:
-        """In one process, in turns; the forward pass is the unit."""
+        """Time all steps in one process, in turns; the forward pass is the unit."""
         from graphwright.run.measure import measure_many
 
         steps = {mode: self.step(mode) for mode in modes}
@@ -109,7 +109,7 @@ class _Bench:
         _keep(self.case)
 
     def differences(self, modes: Sequence[str]) -> None:
-        """In this process: gradients from the same weights and the same state."""
+        """Compare gradients from the same weights and the same state, in this process."""
         import numpy as np
 
         plain = self._gradients("plain")
@@ -120,7 +120,7 @@ class _Bench:
             _keep(self.case)
 
     def step(self, mode: str) -> Any:
-        """A training step, or the forward pass alone, traced."""
+        """Return a traced training step, or the traced forward pass."""
         import tensorflow as tf
 
         from graphwright.gradient.gradients import PLANS
@@ -139,7 +139,7 @@ class _Bench:
         return self._steps[mode]
 
     def _note_plan(self, mode: str, plan: Any) -> None:
-        """What was measured with a plan that differs goes: planning is limited by the clock, so two plans are seldom quite the same."""
+        """Discard measurements of another plan; planning is limited by time, so two plans are seldom equal."""
         known = self.row(mode)
         alike = abs((known.planned_bytes or 0) - plan.peak_bytes) < 0.01 * plan.peak_bytes
         alike = alike and (known.planned_extra is None or abs(known.planned_extra - plan.extra_time) < 0.05)
@@ -173,7 +173,7 @@ def _read() -> dict[str, Any]:
 
 
 def _keep(case: Case) -> None:
-    """Put a case into the file, in place of an older one."""
+    """Add a case to the file, or replace it."""
     known = _read()
     cases = [c for c in known["cases"] if (c["model"], c["batch"], c["size"]) != (case.model, case.batch, case.size)]
     cases.append(asdict(case))

@@ -1,21 +1,22 @@
-"""Levenberg-Marquardt for Keras models against the PyPI package tf-levenberg-marquardt, on that package's own kinds of example.
+"""Levenberg-Marquardt for Keras models against the PyPI package tf-levenberg-marquardt, on examples of its kind.
 
     python -m bench.train lm_keras                          # everything: about ten minutes on two cores
     python -m bench.train lm_keras --only digits --rounds 1  # problems whose name contains this
-    python -m bench.train lm_keras --from-json              # the table again, from the kept results
+    python -m bench.train lm_keras --from-json              # the table again, from the stored results
 
 **Time**: the trainers of a problem take turns, step by step, in one process, from the same initial weights. A ratio is between the medians
-of a process, and the median over `--rounds` processes; beside it that of processor time. The first two steps, which compile, do not count.
+of a process; the table has the median over `--rounds` processes, and the ratio of processor times. The first two steps, which compile, do
+not count.
 
-**Memory**: a process per trainer, with malloc set to give freed memory back (`graphwright.run.meter`). *Of a step*: by how much the process
-grows at most during a step, after the first two. *Of the process*: the same from before the trainer is made until after its first two
-steps: with tracing, graphs, and the pages of TensorFlow's code that are first touched, which for small models is nearly all.
+**Memory**: a process per trainer, with a malloc that returns freed memory (`graphwright.run.meter`). *Of a step*: the largest growth of the
+process during a step, after the first two. *Of the process*: the growth from before the trainer is created until after its first two
+steps, with tracing, graphs, and first-touched pages of TensorFlow's code, which dominate for small models.
 
 Cross-entropies are trained with the square root of the loss as residual, one row per sample, as the package does ("same residuals"); by
 their exact Hessian as `method="auto"` decides; and, where that is by iteration, with the Gram matrix too ("cholesky").
 
 The package is not a requirement of graphwright: `pip install --no-deps tf-levenberg-marquardt==1.0.3`, or the unpacked wheel on PYTHONPATH.
-Where it is missing, so are its columns.
+Without it, its columns are missing.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def problem(name: str) -> tuple[Any, Any, Any, str]:
 
 
 def trained(name: str, trainer: str) -> tuple[Any, Callable[[int], None], Callable[[], float], Callable[[], str]]:
-    """The model, a function that takes its i-th step, the loss of all data, and how steps are computed."""
+    """Return the model, a function that takes its i-th step, the loss of all data, and the solver."""
     import keras
 
     model, x, y, kind = problem(name)
@@ -145,7 +146,7 @@ def _optimizer() -> Any:
 
 
 def time_of(name: str, trainers: list[str]) -> dict[str, Any]:
-    """Steps of these trainers in turns, in this process."""
+    """Time steps of these trainers in turns, in this process."""
     all_of_them = {trainer: trained(name, trainer) for trainer in trainers}
     wall: dict[str, list[float]] = {trainer: [] for trainer in trainers}
     processor: dict[str, list[float]] = {trainer: [] for trainer in trainers}
@@ -196,7 +197,7 @@ def in_process(arguments: list[str], environment: dict[str, str]) -> dict[str, A
 
 
 def measure(name: str, trainers: list[str], rounds: int, keep: Callable[[dict[str, Any]], None]) -> None:
-    """One problem; `keep` is called with what is known so far."""
+    """Measure one problem; `keep` is called with the results so far."""
     from graphwright.run.meter import MEMORY_ENVIRONMENT
 
     found: dict[str, Any] = {trainer: {} for trainer in trainers}
@@ -280,7 +281,7 @@ def table(results: dict[str, Any]) -> str:
 
 
 def _bytes(ours: int | None, theirs: int | None) -> str:
-    """Mebibytes of ours, behind their ratio to those of the other."""
+    """Return our mebibytes, after their ratio to the other's."""
     if ours is None:
         return "not run"
     text = f"{ours / MIB:,.1f} MiB" if ours < 100 * MIB else f"{ours / MIB:,.0f} MiB"

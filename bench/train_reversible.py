@@ -6,18 +6,18 @@
     python -m bench.train reversible --parts time --models revnet110 --rounds 9
     python -m bench.train reversible --from-json                          # the tables again, as Markdown
 
-All rows of a model train the same variables with the same blocks; they differ in the gradient alone:
+All rows of a model train the same variables with the same blocks and differ only in the gradient:
 
 - `plain`: TensorFlow's own gradient, which keeps every intermediate value;
-- `reversible`: as the model builders make it; `nothing kept`: with nothing kept of the last blocks;
-- `tf.recompute_grad`: around each block; `optimize_memory` (`--planned`): of the plain step, in the memory that the reversible one took.
+- `reversible`: as built by the model's builder; `nothing kept`: the last blocks keep nothing;
+- `tf.recompute_grad`: around each block; `optimize_memory` (`--planned`): of the plain step, in the memory of the reversible step.
 
-Peaks are measured by `graphwright.measure`, each in a process of its own, above what is resident (weights, momentum, images). The
-gradients of all weights are a part of every peak and are told beside it, since they grow with the depth whatever the method.
-The optimizer waits for all gradients: otherwise the executor decays every momentum at once, which takes as much again.
+Each peak is measured in a fresh process (`graphwright.measure`), above the resident bytes (weights, momentum, images). It includes the
+gradients of all weights, which the table also lists, because they grow with the depth for every method. The optimizer waits for all
+gradients: otherwise the executor decays every momentum at once, which takes as much again.
 
-For times all steps of a model take turns in one process; a ratio is the median over the rounds of a step's time over the plain one's
-in the same round. `cpu` is that of the processor time of the process, which other programs disturb less.
+For times all steps of a model take turns in one process; a ratio is the median over the rounds of a step's time over the plain step's
+in the same round. `cpu` is the ratio of processor times, which other programs disturb less.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Subject:
             gradients = tape.gradient(loss, [v.value for v in variables])
             if not update:
                 return loss, gradients
-            with tf.control_dependencies([tf.group(*gradients)]):  # else the executor decays all momenta first, which are as large again
+            with tf.control_dependencies([tf.group(*gradients)]):  # else the executor first decays all momenta
                 self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
             return loss
 
@@ -138,7 +138,7 @@ def memory(results: dict[str, Any], *, quick: bool, batch: int, depths: Sequence
 
 
 def _by_depth(depths: Sequence[int], *, quick: bool) -> Iterator[tuple[str, Any]]:
-    """Networks of two kinds of units; within a kind only the depth differs."""
+    """Networks of two kinds of units, which differ only in depth within a kind."""
     for layers in depths:
         yield f"bottlenecks, {layers} layers", deep(DEPTHS[layers], quick=quick)
     for layers in depths:
@@ -147,7 +147,7 @@ def _by_depth(depths: Sequence[int], *, quick: bool) -> Iterator[tuple[str, Any]
 
 
 def compiled(results: dict[str, Any], *, quick: bool, batch: int, depths: Sequence[int], rounds: int) -> None:
-    """The gradients compiled by XLA: what it lays out for temporaries, and the time over the plain one's."""
+    """Compile the gradients by XLA; return its temporaries, and the time relative to the plain step."""
     from graphwright.run.xla_memory import xla_memory
 
     rows = results.setdefault("xla", {})
@@ -189,7 +189,7 @@ def times(results: dict[str, Any], *, quick: bool, batch: int, names: Sequence[s
 
 
 def _planned(steps: Mapping[str, Any], inputs: Sequence[Any], *, quick: bool) -> dict[str, Any]:
-    """The plain step in the memory of the reversible one, if there is a plan for that."""
+    """Return the plain step within the memory of the reversible step, if a plan exists."""
     import graphwright as gw
 
     budget = measured_step(steps["reversible"], inputs, quick=quick).peak_bytes
@@ -201,7 +201,7 @@ def _planned(steps: Mapping[str, Any], inputs: Sequence[Any], *, quick: bool) ->
 
 
 def ratios(steps: Mapping[str, Any], inputs: Sequence[Any], *, rounds: int) -> dict[str, dict[str, float]]:
-    """Wall and processor time of a step over that of the first in the same round, the median of the rounds."""
+    """Return wall and processor time of each step relative to the first in the same round, median over rounds."""
     import tensorflow as tf
 
     clocks = {"wall": time.perf_counter, "cpu": time.process_time}
@@ -220,7 +220,7 @@ def ratios(steps: Mapping[str, Any], inputs: Sequence[Any], *, rounds: int) -> d
 
 
 def drift(results: dict[str, Any], *, quick: bool, batch: int) -> None:
-    """One stage of many units, of which the last streams alone are kept, and a network whose stages keep theirs."""
+    """One stage of many units that keeps only its last streams, and a network whose stages keep their inputs."""
     import keras
 
     import graphwright as gw

@@ -2,7 +2,7 @@
 
 A network is written forward, op by op; the backward pass and the updates follow from what
 each op's gradient reads. Bytes and FLOPs are those of the real layers at the given sizes,
-so that the ratio of cheap (ReLU, batch norm) to dear (convolution) operations is real.
+so that the ratio of cheap (ReLU, batch norm) to expensive (convolution) operations is real.
 """
 
 from __future__ import annotations

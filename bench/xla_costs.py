@@ -1,6 +1,6 @@
-"""FLOPs as XLA's own cost analysis counts them: on the HLO that TensorFlow makes of a step, before it is optimized.
+"""FLOPs by XLA's own cost analysis of a step's HLO, before optimization.
 
-XLA's analysis has no door in TensorFlow; jaxlib, which is built from the same sources, opens one. It counts a loop's body once.
+TensorFlow does not expose the analysis; jaxlib, which is built from the same sources, does. It counts a loop's body once.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def xla_flops(step: Any, inputs: tuple[Any, ...]) -> float | None:
-    """What XLA counts for one call of a `tf.function`; None where jaxlib is missing or XLA cannot compile the step."""
+    """Return XLA's FLOPs of one call of a `tf.function`; None if jaxlib is missing or XLA cannot compile the step."""
     try:
         from jaxlib import _jax, xla_client
     except ImportError:

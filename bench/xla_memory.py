@@ -1,10 +1,10 @@
-"""Keras training steps that XLA compiles, brought into budgets: what XLA takes, what is measured, and the time.
+"""Keras training steps compiled by XLA, within budgets: XLA's buffers, measured peaks and times.
 
     python -m bench.xla_memory                                  # every model; minutes
     python -m bench.xla_memory --models dense unet --budgets 0.5
     python -m bench.xla_memory --json FILE                      # the rows as JSON too
 
-Each model is compiled with `jit_compile=True`; the step is that of `model.fit`: forward and backward pass, optimizer, metrics. "XLA" is
+Each model is compiled with `jit_compile=True`; the step is the step of `model.fit`: forward and backward pass, optimizer, metrics. "XLA" is
 XLA's own buffer assignment, "measured" the peak of a fresh process that runs the step. Time is the processor time of both steps taking
 turns in one process, as a ratio. Every plan is proved equal first (`MemoryPlan.verification`).
 """

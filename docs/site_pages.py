@@ -76,6 +76,7 @@ def pages() -> dict[str, str]:
     made = {page: _ROOT_LINK.sub(_inside, (ROOT / name).read_text(encoding="utf-8")) for name, page in BESIDE.items()}
     made["commands.md"] = "\n".join(_commands())
     made["flop-rules.md"] = f"# FLOP rules\n\nAs `graphwright flops --rules` prints them.\n\n```text\n{_printed('flops', '--rules')}```\n"
+    made["api/editor.md"] = _editor_reference()
     scripts = sorted((ROOT / "examples").glob("*.py"))
     rows = [f"- [{_question(path)}]({path.stem}.md)" for path in scripts]
     notebooks = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
@@ -93,6 +94,20 @@ def pages() -> dict[str, str]:
     for path in notebooks:
         made[f"notebooks/{path.stem}.md"] = "\n".join(_notebook(json.loads(path.read_text(encoding="utf-8"))))
     return made
+
+
+def _editor_reference() -> str:
+    """The reference of `graphwright.editor`, from the list of public names."""
+    listed = (ROOT / "tests" / "public_api.txt").read_text(encoding="utf-8")
+    names = set(re.findall(r"(?m)^graphwright\.editor\.(\w+)", listed)) - {"matcher", "open_doors", "ph", "sgv", "sgv_scope"}
+    classes = sorted(name for name in names if name[0].isupper())
+    text = [
+        "# graphwright.editor\n\nNames of contrib.graph_editor and graph_def_editor; [what differs](../editor.md). `matcher` is `OpMatcher`, `ph` is",
+        "`make_placeholder_from_dtype_and_shape`, `sgv` is `make_view`, and `sgv_scope` is `make_view_from_scope`.\n",
+    ]
+    for title, members in (("Classes", classes), ("Functions", sorted(names - set(classes)))):
+        text += [f"## {title}\n", *(f"::: graphwright.editor.{name}\n" for name in members)]
+    return "\n".join(text)
 
 
 def _inside(match: re.Match[str]) -> str:

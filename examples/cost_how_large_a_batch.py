@@ -1,4 +1,4 @@
-"""How large a batch fits into my memory? Formulas of the batch size say so without a run; one measurement confirms it.
+"""How large a batch fits into my memory? Formulas of the batch size answer without a run; one measurement confirms the answer.
 
 Needs `pip install "graphwright[cpu]"`.
 """
@@ -31,7 +31,7 @@ def build_model() -> Any:
 
 def main() -> None:
     model = build_model()
-    print(gw.count_flops(model).formula, "FLOP")  # no batch size given: a formula
+    print(gw.count_flops(model).formula, "FLOP")  # without a batch size: a formula
 
     found = gw.max_batch(model, BUDGET, measure=True)
     print(found)

@@ -28,10 +28,10 @@ def build_model() -> Any:
 
 
 def main() -> None:
-    measured = gw.profile(build_model(), batch=8)  # in a process of its own, on made-up images
+    measured = gw.profile(build_model(), batch=8)  # in a fresh process, on generated images
     print(measured)
 
-    # The same as a tree of name scopes, the most time first, without the optimizer.
+    # The same as a tree of name scopes, slowest first, without the optimizer.
     print(measured.tree(by="scope", columns=("time", "share", "flops"), order_by="time", depth=2, hide=["adam.*"]))
 
     path = measured.write_trace("step.json")

@@ -1,4 +1,4 @@
-"""How do I bring a training step of my own into a memory budget, and how do I know that it still computes the same?
+"""How do I fit my own training step into a memory budget, and how do I know that its results are the same?
 
 The step is a plain `tf.function` with a tape. `optimize_memory` returns a callable with the same signature;
 `verify` compares the two, `measure` runs each in a fresh process. Needs `pip install "graphwright[cpu]"`.

@@ -1,4 +1,4 @@
-"""Cut a model between two tensors, use the first half elsewhere, and put models one behind the other.
+"""Cut a model between two tensors, use the first half elsewhere, and chain two models.
 
 Needs `pip install "graphwright[cpu]"`.
 """

@@ -29,7 +29,7 @@ def export_model(folder: Path) -> None:
 
 
 def decode_graph(name: str) -> Any:
-    """A placeholder called as the input is, and a node `<input>_preprocessed` that makes what the model was fed."""
+    """A placeholder with the input's name, and a node `<input>_preprocessed` with the model's former input."""
     with tf.Graph().as_default() as graph:
         data = tf.compat.v1.placeholder(tf.string, [None], name=name)
 
@@ -41,7 +41,7 @@ def decode_graph(name: str) -> Any:
 
 
 def label_graph(name: str) -> Any:
-    """A placeholder called as the output is, and a node `<output>_postprocessed`."""
+    """A placeholder with the output's name, and a node `<output>_postprocessed`."""
     with tf.Graph().as_default() as graph:
         scores = tf.compat.v1.placeholder(tf.float32, [None, len(LABELS)], name=name)
         tf.gather(tf.constant(LABELS), tf.argmax(scores, axis=1), name=f"{name}_postprocessed")

@@ -1,4 +1,4 @@
-"""Make an exported model smaller and simpler: freeze, fold batch norms, store weights in 16 bits, and see what changed.
+"""Make an exported model smaller and simpler: freeze, fold batch norms, store weights in 16 bits, and list the changes.
 
 Needs `pip install "graphwright[cpu]"`.
 """
@@ -19,7 +19,7 @@ from graphwright.source.variable_values import variable_values
 def main() -> None:
     keras.utils.set_random_seed(1)
     model = keras.applications.MobileNetV2((96, 96, 3), alpha=0.35, weights=None, classes=10)
-    for layer in model.layers:  # statistics as of a trained model; those of the start would let every image look the same
+    for layer in model.layers:  # statistics like those of a trained model; with the initial ones all images give the same scores
         if isinstance(layer, keras.layers.BatchNormalization):
             layer.moving_variance.assign(layer.moving_variance * 0.05)
     images = np.random.default_rng(0).normal(size=(2, 96, 96, 3)).astype(np.float32)

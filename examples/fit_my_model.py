@@ -1,7 +1,7 @@
 """How do I train my Keras model in less memory, without changing how I train it?
 
-Compile the model as always, hand it to `optimize_memory` with a budget, and call `fit` as always.
-The loss curve is that of the plain model. Needs `pip install "graphwright[cpu,demo]"`.
+Compile the model as usual, pass it to `optimize_memory` with a budget, and call `fit` as usual.
+The loss curve equals that of the plain model. Needs `pip install "graphwright[cpu,demo]"`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import graphwright as gw
 
 
 def build_model() -> Any:
-    """A small convolutional network, compiled; the seed makes two of them alike."""
+    """A small compiled convolutional network; the seed makes two calls return equal networks."""
     keras.utils.set_random_seed(0)
     layers: list[Any] = [keras.layers.Input((8, 8, 1))]
     for width in (16, 32, 32):
@@ -28,7 +28,7 @@ def build_model() -> Any:
 
 
 def train(model: Any) -> list[float]:
-    """Three epochs on scanned digits; the loss after each."""
+    """Train three epochs on scanned digits and return the loss after each."""
     images, digits = load_digits(return_X_y=True)
     images = (images.reshape(-1, 8, 8, 1) / 16).astype(np.float32)
     history = model.fit(images, digits, batch_size=256, epochs=3, shuffle=False, validation_split=0.2, verbose=0)

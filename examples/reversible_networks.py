@@ -1,4 +1,4 @@
-"""How do I build reversible networks: the RevNets of the paper, an i-RevNet, a Transformer; and the plain ResNets of their sizes?
+"""How do I build reversible networks: the RevNets of the paper, an i-RevNet, a Transformer; and plain ResNets of the same sizes?
 
 Each builder returns a functional Keras model whose layer "trunk" is a `ReversibleSequence`. Run as a script, it takes a training step
 of a small network of each kind by reconstruction and by stored activations, and compares the gradients. Needs
@@ -101,7 +101,7 @@ def preactivation(
 
 @keras.saving.register_keras_serializable(package="examples")
 class PaddedShortcut(OptionsLayer):
-    """Average pooling, and channels of zeros. `strides` is the factor by which images get smaller."""
+    """Average pooling, and channels of zeros. `strides` is the factor by which images shrink."""
 
     def __init__(self, filters: int, *, strides: int = 1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -124,7 +124,7 @@ def shortcut(filters: int, *, strides: int, bottleneck: bool, dtype: Any = None)
 
 @keras.saving.register_keras_serializable(package="examples")
 class Stem(OptionsLayer):
-    """The layers before the first unit: convolution, normalization, ReLU; for large images with strides of two and a pooling.
+    """The layers before the first unit: convolution, normalization, ReLU; for large images, with strides of two and a pooling.
 
     As the first part of a reversible sequence it takes the images as both streams and returns half of its channels as each.
     """
@@ -177,7 +177,7 @@ class StageUnit(StreamLayer):
     """`y1 = s1(x1) + f(x2)`, `y2 = s2(x2) + g(y1)`, with shortcuts `s1` and `s2` that change the shape.
 
     A sequence stores its inputs. The backward pass knows `y1` from the next unit, so it can begin with g and needs no result of f:
-    neither last convolution runs again. Arguments as of `preactivation`; images get smaller by `strides`.
+    neither last convolution runs again. For arguments see `preactivation`; images shrink by `strides`.
 
     Source: the official code of Gomez et al. 2017, `_residual` and `_bottleneck_residual`.
     """
@@ -263,7 +263,7 @@ _BOTTLENECK = _Unit(working=7, remembered=1, saved=13 / 17, budget=11)
 def blocks_that_fit(units: Sequence[int], sizes: Sequence[float], stem: float, *, bottleneck: bool) -> tuple[int, int]:
     """Return how many of the last units can store their inputs, and how many their remembered tensors.
 
-    `units` and `sizes` (elements of a stream of one image) are given for each stage, `stem` is the size after the stem.
+    `units` and `sizes` (elements of a stream of one image) have one entry per stage; `stem` is the size after the stem.
     """
     kind = _BOTTLENECK if bottleneck else _BASIC
     before = [stem, *sizes[:-1]]

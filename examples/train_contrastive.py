@@ -1,8 +1,8 @@
 """How do I train with a contrastive loss over a batch whose activations do not fit?
 
-Which right half belongs to which left half of a handwritten digit? Two encoders learn it with InfoNCE, where each of a batch's right
-halves is a wrong answer for all the left halves but its own: the larger the batch, the harder the question, and the better the
-representations. `GradientCache` takes the exact gradients of the whole batch in the memory of a chunk.
+Two encoders learn with InfoNCE which right half of a handwritten digit belongs to which left half. All other right halves of the batch
+are wrong answers, so a larger batch asks a harder question and gives better representations. `GradientCache` computes the exact
+gradients of the whole batch in the memory of a chunk.
 Needs `pip install "graphwright[cpu,demo]"`.
 """
 
@@ -35,7 +35,7 @@ def info_nce(left: Any, right: Any) -> Any:
 
 
 def found_at_once(left: Any, right: Any) -> float:
-    """The share of left halves whose nearest right half is their own."""
+    """Return the share of left halves whose nearest right half is their own."""
     return float(np.mean(np.argmax(left @ right.T, 1) == np.arange(len(left))))
 
 

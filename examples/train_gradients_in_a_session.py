@@ -1,6 +1,6 @@
 """How do I save memory in code of TF1 that calls `tf.gradients`?
 
-The graph is built as ever; `gw.gradients` takes the place of `tf.gradients`. The peak of a step is read from TensorFlow's own
+The graph is built as before; `gw.gradients` replaces `tf.gradients`. The peak of a step is read from TensorFlow's own
 records. Needs `pip install "graphwright[cpu]"`.
 """
 
@@ -29,7 +29,7 @@ def build(depth: int = 24, width: int = 256) -> tuple[Any, list[Any]]:
 
 
 def run(checkpoints: str | None) -> tuple[float, float]:
-    """Peak of a step in MiB, variables left out, and the loss after three steps."""
+    """Return the peak of a step in MiB, without variables, and the loss after three steps."""
     graph = tf.Graph()
     with graph.as_default():
         v1.set_random_seed(0)

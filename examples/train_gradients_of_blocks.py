@@ -1,7 +1,7 @@
 """How do I recompute some blocks of my model in the backward pass, and keep my `GradientTape`?
 
-Each block of a network with dropout is wrapped by `gw.checkpointed`; masks are drawn once, so the gradients are those of the plain
-network. Needs `pip install "graphwright[cpu]"`.
+Each block of a network with dropout is wrapped by `gw.checkpointed`; masks are drawn once, so the gradients equal those of the
+plain network. Needs `pip install "graphwright[cpu]"`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How far does a small network get in forty steps? Levenberg-Marquardt beside Adam, on the same curve from the same start.
+"""How far does a small network get in forty steps? Levenberg-Marquardt compared with Adam, on the same curve from the same start.
 
 python examples/train_levenberg_marquardt.py
 """

@@ -1,7 +1,7 @@
-"""How do I train on several devices, each within its memory, and go on after an interruption?
+"""How do I train on several devices, each within its memory, and resume after an interruption?
 
-Make the model under a strategy, hand it to `optimize_memory` with a budget per device, and give `fit` the callback
-`ResumeTraining`. Here two logical CPU devices stand for two GPUs, and an exception for a killed process.
+Build the model under a strategy, pass it to `optimize_memory` with a budget per device, and pass the callback
+`ResumeTraining` to `fit`. Here two logical CPU devices stand for two GPUs, and an exception for a killed process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import graphwright as gw
 
 
 def build_model(strategy: Any) -> Any:
-    """A small network with batch norm and dropout, made under the strategy; the seed makes two of them alike."""
+    """A small network with batch norm and dropout, built under the strategy; the seed makes two calls return equal networks."""
     keras.utils.set_random_seed(0)
     with strategy.scope():
         hidden = inputs = keras.Input((64,))
@@ -30,7 +30,7 @@ def build_model(strategy: Any) -> Any:
 
 
 class InterruptedTrainingError(Exception):
-    """What ends the training in the middle."""
+    """Raised in the middle of the training."""
 
 
 def stop_at(epoch: int, batch: int) -> Any:
@@ -45,7 +45,7 @@ def stop_at(epoch: int, batch: int) -> Any:
 
 
 def train(strategy: Any, folder: str, *callbacks: Any) -> list[float]:
-    """Two epochs in a budget; the loss after each."""
+    """Train two epochs within a budget and return the loss after each."""
     random = np.random.default_rng(0)
     x, y = random.random((1024, 64), np.float32), random.integers(0, 10, 1024)
     model = gw.optimize_memory(build_model(strategy), budget=0.9)  # of each device

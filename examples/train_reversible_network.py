@@ -1,8 +1,8 @@
-"""How do I train a deep network from TFRecord files in memory that does not grow with its depth, and go on after a break?
+"""How do I train a deep network from TFRecord files in memory that does not grow with its depth, and resume after a break?
 
-A RevNet and the plain ResNet of the same size learn the scanned digits of scikit-learn. The images lie in TFRecord files, which
+A RevNet and the plain ResNet of the same size learn the scanned digits of scikit-learn. The images are in TFRecord files, which
 tf.data reads, parses in parallel and prefetches. Weights, optimizer and epoch are saved after each epoch: run the
-script again with the same folder and it goes on from there. Needs `pip install "graphwright[cpu,demo]"`.
+script again with the same folder, and it resumes. Needs `pip install "graphwright[cpu,demo]"`.
 
     python train_reversible_network.py                                   # a minute: three epochs of small networks
     python train_reversible_network.py --folder runs --epochs 30 --curves curves.json
@@ -27,7 +27,7 @@ SIDE = 16  # pixels; the scans have 8, each becomes a square of four
 
 
 def write_records(folder: Path) -> dict[str, list[str]]:
-    """The digits as TFRecord files, written once; the paths by split."""
+    """Write the digits to TFRecord files, once, and return the paths by split."""
     images, digits = load_digits(return_X_y=True)
     pixels = (images.reshape(-1, 8, 8) * 255 / 16).astype(np.uint8).repeat(2, 1).repeat(2, 2)
     parts = train_test_split(pixels, digits, test_size=0.25, random_state=0, stratify=digits)
@@ -50,7 +50,7 @@ def write_records(folder: Path) -> dict[str, list[str]]:
 
 
 def parse(record: Any) -> Any:
-    """Image and digit of a record."""
+    """Return image and digit of a record."""
     spec = {"png": tf.io.FixedLenFeature([], tf.string), "digit": tf.io.FixedLenFeature([], tf.int64)}
     example = tf.io.parse_single_example(record, spec)
     image = tf.cast(tf.io.decode_png(example["png"], 1), tf.float32) / 127.5 - 1.0
@@ -58,13 +58,13 @@ def parse(record: Any) -> Any:
 
 
 def shifted(image: Any, digit: Any) -> Any:
-    """The image moved by up to two pixels."""
+    """Return the image, moved by up to two pixels."""
     padded = tf.pad(image, [[2, 2], [2, 2], [0, 0]], constant_values=-1.0)
     return tf.image.random_crop(padded, [SIDE, SIDE, 1]), digit
 
 
 def batches(paths: list[str], batch: int, *, training: bool) -> Any:
-    """The files as batches: read and parsed in parallel, made ready while the last step runs. For training without end."""
+    """Return the files as batches, read and parsed in parallel and prefetched; for training they repeat without end."""
     files = tf.data.Dataset.from_tensor_slices(paths)
     records = files.interleave(tf.data.TFRecordDataset, num_parallel_calls=tf.data.AUTOTUNE, deterministic=not training)
     examples = records.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
@@ -74,7 +74,7 @@ def batches(paths: list[str], batch: int, *, training: bool) -> Any:
 
 
 def networks(size: str) -> dict[str, Any]:
-    """A RevNet and the ResNet with as many weights."""
+    """Return a RevNet and a ResNet with as many weights."""
     if size == "paper":
         return {"RevNet-38": paper_network("revnet38", (SIDE, SIDE, 1)), "ResNet-32": paper_network("resnet32", (SIDE, SIDE, 1))}
     return {
@@ -84,7 +84,7 @@ def networks(size: str) -> dict[str, Any]:
 
 
 class SaveEpochs(keras.callbacks.Callback):
-    """After each epoch, what is needed to go on: weights, optimizer and epoch in a checkpoint, and the curve so far."""
+    """Saves weights, optimizer, epoch and the curve so far after each epoch."""
 
     def __init__(self, model: Any, folder: Path) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class SaveEpochs(keras.callbacks.Callback):
 
 
 def learn(name: str, model: Any, paths: dict[str, list[str]], folder: Path, *, epochs: int, batch: int) -> list[dict[str, float]]:
-    """Train up to `epochs` in all, from the last checkpoint if there is one; loss and accuracy of each epoch."""
+    """Train up to `epochs` in all, from the last checkpoint if one exists, and return loss and accuracy of each epoch."""
     per_epoch = 1347 // batch
     warm = max(1, epochs * per_epoch // 10)
     rate = keras.optimizers.schedules.CosineDecay(0.0, epochs * per_epoch - warm, warmup_target=0.1, warmup_steps=warm)

@@ -14,7 +14,8 @@ DOCS = Path(__file__).parents[1] / "docs"
 SPEC = importlib.util.spec_from_file_location("site_pages", DOCS / "site_pages.py")
 SITE = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(SITE)
-REFERENCE = "\n".join(path.read_text(encoding="utf-8") for path in sorted((DOCS / "api").glob("*.md")))
+WRITTEN = [path.read_text(encoding="utf-8") for path in sorted((DOCS / "api").glob("*.md"))]
+REFERENCE = "\n".join([*WRITTEN, SITE._editor_reference()])
 
 
 @pytest.mark.tensorflow

@@ -1,8 +1,8 @@
 """Every Python block of README.md and docs/ runs: as a doctest where it has prompts, here where it has none.
 
-The blocks of a page run one after another in one namespace. What a reader brings along (a model, data) stands before them in a comment of
-the page, `<!-- given`. A block of plain text that follows at once is what the code prints: the words are the same, numbers are near (what
-the executor's order decides is partly chance), and `[...]` stands for anything.
+The blocks of a page run one after another in one namespace. A comment `<!-- given NAME -->` runs `docs/given/NAME.txt`, which defines the
+reader's own model or data. A block of plain text directly after a block of code is its output: words must be equal and numbers close (the
+executor's order is partly random), and `[...]` stands for anything.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = {str(path.relative_to(ROOT)): path for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))}
-BLOCK = re.compile(r"(?ms)^<!-- given\n(?P<given>.*?)^-->$|^```python[^\n]*\n(?P<code>.*?)^```\n(?:\n```text\n(?P<printed>.*?)^```$)?")
+BLOCK = re.compile(r"(?ms)^<!-- given (?P<given>\w+) -->$|^```python[^\n]*\n(?P<code>.*?)^```\n(?:\n```text\n(?P<printed>.*?)^```$)?")
+GIVEN = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "given").glob("*.txt")}
 NOT_RUN = {
     "docs/devices.md": {
         "fast = gw.optimize_memory(step, 0.5": "needs the extra gpu-target; tests/memory/xla/test_targets.py runs the like",
@@ -34,7 +35,7 @@ def blocks(text: str) -> list[tuple[int, str, str | None]]:
     """Line, code and what it prints of each block without prompts."""
     found: list[tuple[int, str, str | None]] = []
     for match in BLOCK.finditer(text):
-        code = match["given"] or match["code"]
+        code = GIVEN[match["given"]] if match["given"] else match["code"]
         if ">>>" not in code:
             found.append((text.count("\n", 0, match.start()) + 2, code, match["printed"]))
     return found

@@ -113,12 +113,6 @@ def test_variables_that_nothing_would_restore_are_refused(model, tmp_path):
     np.testing.assert_allclose(served(tmp_path / "model"), served(model), rtol=1e-6)
 
 
-def test_an_unedited_model_is_written_as_it_was_read(model, tmp_path):
-    gw.write(gw.load(model), tmp_path / "model")
-    assert variable_defs(tmp_path / "model")[0].snapshot_name == "w/Read/ReadVariableOp:0"
-    np.testing.assert_array_equal(served(tmp_path / "model"), served(model))
-
-
 def test_a_model_with_the_optimizer_state_of_keras_2_is_run_without_it(tmp_path):
     module = tf.Module()
     module.w, module.m = tf.Variable([1.0, 2.0]), tf.Variable([0.0, 0.0])

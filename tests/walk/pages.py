@@ -1,8 +1,8 @@
 """The documentation as a path that is walked: a page's shell blocks are run in order, what they print is compared with what is shown.
 
-A `console` block holds commands, each behind `$ `, and what they print; a `bash` or `sh` block commands alone, which must succeed. Python
-blocks of a walked page, and what its comments `<!-- given` bring along, are run too, in one process; `tests/test_snippets.py` compares what
-they print.
+A `console` block holds commands, each behind `$ `, and their output; a `bash` or `sh` block holds commands that must succeed. Python blocks
+of a walked page, and the files `docs/given/NAME.txt` of its comments `<!-- given NAME -->`, run too, in one process;
+`tests/test_snippets.py` compares their output.
 
 What varies is matched by these patterns, and no others:
 - `[...]`, or a bracket that begins with three dots, stands for anything, also across lines;
@@ -26,7 +26,7 @@ from tests.walk.installed import ROOT, Environment
 
 SHELL = ("console", "bash", "sh")
 _BLOCK = re.compile(
-    r"^(?:<!-- (?P<given>given)|```[ ]*(?P<language>[^\s`]*)[^\n]*)\n(?P<text>.*?)^(?:```[ ]*|-->)$", re.MULTILINE | re.DOTALL
+    r"^(?:<!-- given (?P<given>\w+) -->|```[ ]*(?P<language>[^\s`]*)[^\n]*\n(?P<text>.*?)^```[ ]*)$", re.MULTILINE | re.DOTALL
 )
 _CHART = re.compile(r"[┤└▁▂▃▄▅▆▇█]|^\s*steps: ─|^\s*(▲ )?peak [0-9.]+ [KMG]iB( ▲)?$|^\s*│")
 _COPIED = re.compile(r"(?<=equal by structure: )[0-9,]+(?= operations)")
@@ -84,8 +84,12 @@ class Page:
     @cached_property
     def blocks(self) -> list[Block]:
         text = (ROOT / self.name).read_text(encoding="utf-8")
-        found = _BLOCK.finditer(text)
-        return [Block(self.name, text.count("\n", 0, m.start()) + 1, "python" if m["given"] else m["language"], m["text"]) for m in found]
+        return [self._block(text.count("\n", 0, match.start()) + 1, match) for match in _BLOCK.finditer(text)]
+
+    def _block(self, line: int, match: re.Match[str]) -> Block:
+        if name := match["given"]:
+            return Block(self.name, line, "python", (ROOT / "docs" / "given" / f"{name}.txt").read_text(encoding="utf-8"))
+        return Block(self.name, line, match["language"], match["text"])
 
 
 def pages() -> list[Page]:

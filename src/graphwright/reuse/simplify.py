@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Unpack
 
-from graphwright.analyze.flops import node_flops
-from graphwright.analyze.traffic import bytes_moved
 from graphwright.errors import GraphwrightError
 from graphwright.ir.constants import shape_query_results
 from graphwright.ir.edit.clone import copy_graph
@@ -26,6 +24,8 @@ from graphwright.ir.traits.control_flow import CALL_TYPES, callee
 from graphwright.ir.traits.effects import Purity
 from graphwright.ir.traits.values import MAY_BE_FED
 from graphwright.ir.walk import fed_values, fetched_values
+from graphwright.ops.flops import node_flops
+from graphwright.ops.traffic import bytes_moved
 from graphwright.plain import Result
 from graphwright.report.units import format_bytes, format_flops
 from graphwright.reuse.neutral_rules import neutral_rules

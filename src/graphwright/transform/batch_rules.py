@@ -12,14 +12,15 @@ from itertools import combinations
 import numpy as np
 
 from graphwright.analyze.frames import frame_names
-from graphwright.analyze.split_rules.rule import Dimensions, number, whole
-from graphwright.analyze.split_rules.table import by_elements
 from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.graph import Node, Value
 from graphwright.ir.traits.arithmetic import SCALES
 from graphwright.ir.traits.control_flow import LOOPS, MERGES, NEXT_ITERATIONS, called_functions, is_back_edge, is_loop_condition
 from graphwright.ir.traits.rounds import is_both, is_less, is_list, reserves, unstacks
 from graphwright.ir.traits.values import IDENTITIES, RESHAPES
+from graphwright.ops.dimensions import Dimensions, whole
+from graphwright.ops.elementwise import by_elements
+from graphwright.ops.sizes import number
 from graphwright.transform.batch_rows import map_rows
 from graphwright.transform.batch_trace import FORWARDS, LABELS, RUNS_FUNCTIONS, BatchTrace, RestartPassError, Rule, place_of_batch
 

@@ -2,7 +2,7 @@
 
 The graph is looked at with two batches: its own, and one `RATIO` times as large. Each dimension either has the same size with both, or
 grows with the batch. Where a node cannot take the larger inputs, a size was written down for the batch; the dimensions that go together
-(`analyze/split_rules`) say which one. A constant that holds such a size is *baked*: it is noted, and follows the batch. A constant with a
+(`ops`) say which one. A constant that holds such a size is *baked*: it is noted, and follows the batch. A constant with a
 row for each example follows too, where all rows are equal or count the examples. What cannot follow is refused by name. The trace ends
 with a pass over the graph that changes nothing, which proves that all shapes fit together at the larger size.
 
@@ -19,9 +19,6 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from graphwright.analyze.flop_rules.rule import UnknownSizeError
-from graphwright.analyze.split_rules.rule import Dimensions
-from graphwright.analyze.split_rules.table import RULES, by_elements, matrix_product, rows
 from graphwright.errors import GraphError, first_line
 from graphwright.ir.constants import Array, add_constant, tensor_attribute
 from graphwright.ir.dtypes import DTYPES, DType, Shape, filled
@@ -44,6 +41,11 @@ from graphwright.ir.traits.rounds import is_list, keeps_length, reserves, unstac
 from graphwright.ir.traits.values import IDENTITIES, RESHAPES, index_behind, is_constant, origin
 from graphwright.ir.traits.variables import READS_OF_VARIABLES
 from graphwright.ir.walk import backward_reachable, topological_order
+from graphwright.ops.catalog import SPLITS
+from graphwright.ops.contraction import matrix_product
+from graphwright.ops.dimensions import Dimensions, rows
+from graphwright.ops.elementwise import by_elements
+from graphwright.ops.sizes import UnknownSizeError
 from graphwright.transform.constant_values import Constants, remove_unread
 from graphwright.transform.interface import output_values
 
@@ -53,7 +55,7 @@ INT = DTYPES["int32"]
 FORWARDS = FORWARDS_IN_TF1 | IDENTITIES
 GRADIENT_OF_FUNCTION = "SymbolicGradient"
 RUNS_FUNCTIONS = BRANCHES | LOOPS | CALL_TYPES | {GRADIENT_OF_FUNCTION}
-LABELS = {**RULES, "CropAndResize": rows("---- n- n - -> n---")}
+LABELS = {**SPLITS, "CropAndResize": rows("---- n- n - -> n---")}
 _PASSES = 40
 _CAN_COUNT = frozenset({"int32", "int64", "float32", "float64"})
 
