@@ -32,6 +32,6 @@ def outlined(nodes: Iterable[Node], name: str) -> Node:
     call = graph.add_node("StatefulPartitionedCall", graph.unique_name(name), inputs=ends.inputs, attrs=attrs, output_types=types)
     graph.replace_many_uses(dict(zip(ends.outputs, call.outputs, strict=True)), keep=members)
     for node in members:
-        reroute_control(call, node, cannot_modify=members, outputs=False)
+        reroute_control(call, node, cannot_modify=members)
     graph.remove_nodes(members)
     return call

@@ -2,47 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import reduce
-
 import pytest
 
 from graphwright.errors import GraphError
 from graphwright.ir import edit
 from graphwright.ir.attributes import FunctionReference, ShapeAttribute
-from graphwright.ir.dtypes import DTYPES, Shape, common_shape
-from graphwright.ir.graph import Function, Graph, Node
+from graphwright.ir.dtypes import DTYPES
+from graphwright.ir.graph import Function, Graph
 from graphwright.ir.shapes import Shapes
 from graphwright.ir.text import from_text
-from graphwright.ir.traits.control_flow import result_functions
+from tests.ir.shape_rule import Rule
 
 F32 = DTYPES["float32"]
-
-
-class Rule:
-    """Calls give what their functions give, `Twice` doubles the first dimension, all else has the shape of its input."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-
-    def __call__(self, nodes: Sequence[Node]) -> list[list[Shape]]:
-        answers: list[list[Shape]] = []
-        inside: dict[str, Shape] = {}
-        for node in nodes:
-            self.asked.append(node.name)
-            bodies = [node.graph.functions[name].body for name in result_functions(node) if name in node.graph.functions]
-            if bodies:
-                answers.append([reduce(common_shape, same) for same in zip(*([v.shape for v in b.outputs] for b in bodies), strict=True)])
-                continue
-            read = [inside.get(v.name, v.shape) for v in node.inputs]
-            shape = read[0] if read else node.outputs[0].last_shape
-            if node.op_type == "Refused":
-                raise ValueError("refused")
-            if node.op_type == "Twice" and shape:
-                shape = (None if shape[0] is None else 2 * shape[0], *shape[1:])
-            answers.append([shape] * len(node.outputs))
-            inside.update((v.name, shape) for v in node.outputs)
-        return answers
 
 
 def with_rule(text: str) -> tuple[Graph, Rule]:

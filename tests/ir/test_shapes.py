@@ -2,51 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from graphwright.errors import GraphError
 from graphwright.ir.attributes import ShapeAttribute
-from graphwright.ir.dtypes import DTYPES, Shape
-from graphwright.ir.graph import Graph, Node, Value
+from graphwright.ir.dtypes import DTYPES
+from graphwright.ir.graph import Graph
 from graphwright.ir.shapes import Shapes
 from graphwright.ir.text import from_text
 from graphwright.ir.walk import topological_order
+from tests.ir.shape_rule import Rule
 
 F32 = DTYPES["float32"]
-
-
-class Rule:
-    """`Add` asks for equal shapes, `Twice` doubles the first dimension, `Merge` keeps what its inputs agree on, others pass on."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-
-    def __call__(self, nodes: Sequence[Node]) -> list[list[Shape]]:
-        inside: dict[Value, Shape] = {}
-        answers: list[list[Shape]] = []
-        for node in nodes:
-            self.asked.append(node.name)
-            read = [inside.get(v, v.shape) for v in node.inputs]
-            answers.append([self._shape(node, read)] * len(node.outputs))
-            inside.update(zip(node.outputs, answers[-1], strict=True))
-        return answers
-
-    def _shape(self, node: Node, read: list[Shape]) -> Shape:
-        known = [shape for shape in read if shape is not None]
-        if not read:
-            attribute = node.attrs.get("shape")
-            return attribute.shape if isinstance(attribute, ShapeAttribute) else None
-        if node.op_type == "Merge":
-            return read[0] if all(shape == read[0] for shape in read) else None
-        if node.op_type == "Add" and any(shape != known[0] for shape in known):
-            raise ValueError(f"shapes {known} differ")
-        if node.op_type == "Twice" and read[0]:
-            return (None if read[0][0] is None else 2 * read[0][0], *read[0][1:])
-        return read[0]
 
 
 def graph_with_rule(text: str) -> tuple[Graph, Rule]:

@@ -13,9 +13,28 @@ from graphwright.errors import GraphError, UnsupportedError
 from graphwright.ir.text import from_text, to_text
 from graphwright.transform.inline_calls import inline_calls
 from tests.transform.serving import random, serve, traced
-from tests.transform.test_inline_functions import LIBRARY
 
 pytestmark = pytest.mark.tensorflow
+
+LIBRARY = """
+graph "g"
+inputs %x:0
+outputs %call:0
+%x = Placeholder() : float32[2]
+%call = PartitionedCall(%x:0) {f = @%s} : float32[2]
+
+function "f"
+inputs %a:0
+outputs %again:0
+%a = _Arg() : float32[2]
+%again = PartitionedCall(%a:0) {f = @g} : float32[2]
+
+function "g"
+inputs %a:0
+outputs %again:0
+%a = _Arg() : float32[2]
+%again = PartitionedCall(%a:0) {f = @f} : float32[2]
+"""
 
 
 def test_nested_calls_and_a_branch_compute_the_same():

@@ -10,7 +10,7 @@ import numpy as np
 from graphwright.errors import ArgumentError
 from graphwright.ir.attributes import ShapeAttribute
 from graphwright.ir.constants import Array, add_constant
-from graphwright.ir.dtypes import DTYPES, DType
+from graphwright.ir.dtypes import DTYPES, DType, Shape
 from graphwright.ir.edit.reroute import reroute_control
 from graphwright.ir.graph import Graph, Node, Value
 from graphwright.ir.jobs import Written, edits_in_place, values_beside
@@ -57,7 +57,7 @@ def freeze_variables(graph: Graph, values: Mapping[str, Any] | None = None, *, p
     needed = backward_reachable(seeds)
     values = values_beside(graph) if values is None else values
     table = {name.removesuffix(":0"): value for name, value in values.items()}
-    frozen: list[tuple[Value, Array]] = []
+    frozen: list[tuple[Value, Array, DType]] = []
     missing: list[str] = []
     for node in graph.nodes:
         value = _variable_of(graph, node, table) if node in needed else None
@@ -67,7 +67,7 @@ def freeze_variables(graph: Graph, values: Mapping[str, Any] | None = None, *, p
         if content is None:
             missing.append(_names(graph, value)[0])
             continue
-        frozen.append((value, _array(graph, value, content)))
+        frozen.append((value, *_array(graph, value, content)))
     if missing and not partial:
         raise ArgumentError(
             f"{len(missing)} variable{'s have' if len(missing) > 1 else ' has'} no value: {', '.join(missing[:5])}",
@@ -75,10 +75,10 @@ def freeze_variables(graph: Graph, values: Mapping[str, Any] | None = None, *, p
             remedy="give a value for each, or freeze only some with partial=True",
         )
     drop_collections(graph, keep_variables=bool(missing))
-    forget_items(graph, [value.producer for value, _ in frozen])
+    forget_items(graph, [value.producer for value, *_ in frozen])
     remove_unneeded(graph)  # gradients read variables behind loops
-    for value, array in frozen:
-        _freeze(graph, value, array, needed)
+    for value, array, dtype in frozen:
+        _freeze(graph, value, array, dtype, needed)
     remove_unneeded(graph)
     if not missing:
         leave_one_copy(graph)
@@ -114,20 +114,23 @@ def _names(graph: Graph, value: Value) -> list[str]:
     return names
 
 
-def _dtype_of(graph: Graph, value: Value, array: Array) -> DType:
-    stated = value.producer.attrs.get("dtype")
+def _declared(graph: Graph, value: Value) -> tuple[DType | None, Shape]:
+    """Return the dtype and shape of a variable as far as the graph states them."""
+    node = value.producer
     if value in graph.variables:
-        return graph.variables[value].dtype
-    if value.producer.op_type in MAY_BE_FED:
-        read = next((c for c in value.consumers if c.op_type in READS_OF_VALUES), None)
-        return DTYPES.get(str(array.dtype), value.dtype) if read is None else read.outputs[0].dtype
-    return stated if isinstance(stated, DType) else value.dtype
+        return graph.variables[value].dtype, graph.variables[value].shape
+    if node.op_type in MAY_BE_FED:  # its own dtype and shape are those of the handle
+        reads = [reader for reader in value.consumers if reader.op_type in READS_OF_VALUES]
+        return reads[0].outputs[0].dtype if reads else None, next((r.outputs[0].shape for r in reads if is_read(r)), None)
+    dtype, shape = node.attrs.get("dtype"), node.attrs.get("shape")
+    return dtype if isinstance(dtype, DType) else value.dtype, shape.shape if isinstance(shape, ShapeAttribute) else None
 
 
-def _array(graph: Graph, value: Value, content: Any) -> Array:
-    name = value.producer.name
-    array = np.asarray(content)
-    dtype = _dtype_of(graph, value, array)
+def _array(graph: Graph, value: Value, content: Any) -> tuple[Array, DType]:
+    """Return the value of a variable, and its dtype."""
+    name, array = value.producer.name, np.asarray(content)
+    dtype, shape = _declared(graph, value)
+    dtype = dtype or DTYPES.get(str(array.dtype), value.dtype)
     if dtype.name == "string":
         array = np.asarray(content, object)
         fits = all(isinstance(text, str | bytes) for text in array.flat)
@@ -135,20 +138,14 @@ def _array(graph: Graph, value: Value, content: Any) -> Array:
         fits = str(array.dtype) == dtype.name or array.dtype.kind == np.dtype("float32" if dtype.name == "bfloat16" else dtype.name).kind
     if not fits:
         raise ArgumentError(f"the value of {name!r} has dtype {np.asarray(content).dtype}, the variable {dtype}", argument="values")
-    stated = value.producer.attrs.get("shape")
-    shape = stated.shape if isinstance(stated, ShapeAttribute) else None
-    if value in graph.variables:
-        shape = graph.variables[value].shape
-    elif value.producer.op_type in MAY_BE_FED:  # its own shape is that of the handle
-        shape = next((c.outputs[0].shape for c in value.consumers if is_read(c)), None)
     if shape is not None and (len(shape) != array.ndim or any(a not in (None, b) for a, b in zip(shape, array.shape, strict=True))):
         raise ArgumentError(f"the value of {name!r} has shape {array.shape}, the variable {shape}", argument="values")
-    return array if dtype.name in ("bfloat16", "string") else array.astype(dtype.name)
+    return array if dtype.name in ("bfloat16", "string") else array.astype(dtype.name), dtype
 
 
-def _freeze(graph: Graph, value: Value, array: Array, needed: set[Node]) -> None:
+def _freeze(graph: Graph, value: Value, array: Array, dtype: DType, needed: set[Node]) -> None:
     node = value.producer
-    constant = add_constant(graph, f"{node.name}/frozen", array, dtype=_dtype_of(graph, value, array), device=node.device)
+    constant = add_constant(graph, f"{node.name}/frozen", array, dtype=dtype, device=node.device)
     if value.dtype.name == "resource":
         read_instead(graph, value, constant, needed)
     else:

@@ -111,7 +111,9 @@ def take_known_branches(graph: Graph, purity: Purity, *, kept: Container[Node] =
         if node.op_type in BRANCHES:
             name = _branch(node)
             if name is not None and name in graph.functions:
-                _call(graph, node, name, purity)
+                call = _add_call(graph, node, name, "taken", node.inputs[1:])
+                replace_node(node, call)
+                inline(call, purity=purity)
                 taken += 1
         elif node.op_type in LOOPS and _never_runs(graph, node):
             graph.replace_many_uses(dict(zip(node.outputs, node.inputs, strict=True)))
@@ -162,12 +164,6 @@ def _branch(node: Node) -> str | None:
         index = int(chosen)
         return names[index if 0 <= index < len(names) else -1]
     return next(iter(called_functions(node, "then_branch" if chosen else "else_branch")), None)
-
-
-def _call(graph: Graph, node: Node, name: str, purity: Purity) -> None:
-    call = _add_call(graph, node, name, "taken", node.inputs[1:])
-    replace_node(node, call)
-    inline(call, purity=purity)
 
 
 def _add_call(graph: Graph, node: Node, name: str, scope: str, inputs: Sequence[Value], before: Iterable[Node] = ()) -> Node:

@@ -13,14 +13,12 @@ def reroute(
     old: Value | Sequence[Value],
     *,
     can_modify: Collection[Node] | None = None,
-    cannot_modify: Collection[Node] = (),
     borders: bool | None = None,
 ) -> int:
     """Make readers of `old` read `new`, value by value; return the number of changed uses.
 
     Args:
         can_modify: only these readers change; None means all.
-        cannot_modify: these readers do not change.
         borders: whether outputs of the graph and of its signatures change too; by default they do unless `can_modify` is given.
 
     Raises:
@@ -39,7 +37,7 @@ def reroute(
             raise GraphError(f"{before.name} is to be rerouted to {new_of[before].name} and to {after.name}", argument="old")
     take_borders = can_modify is None if borders is None else borders
     others = set[Node]() if can_modify is None else {reader for value in befores for reader in value.consumers} - set(can_modify)
-    return graph.replace_many_uses(new_of, keep={*cannot_modify, *others}, borders=take_borders)
+    return graph.replace_many_uses(new_of, keep=others, borders=take_borders)
 
 
 def reroute_control(
@@ -47,10 +45,9 @@ def reroute_control(
     old: Node,
     *,
     cannot_modify: Collection[Node] = (),
-    outputs: bool = True,
 ) -> int:
-    """Make nodes that wait for `old` wait for `new`: one node, several or none; return the number of changed nodes. With `outputs`, `new`
-    also replaces `old` among the control outputs of the graph.
+    """Make nodes that wait for `old` wait for `new`: one node, several or none; return the number of changed nodes. `new` also replaces
+    `old` among the control outputs of the graph.
     """
     if new is old:
         return 0
@@ -62,7 +59,7 @@ def reroute_control(
         graph.remove_control_input(reader, old)
         for node in after:
             graph.add_control_input(reader, node)
-    if outputs and graph.is_border(old) and old in graph.control_outputs:
+    if graph.is_border(old) and old in graph.control_outputs:
         graph.control_outputs = dict.fromkeys(n for node in graph.control_outputs for n in (after if node is old else (node,)))
     return len(readers)
 
