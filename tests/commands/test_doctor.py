@@ -73,7 +73,7 @@ def test_what_is_needed_and_broken(told: dict[str, Any], changed: dict[str, Any]
 
 
 def test_peaks_that_cannot_be_measured_are_a_limit_and_no_fault(told: dict[str, Any]) -> None:
-    told["_show_meter"] = {"error": "the high-water mark cannot be set back: Permission denied"}
+    told["_show_meter"] = {"error": "the high-water mark cannot be reset: Permission denied"}
     found = doctor.diagnose()
     assert found.is_healthy
     assert found.verdict == "All is well; optional and not there: measuring peaks."

@@ -174,7 +174,7 @@ def test_every_target_in_every_command(name, command, place):
         (("show", "my_targets:untraced"), "0 traces"),
         (("draw", "my_targets:untraced"), "give its shape: --feed"),
         (("diff", "my_targets:unbuilt", "my_targets:unbuilt"), "give its shape: --feed"),
-        (("draw", "export", "--batch", "4"), "read as it is written"),
+        (("draw", "export", "--batch", "4"), "a file is read as it is"),
         (("edit", "my_targets:untraced", "out", "freeze"), "get_concrete_function"),
         (("verify", "export", "folded", "--batch", "4"), "add --trust"),
         (("edit", "missing", "out", "freeze"), "no file or folder 'missing'"),

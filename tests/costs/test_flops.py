@@ -108,7 +108,7 @@ def test_what_nothing_needs_counts_nothing():
 def test_a_graph_must_be_told_what_is_fetched():
     with tf.Graph().as_default() as graph:
         v1.placeholder(tf.float32, SQUARE, name="a")
-    with pytest.raises(ArgumentError, match="what is fetched"):
+    with pytest.raises(ArgumentError, match="without its fetches"):
         gw.count_flops(graph)
 
 

@@ -393,7 +393,7 @@ def test_text_and_json(trained):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"), [({"depth": 0}, "depth=0"), ({"batch": 3}, "what is fetched"), ({"outputs": "no"}, "no node")]
+    ("arguments", "words"), [({"depth": 0}, "depth=0"), ({"batch": 3}, "without its fetches"), ({"outputs": "no"}, "no node")]
 )
 def test_arguments_are_checked(arguments, words):
     graph, *_ = graph_of_tf1(resource=True, run_updates=True)

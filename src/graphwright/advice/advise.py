@@ -182,7 +182,7 @@ class _Own:
     def batch(self) -> int:
         first = {shape[0] for shape in self.traced.shapes if shape}
         if len(first) != 1:
-            raise ArgumentError("the inputs have no first dimension in common, so which one is the batch is not known")
+            raise ArgumentError("the batch size is ambiguous: the inputs have different first dimensions")
         return first.pop()
 
     def time_of(self, tasks: TaskMap, batch: int | None = None) -> float:

@@ -59,7 +59,7 @@ def _fitted(name: str, results: Mapping[int, FlopCount], figure: Callable[[FlopC
         raise UnknownShapeError(
             f"{name} is not a polynomial of the batch size: {listed}",
             where=f"target {next(iter(results.values())).name!r}",
-            cause="the step computes otherwise for some sizes",
+            cause="the step computes differently for some sizes",
             remedy="give the batch size: feeds={name: shape}, or batch=...",
             code=ErrorCode.OPEN_BATCH,
         )

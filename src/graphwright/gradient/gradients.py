@@ -274,7 +274,7 @@ def choose(
         return policies.fast(joint.tasks, forward)
     if joint.assumed:
         warnings.warn(
-            f"the plan assumes sizes: {joint.assumed}. With other sizes the peak is another one; {remedy}",
+            f"the plan assumes sizes: {joint.assumed}. With other sizes the peak differs; {remedy}",
             AssumedSizeWarning,
             stacklevel=4,
         )

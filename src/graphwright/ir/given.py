@@ -57,7 +57,7 @@ def _written(job: Callable[..., Any], said: str, *, is_new: bool) -> Callable[..
             raise ArgumentError(
                 f"{job.__name__} changes a graph, was given {type(graph).__name__}, and not where the changed graph goes",
                 argument="out",
-                cause="what was given stays as it is",
+                cause="a path or a model stays unchanged",
                 remedy=f"give out=PATH; or change and keep a graph: graph = graphwright.load(...), {job.__name__}(graph, ...)",
             )
         if not is_new:
@@ -85,7 +85,7 @@ def edits_in_place(job: Callable[Concatenate[Graph, Words], Result]) -> Callable
         ...
     graphwright.errors.ArgumentError: <lambda> changes a graph, was given str, and not where the changed graph goes
       where: argument 'out'
-      likely cause: what was given stays as it is
+      likely cause: a path or a model stays unchanged
       remedy: give out=PATH; or change and keep a graph: graph = graphwright.load(...), <lambda>(graph, ...)
     """
     return _written(job, _ON_ALL, is_new=False)

@@ -439,5 +439,5 @@ def load_plan(path: str | Path) -> MemoryPlan:
         _ = sheet.text("all"), page_of(sheet), plan.to_json()
     except (TypeError, ValueError, LookupError, ArithmeticError) as error:
         cause = "the file was edited, or written by another version"
-        raise FileFormatError(f"holds a plan that nothing can show: {in_words(error)}", where=str(path), cause=cause) from error
+        raise FileFormatError(f"holds an invalid plan: {in_words(error)}", where=str(path), cause=cause) from error
     return plan

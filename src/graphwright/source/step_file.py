@@ -182,7 +182,7 @@ def check_needs_nothing(name: str, graph_def: Any, tensors: Iterable[tuple[Any, 
             raise UnsupportedError(
                 f"the step {name!r} calls Python (tf.py_function or tf.numpy_function), which cannot be taken to another {place}",
                 where=f"node {node.name!r} ({node.op})",
-                remedy="compute this part outside the step and hand it in as an argument",
+                remedy="compute this part outside the step and pass it as an argument",
             )
     for outer, inner in tensors:
         if outer.dtype in (tf.resource, tf.variant) and variable_behind(outer) is None:
@@ -191,7 +191,7 @@ def check_needs_nothing(name: str, graph_def: Any, tensors: Iterable[tuple[Any, 
                 f"the step {name!r} uses a {outer.dtype.name} that is not a variable, which cannot be taken to another {place}",
                 where=f"node {inner.op.name!r}, used by {', '.join(users)}",
                 cause="a table, an iterator or a queue is used inside the step",
-                remedy="hand its elements to the step as arguments",
+                remedy="pass its elements to the step as arguments",
             )
 
 

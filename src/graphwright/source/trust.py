@@ -45,16 +45,16 @@ def check_trusted(target: Any, what: str) -> None:
     >>> check_trusted("model.pb", "profiling")
     Traceback (most recent call last):
         ...
-    graphwright.errors.ArgumentError: profiling runs what is in the file
+    graphwright.errors.ArgumentError: profiling runs code of the file
       where: 'model.pb'
-      likely cause: a model is a program, which may write files or send them away; what a file holds is read, not run
+      likely cause: a model is a program that may write or send files; graphwright reads files without running them
       remedy: if you trust where it comes from, give graphwright.trust(path)
     """
     if isinstance(target, str | Path) and not isinstance(target, TrustedPath):
         raise ArgumentError(
-            f"{what} runs what is in the file",
+            f"{what} runs code of the file",
             where=f"{str(target)!r}",
-            cause="a model is a program, which may write files or send them away; what a file holds is read, not run",
+            cause="a model is a program that may write or send files; graphwright reads files without running them",
             remedy="if you trust where it comes from, give graphwright.trust(path)",
             code=ErrorCode.UNTRUSTED,
         )
