@@ -165,7 +165,7 @@ def test_meter_that_does_not_move_is_found_out(monkeypatch):
 
 @linux
 def test_missing_high_water_mark(monkeypatch):
-    with pytest.raises(MeasurementError, match="does not tell VmNothing"):
+    with pytest.raises(MeasurementError, match="does not report VmNothing"):
         meter._status("VmNothing")
 
     def refuse(self, text):
