@@ -104,7 +104,7 @@ def _figures(
     """Return the figures of a step.
 
     Args:
-        prediction: of its peak; without one, the peak is that of the order of the graph.
+        prediction: the predicted peak; None takes the peak in the order of the graph.
         growing: the loop that makes the peak unknown, see `LoopCosts`.
     """
     timeline = prediction.timeline if prediction is not None else None

@@ -13,10 +13,10 @@ from graphwright.ir.traits.variables import VARIABLES
 Words = ParamSpec("Words")
 Result = TypeVar("Result")
 _ON_ALL = (
-    "Of a path, a model or whatever else `load` reads, what is read is changed, and written at `out` as `write` does (`overwrite`: over\n"
-    "    what is there); what was given stays. A `Graph` is changed itself, and written too where `out` is given."
+    "A path, a model or anything else that `load` reads stays unchanged: the changed graph is written to `out`, as by `write`\n"
+    "    (`overwrite`: replace an existing model). A `Graph` is changed in place, and also written if `out` is given."
 )
-_ON_NEW = "The new graph is written too where `out` is given, as `write` does (`overwrite`: over what is there)."
+_ON_NEW = "The new graph is also written if `out` is given, as by `write` (`overwrite`: replace an existing model)."
 
 
 def as_graph(source: Any) -> Graph:
@@ -92,5 +92,5 @@ def edits_in_place(job: Callable[Concatenate[Graph, Words], Result]) -> Callable
 
 
 def makes_graph(job: Callable[Concatenate[Any, Words], Graph]) -> Callable[Concatenate[Any, Words], Graph]:
-    """Wrap a job that returns a new graph, so that it is written at `out` too; the job declares `**written` as above."""
+    """Wrap a job that returns a new graph, so that the graph is also written to `out`; the job declares `**written`."""
     return _written(job, _ON_NEW, is_new=True)

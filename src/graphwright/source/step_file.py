@@ -167,7 +167,7 @@ def _check_portable(name: str, concrete: Any, arguments: Sequence[Any]) -> None:
     if collectives or concrete.graph.deferred_external_captures:
         raise UnsupportedError(
             f"the step {name!r} exchanges values between devices (tf.distribute), which another process cannot take part in",
-            where=f"node {collectives[0].name!r} ({collectives[0].op})" if collectives else "what the step asks for at each call",
+            where=f"node {collectives[0].name!r} ({collectives[0].op})" if collectives else "values that the step requests at each call",
             remedy="measure the step of one replica, without the strategy; a plan says the peak of each device: plan.how['devices']",
         )
     check_needs_nothing(name, graph_def, [*concrete.graph.captures, *zip(arguments, concrete.inputs, strict=False)], "process")

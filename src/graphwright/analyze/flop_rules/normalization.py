@@ -46,7 +46,7 @@ def _gradient_size(node: Node) -> int:
 
 
 def _per_gradient(plain: float, nesterov: float = 0.0) -> Rule:
-    """Return a rule with so many per element of the gradient, and more with Nesterov's momentum."""
+    """Return a rule: `plain` FLOPs per element of the gradient, plus `nesterov` with Nesterov's momentum."""
     return lambda node: (plain + (nesterov if node.attrs.get("use_nesterov") is True else 0.0)) * _gradient_size(node)
 
 
