@@ -119,7 +119,7 @@ class Executor:
         if value.dtype.name == "resource":
             return Dense(Storage(0, resident=True), ())
         if value.dtype.name == "variant":
-            self.notes[f"the bytes behind {value.name} ({value.producer.op_type}) are not known and count as those of its inputs"] = None
+            self.notes[f"the bytes behind {value.name} ({value.producer.op_type}) are unknown and count as the bytes of its inputs"] = None
             return TensorList(tuple(Dense(Storage(s.nbytes), None) for s in storages_of(arguments)))
         source = self._forwarded(value, arguments, frame)
         if source is not None:

@@ -228,7 +228,7 @@ class OptimizedStep:
                 proof, difference = str(result), result.first_difference
             trouble = f"the rewritten step differs from the original: {difference}" if difference else ""
         except Exception as error:  # noqa: BLE001 - any error means that nothing is proved, and the user's training must go on
-            proof, trouble = "", f"the proof by running did not end: {in_words(error)}; verify='structure' needs no run"
+            proof, trouble = "", f"the proof by running failed: {in_words(error)}; verify='structure' needs no run"
         words = f"{proof}; {planned.plan.verification}"
         self._planned[key] = None if trouble else replace(planned, plan=replace(planned.plan, verification=words))
         self._unproved.discard(key)

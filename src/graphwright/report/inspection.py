@@ -306,7 +306,11 @@ def _peak_facts(inspection: Inspection) -> list[Fact]:
         return [Fact("peak", format_bytes(inspection.peak_bytes), f"{peak_note(timeline)}; in the order of the trace")]
     if executor.order == "xla":
         return [
-            Fact("peak", format_bytes(executor.peak_bytes), "by XLA's buffer assignment; all else here is operation by operation"),
+            Fact(
+                "peak",
+                format_bytes(executor.peak_bytes),
+                "by XLA's buffer assignment; all other figures are per operation, without fusions",
+            ),
             Fact("uncompiled", format_bytes(timeline.peak_bytes), peak_note(timeline)),
         ]
     return [Fact("peak", format_bytes(executor.peak_bytes), f"{peak_note(timeline)}; {executor_note(executor)}")]

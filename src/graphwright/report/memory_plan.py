@@ -203,7 +203,7 @@ class MemoryPlan(OnPage, Printed):
         )
         decisions = Table(
             self.decisions, _DECISIONS, "table-decisions", "Forward values that the backward pass reads", lambda d: d.layer, limit=8,
-            empty="The step keeps no residuals.", title="What becomes of the residuals", hint=hint,
+            empty="The step keeps no residuals.", title="Decisions about the residuals", hint=hint,
         )  # fmt: skip
         tabs += [Tab("layers", "Layers", [layer_table(self.layers)]), Tab("residuals", "Residuals", [decisions])]
         return Sheet(_verdict(self), _first_screen(self), tabs, _origins(self), self.name, "memory plan", _tone(self), self.feeds)
@@ -281,8 +281,8 @@ def _curve_blocks(plan: MemoryPlan) -> list[Block]:
         "lowerBoundBytes": plan.lower_bound_bytes,
     }
     summary = (
-        "What less memory costs: each point is a plan, the marked one was chosen. Extra time is planned, as a share of the step before"
-        f"{', but for the mark of the measured plan' if measured else ''}; no plan goes below the lower bound."
+        "Cost of less memory: each point is a plan, the mark is the chosen plan. Extra time is planned, as a share of the unmodified step"
+        f"{', except for the measured plan' if measured else ''}; no plan goes below the lower bound."
     )
     columns: list[Column[tuple[CurvePoint, str]]] = [
         Column("peak", lambda row: row[0].peak_bytes, format_bytes),
@@ -347,7 +347,7 @@ def _facts(plan: MemoryPlan) -> list[Fact]:
     found = f"found in {format_time(plan.planning_time_s)}" if plan.planning_time_s else "found in an earlier run"
     once = len(plan.timeline_after.labels) - plan.recomputed_count
     least = (
-        f"; within this budget no plan by recomputing takes less than {format_percent(plan.least_overhead)}"
+        f"; within this budget every plan that recomputes takes at least {format_percent(plan.least_overhead)}"
         if plan.least_overhead > 0
         else ""
     )
@@ -394,7 +394,7 @@ def _original_facts(plan: MemoryPlan) -> list[Fact]:
 
 def _offload_facts(plan: MemoryPlan) -> list[Fact]:
     asked = plan.offload_to or (plan.recipe.offload_to if plan.recipe else "")
-    note = f"copied to {asked}" if plan.offloaded_bytes else f"nothing was found to be worth a copy to {asked}"
+    note = f"copied to {asked}" if plan.offloaded_bytes else f"no buffer is worth a copy to {asked}"
     return [Fact("offloaded", format_bytes(plan.offloaded_bytes), note)] if asked else []
 
 

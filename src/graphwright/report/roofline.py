@@ -62,7 +62,7 @@ class Roofline:
         if self.measured and any(p.of_roof > 1 for p in self.op_types + self.layers):
             text += "The roof is the rate of the main memory: operations on cached data can be above it. "
         if self.measured:
-            text += "Estimated times in the table are by assumed rates, not by these roofs. "
+            text += "Estimated times in the table use assumed rates, not these roofs. "
         if not self.measured:
             text += (
                 "Nothing was measured: each point stands where the estimated time puts it. That time is FLOPs or bytes moved over an "

@@ -82,14 +82,14 @@ class SweepResult(OnPage, Printed):
     def verdict(self) -> str:
         """One sentence: the largest batch size that fits, and the range of the peaks."""
         if not self.points:
-            return "No batch size was looked at."
+            return "No batch size was tried."
         first, last = self.points[0], self.points[-1]
         lowest, highest = format_bytes(first.peak_bytes), format_bytes(last.peak_bytes)
         grows = f"The peak goes from {lowest} at batch size {first.batch} to {highest} at {last.batch}"
         if not self.budget_bytes:
             return f"{grows}."
         budget = format_bytes(self.budget_bytes)
-        looked = ", and no larger one was looked at" if self.largest_batch == last.batch else ""
+        looked = ", and no larger one was tried" if self.largest_batch == last.batch else ""
         return (
             f"Batch size {self.largest_batch} fits {budget}{looked}. {grows}."
             if self.largest_batch
@@ -122,7 +122,7 @@ class SweepResult(OnPage, Printed):
         bars = Column[_Row]("", lambda row: _bar(row[1][self.name or "this"].peak_bytes / longest), kind="text")
         hint = "Resident bytes are used before the step begins; no plan goes below the lower bound."
         if self.others:
-            hint += " The time that plans cost is not in this chart, and the peak of a plan is that of its own order, which is kept."
+            hint += " This chart does not show the time of plans. The peak of a plan holds for its own order, which the step keeps."
         blocks: list[Block] = [
             Drawing(
                 "line_chart",
